@@ -1,0 +1,1 @@
+"""Who runs it: the command, the pipeline and the runners."""

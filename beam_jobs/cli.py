@@ -1,0 +1,292 @@
+"""The recordmill command. Imports nothing heavy before it knows what is wanted."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+_EXIT_FAILED = 1
+_EXIT_USAGE = 2
+_EXIT_INTERRUPTED = 130
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+class _Size(click.ParamType):  # type: ignore[type-arg]
+    """A size in bytes: 128MiB, 64M, 1G or a plain number."""
+
+    name = "SIZE"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        if isinstance(value, int):
+            return value
+        text = str(value).strip().upper()
+        decimal = text.endswith("B") and not text.endswith("IB")
+        text = text.removesuffix("B").removesuffix("I")
+        unit = text[-1:] if text[-1:].isalpha() else ""
+        number = text.removesuffix(unit)
+        if unit not in _SIZES or not number.replace(".", "", 1).isdigit():
+            self.fail(f"give a size like 128MiB or 100MB, got {value!r}", param, ctx)
+        scale = _SIZES[unit]
+        if decimal and unit:
+            scale = 1000 ** list(_SIZES).index(unit)
+        size = int(float(number) * scale)
+        if size < 1:
+            self.fail("a shard has at least one byte", param, ctx)
+        return size
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="recordmill")
+def cli() -> None:
+    """Turns images, CIFAR binary files and CSV into TFRecord shards."""
+
+
+@cli.group()
+def convert() -> None:
+    """Converts INPUT... into a dataset in the folder OUTPUT.
+
+    What stands after -- goes to Beam: -- --runner=DirectRunner
+    """
+
+
+def _convert_options(command: _Command) -> _Command:
+    options = [
+        click.argument("paths", nargs=-1, required=True, metavar="INPUT... OUTPUT"),
+        click.option("--name", help="Dataset name.  [default: OUTPUT's last part]"),
+        click.option("--dataset-version", default="1.0.0", show_default=True),
+        click.option(
+            "--split",
+            "splits",
+            multiple=True,
+            metavar="NAME=FRACTION",
+            help="A split and its share, like train=0.9; repeat.  [default: train=1]",
+        ),
+        click.option(
+            "--split-by",
+            metavar="COLUMN",
+            help="Rows with the same value never part.",
+        ),
+        click.option("--shards", type=int, help="Shards of each split."),
+        click.option(
+            "--shard-size", type=_Size(), help="Size of a shard.  [default: 128MiB]"
+        ),
+        click.option(
+            "--readers",
+            type=int,
+            help="Ten shards for each host that reads, none under 10 MB.",
+        ),
+        click.option("--shuffle/--no-shuffle", default=True, show_default=True),
+        click.option("--seed", type=int, default=0, show_default=True),
+        click.option(
+            "--compression",
+            type=click.Choice(["none", "gzip"]),
+            default="none",
+            show_default=True,
+        ),
+        click.option(
+            "--max-rejects",
+            metavar="N|P%",
+            default="0",
+            show_default=True,
+            help="Rows that may be rejected.",
+        ),
+        click.option("--overwrite", is_flag=True, help="Replace another dataset."),
+        click.option(
+            "--scratch",
+            default="",
+            metavar="DIR",
+            help="Folder for sorted runs.  [default: inside OUTPUT]",
+        ),
+        click.option(
+            "--workers", type=click.IntRange(0), default=0, help="[default: all cores]"
+        ),
+        click.option("--json", "as_json", is_flag=True, help="One object on stdout."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@convert.command("images")
+@_convert_options
+@click.option(
+    "--feature-names",
+    type=click.Choice(["default", "tutorial", "imagenet"]),
+    default="default",
+    show_default=True,
+)
+@click.pass_context
+def convert_images(ctx: click.Context, **options: Any) -> None:
+    """A folder of pictures for each class."""
+    _convert(ctx, "images", options)
+
+
+@convert.command("cifar")
+@_convert_options
+@click.option(
+    "--variant",
+    type=click.Choice(["auto", "cifar10", "cifar100"]),
+    default="auto",
+    show_default=True,
+)
+@click.pass_context
+def convert_cifar(ctx: click.Context, **options: Any) -> None:
+    """CIFAR-10 and CIFAR-100 binary files (.bin)."""
+    _convert(ctx, "cifar", options)
+
+
+@convert.command("csv")
+@_convert_options
+@click.pass_context
+def convert_csv(ctx: click.Context, **options: Any) -> None:
+    """CSV files with a header; types are inferred."""
+    _convert(ctx, "csv", options)
+
+
+@cli.command()
+@click.argument("output", type=click.Path(file_okay=False))
+@click.option("--quick", is_flag=True, help="Sizes and counts only, no checksums.")
+@click.option("--json", "as_json", is_flag=True, help="One object on stdout.")
+def verify(output: str, quick: bool, as_json: bool) -> None:
+    """Checks every CRC, every count and size against the manifest."""
+    from beam_jobs.show import show_verify
+    from transforms.verify import verify_dataset
+
+    result = verify_dataset(output, full=not quick)
+    show_verify(result, as_json=as_json)
+    if result.problems:
+        sys.exit(_EXIT_FAILED)
+
+
+@cli.command()
+@click.argument("output", type=click.Path(file_okay=False))
+@click.option("--examples", default=3, show_default=True, help="Examples to show.")
+@click.option("--json", "as_json", is_flag=True, help="One object on stdout.")
+def inspect(output: str, examples: int, as_json: bool) -> None:
+    """Shows features, splits, shards, and the first examples."""
+    from beam_jobs.show import show_inspect
+
+    show_inspect(output, num_examples=examples, as_json=as_json)
+
+
+def _convert(ctx: click.Context, source: str, options: dict[str, Any]) -> None:
+    paths = options.pop("paths")
+    if len(paths) < 2:
+        raise click.UsageError("give at least one INPUT, and the folder OUTPUT last")
+    from beam_jobs.launch import run_job
+    from beam_jobs.progress import Bars, Silent
+    from beam_jobs.summary import show_outcome
+    from schemas.job import RunOptions
+
+    as_json = options.pop("as_json")
+    run_options = RunOptions(
+        inputs=tuple(paths[:-1]),
+        output=paths[-1],
+        scratch=options.pop("scratch"),
+        workers=options.pop("workers"),
+        overwrite=options.pop("overwrite"),
+        beam_args=tuple(ctx.find_root().obj or ()),
+    )
+    job = _job_spec(source, Path(paths[-1]).absolute().name, options)
+    if sys.stderr.isatty() and not as_json:
+        from rich.console import Console
+
+        outcome = run_job(job, run_options, Bars(Console(stderr=True)))
+    else:
+        outcome = run_job(job, run_options, Silent())
+    show_outcome(outcome, as_json=as_json)
+
+
+def _job_spec(source: str, default_name: str, options: dict[str, Any]) -> Any:
+    """The validated job; what is wrong with it becomes a usage error."""
+    from pydantic import ValidationError
+
+    from schemas.job import DEFAULT_SHARD_BYTES, JobSpec, identifier_from
+
+    rules = {
+        "num_shards": options.pop("shards"),
+        "shard_bytes": options.pop("shard_size"),
+        "num_readers": options.pop("readers"),
+    }
+    rules = {rule: value for rule, value in rules.items() if value is not None}
+    splits = []
+    for text in options.pop("splits"):
+        name, equals, fraction = text.partition("=")
+        if not equals:
+            raise click.UsageError(f"--split is NAME=FRACTION, got {text!r}")
+        splits.append({"name": name, "fraction": fraction})
+    fields = {
+        "source": source,
+        "name": options.pop("name") or identifier_from(default_name),
+        "version": options.pop("dataset_version"),
+        "sharding": rules or {"shard_bytes": DEFAULT_SHARD_BYTES},
+        "max_rejects": {"text": options.pop("max_rejects")},
+        **({"splits": splits} if splits else {}),
+        **options,
+    }
+    try:
+        return JobSpec.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = str(first["loc"][0]) if first["loc"] else "options"
+        reason = first["msg"].removeprefix("Value error, ")
+        raise click.UsageError(f"{where}: {reason}") from error
+
+
+def run(argv: Sequence[str]) -> int:
+    """Runs the command and returns its exit status.
+
+    Args:
+      argv: arguments without the command's name; those behind "--" are Beam's.
+    """
+    arguments = list(argv)
+    beam_args: list[str] = []
+    if "--" in arguments:
+        place = arguments.index("--")
+        arguments, beam_args = arguments[:place], arguments[place + 1 :]
+        if arguments[:1] != ["convert"]:
+            click.echo("Error: only convert takes Beam options after --", err=True)
+            return _EXIT_USAGE
+    try:
+        result = cli.main(
+            args=arguments,
+            prog_name="recordmill",
+            standalone_mode=False,
+            obj=tuple(beam_args),
+        )
+        return result if isinstance(result, int) else 0
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else _EXIT_FAILED
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("Interrupted: nothing was published", err=True)
+        return _EXIT_INTERRUPTED
+    except Exception as error:
+        # Only here: the import costs help and completion their speed.
+        from schemas.errors import RecordmillError, UsageError
+
+        if not isinstance(error, RecordmillError):
+            raise
+        click.echo(f"Error: {error}", err=True)
+        return _EXIT_USAGE if isinstance(error, UsageError) else _EXIT_FAILED
+
+
+def main() -> None:
+    """Entry point of the recordmill command."""
+    status = run(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Beam leaves threads behind; after a worker's death one of them never ends.
+    os._exit(status)

@@ -1,0 +1,320 @@
+"""The pipeline, from input ranges to a published dataset. Read this first.
+
+    ranges -> survey -> settle -> convert -> settle types -> histogram -> plan
+                          |          ^                                      |
+                          +-> sample-+             publish <- write shards <-+
+
+Only small facts cross the engine: ranges, type bits, histograms, shard tasks, results.
+Payload stays in sorted runs (see transforms.exchange).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import apache_beam as beam
+from apache_beam.pvalue import AsList, AsSingleton
+
+from schemas.manifest import Manifest, json_bytes
+from schemas.ranges import InputRange, RangeResult, RunRef
+from schemas.shards import ShardPlan, ShardResult, ShardTask
+from transforms.plan import Histogram, plan_shards
+from transforms.publish import check_reject_limit, column_facts, stage, switch
+from transforms.range_task import convert_range, histogram_of
+from transforms.run_context import RunContext
+from transforms.scratch import noting_errors
+from transforms.shard_task import write_shard
+
+NUM_SAMPLES = 16  # ranges looked at before all are read
+
+
+def convert_dataset(
+    pipeline: beam.Pipeline,
+    context: RunContext,
+    ranges: Sequence[InputRange],
+    run_facts: dict[str, object],
+) -> beam.PCollection[Manifest]:
+    """Builds the whole job; its last step publishes the dataset."""
+    spots = pipeline | "SettleRanges" >> SettleRanges(context, ranges)  # InputRange
+    expected = spots | "Sample" >> SampleColumns(context, len(ranges))  # (bits, ...)
+    converted = spots | "Convert" >> ConvertRanges(context, expected)  # RangeResult
+    final = converted | "FinalTypes" >> FinalTypes()  # (bits, ...)
+    settled = converted | "Redo" >> RedoRanges(context, final)  # RangeResult
+    plan = settled | "Plan" >> PlanShards(context)  # ShardPlan
+    shards = plan | "Write" >> WriteShards(context, settled)  # ShardResult
+    return pipeline | "Publish" >> PublishDataset(context, settled, shards, run_facts)
+
+
+@dataclass
+class SettleRanges(beam.PTransform):
+    """Emits the input ranges, after a survey of them where the format needs one."""
+
+    context: RunContext
+    ranges: Sequence[InputRange]
+
+    def expand(self, pbegin: beam.Pipeline) -> beam.PCollection[InputRange]:
+        context, ranges = self.context, list(self.ranges)
+        spots = pbegin | beam.Create(ranges, reshuffle=False) | beam.Reshuffle()
+        if not context.source.needs_survey:
+            return spots
+        return (
+            spots
+            | "Survey" >> beam.Map(survey_range, context)  # (index, survey)
+            | "Gather" >> beam.CombineGlobally(beam.combiners.ToListCombineFn())
+            | "Settle" >> beam.FlatMap(settle_ranges, context, ranges)
+            | "Spread" >> beam.Reshuffle()
+        )
+
+
+def survey_range(spot: InputRange, context: RunContext) -> tuple[int, int]:
+    with noting_errors(context.scratch):
+        return spot.index, context.source.survey(spot)
+
+
+def settle_ranges(
+    surveys: list[tuple[int, int]], context: RunContext, ranges: list[InputRange]
+) -> Iterable[InputRange]:
+    numbers = [number for _, number in sorted(surveys)]
+    return context.source.settle(ranges, numbers)
+
+
+@dataclass
+class SampleColumns(beam.PTransform):
+    """Guesses what the columns hold from ranges spread over the input."""
+
+    context: RunContext
+    num_ranges: int
+
+    def expand(
+        self, spots: beam.PCollection[InputRange]
+    ) -> beam.PCollection[tuple[int, ...]]:
+        step = max(1, self.num_ranges // NUM_SAMPLES)
+        return (
+            spots
+            | beam.Filter(lambda spot: spot.index % step == 0)
+            | beam.Map(sample_range, self.context)  # (bits, ...)
+            | beam.CombineGlobally(OrBits())
+        )
+
+
+def sample_range(spot: InputRange, context: RunContext) -> tuple[int, ...]:
+    with noting_errors(context.scratch):
+        return context.source.sample(spot)
+
+
+class OrBits(beam.CombineFn):  # type: ignore[misc]
+    """ORs tuples of bits place by place; () stands for no bit at all."""
+
+    def create_accumulator(self) -> tuple[int, ...]:
+        return ()
+
+    def add_input(
+        self, accumulator: tuple[int, ...], element: tuple[int, ...]
+    ) -> tuple[int, ...]:
+        if not accumulator or not element:
+            return accumulator or element
+        return tuple(a | b for a, b in zip(accumulator, element, strict=True))
+
+    def merge_accumulators(
+        self, accumulators: Iterable[tuple[int, ...]]
+    ) -> tuple[int, ...]:
+        merged = self.create_accumulator()
+        for accumulator in accumulators:
+            merged = self.add_input(merged, accumulator)
+        return merged
+
+    def extract_output(self, accumulator: tuple[int, ...]) -> tuple[int, ...]:
+        return accumulator
+
+
+@dataclass
+class ConvertRanges(beam.PTransform):
+    """Reads, encodes and sorts every range into runs in scratch."""
+
+    context: RunContext
+    expected: beam.PCollection[tuple[int, ...]]
+
+    def expand(
+        self, spots: beam.PCollection[InputRange]
+    ) -> beam.PCollection[RangeResult]:
+        return spots | beam.Map(
+            convert_one, self.context, expected=AsSingleton(self.expected)
+        )
+
+
+def convert_one(
+    spot: InputRange, context: RunContext, expected: tuple[int, ...]
+) -> RangeResult:
+    with noting_errors(context.scratch):
+        return convert_range(context, spot, expected)
+
+
+class FinalTypes(beam.PTransform):
+    """What the columns of the whole input hold."""
+
+    def expand(
+        self, converted: beam.PCollection[RangeResult]
+    ) -> beam.PCollection[tuple[int, ...]]:
+        return (
+            converted
+            | beam.Map(lambda result: result.observed)
+            | beam.CombineGlobally(OrBits())
+        )
+
+
+@dataclass
+class RedoRanges(beam.PTransform):
+    """Converts again what was encoded before a column turned out to be wider."""
+
+    context: RunContext
+    final: beam.PCollection[tuple[int, ...]]
+
+    def expand(
+        self, converted: beam.PCollection[RangeResult]
+    ) -> beam.PCollection[RangeResult]:
+        return (
+            converted
+            | beam.Reshuffle()
+            | beam.Map(redo_one, self.context, final=AsSingleton(self.final))
+        )
+
+
+def redo_one(
+    result: RangeResult, context: RunContext, final: tuple[int, ...]
+) -> RangeResult:
+    if not context.source.touched(result.observed, result.used, final):
+        return result
+    with noting_errors(context.scratch):
+        return convert_range(context, result.range, final, redo=True)
+
+
+@dataclass
+class PlanShards(beam.PTransform):
+    """Adds up the histograms of all ranges and cuts every split into shards."""
+
+    context: RunContext
+
+    def expand(
+        self, settled: beam.PCollection[RangeResult]
+    ) -> beam.PCollection[ShardPlan]:
+        return (
+            settled
+            | beam.Map(count_range, self.context)  # Histogram
+            | beam.CombineGlobally(
+                SumHistograms(self.context.num_splits, self.context.bits)
+            )
+            | beam.Map(plan_dataset, self.context, results=AsList(settled))
+        )
+
+
+def count_range(result: RangeResult, context: RunContext) -> Histogram:
+    with noting_errors(context.scratch):
+        return histogram_of(context, result)
+
+
+@dataclass
+class SumHistograms(beam.CombineFn):  # type: ignore[misc]
+    """Adds histograms; within a bundle before they leave the worker."""
+
+    num_splits: int
+    bits: int
+
+    def create_accumulator(self) -> Histogram:
+        return Histogram.empty(self.num_splits, self.bits)
+
+    def add_input(self, accumulator: Histogram, element: Histogram) -> Histogram:
+        accumulator += element
+        return accumulator
+
+    def merge_accumulators(self, accumulators: Iterable[Histogram]) -> Histogram:
+        merged = self.create_accumulator()
+        for accumulator in accumulators:
+            merged += accumulator
+        return merged
+
+    def extract_output(self, accumulator: Histogram) -> Histogram:
+        return accumulator
+
+
+def plan_dataset(
+    histogram: Histogram, context: RunContext, results: list[RangeResult]
+) -> ShardPlan:
+    """The plan; stops the run here if too many rows were rejected already."""
+    with noting_errors(context.scratch):
+        check_reject_limit(
+            context,
+            sum(result.rows_read for result in results),
+            sum(result.rows_rejected for result in results),
+        )
+        return plan_shards(histogram, context.job.sharding, context.split_names)
+
+
+@dataclass
+class WriteShards(beam.PTransform):
+    """Writes every planned shard into staging, each a task of its own."""
+
+    context: RunContext
+    settled: beam.PCollection[RangeResult]
+
+    def expand(
+        self, plan: beam.PCollection[ShardPlan]
+    ) -> beam.PCollection[ShardResult]:
+        return (
+            plan
+            | beam.FlatMap(lambda plan: plan.tasks())  # ShardTask
+            | beam.Reshuffle()
+            | beam.Map(write_one, self.context, results=AsList(self.settled))
+        )
+
+
+def write_one(
+    task: ShardTask, context: RunContext, results: list[RangeResult]
+) -> ShardResult:
+    with noting_errors(context.scratch):
+        return write_shard(context, task, runs_in_order(results))
+
+
+def runs_in_order(results: Iterable[RangeResult]) -> list[RunRef]:
+    """All runs, ordered by range: a side input comes in any order."""
+    ordered = sorted(results, key=lambda result: result.range.index)
+    return [run for result in ordered for run in result.runs]
+
+
+@dataclass
+class PublishDataset(beam.PTransform):
+    """Checks the facts, stages the metadata, switches; once, safe to repeat."""
+
+    context: RunContext
+    settled: beam.PCollection[RangeResult]
+    shards: beam.PCollection[ShardResult]
+    run_facts: dict[str, object]
+
+    def expand(self, pbegin: beam.Pipeline) -> beam.PCollection[Manifest]:
+        return (
+            pbegin
+            | beam.Create([None], reshuffle=False)
+            | beam.FlatMap(
+                publish_dataset,
+                self.context,
+                self.run_facts,
+                results=AsList(self.settled),
+                shards=AsList(self.shards),
+            )
+        )
+
+
+def publish_dataset(
+    _: None,
+    context: RunContext,
+    run_facts: dict[str, object],
+    results: list[RangeResult],
+    shards: list[ShardResult],
+) -> Iterator[Manifest]:
+    with noting_errors(context.scratch):
+        started = float(str(run_facts.get("started_unix", time.time())))
+        facts = run_facts | {"seconds": round(time.time() - started, 3)}
+        ordered = sorted(results, key=lambda result: result.range.index)
+        stage(context, ordered, shards, json_bytes(facts))
+        yield switch(context.output, context.scratch)

@@ -1,0 +1,231 @@
+"""Launching a job: look at input and output, build the context, run, tell the outcome."""
+
+from __future__ import annotations
+
+import logging
+import platform
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Protocol
+
+from schemas.errors import InputError, OutputError, RecordmillError, UsageError
+from schemas.job import JobSpec, RunOptions
+from schemas.manifest import MANIFEST_NAME, Manifest
+from schemas.ranges import InputRange
+from transforms.plan import bucket_bits
+from transforms.publish import is_staged, look_at_output, switch
+from transforms.run_context import RunContext, fingerprint_of, split_names
+from transforms.scratch import Scratch, read_errors
+from transforms.sources import make_source
+from transforms.storage import is_local, list_inputs, local_path
+from transforms.tfrecord import require_fast_crc
+
+_log = logging.getLogger("recordmill")
+
+
+class Reporter(Protocol):
+    """Shows a run's progress to a person."""
+
+    def begin(self, context: RunContext, ranges: Sequence[InputRange]) -> None: ...
+
+    def poll(self) -> None: ...
+
+    def end(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended.
+
+    Attributes:
+      status: "done", or "unchanged" if this very dataset was there already.
+      output: folder of the dataset.
+      manifest: of the dataset.
+      seconds: wall time of the whole run.
+      rejects: folder with the rejected rows, or "".
+    """
+
+    status: str
+    output: str
+    manifest: Manifest
+    seconds: float
+    rejects: str = ""
+
+
+def run_job(job: JobSpec, options: RunOptions, reporter: Reporter) -> Outcome:
+    """Runs a job to its published dataset.
+
+    Raises:
+      UsageError: the job or its options are put wrongly.
+      RecordmillError: anything else that a person can mend; nothing was published,
+        and what was finished is kept for the next try.
+    """
+    started = time.time()
+    require_fast_crc()
+    output = _output_folder(options)
+    _, files = list_inputs(options.inputs)
+    inside = [file.uri for file in files if Path(output) in Path(file.uri).parents]
+    if inside:
+        raise UsageError(
+            f"{inside[0]} is input, but lies inside the output folder {output}"
+        )
+    fingerprint = fingerprint_of(job, files)
+    manifest = look_at_output(output, fingerprint, options.overwrite)
+    if manifest is not None:
+        _require_whole(output, manifest)
+        return Outcome("unchanged", output, manifest, time.time() - started)
+    scratch = Scratch.of(output, fingerprint, options.scratch)
+    if is_staged(scratch):
+        manifest = switch(output, scratch)
+    else:
+        source = make_source(job).prepare(files)
+        ranges = source.cut(files)
+        if not ranges:
+            raise InputError("the input files are empty: there is nothing to convert")
+        estimate = source.estimated_bytes(files)
+        context = RunContext(
+            job=job,
+            source=source,
+            split_names=split_names(job, ranges),
+            bits=bucket_bits(job.sharding, estimate),
+            fingerprint=fingerprint,
+            output=output,
+            scratch=scratch,
+        )
+        manifest = _convert(context, ranges, options, reporter, started)
+    rejects = str(Path(output) / "rejects") if manifest.rows_rejected else ""
+    scratch.remove()
+    return Outcome("done", output, manifest, time.time() - started, rejects)
+
+
+def _convert(
+    context: RunContext,
+    ranges: Sequence[InputRange],
+    options: RunOptions,
+    reporter: Reporter,
+    started: float,
+) -> Manifest:
+    """Runs the pipeline; errors noted by the workers become the error raised."""
+    # Without a handler, Beam's import would set one up that prints to the terminal.
+    logging.getLogger().addHandler(logging.NullHandler())
+    # Beam takes half a second to import: not before it is sure to be needed.
+    from beam_jobs.convert import convert_dataset
+    from beam_jobs.runners import (
+        WorkerDiedError,
+        pipeline_options,
+        run_pipeline,
+        runner_name,
+    )
+
+    beam_options = pipeline_options(options.beam_args, options.workers)
+    scratch = context.scratch
+    _make_folders(scratch)
+    run_facts: dict[str, object] = {
+        "recordmill": version("recordmill"),
+        "beam": version("apache-beam"),
+        "python": platform.python_version(),
+        "runner": runner_name(beam_options),
+        "started_unix": round(started, 3),
+    }
+    with _logging_to(scratch.log):
+        _log.info("%s: %d input ranges", context.job, len(ranges))
+        reporter.begin(context, ranges)
+        try:
+            run_pipeline(
+                lambda p: convert_dataset(p, context, ranges, run_facts),
+                beam_options,
+                reporter.poll,
+            )
+        except WorkerDiedError as error:
+            raise RecordmillError(f"{error}\n{_where(scratch)}") from error
+        except Exception as error:
+            _log.exception("the run failed")
+            raise _explained(error, scratch) from error
+        finally:
+            reporter.end()
+    path = Path(context.output) / MANIFEST_NAME
+    return Manifest.from_bytes(path.read_bytes(), str(path))
+
+
+def _explained(error: Exception, scratch: Scratch) -> RecordmillError:
+    """The first error that a worker noted, instead of the runner's long account."""
+    notes = read_errors(scratch)
+    if not notes:
+        return RecordmillError(
+            f"the runner failed: {type(error).__name__}: {error}\n{_where(scratch)}"
+        )
+    note = notes[0]
+    _log.error("%s", note["traceback"])
+    message = str(note["message"])
+    if not note["expected"]:
+        message = f"unexpected {note['kind']}: {message}"
+    if note["kind"] == "UsageError":
+        return UsageError(message)
+    return RecordmillError(f"{message}\n{_where(scratch)}")
+
+
+def _where(scratch: Scratch) -> str:
+    return (
+        f"Nothing was published. Log and rejects are in {scratch.staging_root}; the "
+        "same command goes on from what is finished"
+    )
+
+
+def _output_folder(options: RunOptions) -> str:
+    for folder in (options.output, options.scratch):
+        if not is_local(folder):
+            raise UsageError(
+                f"{folder}: datasets are written to local folders only so far"
+            )
+    return str(local_path(options.output).absolute())
+
+
+def _make_folders(scratch: Scratch) -> None:
+    try:
+        scratch.create()
+    except OSError as error:
+        raise OutputError(
+            f"{error.filename}: cannot be made: {error.strerror}; choose a folder "
+            "that you may write to"
+        ) from error
+    free = shutil.disk_usage(scratch.staging).free
+    if free < 1 << 20:
+        raise OutputError(f"{scratch.staging}: the disk is full ({free} bytes free)")
+
+
+def _require_whole(output: str, manifest: Manifest) -> None:
+    """Makes sure that a dataset that is there already is there wholly (by sizes)."""
+    for split in manifest.splits.values():
+        for shard in split.shards:
+            path = Path(output) / shard.file
+            size = path.stat().st_size if path.is_file() else -1
+            if size != shard.bytes:
+                found = "is missing" if size < 0 else f"has {size} bytes"
+                raise OutputError(
+                    f"{path}: {found}, the manifest says {shard.bytes} bytes. The "
+                    "dataset is damaged: remove its folder and convert again"
+                )
+
+
+@contextmanager
+def _logging_to(path: Path) -> Iterator[None]:
+    """Sends all logging to the run's log; what Beam logs is not for the terminal."""
+    handler = logging.FileHandler(path)
+    handler.setFormatter(
+        logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    )
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    root.handlers[:] = [handler]
+    root.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        root.handlers[:] = before
+        root.setLevel(level)
+        handler.close()

@@ -1,0 +1,72 @@
+"""Progress of a run for people, read from the facts that finished tasks leave."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from schemas.ranges import InputRange
+from transforms.run_context import RunContext
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
+
+
+class Silent:
+    """Shows nothing: for --json, and where stderr is no terminal."""
+
+    def begin(self, context: RunContext, ranges: Sequence[InputRange]) -> None:
+        pass
+
+    def poll(self) -> None:
+        pass
+
+    def end(self) -> None:
+        pass
+
+
+class Bars:
+    """One bar for the ranges read, one for the bytes written."""
+
+    def __init__(self, console: Console) -> None:
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+        )
+
+        self._progress: Progress = Progress(
+            TextColumn("{task.description:>6}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[unit]}"),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+        )
+        self._facts: Path | None = None
+        self._read: TaskID | None = None
+        self._write: TaskID | None = None
+
+    def begin(self, context: RunContext, ranges: Sequence[InputRange]) -> None:
+        self._facts = context.scratch.facts
+        self._read = self._progress.add_task("read", total=len(ranges), unit="ranges")
+        self._write = self._progress.add_task("write", total=None, unit="shards")
+        self._progress.start()
+
+    def poll(self) -> None:
+        if self._facts is None or self._read is None or self._write is None:
+            return
+        names = [path.name for path in self._facts.glob("*.json")]
+        shards = sum(name.startswith("shard-") for name in names)
+        ranges = sum(name.startswith("range-") for name in names)
+        self._progress.update(self._read, completed=ranges)
+        self._progress.update(self._write, completed=shards)
+
+    def end(self) -> None:
+        self._progress.stop()

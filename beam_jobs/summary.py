@@ -1,0 +1,87 @@
+"""The outcome of a run: a few lines for people, or one JSON object."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from beam_jobs.launch import Outcome
+
+
+def show_outcome(outcome: Outcome, *, as_json: bool) -> None:
+    """People read stderr; stdout carries the JSON object alone."""
+    if as_json:
+        click.echo(json.dumps(outcome_facts(outcome)))
+        return
+    for line in outcome_lines(outcome):
+        click.echo(line, err=True)
+
+
+def outcome_facts(outcome: Outcome) -> dict[str, Any]:
+    """What --json prints."""
+    manifest = outcome.manifest
+    return {
+        "status": outcome.status,
+        "output": outcome.output,
+        "name": manifest.name,
+        "version": manifest.version,
+        "fingerprint": manifest.fingerprint,
+        "rows_read": manifest.rows_read,
+        "rows_rejected": manifest.rows_rejected,
+        "records": manifest.records,
+        "bytes": manifest.bytes,
+        "shards": manifest.num_shards,
+        "splits": {
+            name: {
+                "records": split.records,
+                "bytes": split.bytes,
+                "shards": len(split.shards),
+            }
+            for name, split in manifest.splits.items()
+        },
+        "rejects": outcome.rejects,
+        "seconds": round(outcome.seconds, 3),
+    }
+
+
+def outcome_lines(outcome: Outcome) -> list[str]:
+    """What a person sees."""
+    manifest = outcome.manifest
+    if outcome.status == "unchanged":
+        return [f"{outcome.output}: this dataset is there already, nothing to do"]
+    rate = manifest.rows_read / outcome.seconds
+    lines = [
+        f"{manifest.name} {manifest.version}: {manifest.records:,} records in "
+        f"{manifest.num_shards} shards, {human_bytes(manifest.bytes)}, "
+        f"{outcome.seconds:.1f} s ({rate:,.0f} rows/s)"
+    ]
+    for name, split in manifest.splits.items():
+        lines.append(
+            f"  {name}: {split.records:,} records, {len(split.shards)} shards, "
+            f"{human_bytes(split.bytes)}"
+        )
+        if not split.records:
+            lines[-1] += " (no row fell into it: the input is small)"
+    if manifest.rows_rejected:
+        lines.append(
+            f"  {manifest.rows_rejected:,} rows rejected, kept in {outcome.rejects}"
+        )
+    lines.append(f"Look at it: recordmill inspect {outcome.output}")
+    return lines
+
+
+def human_bytes(count: int) -> str:
+    """A size for people.
+
+    >>> human_bytes(1536)
+    '1.5 KiB'
+    """
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"

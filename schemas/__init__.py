@@ -1,0 +1,1 @@
+"""What flows: schemas, jobs, ranges, plans and manifests, as values without storage."""

@@ -1,0 +1,109 @@
+"""FeatureSpec and Schema: which features an example has and how each is stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from schemas.errors import SchemaError
+
+
+class Kind(StrEnum):
+    """The oneof of tf.train.Feature that holds the values (example.proto)."""
+
+    BYTES = "bytes_list"
+    FLOAT = "float_list"
+    INT64 = "int64_list"
+
+
+class Content(StrEnum):
+    """What the values of a feature are, for those who read the dataset."""
+
+    VALUES = "values"  # numbers, text or bytes as they are
+    PICTURE = "picture"  # the bytes of a picture file
+    ARRAY = "array"  # an array's row-major bytes
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureSpec:
+    """One feature of the example.
+
+    Attributes:
+      name: key in the example's feature map.
+      kind: list type the values are stored in.
+      column: Arrow column they come from; empty means the feature's own name.
+      dtype: the values' NumPy type name, or "string" (UTF-8 text), or "bytes".
+      shape: of one example's value; () is a scalar, None an unknown dimension.
+      content: how to understand bytes.
+      optional: some examples may lack the feature.
+      class_names: for a class label, the text of each index.
+    """
+
+    name: str
+    kind: Kind
+    column: str = ""
+    dtype: str = ""
+    shape: tuple[int | None, ...] = ()
+    content: Content = Content.VALUES
+    optional: bool = False
+    class_names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise SchemaError("a feature needs a name, got an empty one")
+        if not self.column:
+            object.__setattr__(self, "column", self.name)
+        if not self.dtype:
+            object.__setattr__(self, "dtype", _NATURAL_DTYPE[self.kind])
+
+    def to_json(self) -> dict[str, Any]:
+        """The feature as the manifest states it."""
+        facts: dict[str, Any] = {
+            "name": self.name,
+            "kind": str(self.kind),
+            "dtype": self.dtype,
+            "shape": list(self.shape),
+            "content": str(self.content),
+            "optional": self.optional,
+        }
+        if self.class_names:
+            facts["num_classes"] = len(self.class_names)
+        return facts
+
+
+_NATURAL_DTYPE = {Kind.BYTES: "bytes", Kind.FLOAT: "float32", Kind.INT64: "int64"}
+
+
+def _map_order(feature: FeatureSpec) -> bytes:
+    return feature.name.encode() + b"\xff"  # no byte of UTF-8 is as high
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The features of every example, in the order protobuf's runtime writes them.
+
+    Deterministic serialization sorts map keys by their UTF-8 bytes, and where one key
+    begins another (upb, the runtime of Python's protobuf) the longer one comes first.
+    """
+
+    features: tuple[FeatureSpec, ...]
+
+    def __post_init__(self) -> None:
+        ordered = tuple(sorted(self.features, key=_map_order))
+        names = [feature.name for feature in ordered]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise SchemaError(f"feature names must differ, got {twice[0]!r} twice")
+        if not names:
+            raise SchemaError("a schema needs at least one feature, got none")
+        object.__setattr__(self, "features", ordered)
+
+    def __getitem__(self, name: str) -> FeatureSpec:
+        for feature in self.features:
+            if feature.name == name:
+                return feature
+        raise KeyError(name)
+
+    def __len__(self) -> int:
+        return len(self.features)

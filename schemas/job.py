@@ -1,0 +1,200 @@
+"""JobSpec: everything that fixes the bytes of a dataset; RunOptions: what does not."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+MIB = 1 << 20
+DEFAULT_SHARD_BYTES = 128 * MIB
+READER_MIN_SHARD_BYTES = 10_000_000  # the tutorial: no shard under 10 MB ...
+SHARDS_PER_READER = 10  # ... and ten shards for each host that reads
+
+NAME_PATTERN = re.compile(r"[a-zA-Z]\w*", re.ASCII)
+SPLIT_PATTERN = re.compile(r"(?:\w|-)+", re.ASCII)
+VERSION_PATTERN = re.compile(r"\d+\.\d+\.\d+", re.ASCII)
+
+SourceKind = Literal["images", "cifar", "csv"]
+FeatureNames = Literal["default", "tutorial", "imagenet"]
+Variant = Literal["auto", "cifar10", "cifar100"]
+Compression = Literal["none", "gzip"]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SplitSpec(_Frozen):
+    """One split: its name and its share of the rows, as text so that it is exact."""
+
+    name: str
+    fraction: str
+
+    @field_validator("name")
+    @classmethod
+    def _name(cls, name: str) -> str:
+        if not SPLIT_PATTERN.fullmatch(name):
+            raise ValueError(
+                f"a split name has letters, digits, '_' and '-', got {name!r}"
+            )
+        return name
+
+    @field_validator("fraction")
+    @classmethod
+    def _fraction(cls, fraction: str) -> str:
+        if not 0 < parse_fraction(fraction) <= 1:
+            raise ValueError(
+                f"a split's fraction is above 0 and at most 1, got {fraction}"
+            )
+        return fraction
+
+
+def parse_fraction(text: str) -> Fraction:
+    """The exact value of "0.8" or "4/5".
+
+    Raises:
+      ValueError: if the text is neither.
+    """
+    try:
+        return Fraction(Decimal(text)) if "/" not in text else Fraction(text)
+    except (InvalidOperation, ValueError, OverflowError, ZeroDivisionError) as error:
+        raise ValueError(
+            f"a fraction is a number like 0.8 or 4/5, got {text!r}"
+        ) from error
+
+
+class Sharding(_Frozen):
+    """How many shards each split gets: by count, by size or by readers."""
+
+    num_shards: Annotated[int, Field(ge=1, le=99_999)] | None = None
+    shard_bytes: Annotated[int, Field(ge=1)] | None = None
+    num_readers: Annotated[int, Field(ge=1)] | None = None
+
+    @model_validator(mode="after")
+    def _one_rule(self) -> Self:
+        rules = (self.num_shards, self.shard_bytes, self.num_readers)
+        if sum(rule is not None for rule in rules) != 1:
+            raise ValueError("give one of the number of shards, their size, or readers")
+        return self
+
+    def shards_for(self, num_bytes: int, num_records: int) -> int:
+        """Shards of a split of that size; never more shards than records."""
+        if num_records == 0:
+            return 0
+        if self.num_shards is not None:
+            wanted = self.num_shards
+        elif self.shard_bytes is not None:
+            wanted = -(-num_bytes // self.shard_bytes)
+        else:
+            assert self.num_readers is not None  # by _one_rule
+            wanted = min(
+                SHARDS_PER_READER * self.num_readers,
+                num_bytes // READER_MIN_SHARD_BYTES,
+            )
+        return max(1, min(wanted, num_records, 99_999))
+
+
+class RejectLimit(_Frozen):
+    """How many rows may be rejected: a count, or a share of the rows read."""
+
+    text: str = "0"
+
+    @field_validator("text")
+    @classmethod
+    def _text(cls, text: str) -> str:
+        if not re.fullmatch(r"\d+|\d+(\.\d+)?%", text):
+            raise ValueError(f"give a count like 10 or a share like 0.5%, got {text!r}")
+        if text.endswith("%") and Decimal(text[:-1]) > 100:
+            raise ValueError(f"a share is at most 100%, got {text}")
+        return text
+
+    def allowed(self, rows_read: int) -> int:
+        """The highest number of rejects that is still accepted."""
+        if self.text.endswith("%"):
+            return int(Fraction(Decimal(self.text[:-1])) / 100 * rows_read)
+        return int(self.text)
+
+
+class JobSpec(_Frozen):
+    """What is converted and how. Equal specs on equal inputs give equal bytes."""
+
+    source: SourceKind
+    name: str
+    version: str = "1.0.0"
+    splits: tuple[SplitSpec, ...] = (SplitSpec(name="train", fraction="1"),)
+    split_by: str | None = None
+    sharding: Sharding = Sharding(shard_bytes=DEFAULT_SHARD_BYTES)
+    shuffle: bool = True
+    seed: Annotated[int, Field(ge=0, lt=1 << 64)] = 0
+    compression: Compression = "none"
+    max_rejects: RejectLimit = RejectLimit()
+    feature_names: FeatureNames = "default"
+    variant: Variant = "auto"
+
+    @field_validator("name")
+    @classmethod
+    def _name(cls, name: str) -> str:
+        if not NAME_PATTERN.fullmatch(name):
+            raise ValueError(
+                "a dataset name starts with a letter and has letters, digits and "
+                f"'_' only, got {name!r}"
+            )
+        return name
+
+    @field_validator("version")
+    @classmethod
+    def _version(cls, version: str) -> str:
+        if not VERSION_PATTERN.fullmatch(version):
+            raise ValueError(f"a version is like 1.0.0, got {version!r}")
+        return version
+
+    @model_validator(mode="after")
+    def _splits(self) -> Self:
+        names = [split.name for split in self.splits]
+        if len(set(names)) != len(names):
+            raise ValueError(f"split names must differ, got {', '.join(names)}")
+        total = sum(parse_fraction(split.fraction) for split in self.splits)
+        if total != 1:
+            raise ValueError(
+                "the splits' fractions must add up to 1 so that no row is lost, "
+                f"got {float(total):g}"
+            )
+        return self
+
+
+def identifier_from(text: str) -> str:
+    """A valid dataset name made from a folder's name.
+
+    >>> identifier_from("2024 my-photos")
+    'dataset_2024_my_photos'
+    """
+    name = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_")
+    if not name:
+        return "dataset"
+    return name if name[0].isalpha() else f"dataset_{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How a job is run; none of it changes a byte of the dataset.
+
+    Attributes:
+      inputs: files, folders or globs.
+      output: folder of the dataset.
+      scratch: folder for sorted runs and staging; empty means inside the output.
+      workers: threads of the embedded runner; 0 means all cores.
+      overwrite: replace a dataset that differs.
+      beam_args: pipeline options as Beam spells them.
+    """
+
+    inputs: tuple[str, ...]
+    output: str
+    scratch: str = ""
+    workers: int = 0
+    overwrite: bool = False
+    beam_args: tuple[str, ...] = field(default=())

@@ -1,0 +1,125 @@
+"""Inventory entries and input ranges: what there is to read, cut into tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """One file of the inventory.
+
+    Attributes:
+      path: relative to the input root, "/" between parts: the stable origin.
+      uri: where it is read from.
+      size: bytes.
+      version: the store's etag, or mtime in nanoseconds; changes with the content.
+    """
+
+    path: str
+    uri: str
+    size: int
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class InputRange:
+    """A part of the input that can be read on its own, cut by constants.
+
+    Attributes:
+      index: place among all ranges of the run, from 0; fixes ties and input order.
+      path: origin of its rows, relative to the input root.
+      uri: file to read.
+      start: first byte (or inventory row) of the range.
+      stop: end, exclusive.
+      first_position: place of `start` in the whole input, in the same unit.
+      total_positions: size of the whole input, in the same unit.
+      split: the split its file belongs to by the format's own rule, or "".
+      quoted: whether `start` and `stop` lie inside a quoted field (csv).
+    """
+
+    index: int
+    path: str
+    uri: str
+    start: int
+    stop: int
+    first_position: int
+    total_positions: int
+    split: str = ""
+    quoted: tuple[bool, bool] = (False, False)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start <= self.stop:
+            raise ValueError(
+                f"{self.path}: a range needs 0 <= start <= stop, "
+                f"got {self.start} and {self.stop}"
+            )
+        if self.first_position + (self.stop - self.start) > self.total_positions:
+            raise ValueError(
+                f"{self.path}: range ends at position "
+                f"{self.first_position + self.stop - self.start}, "
+                f"beyond the input's {self.total_positions}"
+            )
+
+    @property
+    def num_positions(self) -> int:
+        return self.stop - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """A row that could not be converted.
+
+    Attributes:
+      path: origin, relative to the input root.
+      position: byte offset of the row in its file.
+      reason: what was found and what was expected.
+      raw: the row's bytes as they stand in the input.
+    """
+
+    path: str
+    position: int
+    reason: str
+    raw: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RunRef:
+    """One sorted run in scratch.
+
+    Attributes:
+      stem: scratch path without the .records and .index endings.
+      counts: records of each split, in the job's split order.
+      payload_bytes: size of the .records file.
+      index_crc32c: checksum of the .index file.
+      payload_crc32c: checksum of the .records file.
+    """
+
+    stem: str
+    counts: tuple[int, ...]
+    payload_bytes: int
+    index_crc32c: int
+    payload_crc32c: int
+
+
+@dataclass(frozen=True, slots=True)
+class RangeResult:
+    """The facts of one converted range; small, so it may cross the engine.
+
+    Attributes:
+      range: the range converted.
+      rows_read: rows found, rejects included.
+      rows_rejected: rows that went to the rejects file.
+      runs: sorted runs written, in row order.
+      observed: what each column was seen to hold, as bits (see the csv source).
+      used: what each column was taken for when the rows were encoded.
+      nulls: missing values of each column.
+    """
+
+    range: InputRange
+    rows_read: int
+    rows_rejected: int
+    runs: tuple[RunRef, ...]
+    observed: tuple[int, ...] = ()
+    used: tuple[int, ...] = ()
+    nulls: tuple[int, ...] = ()

@@ -1,0 +1,129 @@
+"""Shard plans, shard results and the names of shard files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+KEY_SPACE = 1 << 64  # order keys are u64
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPlan:
+    """Where one split is cut into shards.
+
+    Attributes:
+      split: name of the split.
+      bounds: order keys, one more than there are shards; shard i holds the keys
+        bounds[i] <= key < bounds[i + 1]; the first is 0, the last 2**64.
+      shard_bytes: planned bytes of each shard.
+      shard_records: planned records of each shard.
+    """
+
+    split: str
+    bounds: tuple[int, ...]
+    shard_bytes: tuple[int, ...]
+    shard_records: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if self.num_shards == 0:
+            if self.bounds:
+                raise ValueError(f"split {self.split}: bounds without shards")
+            return
+        if len(self.bounds) != self.num_shards + 1:
+            raise ValueError(
+                f"split {self.split}: {self.num_shards} shards need "
+                f"{self.num_shards + 1} bounds, got {len(self.bounds)}"
+            )
+        rising = all(a < b for a, b in zip(self.bounds, self.bounds[1:], strict=False))
+        if not rising or self.bounds[0] != 0 or self.bounds[-1] != KEY_SPACE:
+            raise ValueError(
+                f"split {self.split}: bounds must rise from 0 to 2**64, "
+                f"got {self.bounds}"
+            )
+        if min(self.shard_records) < 1:
+            raise ValueError(f"split {self.split}: an empty shard was planned")
+
+    @property
+    def num_shards(self) -> int:
+        return len(self.shard_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardPlan:
+    """The plans of all splits, in the job's split order."""
+
+    splits: tuple[SplitPlan, ...]
+
+    def tasks(self) -> list[ShardTask]:
+        """One task per shard, largest first so that the last to end is small."""
+        tasks = [
+            ShardTask(
+                split=split.split,
+                split_index=split_index,
+                shard_index=shard,
+                num_shards=split.num_shards,
+                low=split.bounds[shard],
+                high=split.bounds[shard + 1],
+            )
+            for split_index, split in enumerate(self.splits)
+            for shard in range(split.num_shards)
+        ]
+        size = {
+            (split_index, shard): planned
+            for split_index, split in enumerate(self.splits)
+            for shard, planned in enumerate(split.shard_bytes)
+        }
+        return sorted(tasks, key=lambda t: -size[t.split_index, t.shard_index])
+
+
+@dataclass(frozen=True, slots=True)
+class ShardTask:
+    """One shard to write: the records of a split with low <= order key < high."""
+
+    split: str
+    split_index: int
+    shard_index: int
+    num_shards: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShardResult:
+    """The facts of one written shard.
+
+    Attributes:
+      split: name of the split.
+      shard_index: place of the shard in its split.
+      file: file name.
+      records: number of records.
+      bytes: size of the file as stored.
+      example_bytes: sum of the serialized examples, without frames.
+      crc32c: CRC-32C of the file as stored.
+      rows_rejected: rows found unusable only now (exchange by reference).
+    """
+
+    split: str
+    shard_index: int
+    file: str
+    records: int
+    bytes: int
+    example_bytes: int
+    crc32c: int
+    rows_rejected: int = 0
+
+
+def shard_file_name(
+    name: str, split: str, shard_index: int, num_shards: int, compression: str = "none"
+) -> str:
+    """File name of a shard, as TFDS expects it unless it is compressed.
+
+    >>> shard_file_name("digits", "train", 0, 8)
+    'digits-train.tfrecord-00000-of-00008'
+    >>> shard_file_name("digits", "train", 0, 8, "gzip")
+    'digits-train-00000-of-00008.tfrecord.gz'
+    """
+    place = f"{shard_index:05d}-of-{num_shards:05d}"
+    if compression == "gzip":
+        return f"{name}-{split}-{place}.tfrecord.gz"
+    return f"{name}-{split}.tfrecord-{place}"

@@ -1,0 +1,1 @@
+"""How it flows: pure functions on Arrow batches, and the files they end up in."""

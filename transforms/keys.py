@@ -1,0 +1,105 @@
+"""Order keys and splits: where a row goes, from its origin and the seed alone.
+
+A row's origin is (path relative to the input root, place in it); never a worker, a
+clock or Python's own hash, so every runner and every retry gives the same answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from hashlib import blake2b
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from schemas.ranges import InputRange
+from transforms.wire import I64, U64
+
+_GAMMA = 0x9E3779B97F4A7C15  # splitmix64's increment, 2**64 / golden ratio
+_SPLIT_SALT = 0x73706C6974  # "split": splits must not follow the order
+
+
+def mix(values: U64) -> U64:
+    """A bijection of u64 that scatters near values far apart.
+
+    Source: the finalizer of splitmix64 (Steele, Lea, Flood: Fast Splittable
+    Pseudorandom Number Generators, OOPSLA 2014).
+    """
+    mixed = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
+    return mixed
+
+
+def text_hash(text: str | bytes) -> int:
+    """A u64 that depends on the text alone, on every machine."""
+    data = text.encode() if isinstance(text, str) else text
+    return int.from_bytes(blake2b(data, digest_size=8).digest(), "little")
+
+
+def text_hashes(texts: Iterable[str | bytes]) -> U64:
+    """`text_hash` of each; a Python call each, so only for what is a file or so."""
+    return np.array([text_hash(text) for text in texts], np.uint64)
+
+
+def origins_in(path: str, start: int, ordinals: I64) -> U64:
+    """Origins of the rows of one input range.
+
+    Args:
+      path: the file, relative to the input root.
+      start: where the range starts in it.
+      ordinals: place of each row in the range, from 0.
+    """
+    base = np.uint64(text_hash(f"{path}\0{start}"))
+    return mix(base + (ordinals.astype(np.uint64) + np.uint64(1)) * np.uint64(_GAMMA))
+
+
+def shuffle_keys(origins: U64, seed: int) -> U64:
+    """Order keys that shuffle the whole dataset."""
+    return mix(origins ^ mix(np.array([seed ^ _GAMMA], np.uint64)))
+
+
+def position_keys(spot: InputRange, places: I64) -> U64:
+    """Order keys that keep the input's order.
+
+    Args:
+      spot: the range the rows come from.
+      places: each row's position in the range, rising, below its num_positions.
+    """
+    # Spread over all u64 so that the histogram's buckets, cut by the key's high
+    # bits, are as fine here as for hashed keys.
+    shift = 64 - max(1, spot.total_positions).bit_length()
+    return (np.uint64(spot.first_position) + places.astype(np.uint64)) << np.uint64(
+        shift
+    )
+
+
+def assign_splits(
+    groups: U64, fractions: Sequence[Fraction], seed: int
+) -> npt.NDArray[np.uint8]:
+    """The split of each row, as an index into `fractions`.
+
+    Args:
+      groups: rows with equal values share a split: origins, or `value_hashes`.
+      fractions: share of each split; they add up to 1.
+      seed: the job's seed.
+    """
+    if len(fractions) == 1:
+        return np.zeros(len(groups), np.uint8)
+    draws = mix(groups ^ mix(np.array([seed ^ _SPLIT_SALT], np.uint64)))
+    ends = np.cumsum(np.array(fractions, object))[:-1]
+    limits = np.array([int(end * (1 << 64)) for end in ends], np.uint64)
+    return np.searchsorted(limits, draws, side="right").astype(np.uint8)
+
+
+def value_hashes(values: pa.Array) -> U64:
+    """A hash of each value; equal values (as text) have equal hashes, null is one."""
+    if not pa.types.is_binary(values.type):
+        values = values.cast(pa.string()).cast(pa.binary())
+    encoded = pc.fill_null(values, b"\0null").dictionary_encode()
+    # A Python call per distinct value: the rows of a group must meet in one hash.
+    table = text_hashes(encoded.dictionary.to_pylist())
+    return table[encoded.indices.to_numpy(zero_copy_only=False)]

@@ -1,0 +1,127 @@
+"""The histogram of order keys and the shard plan computed from it. Arithmetic only.
+
+Bytes per bucket of the order key's high bits, per split, added up over all ranges;
+shard i of N ends at the bucket edge nearest to i/N of the split's bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from schemas.job import Sharding
+from schemas.shards import KEY_SPACE, ShardPlan, SplitPlan
+from transforms.wire import I64, U64
+
+BUCKETS_PER_SHARD = 1024  # the grain is a thousandth of a shard
+MIN_BUCKET_BITS = 14
+MAX_BUCKET_BITS = 20  # two vectors of 8 MB for each split: fits any worker
+
+
+def bucket_bits(sharding: Sharding, most_bytes: int) -> int:
+    """Bits of the order key that number a bucket, from what is known before reading.
+
+    Args:
+      sharding: the rule for the number of shards.
+      most_bytes: upper estimate of the records' bytes.
+    """
+    most_records = most_bytes  # only caps the count
+    shards = sharding.shards_for(most_bytes, max(1, most_records))
+    wanted = (shards * BUCKETS_PER_SHARD - 1).bit_length()
+    return max(MIN_BUCKET_BITS, min(MAX_BUCKET_BITS, wanted))
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Planned bytes and records per (split, bucket).
+
+    Attributes:
+      bytes: int64, shape (splits, buckets).
+      records: int64, same shape.
+    """
+
+    bytes: npt.NDArray[np.int64]
+    records: npt.NDArray[np.int64]
+
+    @classmethod
+    def empty(cls, num_splits: int, bits: int) -> Histogram:
+        shape = (num_splits, 1 << bits)
+        return cls(np.zeros(shape, np.int64), np.zeros(shape, np.int64))
+
+    @classmethod
+    def of(
+        cls, keys: U64, weights: I64, counts: Sequence[int], bits: int
+    ) -> Histogram:
+        """The histogram of one sorted run.
+
+        Args:
+          keys: order keys, split after split.
+          weights: planned bytes of each record.
+          counts: records of each split.
+          bits: see `bucket_bits`.
+        """
+        histogram = cls.empty(len(counts), bits)
+        buckets = (keys >> np.uint64(64 - bits)).astype(np.int64)
+        stop = 0
+        for split, count in enumerate(counts):
+            start, stop = stop, stop + count
+            mine = slice(start, stop)
+            size = 1 << bits
+            histogram.records[split] = np.bincount(buckets[mine], minlength=size)
+            # Float64 sums are exact below 2**53 bytes.
+            histogram.bytes[split] = np.bincount(
+                buckets[mine], weights[mine].astype(np.float64), minlength=size
+            ).astype(np.int64)
+        return histogram
+
+    def __iadd__(self, other: Histogram) -> Histogram:
+        np.add(self.bytes, other.bytes, out=self.bytes)
+        np.add(self.records, other.records, out=self.records)
+        return self
+
+
+def plan_shards(
+    histogram: Histogram, sharding: Sharding, split_names: Sequence[str]
+) -> ShardPlan:
+    """Cuts every split into shards of nearly equal bytes, none of them empty."""
+    return ShardPlan(
+        tuple(
+            plan_split(name, histogram.bytes[i], histogram.records[i], sharding)
+            for i, name in enumerate(split_names)
+        )
+    )
+
+
+def plan_split(
+    name: str, bucket_bytes: I64, bucket_records: I64, sharding: Sharding
+) -> SplitPlan:
+    """The plan of one split from its row of the histogram."""
+    filled = np.flatnonzero(bucket_records)
+    num_bytes, num_records = int(bucket_bytes.sum()), int(bucket_records.sum())
+    num_shards = min(sharding.shards_for(num_bytes, num_records), len(filled))
+    if num_shards == 0:
+        return SplitPlan(name, (), (), ())
+    edges = np.cumsum(bucket_bytes[filled])  # bytes up to the end of each bucket
+    cuts = [0]  # index into `filled` where each shard starts
+    for shard in range(1, num_shards):
+        target = num_bytes * shard // num_shards
+        nearest = _nearest_edge(edges, target) + 1
+        # Every shard keeps a filled bucket, before this cut and behind it.
+        cuts.append(min(max(nearest, cuts[-1] + 1), len(filled) - num_shards + shard))
+    bucket_size = KEY_SPACE // len(bucket_bytes)
+    bounds = [0, *(int(filled[cut]) * bucket_size for cut in cuts[1:]), KEY_SPACE]
+    shard_bytes = np.add.reduceat(bucket_bytes[filled], cuts)
+    shard_records = np.add.reduceat(bucket_records[filled], cuts)
+    return SplitPlan(
+        name, tuple(bounds), tuple(shard_bytes.tolist()), tuple(shard_records.tolist())
+    )
+
+
+def _nearest_edge(edges: I64, target: int) -> int:
+    after = min(int(np.searchsorted(edges, target)), len(edges) - 1)
+    if after and target - edges[after - 1] <= edges[after] - target:
+        return after - 1
+    return after

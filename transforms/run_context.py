@@ -1,0 +1,87 @@
+"""RunContext: what every task of a run needs to know; small, and free of storage."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from hashlib import blake2b
+
+import numpy as np
+import numpy.typing as npt
+
+from schemas.errors import UsageError
+from schemas.job import JobSpec, parse_fraction
+from schemas.ranges import InputFile, InputRange
+from transforms.keys import assign_splits
+from transforms.scratch import Scratch
+from transforms.sources.base import Source
+from transforms.wire import U64
+
+FORMAT_VERSION = 1  # raise it when the same job would give other bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RunContext:
+    """A prepared run.
+
+    Attributes:
+      job: what is converted and how.
+      source: the prepared source.
+      split_names: all splits, those of the job first.
+      bits: of the order key, for the histogram.
+      fingerprint: of job and inventory, hexadecimal.
+      output: folder of the dataset.
+      scratch: where the run works.
+    """
+
+    job: JobSpec
+    source: Source
+    split_names: tuple[str, ...]
+    bits: int
+    fingerprint: str
+    output: str
+    scratch: Scratch
+
+    @property
+    def num_splits(self) -> int:
+        return len(self.split_names)
+
+    def splits_of(self, groups: U64, spot: InputRange) -> npt.NDArray[np.uint8]:
+        """The split index of each row of a range."""
+        if spot.split and spot.split in self.split_names[len(self.job.splits) :]:
+            index = self.split_names.index(spot.split)
+            return np.full(len(groups), index, np.uint8)
+        return assign_splits(groups, self.fractions, self.job.seed)
+
+    @property
+    def fractions(self) -> list[Fraction]:
+        return [parse_fraction(split.fraction) for split in self.job.splits]
+
+
+def split_names(job: JobSpec, ranges: Sequence[InputRange]) -> tuple[str, ...]:
+    """The job's splits and behind them "test", if the format has test files.
+
+    Raises:
+      UsageError: a split asked for would mix with the format's own test files.
+    """
+    names = [split.name for split in job.splits]
+    if any(spot.split == "test" for spot in ranges):
+        if "test" in names:
+            raise UsageError(
+                "the input has test files of its own, which make the split 'test': "
+                "give --split another name, or leave those files out"
+            )
+        names.append("test")
+    return tuple(names)
+
+
+def fingerprint_of(job: JobSpec, files: Sequence[InputFile]) -> str:
+    """Names what fixes the dataset's bytes: format version, job and inventory."""
+    digest = blake2b(digest_size=16)
+    digest.update(f"recordmill {FORMAT_VERSION}\n".encode())
+    digest.update(json.dumps(job.model_dump(mode="json"), sort_keys=True).encode())
+    for file in files:
+        digest.update(f"\n{file.path}\0{file.size}\0{file.version}".encode())
+    return digest.hexdigest()

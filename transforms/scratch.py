@@ -1,0 +1,162 @@
+"""Where a run keeps what is not published yet, and the facts it can resume from.
+
+    OUTPUT/.recordmill/FINGERPRINT/   (or SCRATCH/FINGERPRINT/ for runs and facts)
+        runs/       sorted runs
+        facts/      one JSON file per finished range or shard
+        rejects/    *.jsonl, one file per range or shard that rejected rows
+        staging/    finished shards and metadata, under their final names
+        errors/     what went wrong, one file per error
+        run.log
+
+A fact is written after what it tells of and renamed into place, so a fact that exists
+is true; a killed run is taken up from its facts.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import traceback
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from schemas.errors import RecordmillError
+from schemas.ranges import Reject
+from transforms.runs import write_whole
+
+FOLDER_NAME = ".recordmill"
+
+_Fact = TypeVar("_Fact")
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """The folders of one run; paths as text, so that it pickles to any worker."""
+
+    staging_root: str
+    scratch_root: str
+
+    @classmethod
+    def of(cls, output: str, fingerprint: str, scratch: str = "") -> Scratch:
+        """The folders of the run with that fingerprint; makes none of them."""
+        name = fingerprint[:16]
+        staging_root = Path(output) / FOLDER_NAME / name
+        scratch_root = Path(scratch) / name if scratch else staging_root
+        return cls(str(staging_root), str(scratch_root))
+
+    @property
+    def runs(self) -> Path:
+        return Path(self.scratch_root, "runs")
+
+    @property
+    def facts(self) -> Path:
+        return Path(self.scratch_root, "facts")
+
+    @property
+    def rejects(self) -> Path:
+        return Path(self.staging_root, "rejects")
+
+    @property
+    def staging(self) -> Path:
+        return Path(self.staging_root, "staging")
+
+    @property
+    def errors(self) -> Path:
+        return Path(self.staging_root, "errors")
+
+    @property
+    def log(self) -> Path:
+        return Path(self.staging_root, "run.log")
+
+    def create(self) -> None:
+        """Makes the folders; forgets the errors of an earlier try."""
+        shutil.rmtree(self.errors, ignore_errors=True)
+        for folder in (
+            self.runs,
+            self.facts,
+            self.rejects,
+            self.staging,
+            self.errors,
+        ):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def remove(self) -> None:
+        """Removes everything of this run, and the outer folder if nothing else is."""
+        for root in {self.staging_root, self.scratch_root}:
+            shutil.rmtree(root, ignore_errors=True)
+        outer = Path(self.staging_root).parent
+        if outer.is_dir() and not any(outer.iterdir()):
+            outer.rmdir()
+
+
+def save_fact(scratch: Scratch, name: str, fact: object) -> None:
+    """Writes the fact of a finished task."""
+    data = TypeAdapter(type(fact)).dump_json(fact)
+    write_whole(scratch.facts / f"{name}.json", data)
+
+
+def load_fact(scratch: Scratch, name: str, kind: type[_Fact]) -> _Fact | None:
+    """The fact of a task finished by an earlier try, or None."""
+    try:
+        data = (scratch.facts / f"{name}.json").read_bytes()
+        return TypeAdapter(kind).validate_json(data)
+    except (OSError, ValidationError):
+        return None
+
+
+def save_rejects(scratch: Scratch, name: str, rejects: Iterable[Reject]) -> int:
+    """Writes the rejects of one task as JSON lines; returns how many there are."""
+    lines = [
+        json.dumps(
+            {
+                "uri": reject.path,
+                "position": reject.position,
+                "reason": reject.reason,
+                "raw": base64.b64encode(reject.raw).decode(),
+            },
+            ensure_ascii=False,
+        )
+        for reject in rejects
+    ]
+    path = scratch.rejects / f"{name}.jsonl"
+    if lines:
+        write_whole(path, "".join(f"{line}\n" for line in lines).encode())
+    else:
+        path.unlink(missing_ok=True)
+    return len(lines)
+
+
+@contextmanager
+def noting_errors(scratch: Scratch) -> Iterator[None]:
+    """Keeps an error's message where the launcher finds it, whatever the runner."""
+    try:
+        yield
+    except BaseException as error:
+        note = {
+            "expected": isinstance(error, RecordmillError | OSError | MemoryError),
+            "kind": type(error).__name__,
+            "message": str(error),
+            "traceback": traceback.format_exc(),
+        }
+        Path(scratch.errors).mkdir(parents=True, exist_ok=True)
+        write_whole(
+            scratch.errors / f"{uuid.uuid4().hex}.json", json.dumps(note).encode()
+        )
+        if isinstance(error, Exception):
+            raise
+        # A SystemExit would end a worker's thread in silence and hang the runner.
+        raise RuntimeError(f"{type(error).__name__}: {error}") from error
+
+
+def read_errors(scratch: Scratch) -> list[dict[str, str | bool]]:
+    """The errors noted during the run, oldest first."""
+    files = [f for f in scratch.errors.glob("*.json") if not f.name.startswith(".")]
+    files.sort(key=lambda file: file.stat().st_mtime_ns)
+    return [json.loads(file.read_bytes()) for file in files]

@@ -1,0 +1,91 @@
+"""One shard: gather its pieces, write its file into staging, report the facts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from schemas.ranges import Reject, RunRef
+from schemas.shards import ShardResult, ShardTask, shard_file_name
+from transforms.exchange import gather
+from transforms.range_task import encode_and_frame
+from transforms.run_context import RunContext
+from transforms.scratch import load_fact, save_fact, save_rejects
+from transforms.sources.images import ImagesSource
+from transforms.tfrecord import crc32c
+from transforms.write import write_records
+
+
+@dataclass(frozen=True, slots=True)
+class _ShardFact:
+    """A finished shard and the task it answered."""
+
+    task: ShardTask
+    result: ShardResult
+
+
+def write_shard(
+    context: RunContext, task: ShardTask, runs: Sequence[RunRef]
+) -> ShardResult:
+    """Writes a shard, or takes up what an earlier try finished.
+
+    Args:
+      context: the run.
+      task: which records the shard holds.
+      runs: all sorted runs of the job, in range order.
+    """
+    name = f"shard-{task.split}-{task.shard_index:05d}"
+    earlier = load_fact(context.scratch, name, _ShardFact)
+    if earlier is not None and earlier.task == task and _is_whole(context, earlier):
+        return earlier.result
+    job = context.job
+    file = shard_file_name(
+        job.name, task.split, task.shard_index, task.num_shards, job.compression
+    )
+    rejects: list[Reject] = []
+    windows: Iterator[pa.BinaryArray] = gather(context.scratch.runs, runs, task)
+    if isinstance(context.source, ImagesSource):
+        windows = _fetched(context.source, windows, rejects)
+    facts = write_records(context.scratch.staging / file, windows, job.compression)
+    result = ShardResult(
+        split=task.split,
+        shard_index=task.shard_index,
+        file=file,
+        records=facts.records,
+        bytes=facts.bytes,
+        example_bytes=facts.example_bytes,
+        crc32c=facts.crc32c,
+        rows_rejected=save_rejects(context.scratch, name, rejects),
+    )
+    save_fact(context.scratch, name, _ShardFact(task, result))
+    return result
+
+
+def _fetched(
+    source: ImagesSource, windows: Iterator[pa.BinaryArray], rejects: list[Reject]
+) -> Iterator[pa.BinaryArray]:
+    """By reference: reads the files that a window's paths name, and encodes them."""
+    schema = source.schema()
+    for window in windows:
+        paths = [path.decode() for path in window.to_pylist()]
+        batch, refused = source.fetch(paths)
+        rejects += refused
+        if batch.num_rows:
+            framed, _, _ = encode_and_frame(batch, schema)
+            yield framed
+
+
+def _is_whole(context: RunContext, fact: _ShardFact) -> bool:
+    path = context.scratch.staging / fact.result.file
+    try:
+        if path.stat().st_size != fact.result.bytes:
+            return False
+        crc = 0
+        with path.open("rb") as file:
+            while block := file.read(8 << 20):
+                crc = crc32c(block, crc)
+    except OSError:
+        return False
+    return crc == fact.result.crc32c

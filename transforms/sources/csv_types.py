@@ -1,0 +1,187 @@
+"""What a CSV column holds: bits that ranges can OR together, and conversion by them.
+
+    integer, boolean -> int64_list    decimal -> float_list    the rest -> bytes_list
+
+The bits of a column are those of all its cells, so the order in which ranges are
+looked at cannot matter, and a type is what a look at the whole column gives. What
+would lose something stays text: leading zeros, a leading plus, integers beyond int64,
+booleans among numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntFlag
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from schemas.features import Kind
+
+
+class Holds(IntFlag):
+    """What was seen among a column's cells; NOTHING if all were empty."""
+
+    NOTHING = 0
+    BOOLEAN = 1
+    INTEGER = 2
+    DECIMAL = 4
+    TEXT = 8
+
+
+@dataclass(frozen=True, slots=True)
+class CellType:
+    """How the cells of a column are converted."""
+
+    kind: Kind
+    dtype: str
+    arrow: pa.DataType
+
+
+_BOOLEAN = CellType(Kind.INT64, "bool", pa.bool_())
+_INTEGER = CellType(Kind.INT64, "int64", pa.int64())
+_DECIMAL = CellType(Kind.FLOAT, "float32", pa.float64())
+_TEXT = CellType(Kind.BYTES, "string", pa.string())
+
+_TYPE_OF = {
+    Holds.BOOLEAN: _BOOLEAN,
+    Holds.INTEGER: _INTEGER,
+    Holds.DECIMAL: _DECIMAL,
+    Holds.INTEGER | Holds.DECIMAL: _DECIMAL,
+}
+
+
+def cell_type(holds: int) -> CellType:
+    """The narrowest type that holds all that was seen."""
+    return _TYPE_OF.get(Holds(holds), _TEXT)
+
+
+# The same language as the fast checks below; these decide where they cannot.
+_BOOLEAN_TEXT = r"^(?i:true|false)$"
+_INTEGER_TEXT = r"^(0|-?[1-9][0-9]*)$"
+_DECIMAL_TEXT = (
+    r"^-?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+    r"|^-?(?i:inf|infinity)$|^(?i:nan)$"
+)
+_SURE_INT64_DIGITS = 18
+
+
+def classify(cells: pa.StringArray) -> Holds:
+    """Looks at every cell. Slow (regular expressions): for what the cast refuses."""
+    cells = cells.drop_null()
+    if len(cells) == 0:
+        return Holds.NOTHING
+    boolean = _matches(cells, _BOOLEAN_TEXT)
+    integer = _matches(cells, _INTEGER_TEXT)
+    decimal = _matches(cells, _DECIMAL_TEXT) & ~integer
+    long = integer & (_lengths(cells) > _SURE_INT64_DIGITS)
+    beyond = np.zeros(len(cells), np.bool_)
+    for row in np.flatnonzero(long).tolist():  # only integers of 19 digits or more
+        beyond[row] = not -(1 << 63) <= int(cells[row].as_py()) < 1 << 63
+    holds = Holds.NOTHING
+    if boolean.any():
+        holds |= Holds.BOOLEAN
+    if (integer & ~beyond).any():
+        holds |= Holds.INTEGER
+    if decimal.any():
+        holds |= Holds.DECIMAL
+    if (~(boolean | integer | decimal) | beyond).any():
+        holds |= Holds.TEXT
+    return holds
+
+
+def convert(cells: pa.StringArray, expected: int) -> tuple[pa.Array, Holds]:
+    """Converts a column to the type that `expected` stands for, if it fits.
+
+    Returns:
+      The converted cells and what was seen; where that asks for another type than
+      the one expected, the cells are converted to the type that holds both.
+    """
+    taken = cell_type(expected)
+    if cells.null_count == len(cells):
+        return cells.cast(taken.arrow), Holds.NOTHING
+    if taken is _TEXT and expected:
+        return cells, Holds.TEXT
+    if expected:
+        converted = _cast(cells, taken)
+        if converted is not None:
+            return converted, Holds(expected)
+    seen = Holds(expected) | classify(cells)
+    wider = cell_type(seen)
+    return (cells if wider is _TEXT else _forced(cells, wider)), seen
+
+
+def _forced(cells: pa.StringArray, wider: CellType) -> pa.Array:
+    if wider is _BOOLEAN:
+        return pc.utf8_lower(cells).cast(wider.arrow)
+    return cells.cast(wider.arrow)
+
+
+def _cast(cells: pa.StringArray, taken: CellType) -> pa.Array | None:
+    """The cells as that type, or None if some cell is not of it.
+
+    Arrow's casts are a little wider than our types (007, 0x10, +5, 1 as a boolean),
+    so the cells that begin suspiciously are looked at once more, and only they.
+    """
+    try:
+        converted = cells.cast(taken.arrow)
+    except pa.ArrowInvalid:
+        return None
+    suspects = _suspects(cells, taken)
+    if suspects is not None and not suspects.any():
+        return converted
+    chosen = cells if suspects is None else cells.filter(pa.array(suspects))
+    seen = classify(chosen)
+    return converted if cell_type(seen | _least(taken)) is taken else None
+
+
+def _least(taken: CellType) -> Holds:
+    if taken is _DECIMAL:
+        return Holds.DECIMAL
+    return Holds.INTEGER if taken is _INTEGER else Holds.BOOLEAN
+
+
+_ZERO, _NINE, _MINUS, _POINT = (ord(char) for char in "09-.")
+
+
+def _suspects(cells: pa.StringArray, taken: CellType) -> npt.NDArray[np.bool_] | None:
+    """Cells whose text may not be canonical; None means look at all."""
+    if taken is _BOOLEAN:
+        return None
+    offsets = np.frombuffer(cells.buffers()[1], np.int32)
+    offsets = offsets[cells.offset : cells.offset + len(cells) + 1]
+    data = np.frombuffer(cells.buffers()[2], np.uint8)
+    starts = offsets[:-1]
+    lengths = np.diff(offsets)
+    first = data.take(starts, mode="clip")
+    if taken is _INTEGER:
+        # Sure: 1-9 in front, or a lone 0. Negative ones: the next digit decides.
+        doubtful = ((first == _ZERO) & (lengths > 1)) | (first == _MINUS)
+        at = np.flatnonzero(doubtful)
+        negative = first[at] == _MINUS
+        doubtful[at[negative]] = data.take(starts[at[negative]] + 1, mode="clip") == _ZERO
+        return doubtful
+    doubtful = (lengths > _SURE_INT64_DIGITS) | (first - np.uint8(_ZERO) > 9)
+    signed = first == _MINUS
+    at = np.flatnonzero((first == _ZERO) | signed)
+    place = starts[at] + signed[at]
+    digit = data.take(place, mode="clip")
+    after = data.take(place + 1, mode="clip")
+    # A number that starts 0. or with 1-9 (or a lone 0) is canonical.
+    zero_then_more = (digit == _ZERO) & (after != _POINT) & (lengths[at] > 1)
+    doubtful[at] = (
+        zero_then_more
+        | (digit - np.uint8(_ZERO) > 9)
+        | (lengths[at] > _SURE_INT64_DIGITS)
+    )
+    return doubtful
+
+
+def _matches(cells: pa.StringArray, pattern: str) -> npt.NDArray[np.bool_]:
+    return pc.match_substring_regex(cells, pattern).to_numpy(zero_copy_only=False)
+
+
+def _lengths(cells: pa.StringArray) -> npt.NDArray[np.integer]:
+    return pc.binary_length(cells).to_numpy(zero_copy_only=False)

@@ -1,0 +1,252 @@
+"""CIFAR-10 and CIFAR-100 in their binary form: records of one fixed length.
+
+    CIFAR-10   label | 1024 red | 1024 green | 1024 blue        3,073 bytes
+    CIFAR-100  coarse label | fine label | the same 3,072       3,074 bytes
+
+Each colour plane is 32 x 32, row-major; all bytes unsigned.
+Source: www.cs.toronto.edu/~kriz/cifar.html, "Binary version".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Literal, Self
+
+import numpy as np
+import pyarrow as pa
+
+from schemas.errors import InputError
+from schemas.features import Content, FeatureSpec, Kind, Schema
+from schemas.ranges import InputFile, InputRange, Reject
+from transforms.keys import origins_in
+from transforms.sources.base import RANGE_BYTES, Rows, Source, number_ranges
+from transforms.storage import read_file, read_range
+from transforms.wire import I64, U8, binary_array
+
+SIDE = 32
+CHANNELS = 3
+PIXELS = SIDE * SIDE
+IMAGE_BYTES = PIXELS * CHANNELS
+
+_TRAIN_FILE = re.compile(r"data_batch_\d+\.bin|train\.bin", re.IGNORECASE)
+_TEST_FILE = re.compile(r"test_batch(_\d+)?\.bin|test\.bin", re.IGNORECASE)
+_CIFAR100_FILE = re.compile(r"(train|test)\.bin", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What stands before the pixels: one label byte for each name."""
+
+    variant: Literal["cifar10", "cifar100"]
+    labels: tuple[str, ...]  # feature names, in file order
+    name_files: tuple[str, ...]  # where each label's class names stand
+    num_classes: tuple[int, ...]
+
+    @property
+    def record_bytes(self) -> int:
+        return len(self.labels) + IMAGE_BYTES
+
+
+CIFAR10 = Layout("cifar10", ("label",), ("batches.meta.txt",), (10,))
+CIFAR100 = Layout(
+    "cifar100",
+    ("coarse_label", "label"),
+    ("coarse_label_names.txt", "fine_label_names.txt"),
+    (20, 100),
+)
+_LAYOUTS = {layout.variant: layout for layout in (CIFAR10, CIFAR100)}
+
+
+@dataclass(frozen=True)
+class FixedLengthSource(Source):
+    """CIFAR binary files; `layout` is found by file name and size unless given."""
+
+    variant: Literal["auto", "cifar10", "cifar100"] = "auto"
+    layout: Layout | None = None
+    class_names: tuple[tuple[str, ...], ...] = ()
+
+    def prepare(self, files: Sequence[InputFile]) -> Self:
+        data = _data_files(files)
+        if not data:
+            raise InputError("no CIFAR data: none of the input files ends in .bin")
+        if self.variant == "auto":
+            layouts = {file.path: detect_layout(file) for file in data}
+            for path, layout in layouts.items():
+                first = next(iter(layouts))
+                if layout != layouts[first]:
+                    raise InputError(
+                        f"{first} is {layouts[first].variant} and {path} is "
+                        f"{layout.variant}: convert them apart, or say --variant"
+                    )
+            layout = layouts[data[0].path]
+        else:
+            layout = _LAYOUTS[self.variant]
+        by_name = {PurePosixPath(file.path).name: file for file in files}
+        names = tuple(
+            _read_names(by_name.get(name_file), count)
+            for name_file, count in zip(
+                layout.name_files, layout.num_classes, strict=True
+            )
+        )
+        return replace(self, layout=layout, class_names=names)
+
+    @property
+    def known_layout(self) -> Layout:
+        if self.layout is None:
+            raise ValueError("the layout is unknown before prepare()")
+        return self.layout
+
+    def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
+        size = self.known_layout.record_bytes
+        step = RANGE_BYTES // size * size
+        return number_ranges(
+            [
+                (file, start, min(start + step, file.size), split_of(file.path))
+                for file in _data_files(files)
+                for start in range(0, file.size, step)
+            ]
+        )
+
+    def schema(
+        self, observed: tuple[int, ...] = (), nulls: tuple[int, ...] = ()
+    ) -> Schema:
+        layout = self.known_layout
+        image = FeatureSpec(
+            "image",
+            Kind.BYTES,
+            dtype="uint8",
+            shape=(SIDE, SIDE, CHANNELS),
+            content=Content.ARRAY,
+        )
+        sizes = [FeatureSpec(n, Kind.INT64) for n in ("height", "width", "depth")]
+        labels = [
+            FeatureSpec(name, Kind.INT64, class_names=names)
+            for name, names in zip(layout.labels, self.class_names, strict=True)
+        ]
+        return Schema((image, *sizes, *labels))
+
+    def read(self, spot: InputRange, expected: tuple[int, ...]) -> Iterator[Rows]:
+        layout = self.known_layout
+        size = layout.record_bytes
+        data = np.frombuffer(read_range(spot.uri, spot.start, spot.stop), np.uint8)
+        if len(data) < spot.num_positions:
+            raise InputError(
+                f"{spot.uri}: ends at byte {spot.start + len(data)}, but had "
+                f"{spot.stop} bytes when the run began: did it change meanwhile?"
+            )
+        num_rows = len(data) // size
+        rest = data[num_rows * size :]
+        records = data[: num_rows * size].reshape(num_rows, size)
+        good, rejects = _check_labels(records, layout, self.class_names, spot)
+        if len(rest):
+            rejects.append(
+                Reject(
+                    spot.path,
+                    spot.start + num_rows * size,
+                    f"{len(rest)} bytes at the end of the file, expected a whole "
+                    f"{layout.variant} record of {size} ({len(layout.labels)} label + "
+                    f"{SIDE} x {SIDE} x {CHANNELS}): the file is cut short",
+                    rest.tobytes(),
+                )
+            )
+        ordinals = np.arange(num_rows, dtype=np.int64)
+        if len(good) < num_rows:
+            records, ordinals = records[good], good
+        yield Rows(
+            batch=_to_batch(records, layout),
+            origins=origins_in(spot.path, spot.start, ordinals),
+            places=ordinals * size,
+            raw=lambda row: (
+                spot.start + int(ordinals[row]) * size,
+                records[row].tobytes(),
+            ),
+            rejects=rejects,
+        )
+
+
+def detect_layout(file: InputFile) -> Layout:
+    """CIFAR-10 or CIFAR-100, by the file's name, else by its size.
+
+    Raises:
+      InputError: neither name nor size tells.
+    """
+    name = PurePosixPath(file.path).name
+    if _CIFAR100_FILE.fullmatch(name):
+        return CIFAR100
+    if _TRAIN_FILE.fullmatch(name) or _TEST_FILE.fullmatch(name):
+        return CIFAR10
+    fits = [layout for layout in _LAYOUTS.values() if not file.size % layout.record_bytes]
+    if len(fits) == 1:
+        return fits[0]
+    for layout in _LAYOUTS.values():
+        if layout.variant in name.lower().replace("-", "").replace("_", ""):
+            return layout
+    raise InputError(
+        f"{file.uri}: {file.size} bytes is a whole number of "
+        f"{'both' if fits else 'neither'} 3,073-byte (CIFAR-10) {'and' if fits else 'nor'}"
+        " 3,074-byte (CIFAR-100) records; say --variant cifar10 or cifar100"
+    )
+
+
+def split_of(path: str) -> str:
+    """The split that the data set's own file name stands for, or ""."""
+    name = PurePosixPath(path).name
+    if _TEST_FILE.fullmatch(name):
+        return "test"
+    return "train" if _TRAIN_FILE.fullmatch(name) else ""
+
+
+def _data_files(files: Sequence[InputFile]) -> list[InputFile]:
+    return [file for file in files if file.path.lower().endswith(".bin")]
+
+
+def _read_names(file: InputFile | None, count: int) -> tuple[str, ...]:
+    """Class names, one a line; their numbers where there is no such file."""
+    if file is None:
+        return tuple(str(label) for label in range(count))
+    lines = read_file(file.uri).decode("utf-8", "replace").splitlines()
+    names = tuple(line.strip() for line in lines if line.strip())
+    if len(names) != count:
+        raise InputError(f"{file.uri}: {len(names)} class names, expected {count}")
+    return names
+
+
+def _check_labels(
+    records: U8,
+    layout: Layout,
+    class_names: tuple[tuple[str, ...], ...],
+    spot: InputRange,
+) -> tuple[I64, list[Reject]]:
+    """Indices of the rows whose labels exist, and rejects for the others."""
+    counts = np.array([len(names) for names in class_names])
+    wrong = (records[:, : len(counts)] >= counts).any(axis=1)
+    rejects = [
+        Reject(
+            spot.path,
+            spot.start + row * layout.record_bytes,
+            f"labels {records[row, : len(counts)].tolist()} for "
+            f"{', '.join(layout.labels)}, expected below {counts.tolist()}",
+            records[row].tobytes(),
+        )
+        for row in np.flatnonzero(wrong).tolist()
+    ]
+    return np.flatnonzero(~wrong), rejects
+
+
+def _to_batch(records: U8, layout: Layout) -> pa.RecordBatch:
+    num_rows, num_labels = len(records), len(layout.labels)
+    image = np.empty((num_rows, PIXELS, CHANNELS), np.uint8)
+    for channel in range(CHANNELS):  # three strided copies beat one transpose
+        start = num_labels + channel * PIXELS
+        image[:, :, channel] = records[:, start : start + PIXELS]
+    offsets = np.arange(num_rows + 1, dtype=np.int64) * IMAGE_BYTES
+    columns = {"image": binary_array(offsets, image.reshape(-1))}
+    for place, label in enumerate(layout.labels):
+        columns[label] = pa.array(records[:, place].astype(np.int64))
+    sizes = {"height": SIDE, "width": SIDE, "depth": CHANNELS}
+    for name, value in sizes.items():
+        columns[name] = pa.array(np.full(num_rows, value, np.int64))
+    return pa.RecordBatch.from_pydict(columns)

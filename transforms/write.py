@@ -1,0 +1,87 @@
+"""Writing one shard: append framed records, close to durable storage, report facts."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from transforms.tfrecord import FRAME_BYTES, array_parts, crc32c
+
+GZIP_LEVEL = 6
+_GZIP_WINDOW = 16 + zlib.MAX_WBITS  # a gzip header whose mtime is 0
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """What was written: records, bytes as stored, bytes of the examples, CRC-32C."""
+
+    records: int
+    bytes: int
+    example_bytes: int
+    crc32c: int
+
+
+def write_records(
+    path: Path, windows: Iterable[pa.BinaryArray], compression: str
+) -> FileFacts:
+    """Writes framed records to a file that appears whole or not at all.
+
+    The bytes lie in a file beside `path` until they are on disk (fsync), then it is
+    renamed and the folder synced.
+
+    Args:
+      path: final name of the shard.
+      windows: framed records, in order.
+      compression: "none" or "gzip".
+    """
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    packer = (
+        zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW)
+        if compression == "gzip"
+        else None
+    )
+    records = stored = framed = crc = 0
+    try:
+        with aside.open("wb", buffering=0) as file:
+            for window in windows:
+                offsets, data = array_parts(window)
+                body: memoryview | bytes = memoryview(data)[offsets[0] : offsets[-1]]
+                records += len(window)
+                framed += len(body)
+                if packer is not None:
+                    body = packer.compress(body)
+                crc = crc32c(body, crc)
+                stored += len(body)
+                _write_all(file.fileno(), body)
+            if packer is not None:
+                body = packer.flush()
+                crc = crc32c(body, crc)
+                stored += len(body)
+                _write_all(file.fileno(), body)
+            os.fsync(file.fileno())
+        aside.replace(path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+    return FileFacts(records, stored, framed - records * FRAME_BYTES, crc)
+
+
+def _write_all(descriptor: int, data: memoryview | bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes renames in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
