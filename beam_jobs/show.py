@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
@@ -12,21 +11,13 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from schemas.manifest import FeatureEntry, Manifest
-    from transforms.decode import Values
+    from transforms.peek import FoundExample
     from transforms.verify import VerifyResult
+
+    _ClassNames = Mapping[str, tuple[str, ...]]
 
 # rich, pydantic, pyarrow and protobuf are imported inside the functions: the command
 # line imports this module whatever it is asked to do.
-
-
-@dataclass(frozen=True, slots=True)
-class _Shown:
-    """One example: where it was read, and its values."""
-
-    split: str
-    file: str
-    record_index: int
-    values: dict[str, Values]
 
 
 def show_inspect(
@@ -48,20 +39,21 @@ def show_inspect(
       OutputError: there is no dataset in the folder, or a shard is missing.
       CorruptRecordError: one of the first records is damaged.
     """
+    from transforms.peek import class_names, first_examples
     from transforms.verify import read_manifest
 
     manifest = read_manifest(output)
-    names = _class_names(output, manifest)
-    examples = _first_examples(output, manifest, num_examples)
+    names = class_names(output, manifest)
+    examples = first_examples(output, manifest, num_examples)
     if as_json:
         _write_json(_inspect_json(manifest, names, list(examples)), stream)
         return
     console = _console(stream)
     _print_header(console, output, manifest)
-    console.print(_features_table(manifest))
-    console.print(_splits_table(manifest))
+    _print_features(console, manifest)
+    _print_splits(console, manifest)
     for example in examples:
-        console.print(_example_table(example, manifest, names))
+        _print_example(console, example, manifest, names)
 
 
 def show_verify(
@@ -88,63 +80,19 @@ def show_verify(
         return
     problems = _count(len(result.problems), "problem")
     console.print(f"{result.name}: {problems} ({found} found, {size})", style="red")
-    table = _table("", ("file", "left"), ("problem", "left"))
+    table = _table(("file", "left"), ("problem", "left"))
     for problem in result.problems:
         table.add_row(printable(problem.file), printable(problem.message))
     console.print(table)
-    console.print(f"{result.output} is not whole: convert it again with --overwrite")
-
-
-def _first_examples(output: str, manifest: Manifest, wanted: int) -> Iterator[_Shown]:
-    """The first examples in the order of splits and shards."""
-    from schemas.errors import OutputError
-    from transforms.decode import decode_example
-    from transforms.storage import local_path
-    from transforms.tfrecord import open_stream, read_records
-    from transforms.verify import open_file
-
-    for split, entry in manifest.splits.items():
-        for shard in entry.shards:
-            if wanted <= 0:
-                return
-            try:
-                file = open_file(local_path(output), shard.file)
-            except OSError as error:
-                raise OutputError(
-                    f"{output}: {shard.file} cannot be read: {error.strerror}; "
-                    "`recordmill verify` says what else is missing"
-                ) from error
-            with file:
-                stream = open_stream(file, manifest.compression)
-                for index, data in enumerate(read_records(stream, shard.file)):
-                    yield _Shown(split, shard.file, index, decode_example(data))
-                    wanted -= 1
-                    if wanted <= 0:
-                        return
-
-
-def _class_names(output: str, manifest: Manifest) -> dict[str, tuple[str, ...]]:
-    """Class names by feature, of the features whose labels file is there."""
-    from transforms.storage import local_path
-    from transforms.tfds import labels_file_name, parse_labels
-    from transforms.verify import open_file
-
-    names = {}
-    for feature in manifest.features:
-        if feature.num_classes is None:
-            continue
-        try:
-            with open_file(local_path(output), labels_file_name(feature.name)) as file:
-                found = parse_labels(file.read())
-        except (OSError, UnicodeDecodeError):
-            continue
-        if len(found) == feature.num_classes:
-            names[feature.name] = found
-    return names
+    console.print(
+        f"\n{printable(result.output)} is not whole. Shards that are damaged or missing "
+        "come back with: recordmill convert ... --overwrite",
+        soft_wrap=True,
+    )
 
 
 def _inspect_json(
-    manifest: Manifest, names: dict[str, tuple[str, ...]], examples: list[_Shown]
+    manifest: Manifest, names: _ClassNames, examples: list[FoundExample]
 ) -> dict[str, Any]:
     from transforms.decode import value_facts
 
@@ -198,7 +146,7 @@ def _print_header(console: Console, output: str, manifest: Manifest) -> None:
 
     order = f"shuffled with seed {manifest.seed}" if manifest.shuffle else "input order"
     console.print(f"{manifest.name} {manifest.version}", style="bold")
-    console.print(printable(output), style="dim")
+    console.print(printable(output), style="dim", soft_wrap=True)
     console.print(
         f"{_count(manifest.records, 'record')} in "
         f"{_count(manifest.num_shards, 'shard')}, {human_bytes(manifest.bytes)}, "
@@ -209,17 +157,16 @@ def _print_header(console: Console, output: str, manifest: Manifest) -> None:
     )
 
 
-def _features_table(manifest: Manifest) -> Table:
+def _print_features(console: Console, manifest: Manifest) -> None:
     from transforms.decode import printable
 
     table = _table(
-        "features",
         ("feature", "left"),
         ("kind", "left"),
         ("dtype", "left"),
         ("shape", "left"),
         ("what", "left"),
-        ("missing", "left"),
+        ("optional", "left"),
     )
     for feature in manifest.features:
         table.add_row(
@@ -228,16 +175,15 @@ def _features_table(manifest: Manifest) -> Table:
             printable(feature.dtype),
             _shape(feature),
             _what(feature),
-            "sometimes" if feature.optional else "never",
+            "yes" if feature.optional else "no",
         )
-    return table
+    _print_table(console, "features", table)
 
 
-def _splits_table(manifest: Manifest) -> Table:
+def _print_splits(console: Console, manifest: Manifest) -> None:
     from transforms.decode import human_bytes, printable
 
     table = _table(
-        "splits",
         ("split", "left"),
         ("records", "right"),
         ("size", "right"),
@@ -255,23 +201,23 @@ def _splits_table(manifest: Manifest) -> Table:
             human_bytes(min(sizes)) if sizes else "-",
             human_bytes(max(sizes)) if sizes else "-",
         )
-    return table
+    _print_table(console, "splits", table)
 
 
-def _example_table(
-    example: _Shown, manifest: Manifest, names: dict[str, tuple[str, ...]]
-) -> Table:
+def _print_example(
+    console: Console, example: FoundExample, manifest: Manifest, names: _ClassNames
+) -> None:
     from transforms.decode import printable, readable
 
     entries = {feature.name: feature for feature in manifest.features}
-    title = f"{example.split}: record {example.record_index} of {example.file}"
-    table = _table(printable(title), ("feature", "left"), ("value", "left"))
+    table = _table(("feature", "left"), ("value", "left"))
     for name in sorted({*entries, *example.values}):
         values = example.values.get(name)
         entry = _entry(name, entries)
         shown = "-" if values is None else readable(values, entry, names.get(name, ()))
         table.add_row(printable(name), shown)
-    return table
+    title = f"{example.split}: record {example.record_index} of {example.file}"
+    _print_table(console, printable(title), table)
 
 
 def _entry(name: str, entries: dict[str, FeatureEntry]) -> FeatureEntry:
@@ -297,7 +243,7 @@ def _what(feature: FeatureEntry) -> str:
     if feature.content != "values":
         return feature.content
     if feature.num_classes is not None:
-        return f"label, {_count(feature.num_classes, 'class')}"
+        return _count(feature.num_classes, "class")
     if feature.kind != "bytes_list":
         return "truth value" if feature.dtype == "bool" else "number"
     return "text" if feature.dtype == "string" else "bytes"
@@ -317,20 +263,20 @@ def _console(stream: TextIO | None) -> Console:
     )
 
 
-def _table(title: str, *columns: tuple[str, Any]) -> Table:
+def _table(*columns: tuple[str, Any]) -> Table:
     from rich import box
     from rich.table import Table
 
-    table = Table(
-        title=title or None,
-        title_justify="left",
-        title_style="bold",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-    )
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for name, justify in columns:
         table.add_column(name, justify=justify, overflow="fold")
     return table
+
+
+def _print_table(console: Console, title: str, table: Table) -> None:
+    console.print()
+    console.print(title, style="bold", soft_wrap=True)
+    console.print(table, end="")
 
 
 def _write_json(value: dict[str, Any], stream: TextIO | None) -> None:

@@ -6,6 +6,7 @@ cannot hold is an error that names the feature, the value and the row.
 
 from __future__ import annotations
 
+import reprlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,7 +116,9 @@ def _values(array: pa.Array, feature: FeatureSpec, lists: I64 | None) -> Any:
                 feature,
                 lists,
                 lost,
-                lambda i: f"{float(wide[i])!r} does not fit in float32 (at most 3.4e38)",
+                lambda i: (
+                    f"{float(wide[i])!r} does not fit in float32 (at most 3.4e38)"
+                ),
             )
             return values
     elif _is_bytes(kind):
@@ -124,8 +127,8 @@ def _values(array: pa.Array, feature: FeatureSpec, lists: I64 | None) -> Any:
     found = ""
     if array.null_count < len(array):
         first = int(pc.index(array.is_valid(), True).as_py())
-        sample = array[first].as_py()
-        found = f", for example {sample!r} in row {_row_of(first, lists)}"
+        sample = reprlib.repr(array[first].as_py())  # cut short if it is long
+        found = f", for example {sample} in row {_row_of(first, lists)}"
     raise SchemaError(
         f"feature {feature.name!r}: {feature.kind} cannot hold column "
         f"{feature.column!r} of type {kind}{found}"

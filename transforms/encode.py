@@ -252,9 +252,7 @@ def _fill_block(block: list[_Fixed], num_rows: int) -> U8:
             width = cell.values.shape[1]
             # One item per row copies three times faster than single bytes.
             item = np.dtype("<u4") if width == 4 else np.dtype(f"V{width}")
-            target = np.ndarray(
-                (num_rows,), item, matrix.data, place, (len(template),)
-            )
+            target = np.ndarray((num_rows,), item, matrix.data, place, (len(template),))
             target[:] = np.ascontiguousarray(cell.values).view(item).ravel()
             place += width
     return matrix

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from schemas.errors import RecordmillError
 from schemas.ranges import RunRef
 from schemas.shards import ShardTask
 from transforms.runs import read_index
@@ -71,10 +72,11 @@ def _find_pieces(folder: Path, runs: Sequence[RunRef], task: ShardTask) -> _Piec
         if first == end:
             continue
         run_of.append(np.full(end - first, number, np.int64))
-        starts.append(index.offsets[first:end])
+        # Copies: a view would keep the whole index, and all of them the whole input's.
+        starts.append(index.offsets[first:end].copy())
         lengths.append(np.diff(index.offsets[first : end + 1]).astype(np.int64))
-        weights.append(index.weights[first:end])
-        keys.append(index.keys[first:end])
+        weights.append(index.weights[first:end].copy())
+        keys.append(index.keys[first:end].copy())
     if not keys:
         nothing = np.zeros(0, np.uint64)
         none = np.zeros(0, np.int64)
@@ -98,7 +100,7 @@ def _read_window(
     offsets = np.zeros(len(wanted) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     buffer = np.empty(int(offsets[-1]), np.uint8)
-    whole = memoryview(buffer)
+    whole = buffer.data
     run_of = pieces.run_of[in_storage]
     firsts = np.flatnonzero(np.diff(run_of, prepend=-1))
     for first, end in zip(firsts, [*firsts[1:], len(wanted)], strict=True):
@@ -120,7 +122,9 @@ def _read_into(path: Path, target: memoryview, offset: int) -> None:
         while target:
             count = os.preadv(descriptor, [target], offset)
             if count == 0:
-                raise EOFError(f"{path}: ends before byte {offset + len(target)}")
+                raise RecordmillError(
+                    f"{path}: the scratch file ends before byte {offset + len(target)}"
+                )
             target = target[count:]
             offset += count
     finally:

@@ -97,9 +97,20 @@ def assign_splits(
 
 def value_hashes(values: pa.Array) -> U64:
     """A hash of each value; equal values (as text) have equal hashes, null is one."""
-    if not pa.types.is_binary(values.type):
-        values = values.cast(pa.string()).cast(pa.binary())
+    if not _is_binary(values.type):
+        values = values.cast(pa.string())  # bytes need not be text
+    values = values.cast(pa.binary())
     encoded = pc.fill_null(values, b"\0null").dictionary_encode()
     # A Python call per distinct value: the rows of a group must meet in one hash.
     table = text_hashes(encoded.dictionary.to_pylist())
-    return table[encoded.indices.to_numpy(zero_copy_only=False)]
+    hashes: U64 = table[encoded.indices.to_numpy(zero_copy_only=False)]
+    return hashes
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+        or pa.types.is_binary_view(kind)
+    )

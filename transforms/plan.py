@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -52,9 +53,7 @@ class Histogram:
         return cls(np.zeros(shape, np.int64), np.zeros(shape, np.int64))
 
     @classmethod
-    def of(
-        cls, keys: U64, weights: I64, counts: Sequence[int], bits: int
-    ) -> Histogram:
+    def of(cls, keys: U64, weights: I64, counts: Sequence[int], bits: int) -> Histogram:
         """The histogram of one sorted run.
 
         Args:
@@ -77,7 +76,7 @@ class Histogram:
             ).astype(np.int64)
         return histogram
 
-    def __iadd__(self, other: Histogram) -> Histogram:
+    def __iadd__(self, other: Histogram) -> Self:
         np.add(self.bytes, other.bytes, out=self.bytes)
         np.add(self.records, other.records, out=self.records)
         return self

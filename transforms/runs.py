@@ -10,7 +10,6 @@ payload is a framed record, or by reference the path of the file that becomes on
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,8 @@ import pyarrow as pa
 from schemas.errors import RecordmillError
 from schemas.ranges import RunRef
 from transforms.tfrecord import array_parts, crc32c
-from transforms.wire import I64, U64, U8
+from transforms.wire import I64, U64
+from transforms.write import aside_of
 
 _MAGIC = b"recmill1"
 
@@ -68,9 +68,10 @@ def write_run(
     counts = np.bincount(splits, minlength=num_splits)
     order = _order_of(keys, splits, num_splits)
     if order is not None:
-        payloads, keys, weights = payloads.take(pa.array(order)), keys[order], weights[order]
+        payloads = payloads.take(pa.array(order))
+        keys, weights = keys[order], weights[order]
     offsets, data = array_parts(payloads)
-    body = data[offsets[0] : offsets[-1]]
+    body = data.data[offsets[0] : offsets[-1]]
     head = np.array([len(keys), num_splits, *counts], "<u8")
     index = b"".join(
         [
@@ -81,8 +82,8 @@ def write_run(
             weights.astype("<u8").tobytes(),
         ]
     )
-    write_whole(stem.with_suffix(".records"), body)
-    write_whole(stem.with_suffix(".index"), index)
+    write_whole(stem.with_name(f"{stem.name}.records"), body)
+    write_whole(stem.with_name(f"{stem.name}.index"), index)
     return RunRef(
         stem=stem.name,
         counts=tuple(counts.tolist()),
@@ -103,14 +104,18 @@ def _order_of(
     return np.lexsort((keys, splits))
 
 
-def write_whole(path: Path, data: bytes | U8) -> None:
+def write_whole(path: Path, data: bytes | memoryview) -> None:
     """Writes scratch beside its name and renames, so a killed run leaves no half."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    with aside.open("wb", buffering=0) as file:
-        view = memoryview(data).cast("B")
-        while view:
-            view = view[file.write(view) :]
-    aside.replace(path)
+    aside = aside_of(path)
+    try:
+        with aside.open("wb", buffering=0) as file:
+            view = memoryview(data)
+            while view:
+                view = view[file.write(view) :]
+        aside.replace(path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
 
 
 def read_index(folder: Path, run: RunRef) -> RunIndex:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Iterator
+from functools import cache
 from typing import BinaryIO
 
 import crc32c as _crc32c
@@ -26,6 +27,7 @@ from transforms.wire import I64, U8
 HEAD_BYTES = 12  # length and its crc
 TAIL_BYTES = 4  # the data's crc
 FRAME_BYTES = HEAD_BYTES + TAIL_BYTES
+MAX_EXAMPLE_BYTES = (1 << 31) - 1  # protobuf's limit for any message
 
 _MASK_DELTA = 0xA282EAD8
 _READ_BYTES = 8 << 20
@@ -80,7 +82,7 @@ def seal(framed: pa.BinaryArray) -> None:
     anywhere[offsets[:-1]] = heads
     starts = (offsets[:-1] + HEAD_BYTES).tolist()
     ends = (offsets[1:] - TAIL_BYTES).tolist()
-    whole = memoryview(buffer)
+    whole = buffer.data
     # The only Python per record: 0.25 us each, and no library takes a batch.
     crcs = [crc32c(whole[a:b]) for a, b in zip(starts, ends, strict=True)]
     tails = np.ndarray((len(buffer) - TAIL_BYTES + 1,), "<u4", buffer.data, 0, (1,))
@@ -94,7 +96,8 @@ def array_parts(array: pa.BinaryArray) -> tuple[I64, U8]:
     return window, np.frombuffer(array.buffers()[2] or b"", np.uint8)
 
 
-def _crc_tables() -> list[npt.NDArray[np.uint32]]:
+@cache
+def _length_tables() -> tuple[npt.NDArray[np.uint32], ...]:
     """CRC-32C of an 8-byte length, as four tables to be XORed (it is linear)."""
     zero = crc32c(bytes(8))
     tables = []
@@ -108,18 +111,13 @@ def _crc_tables() -> list[npt.NDArray[np.uint32]]:
             table = np.concatenate([table, table ^ np.uint32(bits)])
         tables.append(table)
     tables[0] ^= np.uint32(zero)
-    return tables
-
-
-_LENGTH_TABLES: list[npt.NDArray[np.uint32]] = []
+    return tuple(tables)
 
 
 def _length_crcs(lengths: I64) -> npt.NDArray[np.uint32]:
     """Masked CRC-32C of every length as u64."""
-    if not _LENGTH_TABLES:
-        _LENGTH_TABLES.extend(_crc_tables())
     crcs = np.zeros(len(lengths), np.uint32)
-    for place, table in enumerate(_LENGTH_TABLES):
+    for place, table in enumerate(_length_tables()):
         crcs ^= table[(lengths >> (16 * place)) & 0xFFFF]
     return mask_array(crcs)
 
@@ -139,19 +137,26 @@ def read_records(stream: BinaryIO, uri: str) -> Iterator[memoryview]:
     Raises:
       CorruptRecordError: at the first damage: which file, record and byte offset.
     """
-    pending = b""
+    # read1 hands out what a damaged gzip stream still gives before its error.
+    read = getattr(stream, "read1", stream.read)
+    parts: list[bytes] = []  # of the block from the first unfinished record on
+    num_bytes, needed = 0, HEAD_BYTES
     record_index = offset = 0
-    at_end = False
-    while not at_end:
+    while True:
         try:
-            chunk = stream.read(_READ_BYTES)
+            chunk = read(_READ_BYTES)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise CorruptRecordError(
                 uri, record_index, offset, f"damaged gzip stream: {error}"
             ) from error
-        at_end = not chunk
-        block = memoryview(pending + chunk if pending else chunk)
-        place = 0
+        if not chunk:
+            break
+        parts.append(chunk)
+        num_bytes += len(chunk)
+        if num_bytes < needed:
+            continue
+        block = memoryview(b"".join(parts) if len(parts) > 1 else chunk)
+        place, needed = 0, HEAD_BYTES
         while len(block) - place >= HEAD_BYTES:
             length = int.from_bytes(block[place : place + 8], "little")
             found = int.from_bytes(block[place + 8 : place + 12], "little")
@@ -160,8 +165,17 @@ def read_records(stream: BinaryIO, uri: str) -> Iterator[memoryview]:
                 raise CorruptRecordError(
                     uri, record_index, offset, _differs("length", found, wanted)
                 )
+            if length > MAX_EXAMPLE_BYTES:
+                raise CorruptRecordError(
+                    uri,
+                    record_index,
+                    offset,
+                    f"a length of {length} bytes is beyond any tf.train.Example "
+                    "(2 GiB)",
+                )
             stop = place + HEAD_BYTES + length
             if len(block) < stop + TAIL_BYTES:
+                needed = length + FRAME_BYTES
                 break
             data = block[place + HEAD_BYTES : stop]
             found = int.from_bytes(block[stop : stop + TAIL_BYTES], "little")
@@ -174,13 +188,14 @@ def read_records(stream: BinaryIO, uri: str) -> Iterator[memoryview]:
             record_index += 1
             offset += length + FRAME_BYTES
             place = stop + TAIL_BYTES
-        pending = bytes(block[place:])
-    if pending:
+        num_bytes = len(block) - place
+        parts = [bytes(block[place:])] if num_bytes else []
+    if num_bytes:
         raise CorruptRecordError(
             uri,
             record_index,
             offset,
-            f"the file ends inside this record, {len(pending)} bytes after its start",
+            f"the file ends inside this record, {num_bytes} bytes after its start",
         )
 
 

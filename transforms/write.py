@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import uuid4
 
 import pyarrow as pa
 
@@ -39,7 +40,7 @@ def write_records(
       windows: framed records, in order.
       compression: "none" or "gzip".
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside = aside_of(path)
     packer = (
         zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW)
         if compression == "gzip"
@@ -50,7 +51,7 @@ def write_records(
         with aside.open("wb", buffering=0) as file:
             for window in windows:
                 offsets, data = array_parts(window)
-                body: memoryview | bytes = memoryview(data)[offsets[0] : offsets[-1]]
+                body: memoryview | bytes = data.data[offsets[0] : offsets[-1]]
                 records += len(window)
                 framed += len(body)
                 if packer is not None:
@@ -70,6 +71,11 @@ def write_records(
         raise
     sync_folder(path.parent)
     return FileFacts(records, stored, framed - records * FRAME_BYTES, crc)
+
+
+def aside_of(path: Path) -> Path:
+    """A hidden name beside `path`, another one for every try and every machine."""
+    return path.with_name(f".{path.name}.{uuid4().hex}")
 
 
 def _write_all(descriptor: int, data: memoryview | bytes) -> None:

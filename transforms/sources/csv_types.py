@@ -5,7 +5,7 @@
 The bits of a column are those of all its cells, so the order in which ranges are
 looked at cannot matter, and a type is what a look at the whole column gives. What
 would lose something stays text: leading zeros, a leading plus, integers beyond int64,
-booleans among numbers.
+decimals beyond float64 (they would become infinity), booleans among numbers.
 """
 
 from __future__ import annotations
@@ -59,13 +59,15 @@ def cell_type(holds: int) -> CellType:
 
 
 # The same language as the fast checks below; these decide where they cannot.
-_BOOLEAN_TEXT = r"^(?i:true|false)$"
+_BOOLEAN_TEXT = r"^([tT][rR][uU][eE]|[fF][aA][lL][sS][eE])$"  # (?i:s) is also ſ
 _INTEGER_TEXT = r"^(0|-?[1-9][0-9]*)$"
 _DECIMAL_TEXT = (
     r"^-?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
     r"|^-?(?i:inf|infinity)$|^(?i:nan)$"
 )
+_INFINITY_TEXT = r"^-?(?i:inf|infinity)$"
 _SURE_INT64_DIGITS = 18
+_SURE_INT64 = 1e17  # below, a number has at most that many digits before its point
 
 
 def classify(cells: pa.StringArray) -> Holds:
@@ -79,13 +81,17 @@ def classify(cells: pa.StringArray) -> Holds:
     long = integer & (_lengths(cells) > _SURE_INT64_DIGITS)
     beyond = np.zeros(len(cells), np.bool_)
     for row in np.flatnonzero(long).tolist():  # only integers of 19 digits or more
-        beyond[row] = not -(1 << 63) <= int(cells[row].as_py()) < 1 << 63
+        beyond[row] = not _is_int64(cells[row].as_py())
+    at = np.flatnonzero(decimal)
+    endless = at[np.isinf(cells.take(pa.array(at)).cast(pa.float64()).to_numpy())]
+    if len(endless):
+        beyond[endless] = ~_matches(cells.take(pa.array(endless)), _INFINITY_TEXT)
     holds = Holds.NOTHING
     if boolean.any():
         holds |= Holds.BOOLEAN
     if (integer & ~beyond).any():
         holds |= Holds.INTEGER
-    if decimal.any():
+    if (decimal & ~beyond).any():
         holds |= Holds.DECIMAL
     if (~(boolean | integer | decimal) | beyond).any():
         holds |= Holds.TEXT
@@ -110,30 +116,23 @@ def convert(cells: pa.StringArray, expected: int) -> tuple[pa.Array, Holds]:
             return converted, Holds(expected)
     seen = Holds(expected) | classify(cells)
     wider = cell_type(seen)
-    return (cells if wider is _TEXT else _forced(cells, wider)), seen
-
-
-def _forced(cells: pa.StringArray, wider: CellType) -> pa.Array:
-    if wider is _BOOLEAN:
-        return pc.utf8_lower(cells).cast(wider.arrow)
-    return cells.cast(wider.arrow)
+    return (cells if wider is _TEXT else cells.cast(wider.arrow)), seen
 
 
 def _cast(cells: pa.StringArray, taken: CellType) -> pa.Array | None:
     """The cells as that type, or None if some cell is not of it.
 
-    Arrow's casts are a little wider than our types (007, 0x10, +5, 1 as a boolean),
-    so the cells that begin suspiciously are looked at once more, and only they.
+    Arrow's casts are a little wider than our types (007, 0x10, +5, 1e400, 1 as a
+    boolean), so suspicious cells are looked at once more, and only they.
     """
     try:
         converted = cells.cast(taken.arrow)
     except pa.ArrowInvalid:
         return None
-    suspects = _suspects(cells, taken)
-    if suspects is not None and not suspects.any():
+    suspects = _suspects(cells, taken, converted)
+    if not suspects.any():
         return converted
-    chosen = cells if suspects is None else cells.filter(pa.array(suspects))
-    seen = classify(chosen)
+    seen = classify(cells.filter(pa.array(suspects)))
     return converted if cell_type(seen | _least(taken)) is taken else None
 
 
@@ -146,15 +145,17 @@ def _least(taken: CellType) -> Holds:
 _ZERO, _NINE, _MINUS, _POINT = (ord(char) for char in "09-.")
 
 
-def _suspects(cells: pa.StringArray, taken: CellType) -> npt.NDArray[np.bool_] | None:
-    """Cells whose text may not be canonical; None means look at all."""
-    if taken is _BOOLEAN:
-        return None
+def _suspects(
+    cells: pa.StringArray, taken: CellType, converted: pa.Array
+) -> npt.NDArray[np.bool_]:
+    """Cells whose text may not be of the type although Arrow converts it."""
     offsets = np.frombuffer(cells.buffers()[1], np.int32)
     offsets = offsets[cells.offset : cells.offset + len(cells) + 1]
+    lengths = np.diff(offsets)
+    if taken is _BOOLEAN:
+        return lengths == 1  # Arrow also takes 0 and 1
     data = np.frombuffer(cells.buffers()[2], np.uint8)
     starts = offsets[:-1]
-    lengths = np.diff(offsets)
     first = data.take(starts, mode="clip")
     if taken is _INTEGER:
         # Sure: 1-9 in front, or a lone 0. Negative ones: the next digit decides.
@@ -163,7 +164,7 @@ def _suspects(cells: pa.StringArray, taken: CellType) -> npt.NDArray[np.bool_] |
         negative = first[at] == _MINUS
         doubtful[at[negative]] = data.take(starts[at[negative]] + 1, mode="clip") == _ZERO
         return doubtful
-    doubtful = (lengths > _SURE_INT64_DIGITS) | (first - np.uint8(_ZERO) > 9)
+    doubtful = first - np.uint8(_ZERO) > 9
     signed = first == _MINUS
     at = np.flatnonzero((first == _ZERO) | signed)
     place = starts[at] + signed[at]
@@ -171,12 +172,15 @@ def _suspects(cells: pa.StringArray, taken: CellType) -> npt.NDArray[np.bool_] |
     after = data.take(place + 1, mode="clip")
     # A number that starts 0. or with 1-9 (or a lone 0) is canonical.
     zero_then_more = (digit == _ZERO) & (after != _POINT) & (lengths[at] > 1)
-    doubtful[at] = (
-        zero_then_more
-        | (digit - np.uint8(_ZERO) > 9)
-        | (lengths[at] > _SURE_INT64_DIGITS)
-    )
+    doubtful[at] = zero_then_more | (digit - np.uint8(_ZERO) > 9)
+    # Integers beyond int64, decimals beyond float64.
+    doubtful |= np.abs(converted.to_numpy(zero_copy_only=False)) >= _SURE_INT64
     return doubtful
+
+
+def _is_int64(text: str) -> bool:
+    # Python refuses to convert thousands of digits.
+    return len(text) <= 20 and -(1 << 63) <= int(text) < 1 << 63
 
 
 def _matches(cells: pa.StringArray, pattern: str) -> npt.NDArray[np.bool_]:

@@ -1,0 +1,189 @@
+"""Read recordmill's output with TensorFlow and TFDS, as its users would.
+
+Run by the interop environment's python (requirements-interop.lock). It never
+imports recordmill, so what it prints is independent evidence.
+"""
+
+import argparse
+import base64
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+# Set before the import: TensorFlow reads it while loading.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+
+Json = dict[str, Any]
+
+
+def print_json(value: Json) -> None:
+    """Print one JSON object on a line of its own; NaN and infinity as Python's."""
+    print(json.dumps(value, ensure_ascii=False), flush=True)
+
+
+def iter_records(file: str, compression: str) -> Iterator[bytes]:
+    """Yield the data of each record; TensorFlow checks both CRCs."""
+    import tensorflow as tf
+
+    kind = "" if compression == "none" else compression.upper()
+    for record in tf.data.TFRecordDataset(file, compression_type=kind):
+        yield record.numpy()
+
+
+def read_records(files: list[str], compression: str) -> None:
+    """Print the number of records and the sha256 of their joined data, per file."""
+    for file in files:
+        digest = hashlib.sha256()
+        num_records = num_bytes = 0
+        for record in iter_records(file, compression):
+            digest.update(record)
+            num_records += 1
+            num_bytes += len(record)
+        print_json(
+            {
+                "file": file,
+                "records": num_records,
+                "bytes": num_bytes,
+                "sha256": digest.hexdigest(),
+            }
+        )
+
+
+def feature_as_json(feature: Any) -> Json:
+    """Give a tf.train.Feature as {kind, value}; bytes in base64, no kind as null."""
+    kind = feature.WhichOneof("kind")
+    if kind is None:
+        return {"kind": None, "value": []}
+    values = getattr(feature, kind).value
+    if kind == "bytes_list":
+        return {"kind": kind, "value": [base64.b64encode(v).decode() for v in values]}
+    return {"kind": kind, "value": list(values)}
+
+
+def read_examples(files: list[str], compression: str) -> None:
+    """Print each example as {feature: {kind, value}}, sorted by feature name."""
+    import tensorflow as tf
+
+    for file in files:
+        for record in iter_records(file, compression):
+            feature = tf.train.Example.FromString(record).features.feature
+            print_json(
+                {name: feature_as_json(feature[name]) for name in sorted(feature)}
+            )
+
+
+def readable(value: Any) -> Any:
+    """Give a decoded TFDS value in JSON: text as is, large arrays as a digest."""
+    import numpy as np
+
+    if isinstance(value, dict):
+        return {key: readable(item) for key, item in value.items()}
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return {"base64": base64.b64encode(value).decode()}
+    if isinstance(value, np.ndarray) and value.size > 16:
+        return {
+            "dtype": str(value.dtype),
+            "shape": list(value.shape),
+            "sha256": hashlib.sha256(np.ascontiguousarray(value)).hexdigest(),
+        }
+    if isinstance(value, np.ndarray):
+        return readable(value.tolist())
+    if isinstance(value, np.generic):
+        return readable(value.item())
+    if isinstance(value, list):
+        return [readable(item) for item in value]
+    return value
+
+
+def flat_features(features: Any) -> Json:
+    """List a TFDS feature tree as {name joined by /: [dtype, shape]}."""
+    flat = {}
+
+    def add(name: str, info: Any) -> None:
+        if isinstance(info, dict):
+            for key, child in info.items():
+                add(f"{name}/{key}" if name else key, child)
+        else:
+            flat[name] = [info.tf_dtype.name, list(info.shape)]
+
+    add("", features.get_tensor_info())
+    return flat
+
+
+def read_tfds(directory: str) -> None:
+    """Read every split of a TFDS directory wholly; print counts and first examples."""
+    import tensorflow_datasets as tfds
+
+    builder = tfds.builder_from_directory(directory)
+    found = {}
+    for split, info in builder.info.splits.items():
+        num_read = 0
+        first = None
+        dataset = builder.as_dataset(split=split, shuffle_files=False)
+        for example in tfds.as_numpy(dataset):
+            if first is None:
+                first = readable(example)
+            num_read += 1
+        found[split] = {
+            "num_examples": info.num_examples,
+            "read": num_read,
+            "features": flat_features(builder.info.features),
+            "first": first,
+        }
+    print_json(found)
+
+
+def decode_image(files: list[str]) -> None:
+    """Print each image's size in pixels and channels as tf.io.decode_image has it."""
+    import tensorflow as tf
+
+    for file in files:
+        try:
+            image = tf.io.decode_image(
+                tf.io.read_file(file), channels=0, expand_animations=True
+            )
+        except tf.errors.OpError as error:
+            print_json({"file": file, "error": str(error.message)})
+            continue
+        # An animated GIF has its frames first: frames, height, width, depth.
+        height, width, depth = image.shape[-3:]
+        print_json({"file": file, "height": height, "width": width, "depth": depth})
+
+
+def parse_arguments(argv: list[str]) -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name in ("records", "examples"):
+        command = commands.add_parser(name)
+        command.add_argument("files", nargs="+")
+        command.add_argument("--compression", choices=("none", "gzip"), default="none")
+    commands.add_parser("tfds").add_argument("directory")
+    commands.add_parser("decode-image").add_argument("files", nargs="+")
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str]) -> int:
+    """Run one subcommand; an unreadable dataset ends in a traceback and status 1."""
+    arguments = parse_arguments(argv)
+    if arguments.command == "records":
+        read_records(arguments.files, arguments.compression)
+    elif arguments.command == "examples":
+        read_examples(arguments.files, arguments.compression)
+    elif arguments.command == "tfds":
+        read_tfds(arguments.directory)
+    else:
+        decode_image(arguments.files)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

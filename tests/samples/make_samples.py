@@ -1,0 +1,87 @@
+"""Makes this folder again from the wheels of scikit-image and scikit-learn.
+
+    python tests/samples/make_samples.py FOLDER
+    diff -r FOLDER tests/samples   # "Only in tests/samples": this file and README.md
+
+Needs scikit-image (made with 0.26.0) and scikit-learn (1.9.1) in the environment; the
+project itself needs neither. What comes from where: README.md beside this file.
+"""
+
+import csv
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import skimage
+import sklearn.datasets
+
+PICTURES = {
+    "animals": ["chelsea.png", "horse.png"],
+    "medicine": ["cell.png", "microaneurysms.png", "retina.jpg"],
+    "objects": ["clock_motion.png", "rocket.jpg", "text.png"],
+    "textures": ["brick.png", "gravel.png"],
+}
+NUM_TRAIN, NUM_TEST = 160, 40
+DIGITS = [
+    "zero",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+]
+IRIS_COLUMNS = [
+    "sepal_length_cm",
+    "sepal_width_cm",
+    "petal_length_cm",
+    "petal_width_cm",
+    "species",
+]
+
+
+def make_images(folder: Path) -> None:
+    """Copies pictures as they are."""
+    source = Path(skimage.__file__).parent / "data"
+    for label, names in PICTURES.items():
+        (folder / label).mkdir(parents=True)
+        for name in names:
+            shutil.copyfile(source / name, folder / label / name)
+
+
+def make_cifar(folder: Path) -> None:
+    """Writes 8x8 digits as records of CIFAR-10: label, then three planes of 32x32."""
+    folder.mkdir(parents=True)
+    digits = sklearn.datasets.load_digits()
+    grey = (digits.images * 255 / 16).astype(np.uint8)  # 0..16 becomes 0..255
+    planes = grey.repeat(4, axis=1).repeat(4, axis=2).reshape(-1, 1024)
+    labels = digits.target.astype(np.uint8)[:, None]
+    records = np.hstack([labels, planes, planes, planes])
+    records[:NUM_TRAIN].tofile(folder / "data_batch_1.bin")
+    records[NUM_TRAIN : NUM_TRAIN + NUM_TEST].tofile(folder / "test_batch.bin")
+    (folder / "batches.meta.txt").write_text("\n".join(DIGITS) + "\n")
+
+
+def make_iris(folder: Path) -> None:
+    """Writes the table as plain CSV, the class as its name."""
+    folder.mkdir(parents=True)
+    iris = sklearn.datasets.load_iris()
+    with (folder / "iris.csv").open("w", newline="") as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(IRIS_COLUMNS)
+        for values, target in zip(iris.data.tolist(), iris.target, strict=True):
+            rows.writerow([*values, iris.target_names[target]])
+
+
+def main(folder: Path) -> None:
+    make_images(folder / "images")
+    make_cifar(folder / "cifar")
+    make_iris(folder / "iris")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

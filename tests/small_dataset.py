@@ -1,0 +1,151 @@
+"""A small dataset with every kind of feature, written by the project's own functions."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from PIL import Image
+
+from schemas.features import Content, FeatureSpec, Kind, Schema
+from schemas.manifest import (
+    MANIFEST_NAME,
+    FeatureEntry,
+    Manifest,
+    ShardEntry,
+    SplitEntry,
+)
+from schemas.shards import ShardResult, shard_file_name
+from transforms.encode import encode
+from transforms.tfds import metadata_files
+from transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, seal
+from transforms.write import write_records
+
+SCHEMA = Schema(
+    (
+        FeatureSpec("image/encoded", Kind.BYTES, dtype="uint8", shape=(None,) * 3, content=Content.PICTURE),
+        FeatureSpec("image/class/label", Kind.INT64, class_names=("cat", "dog [red]")),
+        FeatureSpec("pixels", Kind.BYTES, dtype="uint8", shape=(2, 3), content=Content.ARRAY),
+        FeatureSpec("count", Kind.INT64),
+        FeatureSpec("score", Kind.FLOAT),
+        FeatureSpec("sure", Kind.INT64, dtype="bool"),
+        FeatureSpec("text", Kind.BYTES, dtype="string"),
+        FeatureSpec("raw", Kind.BYTES),
+        FeatureSpec("age", Kind.INT64, optional=True),
+        FeatureSpec("weight", Kind.FLOAT, optional=True),
+        FeatureSpec("note", Kind.BYTES, dtype="string", optional=True),
+        FeatureSpec("box", Kind.FLOAT, shape=(4,)),
+        FeatureSpec("tags", Kind.BYTES, dtype="string", shape=(None,)),
+    )
+)  # fmt: skip
+SPLITS = {"train": (3, 4), "test": (2,)}  # records of every shard
+TEXTS = ("goat", "Ziege \x1b[31m", "山羊", "", "a\nb", "x" * 500, "t", "u", "v")
+
+
+def picture(format_name: str, mode: str) -> bytes:
+    pixels = np.arange(8 * 6 * 4, dtype=np.uint8).reshape(8, 6, 4)
+    file = io.BytesIO()
+    Image.fromarray(pixels, "RGBA").convert(mode).save(file, format_name)
+    return file.getvalue()
+
+
+PICTURES = [
+    picture("JPEG", "RGB"), picture("PNG", "RGBA"), picture("JPEG", "L"),
+    picture("PNG", "L"), picture("PNG", "RGB"), picture("PNG", "LA"),
+    picture("BMP", "RGB"), picture("PNG", "P"), picture("JPEG", "CMYK"),
+]  # fmt: skip
+
+
+def rows(start: int, stop: int) -> pa.RecordBatch:
+    """Rows of SCHEMA; in every second one the optional features are missing."""
+    numbers = list(range(start, stop))
+    odd = [bool(n % 2) for n in numbers]
+    return pa.RecordBatch.from_pydict(
+        {
+            "image/encoded": pa.array([PICTURES[n] for n in numbers], pa.binary()),
+            "image/class/label": pa.array([n % 2 for n in numbers], pa.int64()),
+            "pixels": pa.array([bytes(range(n, n + 6)) for n in numbers], pa.binary()),
+            "count": pa.array([10**n for n in numbers], pa.int64()),
+            "score": pa.array([n / 8 for n in numbers], pa.float32()),
+            "sure": pa.array(odd, pa.bool_()),
+            "text": pa.array([TEXTS[n] for n in numbers], pa.string()),
+            "raw": pa.array([b"\xff\x00\x1b" * 10 * n for n in numbers], pa.binary()),
+            "age": pa.array([n if n % 2 else None for n in numbers], pa.int64()),
+            "weight": pa.array([n / 2 if n % 2 else None for n in numbers], pa.float32()),
+            "note": pa.array(["ok" if n % 2 else None for n in numbers], pa.string()),
+            "box": pa.array([[n, 1.0, 2.0, 3.0] for n in numbers], pa.list_(pa.float32())),
+            "tags": pa.array([["a"] * n for n in numbers], pa.list_(pa.string())),
+        }
+    )  # fmt: skip
+
+
+def write_dataset(folder: Path, compression: str = "none") -> Manifest:
+    """Writes the splits of SPLITS to a folder; gives their manifest, written too."""
+    folder.mkdir(parents=True)
+    results = []
+    start = 0
+    for split, shards in SPLITS.items():
+        for index, records in enumerate(shards):
+            framed = encode(
+                rows(start, start + records),
+                SCHEMA,
+                head_room=HEAD_BYTES,
+                tail_room=TAIL_BYTES,
+            )
+            seal(framed)
+            start += records
+            file = shard_file_name("zoo", split, index, len(shards), compression)
+            facts = write_records(folder / file, [framed], compression)
+            results.append(
+                ShardResult(
+                    split,
+                    index,
+                    file,
+                    facts.records,
+                    facts.bytes,
+                    facts.example_bytes,
+                    facts.crc32c,
+                )
+            )
+    for file, data in metadata_files("zoo", "1.0.0", SCHEMA, results).items():
+        if compression == "none" or file.endswith(".labels.txt"):
+            (folder / file).write_bytes(data)
+    manifest = manifest_of(results, compression)
+    (folder / MANIFEST_NAME).write_bytes(manifest.to_bytes())
+    return manifest
+
+
+def manifest_of(results: list[ShardResult], compression: str) -> Manifest:
+    splits = {}
+    for split in SPLITS:
+        shards = [result for result in results if result.split == split]
+        splits[split] = SplitEntry(
+            records=sum(shard.records for shard in shards),
+            bytes=sum(shard.bytes for shard in shards),
+            shards=tuple(
+                ShardEntry(
+                    file=shard.file,
+                    records=shard.records,
+                    bytes=shard.bytes,
+                    crc32c=f"{shard.crc32c:08x}",
+                )
+                for shard in shards
+            ),
+        )
+    return Manifest(
+        name="zoo",
+        version="1.0.0",
+        fingerprint="f" * 32,
+        seed=7,
+        shuffle=True,
+        compression=compression,
+        features=tuple(
+            FeatureEntry.model_validate(feature.to_json())
+            for feature in SCHEMA.features
+        ),
+        rows_read=sum(result.records for result in results) + 1,
+        rows_rejected=1,
+        splits=splits,
+    )

@@ -1,0 +1,121 @@
+"""Runs a source as a job does: prepare, cut, survey, settle, sample, read, fetch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from schemas.ranges import InputFile, InputRange, Reject
+from transforms.keys import position_keys
+from transforms.sources.base import Source
+from transforms.sources.csv import CsvSource
+from transforms.sources.csv_types import Holds
+from transforms.sources.images import ImagesSource
+from transforms.storage import list_inputs
+
+GOLDEN = Path(__file__).parent / "data" / "golden"
+
+
+@dataclass
+class RangeReading:
+    """What one range gave; a list entry per row, batches end to end."""
+
+    spot: InputRange
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    origins: list[int] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
+    keys: list[int] = field(default_factory=list)
+    raws: list[tuple[int, bytes]] = field(default_factory=list)
+    rejects: list[Reject] = field(default_factory=list)
+    observed: tuple[int, ...] = ()
+    nulls: tuple[int, ...] = ()
+
+
+@dataclass
+class Reading:
+    """What a source made of its input."""
+
+    source: Source
+    files: list[InputFile]
+    ranges: list[InputRange]
+    parts: list[RangeReading]
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        return [row for part in self.parts for row in part.rows]
+
+    @property
+    def rejects(self) -> list[Reject]:
+        return [reject for part in self.parts for reject in part.rejects]
+
+    @property
+    def origins(self) -> list[int]:
+        return [origin for part in self.parts for origin in part.origins]
+
+
+def prepare(source: Source, inputs: Sequence[Path | str]) -> Reading:
+    """All steps before a range is read."""
+    _, files = list_inputs([str(given) for given in inputs])
+    source = source.prepare(files)
+    ranges = source.cut(files)
+    if source.needs_survey:
+        ranges = source.settle(ranges, [source.survey(spot) for spot in ranges])
+    return Reading(source, files, ranges, [])
+
+
+def read(
+    source: Source, *inputs: Path | str, expected: tuple[int, ...] | None = None
+) -> Reading:
+    """Reads all input; by default with the types that a sample of all ranges tells."""
+    reading = prepare(source, inputs)
+    if expected is None:
+        samples = [bits for s in reading.ranges if (bits := reading.source.sample(s))]
+        expected = tuple(int(np.bitwise_or.reduce(bits)) for bits in zip(*samples))  # noqa: B905
+    reading.parts = [
+        read_one(reading.source, spot, expected) for spot in reading.ranges
+    ]
+    return reading
+
+
+def read_text(source: CsvSource, *inputs: Path | str) -> list[list[str]]:
+    """All rows of CSV input as text, the way Python's csv module gives them."""
+    known = prepare(source, inputs).source
+    assert isinstance(known, CsvSource)
+    reading = read(source, *inputs, expected=(int(Holds.TEXT),) * len(known.columns))
+    return [[cell or "" for cell in row.values()] for row in reading.rows]
+
+
+def read_one(
+    source: Source, spot: InputRange, expected: tuple[int, ...] = ()
+) -> RangeReading:
+    """Reads one range; pictures are fetched as a shard's writer does."""
+    part = RangeReading(spot)
+    for rows in source.read(spot, expected):
+        batch: pa.RecordBatch = rows.batch
+        if isinstance(source, ImagesSource):
+            batch, refused = source.fetch([p.decode() for p in _list(batch["path"])])
+            part.rejects += refused
+        part.rows += batch.to_pylist()
+        part.rejects += rows.rejects
+        part.origins += rows.origins.tolist()
+        part.places += rows.places.tolist()
+        part.keys += position_keys(spot, rows.places).tolist()
+        part.raws += [rows.raw(row) for row in range(rows.batch.num_rows)]
+        part.observed = _or(part.observed, rows.observed)
+        part.nulls = tuple(np.add(part.nulls or (0,) * len(rows.nulls), rows.nulls))
+    return part
+
+
+def _list(array: pa.Array) -> list[bytes]:
+    return list(array.to_pylist())
+
+
+def _or(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
+    if not first:
+        return second
+    return tuple(a | b for a, b in zip(first, second, strict=True))

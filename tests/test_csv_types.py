@@ -1,0 +1,254 @@
+"""What cells hold and how they are converted, against a cell-by-cell oracle."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from schemas.features import Kind
+from transforms.sources.csv_types import Holds, cell_type, classify, convert
+
+MAX_INT64 = (1 << 63) - 1
+
+
+def holds_of(text: str | None) -> Holds:
+    """The rules of the types, for one cell."""
+    if text is None:
+        return Holds.NOTHING
+    if not text.isascii() or not text or "_" in text or text != text.strip():
+        return Holds.TEXT
+    if text.lower() in ("true", "false"):
+        return Holds.BOOLEAN
+    try:
+        value = float(text)
+    except ValueError:
+        return Holds.TEXT
+    digits = text.removeprefix("-")
+    if digits.isdigit() and (text == "0" or not text.startswith(("0", "-0"))):
+        fits = len(digits) < 20 and -MAX_INT64 - 1 <= int(text) <= MAX_INT64
+        return Holds.INTEGER if fits else Holds.TEXT
+    leading_zero = digits[:1] == "0" and digits[1:2].isdigit()
+    if text.startswith("+") or text.lower() == "-nan" or leading_zero:
+        return Holds.TEXT
+    if math.isinf(value) and digits.lower() not in ("inf", "infinity"):
+        return Holds.TEXT
+    return Holds.DECIMAL
+
+
+def holds_of_all(texts: list[str | None]) -> Holds:
+    return functools.reduce(operator.or_, map(holds_of, texts), Holds.NOTHING)
+
+
+def column(texts: list[str | None]) -> pa.StringArray:
+    return pa.array(texts, pa.string())
+
+
+NUMBERS = st.one_of(
+    st.integers(-(1 << 65), 1 << 65).map(str),
+    st.integers(-999, 999).map(str),
+    st.floats(allow_nan=False).map(repr),
+    st.floats(width=32, allow_nan=False).map(str),
+    st.decimals(allow_nan=False, allow_infinity=False, places=3).map(str),
+    st.from_regex(r"-?[0-9]{0,3}\.?[0-9]{0,25}([eE][+-]?[0-9]{1,3})?", fullmatch=True),
+)
+ODD_TEXTS = st.sampled_from(
+    [
+        *("007", "00", "-0", "-00", "-01", "0x10", "-0x10", "0b1", "1_000", "+5", "+.5"),
+        *("0.", ".0", "-.5", ".", "-", "--1", "1.e5", "1e", "1e+", "e5", "00.5", "-00.5"),
+        *("inf", "-inf", "INF", "Infinity", "-infinity", "+inf", "infinit", "inf "),
+        *("nan", "NaN", "-nan", "nan(1)", "NA", "null", "1d5", "0x1p3", "1,5", "1f"),
+        *("true", "TRUE", "False", "tRuE", "t", "no", "truefalse", "true\n", "falſe"),
+        *("1e308", "1e309", "-1e400", "1e-400", "1e99999999999999999999", "9" * 400),
+        *("9223372036854775807", "9223372036854775808", "-9223372036854775808"),
+        *("-9223372036854775809", "1" * 18, "1" * 19, "-" + "1" * 18, "1" * 30),
+        *(" 1", "1 ", "\t1", "1\n", "٣", "１", "", "é", "1\0"),
+    ]
+)
+CELLS = st.lists(
+    st.one_of(st.none(), NUMBERS, ODD_TEXTS, st.text(max_size=4)), max_size=12
+)
+NUMBERS_ONLY = st.lists(st.one_of(st.none(), NUMBERS), max_size=12)
+COLUMNS = st.one_of(CELLS, NUMBERS_ONLY, st.lists(ODD_TEXTS, min_size=1, max_size=1))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("12", Holds.INTEGER),
+        ("-12", Holds.INTEGER),
+        ("0", Holds.INTEGER),
+        ("9223372036854775807", Holds.INTEGER),  # the last int64
+        ("9223372036854775808", Holds.TEXT),  # one more
+        ("-9223372036854775808", Holds.INTEGER),
+        ("-9223372036854775809", Holds.TEXT),
+        ("007", Holds.TEXT),  # leading zeros would be lost
+        ("+5", Holds.TEXT),  # so would a plus
+        ("-0", Holds.DECIMAL),  # int64 has no -0
+        ("1.0", Holds.DECIMAL),
+        ("1e5", Holds.DECIMAL),
+        ("-.5", Holds.DECIMAL),
+        ("00.5", Holds.TEXT),
+        ("1e300", Holds.DECIMAL),  # beyond float32: refused later, with its row
+        ("1e400", Holds.TEXT),  # beyond float64: would become infinity
+        ("-1e400", Holds.TEXT),
+        ("1e-400", Holds.DECIMAL),  # rounds to 0 as any decimal rounds
+        ("inf", Holds.DECIMAL),
+        ("-Infinity", Holds.DECIMAL),
+        ("nan", Holds.DECIMAL),
+        ("-nan", Holds.TEXT),  # NaN has no sign to keep
+        ("TRUE", Holds.BOOLEAN),
+        ("falſe", Holds.TEXT),  # a long s is no s
+        ("yes", Holds.TEXT),
+        (" 1", Holds.TEXT),
+        ("1\n", Holds.TEXT),
+        ("٣", Holds.TEXT),  # a digit, but not 0-9
+        ("", Holds.TEXT),  # what is missing is null
+        (None, Holds.NOTHING),
+    ],
+)
+def test_classify_a_cell(text: str | None, expected: Holds) -> None:
+    assert holds_of(text) is expected, "the oracle itself"
+    assert classify(column([text])) is expected
+
+
+@given(ODD_TEXTS | NUMBERS | st.text(max_size=6))
+def test_classify_any_cell(text: str) -> None:
+    assert classify(column([text])) is holds_of(text)
+
+
+@given(COLUMNS)
+def test_classify_a_column(texts: list[str | None]) -> None:
+    assert classify(column(texts)) is holds_of_all(texts)
+
+
+@given(CELLS, st.data())
+def test_bits_of_parts_or_to_those_of_the_whole(
+    texts: list[str | None], data: st.DataObject
+) -> None:
+    cells = column(texts)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(texts)), max_size=4)))
+    parts = [
+        cells.slice(start, stop - start)
+        for start, stop in zip([0, *cuts], [*cuts, len(texts)], strict=True)
+    ]
+    ored = functools.reduce(operator.or_, map(classify, parts))
+    assert ored is classify(cells)
+
+
+@pytest.mark.parametrize(
+    ("holds", "kind", "dtype"),
+    [
+        (Holds.NOTHING, Kind.BYTES, "string"),
+        (Holds.BOOLEAN, Kind.INT64, "bool"),
+        (Holds.INTEGER, Kind.INT64, "int64"),
+        (Holds.DECIMAL, Kind.FLOAT, "float32"),
+        (Holds.INTEGER | Holds.DECIMAL, Kind.FLOAT, "float32"),
+        (Holds.BOOLEAN | Holds.INTEGER, Kind.BYTES, "string"),
+        (Holds.BOOLEAN | Holds.DECIMAL, Kind.BYTES, "string"),
+        (Holds.TEXT | Holds.INTEGER, Kind.BYTES, "string"),
+    ],
+)
+def test_type_of_a_column(holds: Holds, kind: Kind, dtype: str) -> None:
+    found = cell_type(holds)
+    assert (found.kind, found.dtype) == (kind, dtype)
+
+
+def naive_value(text: str | None, dtype: str) -> object:
+    if text is None:
+        return None
+    if dtype == "bool":
+        return text.lower() == "true"
+    if dtype == "int64":
+        return int(text)
+    return float(text) if dtype == "float32" else text
+
+
+def same(left: object, right: object) -> bool:
+    if isinstance(left, float) and isinstance(right, float):
+        return repr(left) == repr(right)  # tells -0.0 from 0.0; NaN equals NaN
+    return left == right and type(left) is type(right)
+
+
+@pytest.mark.parametrize("expected", [Holds(bits) for bits in range(16)])
+@given(texts=COLUMNS, pad=st.integers(0, 3))
+@example(texts=["falſe"], pad=0)
+@example(texts=["1e400", "1.5"], pad=1)
+@example(texts=["-1e400", "inf"], pad=1)
+@example(texts=["1", "0"], pad=0)
+@example(texts=["12345678901234567890", "1.5"], pad=0)
+def test_convert(expected: Holds, texts: list[str | None], pad: int) -> None:
+    """Whatever was expected, the outcome is that of a look at every cell."""
+    before: list[str | None] = ["007", "1e400", None][:pad]
+    cells = column([*before, *texts, *before]).slice(pad, len(texts))
+
+    converted, seen = convert(cells, expected)
+
+    true_bits = holds_of_all(texts)
+    if true_bits is Holds.NOTHING:
+        assert seen is Holds.NOTHING
+        assert converted.null_count == len(converted) == len(texts)
+        assert converted.type == cell_type(expected).arrow
+        return
+    wanted = cell_type(expected | true_bits)
+    assert cell_type(seen) is wanted
+    assert wanted.dtype == "string" or not seen & ~(expected | true_bits)
+    assert converted.type == wanted.arrow
+    naive = [naive_value(text, wanted.dtype) for text in texts]
+    assert all(map(same, converted.to_pylist(), naive)), (converted, naive)
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1))
+def test_floats_are_those_of_python(values: list[float]) -> None:
+    texts: list[str | None] = [repr(value) for value in values]
+    converted, _ = convert(column(texts), Holds.DECIMAL | Holds.INTEGER)
+    assert converted.to_pylist() == values
+
+
+@given(st.from_regex(r"[1-9][0-9]{0,40}\.[0-9]{1,40}(e-?[0-9]{1,2})?", fullmatch=True))
+@example("1.00000005960464477539062500000000000000000001")  # between two float32
+@example("9007199254740993.0")  # halfway between two float64
+def test_float32_is_that_of_python(text: str) -> None:
+    converted, _ = convert(column([text]), Holds.DECIMAL)
+    with np.errstate(over="ignore"):
+        assert np.float32(converted[0].as_py()) == np.float32(float(text))
+
+
+def test_nothing_in_a_column_takes_the_expected_type() -> None:
+    converted, seen = convert(column([None, None]), Holds.INTEGER)
+    assert converted.equals(pa.array([None, None], pa.int64()))
+    assert seen is Holds.NOTHING
+
+
+def test_no_rows() -> None:
+    converted, seen = convert(column([]), Holds.DECIMAL)
+    assert (len(converted), seen) == (0, Holds.NOTHING)
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (["true", "False"] * 100, Holds.BOOLEAN),
+        (["12", "-12", "0"] * 100, Holds.INTEGER),
+        (["0.12345678901234567", "-0.12345678901234567"] * 100, Holds.DECIMAL),
+        (["-1.5e-7", "3", "0", ".5"] * 50 + ["0.25"], Holds.INTEGER | Holds.DECIMAL),
+    ],
+)
+def test_usual_columns_take_the_fast_path(
+    texts: list[str | None], expected: Holds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at = []
+
+    def noting(cells: pa.StringArray) -> Holds:
+        looked_at.append(len(cells))
+        return classify(cells)
+
+    monkeypatch.setattr("transforms.sources.csv_types.classify", noting)
+    convert(column(texts), expected)
+    assert sum(looked_at) <= len(texts) / 4, "the regular expressions are slow"

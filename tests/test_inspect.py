@@ -1,0 +1,344 @@
+from __future__ import annotations
+
+import io
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_dataset import PICTURES, SCHEMA, rows, write_dataset
+
+from beam_jobs.show import show_inspect, show_verify
+from schemas.errors import CorruptRecordError, OutputError
+from schemas.manifest import FeatureEntry
+from schemas.proto.example_pb2 import Example
+from transforms.decode import decode_example, human_bytes, readable, value_facts
+from transforms.encode import encode
+from transforms.verify import Problem, VerifyResult, verify_dataset
+
+
+def entry(**facts: Any) -> FeatureEntry:
+    plain: dict[str, Any] = {
+        "name": "f",
+        "kind": "bytes_list",
+        "dtype": "bytes",
+        "shape": (),
+        "content": "values",
+        "optional": False,
+    }
+    return FeatureEntry(**(plain | facts))
+
+
+INT = entry(kind="int64_list", dtype="int64")
+INTS = entry(kind="int64_list", dtype="int64", shape=(None,))
+BOOL = entry(kind="int64_list", dtype="bool")
+FLOAT = entry(kind="float_list", dtype="float32")
+TEXT = entry(dtype="string")
+BYTES = entry()
+PICTURE = entry(dtype="uint8", content="picture", shape=(None, None, None))
+ARRAY = entry(dtype="uint8", content="array", shape=(2, 3))
+ARRAYS = entry(dtype="float32", content="array", shape=(None, 2))
+
+
+@pytest.fixture(autouse=True)
+def plain_console(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for name in ("FORCE_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def inspected(folder: Path, **options: Any) -> str:
+    stream = io.StringIO()
+    show_inspect(str(folder), stream=stream, **options)
+    return stream.getvalue()
+
+
+def test_decode_example() -> None:
+    (data,) = encode(rows(1, 2), SCHEMA)
+    decoded = decode_example(memoryview(data.as_buffer()))
+    assert list(decoded) == sorted(feature.name for feature in SCHEMA.features)
+    assert decoded["count"] == [10]
+    assert decoded["score"] == [0.125]
+    assert decoded["box"] == [1.0, 1.0, 2.0, 3.0]
+    assert decoded["tags"] == [b"a"]
+    assert decoded["image/encoded"] == [PICTURES[1]]
+
+
+def test_decode_example_without_missing_features() -> None:
+    (data,) = encode(rows(0, 1), SCHEMA)
+    assert "age" not in decode_example(data.as_py())
+
+
+def test_decode_feature_without_a_kind() -> None:
+    example = Example()
+    example.features.feature["nothing"].SetInParent()
+    assert decode_example(example.SerializeToString()) == {"nothing": []}
+
+
+def test_decode_what_is_no_example() -> None:
+    with pytest.raises(OutputError, match=r"3 bytes that start with 0affff are no tf"):
+        decode_example(b"\x0a\xff\xff")
+
+
+@pytest.mark.parametrize(
+    ("values", "feature", "names", "line", "facts"),
+    [
+        ([7], INT, (), "7", 7),
+        ([], INT, (), "[]", []),  # an empty list is not a missing feature
+        ([1, 2], INT, (), "[1, 2]", [1, 2]),  # more values than the shape says
+        ([7], INTS, (), "[7]", [7]),
+        (
+            list(range(1000)),
+            INTS,
+            (),
+            "[0, 1, 2, 3, 4, 5, ... 1,000 in all]",
+            list(range(1000)),
+        ),
+        ([1], BOOL, (), "true", True),
+        ([1], INT, ("cat", "dog"), "1 (dog)", {"index": 1, "name": "dog"}),
+        ([2], INT, ("cat", "dog"), "2", 2),  # beyond the names
+        ([-1], INT, ("cat", "dog"), "-1", -1),  # not the last of them
+        ([0.1 + 0.2], FLOAT, (), "0.3", 0.1 + 0.2),
+        ([1e30], FLOAT, (), "1e+30", 1e30),
+        ([float("nan")], FLOAT, (), "nan", "nan"),
+        ([float("-inf")], FLOAT, (), "-inf", "-inf"),
+        (["山羊".encode()], TEXT, (), '"山羊"', "山羊"),
+        ([b"a\nb\x1b[31m"], TEXT, (), r'"a\nb\x1b[31m"', "a\nb\x1b[31m"),
+        ([b"x" * 300], TEXT, (), f'"{"x" * 200}"... (300 characters)', "x" * 300),
+        ([b"\xff"], TEXT, (), "ff (1 B)", {"hex": "ff", "bytes": 1}),
+        ([b"plain"], BYTES, (), "706c61696e (5 B)", {"hex": "706c61696e", "bytes": 5}),
+        ([b""], BYTES, (), "0 B", {"hex": "", "bytes": 0}),
+        (
+            [bytes(5000)],
+            BYTES,
+            (),
+            "000000000000000000000000... (5.0 kB)",
+            {"hex": "00" * 12, "bytes": 5000},
+        ),
+        (
+            [PICTURES[1]],
+            PICTURE,
+            (),
+            f"PNG 6x8x4, {len(PICTURES[1])} B",
+            {
+                "picture": "png",
+                "height": 8,
+                "width": 6,
+                "depth": 4,
+                "bytes": len(PICTURES[1]),
+            },
+        ),
+        (
+            [b"\x01\x02\x03\x04\x05\x06"],
+            ARRAY,
+            (),
+            "uint8 2x3, mean 3.5",
+            {"array": "uint8", "shape": [2, 3], "mean": 3.5, "bytes": 6},
+        ),
+        (
+            [bytes(24)],
+            ARRAYS,
+            (),
+            "float32 3x2, mean 0",
+            {"array": "float32", "shape": [3, 2], "mean": 0.0, "bytes": 24},
+        ),
+    ],
+)
+def test_value(
+    values: list[Any],
+    feature: FeatureEntry,
+    names: tuple[str, ...],
+    line: str,
+    facts: object,
+) -> None:
+    assert readable(values, feature, names) == line
+    assert value_facts(values, feature, names) == facts
+    json.dumps(value_facts(values, feature, names), allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("feature", "line"),
+    [
+        (PICTURE, r"not a picture: starts with b'abc' \(expected JPEG.*616263 \(3 B\)"),
+        (ARRAY, r"not uint8: cannot reshape array of size 3.*616263 \(3 B\)"),
+        (ARRAYS, r"not float32: buffer size must be a multiple.*616263 \(3 B\)"),
+    ],
+)
+def test_value_that_is_not_what_it_should_be(feature: FeatureEntry, line: str) -> None:
+    assert re.match(line, readable([b"abc"], feature))
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1.0 kB"),
+        (23_400, "23.4 kB"),
+        (999_949, "999.9 kB"),
+        (999_950, "1.0 MB"),
+        (3 * 10**18, "3000.0 PB"),
+    ],
+)
+def test_human_bytes(size: int, text: str) -> None:
+    assert human_bytes(size) == text
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_tables(tmp_path: Path, compression: str) -> None:
+    write_dataset(tmp_path / "zoo", compression)
+    text = inspected(tmp_path / "zoo")
+    assert "\x1b" not in text
+    assert max(len(line) for line in text.splitlines()[2:]) <= 80
+    words = [" ".join(line.split()) for line in text.splitlines()]
+    assert words[0] == "zoo 1.0.0"
+    assert f"compression {compression}, shuffled with seed 7" in words[2]
+    assert words[3] == "10 rows read, 1 rejected"
+    for line in [
+        "image/class/label int64_list int64 scalar 2 classes no",
+        "image/encoded bytes_list uint8 ?x?x? picture no",
+        "pixels bytes_list uint8 2x3 array no",
+        "age int64_list int64 scalar number yes",
+        "sure int64_list bool scalar truth value no",
+        "tags bytes_list string ? text no",
+        "image/class/label 1 (dog [red])",
+        f"image/encoded PNG 6x8x4, {len(PICTURES[1])} B",
+        "pixels uint8 2x3, mean 2.5",
+        "age -",
+        'text "goat"',
+        r'text "Ziege \x1b[31m"',
+        "raw ff001bff001bff001bff001b... (30 B)",
+        "score 0.125",
+    ]:
+        assert line in words
+    assert sum(line.startswith("train: record ") for line in words) == 3
+    (train,) = [line for line in words if line.startswith("train ")]
+    assert train.split()[1] == "7"
+
+
+def test_examples_go_on_in_the_next_shard(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "zoo")
+    facts = json.loads(inspected(tmp_path / "zoo", num_examples=100, as_json=True))
+    assert [(found["file"], found["record"]) for found in facts["examples"]] == [
+        ("zoo-train.tfrecord-00000-of-00002", 0),
+        ("zoo-train.tfrecord-00000-of-00002", 1),
+        ("zoo-train.tfrecord-00000-of-00002", 2),
+        ("zoo-train.tfrecord-00001-of-00002", 0),
+        ("zoo-train.tfrecord-00001-of-00002", 1),
+        ("zoo-train.tfrecord-00001-of-00002", 2),
+        ("zoo-train.tfrecord-00001-of-00002", 3),
+        ("zoo-test.tfrecord-00000-of-00001", 0),
+        ("zoo-test.tfrecord-00000-of-00001", 1),
+    ]
+
+
+def test_json(tmp_path: Path) -> None:
+    manifest = write_dataset(tmp_path / "zoo")
+    facts = json.loads(inspected(tmp_path / "zoo", num_examples=1, as_json=True))
+    sizes = [shard.bytes for shard in manifest.splits["train"].shards]
+    assert facts["splits"]["train"] == {
+        "records": 7,
+        "bytes": sum(sizes),
+        "shards": 2,
+        "smallest_shard": min(sizes),
+        "largest_shard": max(sizes),
+    }
+    (label,) = [f for f in facts["features"] if f["name"] == "image/class/label"]
+    assert label["class_names"] == ["cat", "dog [red]"]
+    (example,) = facts["examples"]
+    assert example["features"]["image/class/label"] == {"index": 0, "name": "cat"}
+    assert example["features"]["text"] == "goat"
+    assert "age" not in example["features"]
+    assert (facts["seed"], facts["shuffle"], facts["rows_read"]) == (7, True, 10)
+
+
+@pytest.mark.parametrize("labels", [None, b"cat\n", b"\xff\n\xff\n"])
+def test_without_fitting_labels(tmp_path: Path, labels: bytes | None) -> None:
+    write_dataset(tmp_path / "zoo")
+    file = tmp_path / "zoo" / "image.class.label.labels.txt"
+    file.unlink()
+    if labels is not None:
+        file.write_bytes(labels)
+    facts = json.loads(inspected(tmp_path / "zoo", num_examples=1, as_json=True))
+    assert facts["examples"][0]["features"]["image/class/label"] == 0
+
+
+def test_no_examples_wanted(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "zoo")
+    assert ": record " not in inspected(tmp_path / "zoo", num_examples=0)
+
+
+def test_damaged_first_record(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "zoo")
+    file = tmp_path / "zoo" / "zoo-train.tfrecord-00000-of-00002"
+    file.write_bytes(b"\xff" + file.read_bytes()[1:])
+    stream = io.StringIO()
+    with pytest.raises(CorruptRecordError, match="record 0 at byte 0"):
+        show_inspect(str(tmp_path / "zoo"), stream=stream)
+    assert "splits" in stream.getvalue()  # what is known is shown all the same
+
+
+def test_missing_first_shard(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "zoo")
+    (tmp_path / "zoo" / "zoo-train.tfrecord-00000-of-00002").unlink()
+    with pytest.raises(OutputError, match="00000-of-00002 cannot be read: No such"):
+        inspected(tmp_path / "zoo", as_json=True)
+
+
+def test_no_dataset(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=r"no manifest\.json"):
+        inspected(tmp_path)
+
+
+def verified(result: VerifyResult, *, as_json: bool = False) -> str:
+    stream = io.StringIO()
+    show_verify(result, as_json=as_json, stream=stream)
+    return stream.getvalue()
+
+
+def test_show_verify_of_a_whole_dataset(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "zoo")
+    result = verify_dataset(str(tmp_path / "zoo"))
+    assert verified(result).startswith(
+        "zoo: every checksum, count and size is right (3 shards, 9 records, "
+    )
+    facts = json.loads(verified(result, as_json=True))
+    assert facts["ok"] is True
+    assert facts["problems"] == []
+
+
+def test_show_verify_of_a_quick_look(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "zoo")
+    result = verify_dataset(str(tmp_path / "zoo"), full=False)
+    assert verified(result).startswith("zoo: all sizes are right (3 shards, ")
+
+
+def test_show_verify_with_problems() -> None:
+    problems = (
+        Problem("zoo-train.tfrecord-00000-of-00002", "record 3 [bold] at byte 7: bad"),
+        Problem("a\x1b[31m.tfrecord", "not in the manifest"),
+    )
+    result = VerifyResult("/out", "zoo", True, 1, 1, 1000, problems)
+    text = verified(result)
+    assert text.startswith("zoo: 2 problems (1 shard, 1 record found, 1.0 kB)\n")
+    assert "\x1b" not in text
+    assert "record 3 [bold] at byte 7: bad" in text
+    assert r"a\x1b[31m.tfrecord" in text
+    facts = json.loads(verified(result, as_json=True))
+    assert facts["ok"] is False
+    assert facts["problems"][0]["message"] == "record 3 [bold] at byte 7: bad"
+
+
+def test_import_is_cheap() -> None:
+    code = (
+        "import sys, beam_jobs.show; "
+        "print([m for m in ('rich', 'pyarrow', 'numpy', 'pydantic', 'google.protobuf')"
+        " if m in sys.modules])"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert found.stdout.strip() == "[]"

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from schemas.errors import OutputError, SchemaError
+from schemas.features import Content, FeatureSpec, Kind, Schema
+from schemas.manifest import FeatureEntry, Manifest, ShardEntry, SplitEntry, json_bytes
+
+LABEL = FeatureSpec("label", Kind.INT64, class_names=("cat", "dog"))
+IMAGE = FeatureSpec(
+    "image",
+    Kind.BYTES,
+    dtype="uint8",
+    shape=(None, None, 3),
+    content=Content.PICTURE,
+    optional=True,
+)
+
+MANIFEST = Manifest(
+    name="größe",
+    version="1.0.0",
+    fingerprint="00ff",
+    seed=(1 << 64) - 1,
+    shuffle=True,
+    compression="none",
+    features=tuple(FeatureEntry(**spec.to_json()) for spec in (IMAGE, LABEL)),
+    rows_read=12,
+    rows_rejected=2,
+    splits={
+        "train": SplitEntry(
+            records=9,
+            bytes=90,
+            shards=(
+                ShardEntry(file="a", records=5, bytes=50, crc32c="0000000a"),
+                ShardEntry(file="b", records=4, bytes=40, crc32c="ffffffff"),
+            ),
+        ),
+        "test": SplitEntry(
+            records=1,
+            bytes=10,
+            shards=(ShardEntry(file="c", records=1, bytes=10, crc32c="00000000"),),
+        ),
+    },
+)
+
+
+def test_manifest_round_trip() -> None:
+    data = MANIFEST.to_bytes()
+    assert Manifest.from_bytes(data, "m") == MANIFEST
+    assert Manifest.from_bytes(data, "m").to_bytes() == data
+    assert data.endswith(b"\n}\n")
+    assert "größe".encode() in data
+
+
+def test_manifest_totals() -> None:
+    assert (MANIFEST.records, MANIFEST.num_shards, MANIFEST.bytes) == (10, 3, 100)
+
+
+def test_manifest_keys_and_their_order() -> None:
+    stored = json.loads(MANIFEST.to_bytes())
+    assert list(stored) == [
+        *("manifest_version", "name", "version", "fingerprint", "seed", "shuffle"),
+        *("compression", "features", "rows_read", "rows_rejected", "splits"),
+    ]
+    assert list(stored["splits"]) == ["train", "test"], "the job's order"
+    assert stored["splits"]["test"] == {
+        "records": 1,
+        "bytes": 10,
+        "shards": [{"file": "c", "records": 1, "bytes": 10, "crc32c": "00000000"}],
+    }
+    assert stored["features"][0] == {
+        "name": "image",
+        "kind": "bytes_list",
+        "dtype": "uint8",
+        "shape": [None, None, 3],
+        "content": "picture",
+        "optional": True,
+        "num_classes": None,
+    }
+    assert stored["features"][1]["num_classes"] == 2
+
+
+def changed(**fields: object) -> bytes:
+    return json_bytes({**json.loads(MANIFEST.to_bytes()), **fields})
+
+
+JUNK = [
+    (b"", "the whole file: Invalid JSON: ", "empty, as after a crash"),
+    (b"\xff\xfe", "the whole file: Invalid JSON: ", "no UTF-8"),
+    (MANIFEST.to_bytes()[:-9], "the whole file: Invalid JSON: ", "cut off"),
+    (b"[]\n", "the whole file: ", "no object"),
+    (b"{}\n", "name: Field required", "an object of something else"),
+    (changed(manifest_version=2), "manifest_version: Input should be 1", "a later one"),
+    (changed(extra=1), "extra: Extra inputs are not permitted", "unknown key"),
+    (changed(rows_read="many"), "rows_read: Input should be a valid integer", "a text"),
+    (
+        changed(splits={"train": {"records": 1, "bytes": 1, "shards": [{}]}}),
+        "splits.train.shards.0.file: Field required",
+        "the place is named",
+    ),
+]
+
+
+@pytest.mark.parametrize(("data", "what", "reason"), JUNK)
+def test_junk_is_no_manifest(data: bytes, what: str, reason: str) -> None:
+    with pytest.raises(OutputError) as caught:
+        Manifest.from_bytes(data, "gs://b/manifest.json")
+    prefix = "gs://b/manifest.json: not a recordmill manifest: "
+    assert str(caught.value).startswith(prefix + what), reason
+
+
+def test_json_never_holds_nan() -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        json_bytes({"x": float("nan")})
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [(Kind.BYTES, "bytes"), (Kind.FLOAT, "float32"), (Kind.INT64, "int64")],
+)
+def test_feature_defaults(kind: Kind, dtype: str) -> None:
+    feature = FeatureSpec("x", kind)
+    assert (feature.column, feature.dtype, feature.shape) == ("x", dtype, ())
+
+
+def test_feature_needs_a_name() -> None:
+    with pytest.raises(
+        SchemaError, match=r"^a feature needs a name, got an empty one$"
+    ):
+        FeatureSpec("", Kind.INT64)
+
+
+def test_schema_refuses_bad_states() -> None:
+    with pytest.raises(
+        SchemaError, match=r"^a schema needs at least one feature, got "
+    ):
+        Schema(())
+    with pytest.raises(
+        SchemaError, match=r"^feature names must differ, got 'label' tw"
+    ):
+        Schema((LABEL, IMAGE, LABEL))
+
+
+def test_schema_finds_features_by_name() -> None:
+    schema = Schema((LABEL, IMAGE))
+    assert len(schema) == 2
+    assert schema["label"] is LABEL
+    with pytest.raises(KeyError, match="nothing"):
+        schema["nothing"]

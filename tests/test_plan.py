@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.job import Sharding
+from schemas.shards import KEY_SPACE, ShardPlan, ShardTask, SplitPlan
+from transforms.plan import (
+    MAX_BUCKET_BITS,
+    MIN_BUCKET_BITS,
+    Histogram,
+    bucket_bits,
+    plan_shards,
+    plan_split,
+)
+
+GB = 1_000_000_000
+MB = 1_000_000
+
+SHARDS_FOR = [
+    (Sharding(num_shards=7), 100, 100, 7, "as asked"),
+    (Sharding(num_shards=7), 100, 3, 3, "never more shards than records"),
+    (Sharding(num_shards=7), 0, 0, 0, "an empty split has no shard"),
+    (Sharding(shard_bytes=100), 100, 9, 1, "exactly one"),
+    (Sharding(shard_bytes=100), 101, 9, 2, "rounded up: no shard above the size"),
+    (Sharding(shard_bytes=1), 9 * GB, 10**6, 99_999, "five digits in the file names"),
+    (Sharding(num_readers=4), 9 * GB, 10**6, 40, "ten a reader"),
+    (Sharding(num_readers=4), 400 * MB, 10**6, 40, "just 10 MB each"),
+    (Sharding(num_readers=4), 400 * MB - 1, 10**6, 39, "none under 10 MB"),
+    (Sharding(num_readers=4), 9_999_999, 10**6, 1, "less than 10 MB in all"),
+    (Sharding(num_readers=4), 9 * GB, 12, 12, "few, very large records"),
+]
+
+
+@pytest.mark.parametrize(("sharding", "size", "records", "expected", "why"), SHARDS_FOR)
+def test_number_of_shards(
+    sharding: Sharding, size: int, records: int, expected: int, why: str
+) -> None:
+    assert sharding.shards_for(size, records) == expected, why
+
+
+BITS = [
+    (Sharding(num_shards=1), 0, MIN_BUCKET_BITS, "never coarser than 2**14"),
+    (Sharding(num_shards=16), GB, 14, "1024 buckets a shard"),
+    (Sharding(num_shards=17), GB, 15, "rounded up"),
+    (Sharding(num_shards=99_999), GB, MAX_BUCKET_BITS, "never finer than 2**20"),
+    (Sharding(shard_bytes=10 * MB), GB, 17, "100 shards"),
+    (Sharding(num_readers=2), 9 * GB, 15, "20 shards"),
+]
+
+
+@pytest.mark.parametrize(("sharding", "most_bytes", "expected", "why"), BITS)
+def test_bucket_bits(
+    sharding: Sharding, most_bytes: int, expected: int, why: str
+) -> None:
+    assert bucket_bits(sharding, most_bytes) == expected, why
+
+
+RUNS = st.lists(
+    st.tuples(
+        st.integers(0, 2), st.integers(0, KEY_SPACE - 1), st.integers(0, 1 << 40)
+    ),
+    max_size=40,
+).map(sorted)
+
+
+@given(RUNS, RUNS, st.integers(1, 8))
+def test_histogram_equals_a_dictionary(
+    one: list[tuple[int, int, int]], other: list[tuple[int, int, int]], bits: int
+) -> None:
+    expected_bytes: dict[tuple[int, int], int] = defaultdict(int)
+    expected_records: dict[tuple[int, int], int] = defaultdict(int)
+    total = Histogram.empty(3, bits)
+    for run in (one, other):
+        for split, key, weight in run:
+            expected_bytes[split, key >> (64 - bits)] += weight
+            expected_records[split, key >> (64 - bits)] += 1
+        splits = [split for split, _, _ in run]
+        total += Histogram.of(
+            np.array([key for _, key, _ in run], np.uint64),
+            np.array([weight for _, _, weight in run], np.int64),
+            [splits.count(split) for split in range(3)],
+            bits,
+        )
+    assert total.bytes.shape == total.records.shape == (3, 1 << bits)
+    for (split, bucket), found in np.ndenumerate(total.bytes):
+        assert found == expected_bytes[split, bucket]
+        assert total.records[split, bucket] == expected_records[split, bucket]
+
+
+def naive_cuts(sizes: list[int], num_shards: int) -> list[int]:
+    """Index in `sizes` where each shard starts, by trying every bucket edge."""
+    cuts = [0]
+    for shard in range(1, num_shards):
+        target = sum(sizes) * shard // num_shards
+        # A filled bucket is left for each shard before the cut and behind it.
+        free = range(cuts[-1] + 1, len(sizes) - num_shards + shard + 1)
+        cuts.append(min(free, key=lambda cut: (abs(sum(sizes[:cut]) - target), cut)))
+    return cuts
+
+
+# At most 16 filled buckets of 64; a bucket with records has bytes.
+FILLED = st.dictionaries(
+    st.integers(0, 63),
+    st.tuples(st.integers(1, 1000), st.integers(1, 5)),
+    min_size=1,
+    max_size=16,
+)
+
+
+@given(FILLED, st.integers(1, 20))
+def test_plan_equals_trying_every_edge(
+    filled: dict[int, tuple[int, int]], wanted: int
+) -> None:
+    bucket_bytes, bucket_records = np.zeros((2, 64), np.int64)
+    for bucket, (size, records) in filled.items():
+        bucket_bytes[bucket], bucket_records[bucket] = size, records
+    plan = plan_split("s", bucket_bytes, bucket_records, Sharding(num_shards=wanted))
+
+    buckets = sorted(filled)
+    sizes = [filled[bucket][0] for bucket in buckets]
+    num_records = int(bucket_records.sum())
+    num_shards = min(wanted, num_records, len(buckets))
+    cuts = naive_cuts(sizes, num_shards)
+    starts = [buckets[cut] << 58 for cut in cuts]
+    assert plan.bounds == (0, *starts[1:], KEY_SPACE)
+    ends = [*cuts[1:], len(sizes)]
+    assert plan.shard_bytes == tuple(
+        sum(sizes[a:b]) for a, b in zip(cuts, ends, strict=True)
+    )
+    assert sum(plan.shard_records) == num_records
+    assert min(plan.shard_records) >= 1
+
+
+@given(st.integers(1, 40), st.integers(0, 1 << 32))
+def test_shards_differ_by_a_bucket_at_most(num_shards: int, seed: int) -> None:
+    """Each cut is off by half a bucket at most, so a shard by one, a pair by two."""
+    sizes = np.random.default_rng(seed).integers(1, 100, 4096)
+    plan = plan_split("s", sizes, sizes, Sharding(num_shards=num_shards))
+    assert plan.num_shards == num_shards
+    fair = int(sizes.sum()) / num_shards
+    assert max(abs(size - fair) for size in plan.shard_bytes) <= sizes.max() + 1
+
+
+PLANS = [
+    ([0, 0, 0, 0], 3, (), (), "no records: no shard"),
+    ([0, 5, 0, 0], 1, (0, 4), (5,), "one shard has all keys"),
+    ([0, 5, 0, 0], 3, (0, 4), (5,), "one bucket cannot be cut"),
+    ([1, 1, 1, 1], 4, (0, 1, 2, 3, 4), (1, 1, 1, 1), "a bucket each"),
+    ([1, 1, 1, 1], 2, (0, 2, 4), (2, 2), "even halves"),
+    ([1, 1, 1, 0], 2, (0, 1, 4), (1, 2), "of two edges as near the lower"),
+    ([9, 1, 1, 1], 2, (0, 1, 4), (9, 3), "nearest edge to 6 is 9"),
+    ([9, 1, 1, 1], 3, (0, 1, 2, 4), (9, 1, 2), "a cut never falls on the one before"),
+    ([1, 1, 1, 9], 3, (0, 2, 3, 4), (2, 1, 9), "nor leaves a later shard without"),
+    ([4, 0, 0, 4], 2, (0, 3, 4), (4, 4), "cut where the next filled bucket starts"),
+]
+
+
+@pytest.mark.parametrize(("sizes", "wanted", "bounds", "planned", "reason"), PLANS)
+def test_plan_literal(
+    sizes: list[int],
+    wanted: int,
+    bounds: tuple[int, ...],
+    planned: tuple[int, ...],
+    reason: str,
+) -> None:
+    size = np.array(sizes)
+    plan = plan_split("s", size, size, Sharding(num_shards=wanted))
+    quarter = KEY_SPACE // 4
+    assert plan.bounds == tuple(bound * quarter for bound in bounds), reason
+    assert plan.shard_bytes == planned, reason
+
+
+def test_plan_of_records_without_bytes() -> None:
+    records = np.array([1, 0, 2, 1])
+    plan = plan_split("s", np.zeros(4, np.int64), records, Sharding(num_shards=2))
+    assert plan.shard_records == (1, 3)
+
+
+def test_plan_of_several_splits_and_its_tasks() -> None:
+    histogram = Histogram.empty(3, 2)
+    histogram.bytes[:] = [[10, 20, 30, 40], [0, 0, 0, 0], [60, 0, 0, 25]]
+    histogram.records[:] = [[1, 2, 3, 4], [0, 0, 0, 0], [6, 0, 0, 2]]
+    plan = plan_shards(histogram, Sharding(num_shards=2), ["train", "none", "test"])
+    quarter = KEY_SPACE // 4
+    assert plan == ShardPlan(
+        (
+            SplitPlan("train", (0, 3 * quarter, KEY_SPACE), (60, 40), (6, 4)),
+            SplitPlan("none", (), (), ()),
+            SplitPlan("test", (0, 3 * quarter, KEY_SPACE), (60, 25), (6, 2)),
+        )
+    )
+    # Largest first; of equals the one that comes first in the dataset.
+    assert plan.tasks() == [
+        ShardTask("train", 0, 0, 2, 0, 3 * quarter),
+        ShardTask("test", 2, 0, 2, 0, 3 * quarter),
+        ShardTask("train", 0, 1, 2, 3 * quarter, KEY_SPACE),
+        ShardTask("test", 2, 1, 2, 3 * quarter, KEY_SPACE),
+    ]
+
+
+BAD_PLANS = [
+    (((0, KEY_SPACE), (), ()), "split s: bounds without shards"),
+    (((0, KEY_SPACE), (1, 1), (1, 1)), "split s: 2 shards need 3 bounds, got 2"),
+    (((0, 9), (1,), (1,)), "split s: bounds must rise from 0 to 2**64, got (0, 9)"),
+    (
+        ((0, 5, 5, KEY_SPACE), (1, 1, 1), (1, 1, 1)),
+        "split s: bounds must rise from 0 to 2**64, got (0, 5, 5, 18446744073709551616)",
+    ),
+    (
+        ((1, KEY_SPACE), (1,), (1,)),
+        "split s: bounds must rise from 0 to 2**64, got (1, 18446744073709551616)",
+    ),
+    (((0, 5, KEY_SPACE), (1, 1), (2, 0)), "split s: an empty shard was planned"),
+    (((0, KEY_SPACE), (1,), ()), "split s: 1 shards with bytes, 0 with records"),
+    (((), (), (1,)), "split s: 0 shards with bytes, 1 with records"),
+]
+
+
+@pytest.mark.parametrize(("fields", "message"), BAD_PLANS)
+def test_split_plan_refuses(
+    fields: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]], message: str
+) -> None:
+    with pytest.raises(ValueError, match=r"^split s: ") as caught:
+        SplitPlan("s", *fields)
+    assert str(caught.value) == message

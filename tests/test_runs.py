@@ -1,0 +1,233 @@
+"""Sorted runs, the exchange that gathers them, and the shard files made of them."""
+
+from __future__ import annotations
+
+import errno
+import tracemalloc
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas.errors import RecordmillError
+from schemas.ranges import RunRef
+from schemas.shards import KEY_SPACE, ShardTask
+from transforms.exchange import gather
+from transforms.runs import (
+    read_index,
+    run_is_whole,
+    total_counts,
+    write_run,
+    write_whole,
+)
+from transforms.tfrecord import crc32c
+
+
+@dataclass(frozen=True)
+class Row:
+    key: int
+    split: int
+    payload: bytes
+
+
+def save(folder: Path, name: str, rows: list[Row], num_splits: int) -> RunRef:
+    payloads = pa.array([b"left out", *(row.payload for row in rows)], pa.binary())
+    return write_run(
+        folder / name,
+        payloads.slice(1),
+        np.array([row.key for row in rows], np.uint64),
+        np.array([row.split for row in rows], np.uint8),
+        np.array([len(row.payload) for row in rows], np.int64),
+        num_splits,
+    )
+
+
+def task_of(split: int = 0, low: int = 0, high: int = KEY_SPACE) -> ShardTask:
+    return ShardTask("s", split, 0, 1, low, high)
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def gathered(folder: Path, runs: list[RunRef], task: ShardTask) -> list[bytes]:
+    return [one for window in gather(folder, runs, task) for one in window.to_pylist()]
+
+
+# Few distinct keys, so that ties within and between runs are the rule.
+KEYS = st.one_of(
+    st.sampled_from([0, 1, 1 << 63, KEY_SPACE - 1]), st.integers(0, KEY_SPACE - 1)
+)
+ROWS = st.lists(
+    st.builds(Row, KEYS, st.integers(0, 2), st.binary(max_size=9)), max_size=12
+)
+BOUNDS = st.one_of(KEYS, st.just(KEY_SPACE))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(ROWS, max_size=5), st.integers(0, 2), BOUNDS, BOUNDS, st.integers(1, 40)
+)
+def test_gather_equals_sorting(
+    batches: list[list[Row]], split: int, one: int, other: int, window_bytes: int
+) -> None:
+    low, high = sorted([min(one, KEY_SPACE - 1), other])
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        runs = [save(folder, f"r{i}", rows, 3) for i, rows in enumerate(batches)]
+        windows = [
+            window.to_pylist()
+            for window in gather(folder, runs, task_of(split, low, high), window_bytes)
+        ]
+    mine = [
+        row
+        for rows in batches
+        for row in rows
+        if row.split == split and low <= row.key < high
+    ]
+    # sorted() is stable: a tie goes to the earlier run, then to the earlier row.
+    wanted = [row.payload for row in sorted(mine, key=lambda row: row.key)]
+    assert [payload for window in windows for payload in window] == wanted
+    for window in windows:
+        assert len(window) == 1 or sum(map(len, window)) <= window_bytes
+    for window, following in pairwise(windows):
+        assert sum(map(len, window)) + len(following[0]) > window_bytes
+    assert total_counts(runs, 3) == [
+        sum(row.split == s for rows in batches for row in rows) for s in range(3)
+    ]
+
+
+def test_run_on_disk_literal(tmp_path: Path) -> None:
+    rows = [Row(9, 1, b"c"), Row(5, 0, b"bb"), Row(2, 1, b""), Row(5, 0, b"a")]
+    run = save(tmp_path, "r", rows, 2)
+    assert (tmp_path / "r.records").read_bytes() == b"bbac"
+    words = [4, 2, 2, 2, 5, 5, 2, 9, 0, 2, 3, 3, 4, 2, 1, 0, 1]
+    index = b"recmill1" + b"".join(word.to_bytes(8, "little") for word in words)
+    assert (tmp_path / "r.index").read_bytes() == index
+    assert run == RunRef("r", (2, 2), 4, crc32c(index), crc32c(b"bbac"))
+    assert names_in(tmp_path) == ["r.index", "r.records"]
+
+
+@pytest.mark.parametrize(
+    "keys", [[1, 2, 2, 9], [9, 2, 2, 1]], ids=["sorted already", "to be sorted"]
+)
+@pytest.mark.parametrize("num_splits", [1, 2])
+def test_order_within_a_run(tmp_path: Path, keys: list[int], num_splits: int) -> None:
+    rows = [Row(key, 0, b"%d" % i) for i, key in enumerate(keys)]
+    run = save(tmp_path, "r", rows, num_splits)
+    assert run.counts == (4, 0)[:num_splits]
+    wanted = [b"0", b"1", b"2", b"3"] if keys[0] == 1 else [b"3", b"1", b"2", b"0"]
+    assert gathered(tmp_path, [run], task_of()) == wanted
+
+
+@pytest.mark.parametrize("num_splits", [1, 3])
+def test_run_without_rows(tmp_path: Path, num_splits: int) -> None:
+    run = save(tmp_path, "r", [], num_splits)
+    assert run.counts == (0,) * num_splits
+    assert run_is_whole(tmp_path, run)
+    assert len(read_index(tmp_path, run).keys) == 0
+    assert gathered(tmp_path, [run], task_of()) == []
+
+
+def test_dot_in_a_run_name(tmp_path: Path) -> None:
+    runs = [save(tmp_path, f"a.{i}", [Row(i, 0, b"%d" % i)], 1) for i in range(2)]
+    assert gathered(tmp_path, runs, task_of()) == [b"0", b"1"]
+    assert all(run_is_whole(tmp_path, run) for run in runs)
+
+
+def test_gather_keeps_no_index_it_has_read(tmp_path: Path) -> None:
+    """A shard's writer holds its own records' keys, not those of the whole input."""
+    num_runs, rows = 20, 5_000
+    keys = np.arange(rows, dtype=np.uint64) << np.uint64(50)
+    payloads, ones = pa.array([b"x"] * rows), np.ones(rows, np.int64)
+    runs = [
+        write_run(
+            tmp_path / f"r{i}", payloads, keys, ones.astype(np.uint8) - 1, ones, 1
+        )
+        for i in range(num_runs)
+    ]
+    index_bytes = (tmp_path / "r0.index").stat().st_size
+    tracemalloc.start()
+    found = gathered(tmp_path, runs, task_of(high=10 << 50))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(found) == num_runs * 10
+    assert peak < 3 * index_bytes
+
+
+def damage(path: Path, place: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1
+    path.write_bytes(data)
+
+
+def test_damaged_index(tmp_path: Path) -> None:
+    run = save(tmp_path, "r", [Row(1, 0, b"abc"), Row(2, 0, b"de")], 1)
+    path = tmp_path / "r.index"
+    whole = path.read_bytes()
+    message = f"{path}: the scratch file was changed or is damaged"
+    for place in range(len(whole)):
+        damage(path, place)
+        with pytest.raises(RecordmillError) as caught:
+            read_index(tmp_path, run)
+        assert str(caught.value) == message
+        path.write_bytes(whole)
+    for size in range(len(whole)):
+        path.write_bytes(whole[:size])
+        with pytest.raises(RecordmillError) as caught:
+            gathered(tmp_path, [run], task_of())
+        assert str(caught.value) == message
+
+
+def test_truncated_records(tmp_path: Path) -> None:
+    run = save(tmp_path, "r", [Row(1, 0, b"abc"), Row(2, 0, b"de")], 1)
+    path = tmp_path / "r.records"
+    path.write_bytes(b"abcd")
+    with pytest.raises(RecordmillError) as caught:
+        gathered(tmp_path, [run], task_of())
+    assert str(caught.value) == f"{path}: the scratch file ends before byte 5"
+
+
+CHANGES = [
+    ("r.index", lambda path: damage(path, 40), "a key"),
+    ("r.index", lambda path: path.unlink(), "index gone"),
+    ("r.records", lambda path: damage(path, 4), "a payload of the same size"),
+    ("r.records", lambda path: path.write_bytes(b"abcd"), "shorter"),
+    ("r.records", lambda path: path.write_bytes(b"abcdef"), "longer"),
+    ("r.records", lambda path: path.unlink(), "records gone"),
+]
+
+
+@pytest.mark.parametrize(("file", "change", "reason"), CHANGES)
+def test_run_is_whole(tmp_path: Path, file: str, change: object, reason: str) -> None:
+    assert callable(change)
+    run = save(tmp_path, "r", [Row(1, 0, b"abc"), Row(2, 0, b"de")], 1)
+    assert run_is_whole(tmp_path, run)
+    change(tmp_path / file)
+    assert not run_is_whole(tmp_path, run), reason
+
+
+def test_run_is_whole_by_other_facts(tmp_path: Path) -> None:
+    run = save(tmp_path, "r", [Row(1, 0, b"abc")], 1)
+    assert not run_is_whole(tmp_path, replace(run, payload_crc32c=0))
+    assert not run_is_whole(tmp_path, replace(run, stem="q"))
+
+
+def test_failed_scratch_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_rename(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    (tmp_path / "f").write_bytes(b"old")
+    monkeypatch.setattr(Path, "replace", no_rename)
+    with pytest.raises(OSError, match="No space"):
+        write_whole(tmp_path / "f", b"new")
+    assert names_in(tmp_path) == ["f"]
+    assert (tmp_path / "f").read_bytes() == b"old"

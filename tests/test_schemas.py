@@ -1,0 +1,256 @@
+from __future__ import annotations
+
+import doctest
+import re
+from fractions import Fraction
+from types import ModuleType
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+import schemas.job
+import schemas.shards
+import transforms.wire
+from schemas.job import (
+    JobSpec,
+    RejectLimit,
+    Sharding,
+    SplitSpec,
+    identifier_from,
+    parse_fraction,
+)
+from schemas.shards import shard_file_name
+
+
+def message_of(caught: pytest.ExceptionInfo[ValidationError]) -> str:
+    (only,) = caught.value.errors()
+    return str(only["msg"]).removeprefix("Value error, ")
+
+
+def job(**fields: Any) -> JobSpec:
+    return JobSpec.model_validate({"source": "csv", "name": "digits", **fields})
+
+
+def splits(**fractions: str) -> tuple[SplitSpec, ...]:
+    return tuple(SplitSpec(name=n, fraction=f) for n, f in fractions.items())
+
+
+def test_job_defaults() -> None:
+    spec = job()
+    assert [(s.name, s.fraction) for s in spec.splits] == [("train", "1")]
+    assert spec.sharding == Sharding(shard_bytes=134_217_728)
+    assert (spec.shuffle, spec.seed, spec.compression) == (True, 0, "none")
+    assert spec.max_rejects.allowed(10**9) == 0
+    assert JobSpec.model_validate_json(spec.model_dump_json()) == spec
+
+
+GOOD_SPLITS = [
+    ({"a": "1"}, "all in one"),
+    ({"a": "0.8", "b": "0.1", "c": "0.1"}, "no sum of floats"),
+    ({"a": "1/3", "b": "1/3", "c": "1/3"}, "exact thirds"),
+    ({"a": "2/3", "b": ".25", "c": "1/12"}, "mixed"),
+    ({"a-b": "0.50", "_": "1/2"}, "names with signs"),
+    ({f"s{n}": "1/255" for n in range(255)}, "as many as may be"),
+]
+
+
+@pytest.mark.parametrize(("fractions", "reason"), GOOD_SPLITS)
+def test_splits_that_add_up(fractions: dict[str, str], reason: str) -> None:
+    assert len(job(splits=splits(**fractions)).splits) == len(fractions), reason
+
+
+SUM = "the splits' fractions must add up to 1 so that no row is lost, got "
+BAD_JOBS = [
+    ({"splits": splits(a="0.8", b="0.1")}, SUM + "0.8 + 0.1", "too little"),
+    ({"splits": splits(a="1", b="1/2")}, SUM + "1 + 1/2", "too much"),
+    (
+        {"splits": splits(a="0.3333333", b="0.3333333", c="0.3333333")},
+        SUM + "0.3333333 + 0.3333333 + 0.3333333",
+        "so near to 1 that the sum would read as 1",
+    ),
+    ({"splits": ()}, SUM + "no split", "none"),
+    (
+        {"splits": splits(a="1/2") * 2},
+        "split names must differ, got a, a",
+        "the same twice",
+    ),
+    (
+        {"splits": splits(**{f"s{n}": "1/256" for n in range(256)})},
+        "at most 255 splits, got 256",
+        "a row's split is stored as u8, and the format may add one",
+    ),
+    (
+        {"name": "2024"},
+        "a dataset name starts with a letter and has letters, digits and '_' only, "
+        "got '2024'",
+        "starts with a digit",
+    ),
+    (
+        {"name": "größe"},
+        "a dataset name starts with a letter and has letters, digits and '_' only, "
+        "got 'größe'",
+        "letters of ASCII alone, as TFDS has it",
+    ),
+    ({"version": "1.0"}, "a version is like 1.0.0, got '1.0'", "two numbers"),
+    ({"version": "1.0.0\n"}, "a version is like 1.0.0, got '1.0.0\\n'", "newline"),
+]
+
+
+@pytest.mark.parametrize(("fields", "message", "reason"), BAD_JOBS)
+def test_job_refuses(fields: dict[str, Any], message: str, reason: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        job(**fields)
+    assert message_of(caught) == message, reason
+
+
+@pytest.mark.parametrize(
+    ("fields", "where"),
+    [
+        ({"seed": -1}, ("seed",)),
+        ({"seed": 1 << 64}, ("seed",)),
+        ({"colour": "red"}, ("colour",)),
+        ({"source": "parquet"}, ("source",)),
+        ({"sharding": {"num_shards": 0}}, ("sharding", "num_shards")),
+        ({"sharding": {"num_shards": 100_000}}, ("sharding", "num_shards")),
+    ],
+)
+def test_job_names_the_wrong_field(
+    fields: dict[str, Any], where: tuple[str, ...]
+) -> None:
+    with pytest.raises(ValidationError) as caught:
+        job(**fields)
+    assert [error["loc"] for error in caught.value.errors()] == [where]
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a/b", "ä", "a\n"])
+def test_split_name_refused(name: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        SplitSpec(name=name, fraction="1")
+    assert message_of(caught) == (
+        f"a split name has letters, digits, '_' and '-', got {name!r}"
+    )
+
+
+FRACTION_TEXTS = [
+    ("0.8", Fraction(4, 5), "decimal"),
+    (".5", Fraction(1, 2), "no leading zero"),
+    ("1", Fraction(1), "whole"),
+    ("1/3", Fraction(1, 3), "exact"),
+    ("2/6", Fraction(1, 3), "need not be reduced"),
+    ("0.1", Fraction(1, 10), "not the float 0.1"),
+    ("1e-1", None, "no exponent: 1e-999999999 would fill the memory"),
+    ("50%", None, "percent"),
+    ("", None, "empty"),
+    ("1/0", None, "no number"),
+    ("nan", None, "no number"),
+    ("inf", None, "no number"),
+    ("-0.5", None, "below 0"),
+    ("1/-2", None, "below 0"),
+    ("0,5", None, "comma"),
+    ("٠.٥", None, "other digits"),
+    ("0.5\n", None, "newline"),
+]
+
+
+@pytest.mark.parametrize(("text", "expected", "reason"), FRACTION_TEXTS)
+def test_parse_fraction(text: str, expected: Fraction | None, reason: str) -> None:
+    if expected is not None:
+        assert parse_fraction(text) == expected, reason
+        return
+    message = f"a fraction is a number like 0.8 or 4/5, got {text!r}"
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        parse_fraction(text)
+
+
+@pytest.mark.parametrize("text", ["0", "0.0", "1.01", "3/2"])
+def test_split_fraction_out_of_range(text: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        SplitSpec(name="a", fraction=text)
+    assert message_of(caught) == (
+        f"a split's fraction is above 0 and at most 1, got {text}"
+    )
+
+
+ALLOWED = [
+    ("0", 10**12, 0, "none by default"),
+    ("7", 3, 7, "a count does not depend on the rows"),
+    ("1%", 99, 0, "rounded down"),
+    ("1%", 100, 1, "exactly one"),
+    ("1%", 199, 1, "rounded down"),
+    ("0.1%", 3_000, 3, "2.9999... in floats"),
+    ("29%", 100, 29, "28.999... in floats"),
+    ("0%", 10**12, 0, "nothing"),
+    ("100%", 10**18 + 1, 10**18 + 1, "all, beyond a float's 53 bits"),
+]
+
+
+@pytest.mark.parametrize(("text", "rows", "expected", "reason"), ALLOWED)
+def test_rejects_allowed(text: str, rows: int, expected: int, reason: str) -> None:
+    assert RejectLimit(text=text).allowed(rows) == expected, reason
+
+
+@pytest.mark.parametrize(
+    "text", ["", "-1", "1.5", "%", ".5%", "1 %", "1e2", "٣", "1\n"]
+)
+def test_reject_limit_refused(text: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        RejectLimit(text=text)
+    assert message_of(caught) == (
+        f"give a count like 10 or a share like 0.5%, got {text!r}"
+    )
+
+
+def test_reject_limit_above_all() -> None:
+    with pytest.raises(ValidationError) as caught:
+        RejectLimit(text="100.1%")
+    assert message_of(caught) == "a share is at most 100%, got 100.1%"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {"num_shards": 1, "shard_bytes": 1}, {"num_shards": 1, "num_readers": 1}],
+)
+def test_sharding_has_one_rule(fields: dict[str, int]) -> None:
+    with pytest.raises(ValidationError) as caught:
+        Sharding.model_validate(fields)
+    assert message_of(caught) == (
+        "give one of the number of shards, their size, or readers"
+    )
+
+
+IDENTIFIERS = [
+    ("digits", "digits", "as it is"),
+    ("2024 my-photos", "dataset_2024_my_photos", "starts with a digit"),
+    ("a..b", "a_b", "one sign for several"),
+    ("-x-", "x", "none at the ends"),
+    ("_private", "private", "must start with a letter"),
+    ("été", "t", "letters of ASCII alone"),
+    ("", "dataset", "the root folder has no name"),
+    ("日本", "dataset", "nothing left"),
+]
+
+
+@pytest.mark.parametrize(("text", "expected", "reason"), IDENTIFIERS)
+def test_identifier_from(text: str, expected: str, reason: str) -> None:
+    assert identifier_from(text) == expected, reason
+    assert job(name=expected).name == expected
+
+
+SHARD_NAMES = [
+    (("digits", "train", 0, 8), "digits-train.tfrecord-00000-of-00008"),
+    (("a", "b-c", 99_998, 99_999), "a-b-c.tfrecord-99998-of-99999"),
+    (("a", "b", 3, 4, "gzip"), "a-b-00003-of-00004.tfrecord.gz"),
+]
+
+
+@pytest.mark.parametrize(("given", "expected"), SHARD_NAMES)
+def test_shard_file_name(given: tuple[Any, ...], expected: str) -> None:
+    assert shard_file_name(*given) == expected
+
+
+@pytest.mark.parametrize("module", [schemas.job, schemas.shards, transforms.wire])
+def test_examples_in_docstrings(module: ModuleType) -> None:
+    outcome = doctest.testmod(module)
+    assert outcome.attempted > 0
+    assert outcome.failed == 0

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import crc32c
+import numpy as np
+import pyarrow as pa
+import pytest
+from frames import FOO_RECORD, frame, records_of
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from schemas.errors import RecordmillError
+from schemas.proto import example_pb2
+from transforms import tfrecord
+from transforms.tfrecord import (
+    FRAME_BYTES,
+    HEAD_BYTES,
+    TAIL_BYTES,
+    mask,
+    mask_array,
+    open_stream,
+    read_records,
+    require_fast_crc,
+    seal,
+)
+
+GOLDEN = Path(__file__).parent / "data" / "golden"
+
+
+def sealed(examples: list[bytes], before: int = 0) -> bytes:
+    """Framed by `seal`, the first `before` rows being sliced off."""
+    room = [bytes(HEAD_BYTES) + data + bytes(TAIL_BYTES) for data in examples]
+    array = pa.array([b"junk"] * before + room, pa.binary()).slice(before)
+    # Fresh and writable, as the encoder gives it.
+    data = pa.py_buffer(bytearray(array.buffers()[2]))
+    buffers = [None, array.buffers()[1], data]
+    array = pa.BinaryArray.from_buffers(pa.binary(), len(room), buffers, -1, before)
+    seal(array)
+    return b"".join(array.to_pylist())
+
+
+def test_literal_record() -> None:
+    assert sealed([b"foo"]) == FOO_RECORD == frame([b"foo"])
+    assert records_of(FOO_RECORD) == [b"foo"]
+
+
+def test_mask_of_the_check_value() -> None:
+    crc = tfrecord.crc32c(b"123456789")
+    assert crc == 0xE3069283  # CRC-32C's check value, RFC 3720
+    assert mask(crc) == 0xC78AB0E5
+    some = [0, 1, crc, 0xFFFFFFFF, 0x80000000]
+    assert mask_array(np.array(some, np.uint32)).tolist() == [mask(c) for c in some]
+
+
+@pytest.mark.parametrize(
+    ("file", "num_records"),
+    [
+        ("tutorial.tfrecord", 1000),
+        ("cifar10.tfrecord", 20),
+        ("cifar100.tfrecord", 20),
+        ("images.tfrecord", 4),
+        ("zoo.tfrecord", 12),
+    ],
+)
+def test_golden_files_read_and_framed_again(file: str, num_records: int) -> None:
+    data = (GOLDEN / file).read_bytes()
+    examples = records_of(data)
+    assert len(examples) == num_records
+    assert sealed(examples) == data
+    assert sealed(examples, before=3) == data
+    for one in examples:
+        example_pb2.Example.FromString(one)
+
+
+def test_golden_offsets() -> None:
+    """The index that DALI reads: `offset size` of every frame."""
+    lines = (GOLDEN / "tutorial.tfrecord.idx").read_text().splitlines()
+    wanted = [int(line.split()[1]) for line in lines]
+    found = records_of((GOLDEN / "tutorial.tfrecord").read_bytes())
+    assert [len(record) + FRAME_BYTES for record in found] == wanted
+
+
+def test_golden_gzip() -> None:
+    wanted = [bytes.fromhex(entry["serialized_hex"]) for entry in zoo()]
+    with (GOLDEN / "zoo.tfrecord.gz").open("rb") as raw:
+        found = [bytes(r) for r in read_records(open_stream(raw, "gzip"), "zoo")]
+    assert found == wanted == records_of((GOLDEN / "zoo.tfrecord").read_bytes())
+
+
+def zoo() -> list[dict[str, str]]:
+    entries: list[dict[str, str]] = json.loads((GOLDEN / "zoo.json").read_text())
+    return entries
+
+
+@given(st.lists(st.binary(max_size=300)), st.integers(0, 2))
+def test_seal_equals_framing_by_the_book(examples: list[bytes], before: int) -> None:
+    data = sealed(examples, before)
+    assert data == frame(examples)
+    assert records_of(data) == examples
+
+
+@given(st.lists(st.integers(0, (1 << 63) - 1), min_size=1))
+@example([0, 1, 0xFFFF, 0x10000, 0x1FFFF, (1 << 32) - 1, 1 << 32, 1 << 48, 1 << 62])
+def test_length_tables_equal_crc32c(lengths: list[int]) -> None:
+    wanted = [mask(tfrecord.crc32c(n.to_bytes(8, "little"))) for n in lengths]
+    assert tfrecord._length_crcs(np.array(lengths, np.int64)).tolist() == wanted
+
+
+def test_length_tables_made_by_two_threads_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    meet = threading.Barrier(2, timeout=60)
+    came: set[int] = set()
+    crc = tfrecord.crc32c
+
+    def meeting(data: bytes) -> int:
+        if threading.get_ident() not in came:
+            came.add(threading.get_ident())
+            meet.wait()
+        return crc(data)
+
+    tfrecord._length_tables.cache_clear()
+    monkeypatch.setattr(tfrecord, "crc32c", meeting)
+    lengths = np.array([0, 3, 70_000], np.int64)
+    with ThreadPoolExecutor(2) as threads:
+        both = list(threads.map(tfrecord._length_crcs, [lengths, lengths]))
+    wanted = [mask(crc(n.to_bytes(8, "little"))) for n in lengths.tolist()]
+    for found in (*both, tfrecord._length_crcs(lengths)):
+        assert found.tolist() == wanted
+
+
+def test_compiled_crc_is_there() -> None:
+    require_fast_crc()
+
+
+def test_wrong_crc_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tfrecord, "crc32c", lambda _: 1)
+    with pytest.raises(RecordmillError, match="computes wrong checksums: reinstall"):
+        require_fast_crc()
+
+
+def test_crc_without_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(crc32c, "hardware_based")
+    with pytest.raises(RecordmillError, match="pip install --force-reinstall crc32c"):
+        require_fast_crc()

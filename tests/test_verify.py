@@ -1,0 +1,360 @@
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_dataset import write_dataset
+
+from schemas.errors import OutputError
+from schemas.manifest import MANIFEST_NAME, Manifest
+from transforms.tfrecord import crc32c as checksum
+from transforms.tfrecord import mask
+from transforms.verify import Problem, VerifyResult, read_manifest, verify_dataset
+
+FIRST = "zoo-train.tfrecord-00000-of-00002"
+SECOND = "zoo-train.tfrecord-00001-of-00002"
+TEST = "zoo-test.tfrecord-00000-of-00001"
+GZIP_FIRST = "zoo-train-00000-of-00002.tfrecord.gz"
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    write_dataset(tmp_path / "zoo")
+    return tmp_path / "zoo"
+
+
+@pytest.fixture
+def packed(tmp_path: Path) -> Path:
+    write_dataset(tmp_path / "packed", "gzip")
+    return tmp_path / "packed"
+
+
+def frames(data: bytes) -> list[int]:
+    """Offset of every record, and of the end."""
+    offsets = [0]
+    while offsets[-1] < len(data):
+        (length,) = struct.unpack_from("<Q", data, offsets[-1])
+        offsets.append(offsets[-1] + length + 16)
+    return offsets
+
+
+def flip(path: Path, offset: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 0x10
+    path.write_bytes(data)
+
+
+def change_manifest(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    path = folder / MANIFEST_NAME
+    facts = json.loads(path.read_bytes())
+    change(facts)
+    path.write_text(json.dumps(facts))
+
+
+def only_problem(folder: Path, **options: Any) -> Problem:
+    (problem,) = verify_dataset(str(folder), **options).problems
+    return problem
+
+
+@pytest.mark.parametrize("full", [True, False])
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_whole_dataset(tmp_path: Path, compression: str, full: bool) -> None:
+    manifest = write_dataset(tmp_path / "zoo", compression)
+    result = verify_dataset(str(tmp_path / "zoo"), full=full)
+    assert result.ok
+    assert result == VerifyResult(
+        output=str(tmp_path / "zoo"),
+        name="zoo",
+        full=full,
+        shards=3,
+        records=9,
+        bytes=manifest.bytes,
+        problems=(),
+    )
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_progress_adds_up_to_the_bytes(tmp_path: Path, compression: str) -> None:
+    manifest = write_dataset(tmp_path / "zoo", compression)
+    told: list[int] = []
+    verify_dataset(str(tmp_path / "zoo"), on_progress=told.append, workers=3)
+    assert sum(told) == manifest.bytes
+
+
+@pytest.mark.parametrize(
+    ("place", "what"),
+    [
+        (0, "length"),  # lowest byte of the length
+        (7, "length"),  # highest byte of the length
+        (8, "length"),  # first byte of its checksum
+        (11, "length"),  # last byte of its checksum
+        (12, "data"),  # first byte of the example
+        (-5, "data"),  # last byte of the example
+        (-4, "data"),  # first byte of its checksum
+        (-1, "data"),  # last byte of its checksum
+    ],
+)
+@pytest.mark.parametrize("record", [0, 1, 2])
+def test_flipped_bit(dataset: Path, record: int, place: int, what: str) -> None:
+    offsets = frames((dataset / FIRST).read_bytes())
+    start, stop = offsets[record : record + 2]
+    flip(dataset / FIRST, start + place if place >= 0 else stop + place)
+    problem = only_problem(dataset)
+    assert problem.file == FIRST
+    assert re.fullmatch(
+        rf"record {record} at byte {start}: checksum of the {what} is [0-9a-f]{{8}}, "
+        r"expected [0-9a-f]{8}",
+        problem.message,
+    )
+    assert verify_dataset(str(dataset), full=False).ok  # sizes and names are right
+
+
+def test_every_byte_of_a_record_counts(dataset: Path) -> None:
+    data = (dataset / TEST).read_bytes()
+    start, stop = frames(data)[1:3]
+    for offset in range(start, stop, 7):
+        damaged = bytearray(data)
+        damaged[offset] ^= 1
+        (dataset / TEST).write_bytes(damaged)
+        assert only_problem(dataset).message.startswith(f"record 1 at byte {start}: ")
+
+
+def test_other_shards_are_still_read(dataset: Path) -> None:
+    flip(dataset / FIRST, 0)
+    flip(dataset / TEST, 12)
+    result = verify_dataset(str(dataset), workers=1)
+    assert [problem.file for problem in result.problems] == [FIRST, TEST]
+    assert result.records == 4  # those of the second shard
+    assert result.shards == 3
+
+
+@pytest.mark.parametrize("full", [True, False])
+def test_missing_shard(dataset: Path, full: bool) -> None:
+    size = (dataset / SECOND).stat().st_size
+    (dataset / SECOND).unlink()
+    assert only_problem(dataset, full=full) == Problem(
+        SECOND, f"missing: expected 4 records in {size} bytes"
+    )
+
+
+def test_cut_shard(dataset: Path) -> None:
+    data = (dataset / FIRST).read_bytes()
+    start = frames(data)[2]
+    (dataset / FIRST).write_bytes(data[:-1])
+    size, damage = verify_dataset(str(dataset)).problems
+    assert size == Problem(FIRST, f"{len(data) - 1} bytes, expected {len(data)}")
+    assert damage.message.startswith(
+        f"record 2 at byte {start}: the file ends inside this record"
+    )
+    assert only_problem(dataset, full=False) == size
+
+
+def test_shard_cut_between_records(dataset: Path) -> None:
+    data = (dataset / FIRST).read_bytes()
+    start = frames(data)[2]
+    (dataset / FIRST).write_bytes(data[:start])
+    assert [problem.message for problem in verify_dataset(str(dataset)).problems] == [
+        f"{start} bytes, expected {len(data)}",
+        "2 records, expected 3",
+    ]
+
+
+def test_shard_with_a_record_too_many(dataset: Path) -> None:
+    length = bytes(8)
+    empty = b"".join(
+        [length, struct.pack("<I", mask(checksum(length))), struct.pack("<I", mask(0))]
+    )
+    size = (dataset / TEST).stat().st_size
+    with (dataset / TEST).open("ab") as file:
+        file.write(empty)
+    assert [problem.message for problem in verify_dataset(str(dataset)).problems] == [
+        f"{size + 16} bytes, expected {size}",
+        "3 records, expected 2",
+    ]
+
+
+def test_bytes_behind_the_last_record(dataset: Path) -> None:
+    size = (dataset / TEST).stat().st_size
+    with (dataset / TEST).open("ab") as file:
+        file.write(b"\0")
+    too_long, damage = verify_dataset(str(dataset)).problems
+    assert too_long.message == f"{size + 1} bytes, expected {size}"
+    assert damage.message.startswith(f"record 2 at byte {size}: the file ends inside")
+
+
+def test_records_in_another_order(dataset: Path) -> None:
+    data = (dataset / FIRST).read_bytes()
+    first, second, third, end = frames(data)
+    (dataset / FIRST).write_bytes(
+        data[second:third] + data[first:second] + data[third:end]
+    )
+    problem = only_problem(dataset)
+    assert problem.file == FIRST
+    assert re.match(r"CRC-32C of the whole file is \w{8}, expected ", problem.message)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["zoo-train.tfrecord-00002-of-00003", "zoo-train-00000-of-00001.tfrecord.gz"],
+)
+def test_leftover_shard(dataset: Path, name: str) -> None:
+    (dataset / name).write_bytes(b"")
+    (dataset / "notes.txt").write_bytes(b"")  # anything else may lie there
+    (dataset / ".recordmill").mkdir()
+    problem = only_problem(dataset, full=False)
+    assert problem.file == name
+    assert problem.message.startswith("not in the manifest")
+
+
+def test_gzip_stream_damaged(packed: Path) -> None:
+    data = (packed / GZIP_FIRST).read_bytes()
+    middle = len(data) // 2
+    (packed / GZIP_FIRST).write_bytes(data[:middle] + bytes(8) + data[middle + 8 :])
+    problem = only_problem(packed)
+    assert problem.file == GZIP_FIRST
+    assert re.match(r"record \d at byte \d+: ", problem.message)
+
+
+def test_gzip_stream_cut(packed: Path) -> None:
+    data = (packed / GZIP_FIRST).read_bytes()
+    (packed / GZIP_FIRST).write_bytes(data[:-9])
+    size, damage = verify_dataset(str(packed)).problems
+    assert size.message == f"{len(data) - 9} bytes, expected {len(data)}"
+    assert "damaged gzip stream" in damage.message
+
+
+def test_gzip_of_damaged_records(packed: Path) -> None:
+    data = bytearray(gzip.decompress((packed / GZIP_FIRST).read_bytes()))
+    start = frames(bytes(data))[1]
+    data[start + 12] ^= 1
+    (packed / GZIP_FIRST).write_bytes(gzip.compress(bytes(data), mtime=0))
+    *_, damage = verify_dataset(str(packed)).problems
+    assert damage.message.startswith(
+        f"record 1 at byte {start}: checksum of the data is "
+    )
+
+
+def test_gzip_header_changed(packed: Path) -> None:
+    flip(packed / GZIP_FIRST, 4)  # the time stamp: no record is touched
+    assert "CRC-32C of the whole file" in only_problem(packed).message
+
+
+@pytest.mark.parametrize(
+    ("change", "file", "message"),
+    [
+        (
+            lambda facts: facts["splits"]["train"]["shards"][0].update(records=4),
+            MANIFEST_NAME,
+            "split train has 7 records, its shards have 8",
+        ),
+        (
+            lambda facts: facts["splits"]["train"]["shards"][0].update(records=4),
+            FIRST,
+            "3 records, expected 4",
+        ),
+        (
+            lambda facts: facts["splits"]["test"].update(bytes=1),
+            MANIFEST_NAME,
+            "split test has 1 bytes, its shards have ",
+        ),
+        (
+            lambda facts: facts.update(rows_rejected=0),
+            MANIFEST_NAME,
+            "10 rows read, but 9 records and 0 rejects make 9",
+        ),
+        (
+            lambda facts: facts["splits"]["test"]["shards"][0].update(crc32c="0" * 8),
+            TEST,
+            "CRC-32C of the whole file is ",
+        ),
+        (
+            lambda facts: facts["splits"]["train"]["shards"].reverse(),
+            MANIFEST_NAME,
+            f"shard 0 of split train is {SECOND}, expected {FIRST}",
+        ),
+        (
+            lambda facts: facts["splits"]["train"]["shards"][1].update(file=FIRST),
+            FIRST,
+            "named 2 times by the manifest, expected once",
+        ),
+        (
+            lambda facts: facts["splits"]["test"]["shards"][0].update(
+                file="../zoo/" + TEST
+            ),
+            "../zoo/" + TEST,
+            "missing: ",
+        ),
+    ],
+)
+def test_manifest_that_does_not_fit(
+    dataset: Path,
+    change: Callable[[dict[str, Any]], object],
+    file: str,
+    message: str,
+) -> None:
+    change_manifest(dataset, change)
+    problems = verify_dataset(str(dataset)).problems
+    assert any(
+        problem.file == file and problem.message.startswith(message)
+        for problem in problems
+    ), problems
+
+
+def test_problems_in_the_manifests_order(dataset: Path) -> None:
+    (dataset / "a.tfrecord").write_bytes(b"")
+    flip(dataset / FIRST, 0)
+    (dataset / TEST).unlink()
+    change_manifest(dataset, lambda facts: facts.update(rows_read=0))
+    files = [problem.file for problem in verify_dataset(str(dataset)).problems]
+    assert files == [MANIFEST_NAME, FIRST, TEST, "a.tfrecord"]
+
+
+def test_shard_that_cannot_be_read(
+    dataset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(folder: Path, name: str) -> Any:
+        if name == FIRST:
+            raise PermissionError(13, "Permission denied", name)
+        return (folder / name).open("rb")
+
+    monkeypatch.setattr("transforms.verify.open_file", refuse)
+    assert only_problem(dataset).message.startswith("cannot be read: ")
+
+
+def test_read_manifest(dataset: Path) -> None:
+    manifest = read_manifest(str(dataset))
+    assert isinstance(manifest, Manifest)
+    assert manifest == read_manifest(f"file://{dataset}")
+
+
+@pytest.mark.parametrize(
+    ("prepare", "message"),
+    [
+        (Path.exists, r"zoo: no such folder; expected the output folder"),
+        (lambda path: path.write_bytes(b""), r"zoo: is a file; expected the output"),
+        (lambda path: path.mkdir(), r"zoo: no manifest\.json, so this is not a fin"),
+        (
+            lambda path: (path / MANIFEST_NAME).mkdir(parents=True),
+            r"zoo: manifest\.json cannot be read: ",
+        ),
+    ],
+)
+def test_no_dataset(
+    tmp_path: Path, prepare: Callable[[Path], object], message: str
+) -> None:
+    prepare(tmp_path / "zoo")
+    for function in (read_manifest, verify_dataset):
+        with pytest.raises(OutputError, match=message):
+            function(str(tmp_path / "zoo"))
+
+
+def test_manifest_of_another_kind(dataset: Path) -> None:
+    change_manifest(dataset, lambda facts: facts.update(manifest_version=2))
+    with pytest.raises(OutputError, match="manifest_version"):
+        read_manifest(str(dataset))

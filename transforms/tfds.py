@@ -1,0 +1,208 @@
+"""dataset_info.json, features.json and labels files: what TFDS needs to read a dataset.
+
+    dataset_info.json        name, version, splits with the records of every shard
+    features.json            a FeaturesDict whose keys are those of the example, flat
+    {feature}.labels.txt     class names, one per line; "/" in the feature's name is "."
+
+TFDS's parser knows protobuf messages and fails on any other key; 64-bit integers are
+strings, as protobuf's JSON has them. Checked by reading with TFDS 4.9.10:
+
+- A value that may be missing is a Tensor of shape [-1]: empty where it is missing. The
+  `optional` of TFDS's own would put the smallest number of the type there instead.
+- An Image of three channels decodes JPEG, PNG and BMP of any depth; GIF, WebP and TIFF
+  it cannot. encodingFormat is for writing only, so it is left out.
+- Two unknown dimensions cannot be read from one feature; numbers are then a flat list.
+
+Source: tensorflow_datasets/core/proto/{dataset_info,feature}.proto.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from schemas.features import Content, FeatureSpec, Kind, Schema
+from schemas.manifest import json_bytes
+from schemas.shards import ShardResult
+
+DATASET_INFO_NAME = "dataset_info.json"
+FEATURES_NAME = "features.json"
+
+_FILE_TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
+_CLASSES = "tensorflow_datasets.core.features."
+_RGB = 3
+_LABELS = ("label", "image/class/label")
+
+_Json = dict[str, Any]
+_Shape = tuple[int | None, ...]
+
+
+def metadata_files(
+    name: str, version: str, schema: Schema, shards: Sequence[ShardResult]
+) -> dict[str, bytes]:
+    """The files, by name, that let tfds.builder_from_directory read the shards.
+
+    Args:
+      name: the dataset's name.
+      version: like 1.0.0.
+      schema: features of every example.
+      shards: all shards of all splits, in any order; not compressed.
+    """
+    info: _Json = {
+        "name": name,
+        "version": version,
+        "fileFormat": "tfrecord",
+        "moduleName": "recordmill",
+        "splits": _splits(shards),
+    }
+    if supervised := _supervised_keys(schema):
+        items = [{"featureKey": key} for key in supervised]
+        info["supervisedKeys"] = {"tuple": {"items": items}}
+    features = {
+        "pythonClassName": f"{_CLASSES}features_dict.FeaturesDict",
+        "featuresDict": {
+            "features": {spec.name: _feature(spec) for spec in schema.features}
+        },
+    }
+    files = {DATASET_INFO_NAME: json_bytes(info), FEATURES_NAME: json_bytes(features)}
+    for spec in schema.features:
+        if spec.class_names:
+            files[labels_file_name(spec.name)] = format_labels(spec.class_names)
+    return files
+
+
+def labels_file_name(feature: str) -> str:
+    """The file of a feature's class names.
+
+    >>> labels_file_name("image/class/label")
+    'image.class.label.labels.txt'
+    """
+    return f"{feature.replace('/', '.')}.labels.txt"
+
+
+def format_labels(names: Iterable[str]) -> bytes:
+    """One class name per line; a JSON string where TFDS would not read it as it is."""
+    return "".join(f"{_label_line(name)}\n" for name in names).encode()
+
+
+def parse_labels(data: bytes) -> tuple[str, ...]:
+    """The class names of a labels file, in order of their index."""
+    lines = [line.strip() for line in data.decode().split("\n")]
+    return tuple(_label_of(line) for line in lines if line)
+
+
+def _label_line(name: str) -> str:
+    # TFDS cuts at line ends (of any system), strips, and drops what is then empty.
+    survives = name and name == name.strip() and not {"\n", "\r"} & set(name)
+    return name if survives and name[0] != '"' else json.dumps(name, ensure_ascii=False)
+
+
+def _label_of(line: str) -> str:
+    if line[0] == '"':
+        try:
+            return str(json.loads(line))
+        except json.JSONDecodeError:
+            pass  # written by someone else: the quote is part of the name
+    return line
+
+
+def _splits(shards: Sequence[ShardResult]) -> list[_Json]:
+    by_split: dict[str, list[ShardResult]] = defaultdict(list)
+    for shard in sorted(shards, key=lambda shard: (shard.split, shard.shard_index)):
+        by_split[shard.split].append(shard)
+    return [
+        {
+            "name": split,
+            "filepathTemplate": _FILE_TEMPLATE,
+            "shardLengths": [str(shard.records) for shard in members],
+            "numBytes": str(sum(shard.example_bytes for shard in members)),
+        }
+        for split, members in by_split.items()
+    ]
+
+
+def _supervised_keys(schema: Schema) -> tuple[str, str] | None:
+    """The picture and its label, when there is exactly one of each."""
+    inputs = [f.name for f in schema.features if f.content is not Content.VALUES]
+    labels = [
+        f.name
+        for f in schema.features
+        if f.name in _LABELS
+        and f.kind is Kind.INT64
+        and f.shape == ()
+        and not f.optional
+    ]
+    return (inputs[0], labels[0]) if len(inputs) == len(labels) == 1 else None
+
+
+def _feature(spec: FeatureSpec) -> _Json:
+    if spec.kind is Kind.BYTES and spec.content is not Content.VALUES:
+        leaf = _picture(spec) if spec.content is Content.PICTURE else _array(spec)
+        return _sequence(leaf, None) if spec.optional else leaf
+    if spec.class_names and len(spec.shape) <= 1:
+        return _class_label(spec)
+    dtype = "string" if spec.kind is Kind.BYTES else spec.dtype
+    shape = spec.shape
+    if shape.count(None) > 1:
+        shape = (None,)
+    elif spec.optional and None not in shape:
+        shape = (None, *shape)
+    if shape:
+        return _tensor(shape, dtype)
+    return (
+        _leaf("text_feature.Text", "text", {})
+        if spec.dtype == "string"
+        else _scalar(dtype)
+    )
+
+
+def _picture(spec: FeatureSpec) -> _Json:
+    if spec.dtype == "bytes":  # not for TFDS to decode
+        return _scalar("string")
+    height, width, depth = spec.shape if len(spec.shape) == 3 else (None, None, None)
+    shape = _dimensions((height, width, depth or _RGB))
+    return _leaf("image_feature.Image", "image", {"shape": shape, "dtype": spec.dtype})
+
+
+def _array(spec: FeatureSpec) -> _Json:
+    if spec.shape.count(None) > 1 or spec.dtype in ("bytes", "string"):
+        return _scalar("string")
+    return _tensor(spec.shape, np.dtype(spec.dtype).name, "bytes")
+
+
+def _class_label(spec: FeatureSpec) -> _Json:
+    label = _leaf(
+        "class_label_feature.ClassLabel",
+        "classLabel",
+        {"numClasses": str(len(spec.class_names))},
+    )
+    if not spec.shape:
+        return _sequence(label, None) if spec.optional else label
+    return _sequence(label, None if spec.optional else spec.shape[0])
+
+
+def _sequence(feature: _Json, length: int | None) -> _Json:
+    content = {"feature": feature, "length": str(-1 if length is None else length)}
+    return _leaf("sequence_feature.Sequence", "sequence", content)
+
+
+def _scalar(dtype: str) -> _Json:
+    content = {"shape": {}, "dtype": dtype, "encoding": "none"}
+    return _leaf("scalar.Scalar", "tensor", content)
+
+
+def _tensor(shape: _Shape, dtype: str, encoding: str = "none") -> _Json:
+    content = {"shape": _dimensions(shape), "dtype": dtype, "encoding": encoding}
+    return _leaf("tensor_feature.Tensor", "tensor", content)
+
+
+def _dimensions(shape: _Shape) -> _Json:
+    return {"dimensions": [str(-1 if size is None else size) for size in shape]}
+
+
+def _leaf(python_class: str, content_key: str, content: _Json) -> _Json:
+    return {"pythonClassName": _CLASSES + python_class, content_key: content}
