@@ -126,7 +126,7 @@ def _convert_options(command: _Command) -> _Command:
     show_default=True,
 )
 @click.pass_context
-def convert_images(ctx: click.Context, **options: Any) -> None:
+def convert_images(ctx: click.Context, /, **options: Any) -> None:
     """A folder of pictures for each class."""
     _convert(ctx, "images", options)
 
@@ -140,7 +140,7 @@ def convert_images(ctx: click.Context, **options: Any) -> None:
     show_default=True,
 )
 @click.pass_context
-def convert_cifar(ctx: click.Context, **options: Any) -> None:
+def convert_cifar(ctx: click.Context, /, **options: Any) -> None:
     """CIFAR-10 and CIFAR-100 binary files (.bin)."""
     _convert(ctx, "cifar", options)
 
@@ -148,7 +148,7 @@ def convert_cifar(ctx: click.Context, **options: Any) -> None:
 @convert.command("csv")
 @_convert_options
 @click.pass_context
-def convert_csv(ctx: click.Context, **options: Any) -> None:
+def convert_csv(ctx: click.Context, /, **options: Any) -> None:
     """CSV files with a header; types are inferred."""
     _convert(ctx, "csv", options)
 

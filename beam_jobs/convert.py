@@ -13,15 +13,17 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import apache_beam as beam
-from apache_beam.pvalue import AsList, AsSingleton
+from apache_beam.pvalue import AsList, AsSingleton, PBegin, PCollection
+from apache_beam.transforms.combiners import ToListCombineFn
 
 from schemas.manifest import Manifest, json_bytes
-from schemas.ranges import InputRange, RangeResult, RunRef
+from schemas.ranges import Bits, InputRange, RangeResult, RunRef, or_bits
 from schemas.shards import ShardPlan, ShardResult, ShardTask
 from transforms.plan import Histogram, plan_shards
-from transforms.publish import check_reject_limit, column_facts, stage, switch
+from transforms.publish import check_reject_limit, stage, switch
 from transforms.range_task import convert_range, histogram_of
 from transforms.run_context import RunContext
 from transforms.scratch import noting_errors
@@ -35,7 +37,7 @@ def convert_dataset(
     context: RunContext,
     ranges: Sequence[InputRange],
     run_facts: dict[str, object],
-) -> beam.PCollection[Manifest]:
+) -> PCollection[Manifest]:
     """Builds the whole job; its last step publishes the dataset."""
     spots = pipeline | "SettleRanges" >> SettleRanges(context, ranges)  # InputRange
     expected = spots | "Sample" >> SampleColumns(context, len(ranges))  # (bits, ...)
@@ -48,13 +50,13 @@ def convert_dataset(
 
 
 @dataclass
-class SettleRanges(beam.PTransform):
+class SettleRanges(beam.PTransform[PBegin, PCollection[InputRange]]):
     """Emits the input ranges, after a survey of them where the format needs one."""
 
     context: RunContext
     ranges: Sequence[InputRange]
 
-    def expand(self, pbegin: beam.Pipeline) -> beam.PCollection[InputRange]:
+    def expand(self, pbegin: PBegin) -> PCollection[InputRange]:
         context, ranges = self.context, list(self.ranges)
         spots = pbegin | beam.Create(ranges, reshuffle=False) | beam.Reshuffle()
         if not context.source.needs_survey:
@@ -62,7 +64,7 @@ class SettleRanges(beam.PTransform):
         return (
             spots
             | "Survey" >> beam.Map(survey_range, context)  # (index, survey)
-            | "Gather" >> beam.CombineGlobally(beam.combiners.ToListCombineFn())
+            | "Gather" >> beam.CombineGlobally(ToListCombineFn())
             | "Settle" >> beam.FlatMap(settle_ranges, context, ranges)
             | "Spread" >> beam.Reshuffle()
         )
@@ -81,15 +83,13 @@ def settle_ranges(
 
 
 @dataclass
-class SampleColumns(beam.PTransform):
+class SampleColumns(beam.PTransform[PCollection[InputRange], PCollection[Bits]]):
     """Guesses what the columns hold from ranges spread over the input."""
 
     context: RunContext
     num_ranges: int
 
-    def expand(
-        self, spots: beam.PCollection[InputRange]
-    ) -> beam.PCollection[tuple[int, ...]]:
+    def expand(self, spots: PCollection[InputRange]) -> PCollection[Bits]:
         step = max(1, self.num_ranges // NUM_SAMPLES)
         return (
             spots
@@ -99,64 +99,49 @@ class SampleColumns(beam.PTransform):
         )
 
 
-def sample_range(spot: InputRange, context: RunContext) -> tuple[int, ...]:
+def sample_range(spot: InputRange, context: RunContext) -> Bits:
     with noting_errors(context.scratch):
         return context.source.sample(spot)
 
 
-class OrBits(beam.CombineFn):  # type: ignore[misc]
-    """ORs tuples of bits place by place; () stands for no bit at all."""
+class OrBits(beam.CombineFn):
+    """ORs tuples of bits place by place."""
 
-    def create_accumulator(self) -> tuple[int, ...]:
+    def create_accumulator(self) -> Bits:
         return ()
 
-    def add_input(
-        self, accumulator: tuple[int, ...], element: tuple[int, ...]
-    ) -> tuple[int, ...]:
-        if not accumulator or not element:
-            return accumulator or element
-        return tuple(a | b for a, b in zip(accumulator, element, strict=True))
+    def add_input(self, accumulator: Bits, element: Bits) -> Bits:
+        return or_bits(accumulator, element)
 
-    def merge_accumulators(
-        self, accumulators: Iterable[tuple[int, ...]]
-    ) -> tuple[int, ...]:
-        merged = self.create_accumulator()
-        for accumulator in accumulators:
-            merged = self.add_input(merged, accumulator)
-        return merged
+    def merge_accumulators(self, accumulators: Iterable[Bits]) -> Bits:
+        return reduce(or_bits, accumulators, ())
 
-    def extract_output(self, accumulator: tuple[int, ...]) -> tuple[int, ...]:
+    def extract_output(self, accumulator: Bits) -> Bits:
         return accumulator
 
 
 @dataclass
-class ConvertRanges(beam.PTransform):
+class ConvertRanges(beam.PTransform[PCollection[InputRange], PCollection[RangeResult]]):
     """Reads, encodes and sorts every range into runs in scratch."""
 
     context: RunContext
-    expected: beam.PCollection[tuple[int, ...]]
+    expected: PCollection[Bits]
 
-    def expand(
-        self, spots: beam.PCollection[InputRange]
-    ) -> beam.PCollection[RangeResult]:
+    def expand(self, spots: PCollection[InputRange]) -> PCollection[RangeResult]:
         return spots | beam.Map(
             convert_one, self.context, expected=AsSingleton(self.expected)
         )
 
 
-def convert_one(
-    spot: InputRange, context: RunContext, expected: tuple[int, ...]
-) -> RangeResult:
+def convert_one(spot: InputRange, context: RunContext, expected: Bits) -> RangeResult:
     with noting_errors(context.scratch):
         return convert_range(context, spot, expected)
 
 
-class FinalTypes(beam.PTransform):
+class FinalTypes(beam.PTransform[PCollection[RangeResult], PCollection[Bits]]):
     """What the columns of the whole input hold."""
 
-    def expand(
-        self, converted: beam.PCollection[RangeResult]
-    ) -> beam.PCollection[tuple[int, ...]]:
+    def expand(self, converted: PCollection[RangeResult]) -> PCollection[Bits]:
         return (
             converted
             | beam.Map(lambda result: result.observed)
@@ -165,15 +150,13 @@ class FinalTypes(beam.PTransform):
 
 
 @dataclass
-class RedoRanges(beam.PTransform):
+class RedoRanges(beam.PTransform[PCollection[RangeResult], PCollection[RangeResult]]):
     """Converts again what was encoded before a column turned out to be wider."""
 
     context: RunContext
-    final: beam.PCollection[tuple[int, ...]]
+    final: PCollection[Bits]
 
-    def expand(
-        self, converted: beam.PCollection[RangeResult]
-    ) -> beam.PCollection[RangeResult]:
+    def expand(self, converted: PCollection[RangeResult]) -> PCollection[RangeResult]:
         return (
             converted
             | beam.Reshuffle()
@@ -181,9 +164,7 @@ class RedoRanges(beam.PTransform):
         )
 
 
-def redo_one(
-    result: RangeResult, context: RunContext, final: tuple[int, ...]
-) -> RangeResult:
+def redo_one(result: RangeResult, context: RunContext, final: Bits) -> RangeResult:
     if not context.source.touched(result.observed, result.used, final):
         return result
     with noting_errors(context.scratch):
@@ -191,14 +172,12 @@ def redo_one(
 
 
 @dataclass
-class PlanShards(beam.PTransform):
+class PlanShards(beam.PTransform[PCollection[RangeResult], PCollection[ShardPlan]]):
     """Adds up the histograms of all ranges and cuts every split into shards."""
 
     context: RunContext
 
-    def expand(
-        self, settled: beam.PCollection[RangeResult]
-    ) -> beam.PCollection[ShardPlan]:
+    def expand(self, settled: PCollection[RangeResult]) -> PCollection[ShardPlan]:
         return (
             settled
             | beam.Map(count_range, self.context)  # Histogram
@@ -215,7 +194,7 @@ def count_range(result: RangeResult, context: RunContext) -> Histogram:
 
 
 @dataclass
-class SumHistograms(beam.CombineFn):  # type: ignore[misc]
+class SumHistograms(beam.CombineFn):
     """Adds histograms; within a bundle before they leave the worker."""
 
     num_splits: int
@@ -252,15 +231,13 @@ def plan_dataset(
 
 
 @dataclass
-class WriteShards(beam.PTransform):
+class WriteShards(beam.PTransform[PCollection[ShardPlan], PCollection[ShardResult]]):
     """Writes every planned shard into staging, each a task of its own."""
 
     context: RunContext
-    settled: beam.PCollection[RangeResult]
+    settled: PCollection[RangeResult]
 
-    def expand(
-        self, plan: beam.PCollection[ShardPlan]
-    ) -> beam.PCollection[ShardResult]:
+    def expand(self, plan: PCollection[ShardPlan]) -> PCollection[ShardResult]:
         return (
             plan
             | beam.FlatMap(lambda plan: plan.tasks())  # ShardTask
@@ -283,15 +260,15 @@ def runs_in_order(results: Iterable[RangeResult]) -> list[RunRef]:
 
 
 @dataclass
-class PublishDataset(beam.PTransform):
+class PublishDataset(beam.PTransform[PBegin, PCollection[Manifest]]):
     """Checks the facts, stages the metadata, switches; once, safe to repeat."""
 
     context: RunContext
-    settled: beam.PCollection[RangeResult]
-    shards: beam.PCollection[ShardResult]
+    settled: PCollection[RangeResult]
+    shards: PCollection[ShardResult]
     run_facts: dict[str, object]
 
-    def expand(self, pbegin: beam.Pipeline) -> beam.PCollection[Manifest]:
+    def expand(self, pbegin: PBegin) -> PCollection[Manifest]:
         return (
             pbegin
             | beam.Create([None], reshuffle=False)

@@ -149,7 +149,7 @@ def _print_header(console: Console, output: str, manifest: Manifest) -> None:
     console.print(printable(output), style="dim", soft_wrap=True)
     console.print(
         f"{_count(manifest.records, 'record')} in "
-        f"{_count(manifest.num_shards, 'shard')}, {human_bytes(manifest.bytes)}, "
+        f"{_count(manifest.num_shards, 'shard')}, {human_bytes(manifest.num_bytes)}, "
         f"compression {manifest.compression}, {order}"
     )
     console.print(

@@ -32,7 +32,7 @@ def outcome_facts(outcome: Outcome) -> dict[str, Any]:
         "rows_read": manifest.rows_read,
         "rows_rejected": manifest.rows_rejected,
         "records": manifest.records,
-        "bytes": manifest.bytes,
+        "bytes": manifest.num_bytes,
         "shards": manifest.num_shards,
         "splits": {
             name: {
@@ -55,7 +55,7 @@ def outcome_lines(outcome: Outcome) -> list[str]:
     rate = manifest.rows_read / outcome.seconds
     lines = [
         f"{manifest.name} {manifest.version}: {manifest.records:,} records in "
-        f"{manifest.num_shards} shards, {human_bytes(manifest.bytes)}, "
+        f"{manifest.num_shards} shards, {human_bytes(manifest.num_bytes)}, "
         f"{outcome.seconds:.1f} s ({rate:,.0f} rows/s)"
     ]
     for name, split in manifest.splits.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 from typing import Any
 
 from schemas.errors import SchemaError
@@ -91,11 +92,12 @@ class Schema:
 
     def __post_init__(self) -> None:
         ordered = tuple(sorted(self.features, key=_map_order))
-        names = [feature.name for feature in ordered]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise SchemaError(f"feature names must differ, got {twice[0]!r} twice")
-        if not names:
+        for feature, following in pairwise(ordered):
+            if feature.name == following.name:
+                raise SchemaError(
+                    f"feature names must differ, got {feature.name!r} twice"
+                )
+        if not ordered:
             raise SchemaError("a schema needs at least one feature, got none")
         object.__setattr__(self, "features", ordered)
 

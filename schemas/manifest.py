@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from schemas.errors import OutputError
 
 MANIFEST_NAME = "manifest.json"
-MANIFEST_VERSION = 1
+MANIFEST_VERSION: Final = 1
 
 
 class _Frozen(BaseModel):
@@ -70,7 +70,7 @@ class Manifest(_Frozen):
         return sum(len(split.shards) for split in self.splits.values())
 
     @property
-    def bytes(self) -> int:
+    def num_bytes(self) -> int:
         return sum(split.bytes for split in self.splits.values())
 
     def to_bytes(self) -> bytes:

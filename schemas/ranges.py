@@ -4,6 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+Bits = tuple[int, ...]  # what each column was seen to hold (csv_types.Holds), or ()
+
+
+def or_bits(one: Bits, other: Bits) -> Bits:
+    """What two lookers saw together; () has seen nothing.
+
+    >>> or_bits((1, 2), (4, 2))
+    (5, 2)
+    """
+    if not one or not other:
+        return one or other
+    return tuple(a | b for a, b in zip(one, other, strict=True))
+
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
@@ -120,6 +133,6 @@ class RangeResult:
     rows_read: int
     rows_rejected: int
     runs: tuple[RunRef, ...]
-    observed: tuple[int, ...] = ()
-    used: tuple[int, ...] = ()
+    observed: Bits = ()
+    used: Bits = ()
     nulls: tuple[int, ...] = ()

@@ -25,6 +25,11 @@ class SplitPlan:
     shard_records: tuple[int, ...]
 
     def __post_init__(self) -> None:
+        if len(self.shard_records) != self.num_shards:
+            raise ValueError(
+                f"split {self.split}: {self.num_shards} shards with bytes, "
+                f"{len(self.shard_records)} with records"
+            )
         if self.num_shards == 0:
             if self.bounds:
                 raise ValueError(f"split {self.split}: bounds without shards")

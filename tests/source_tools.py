@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from schemas.ranges import InputFile, InputRange, Reject
 from transforms.keys import position_keys
@@ -18,7 +19,19 @@ from transforms.sources.csv_types import Holds
 from transforms.sources.images import ImagesSource
 from transforms.storage import list_inputs
 
+FileWriter = Callable[[bytes], Path]
 GOLDEN = Path(__file__).parent / "data" / "golden"
+
+
+def file_writer(factory: pytest.TempPathFactory) -> FileWriter:
+    """Writes one file; the next call writes over it."""
+    path = factory.mktemp("csv") / "in.csv"
+
+    def write(body: bytes) -> Path:
+        path.write_bytes(body)
+        return path
+
+    return write
 
 
 @dataclass

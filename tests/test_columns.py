@@ -86,9 +86,12 @@ BAD_ROWS = [
         "scalars",
     ),
     (
-        *(INT64, pa.array([[1], None, [], [2, BEYOND, BEYOND]], pa.list_(pa.uint64()))),
+        *(
+            INT64,
+            pa.array([[1], None, [], [2, BEYOND, BEYOND + 1]], pa.list_(pa.uint64())),
+        ),
         *([3], [BEYOND_REASON]),
-        "one reason for a row with two bad values",
+        "of two bad values in a row the first is named",
     ),
     (
         *(FLOAT, pa.array([1e39, 0.0, None, -1e39], pa.float64())),

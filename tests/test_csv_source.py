@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from source_tools import GOLDEN, prepare, read, read_one, read_text
+from source_tools import (
+    GOLDEN,
+    FileWriter,
+    file_writer,
+    prepare,
+    read,
+    read_one,
+    read_text,
+)
 
 from schemas.errors import InputError
 from schemas.features import Kind
 from schemas.ranges import InputFile, InputRange
 from transforms.sources import csv as csv_source
 from transforms.sources.csv import CsvSource
-from transforms.sources.csv_rows import BOM, row_spans
+from transforms.sources.csv_rows import BOM
 from transforms.sources.csv_types import Holds
-
-Writer = Callable[[bytes], Path]
+from transforms.storage import read_range
 
 CELL = st.text(alphabet=[*'a1,"\n\rß☃ ;'], max_size=5)
 ROW_END = st.sampled_from([b"\n", b"\n", b"\r\n", b"\r", b"\n\n", b"\r\n\r\n"])
@@ -28,16 +34,8 @@ TINY = st.integers(1, 64) | st.just(1 << 20)
 
 
 @pytest.fixture(scope="module")
-def write(tmp_path_factory: pytest.TempPathFactory) -> Writer:
-    """Writes one file; the next call writes over it."""
-    folder = tmp_path_factory.mktemp("csv")
-
-    def write_file(body: bytes) -> Path:
-        path = folder / "in.csv"
-        path.write_bytes(body)
-        return path
-
-    return write_file
+def write_csv(tmp_path_factory: pytest.TempPathFactory) -> FileWriter:
+    return file_writer(tmp_path_factory)
 
 
 def quoted(cell: str) -> bytes:
@@ -72,106 +70,11 @@ def python_rows(body: bytes) -> list[list[str]]:
 @example(body=b"a,b\r\n1,2\r\n", range_bytes=9)  # a cut between \r and \n
 @example(body=b'a\n"x""y"\n1', range_bytes=5)  # a cut between doubled quotes
 @example(body=b'a\n"' + b"\n" * 40 + b'"\n2', range_bytes=3)  # ranges without a row
-def test_rows_are_those_of_python(write: Writer, body: bytes, range_bytes: int) -> None:
-    rows = read_text(CsvSource(range_bytes=range_bytes), write(body))
+def test_rows_are_those_of_python(
+    write_csv: FileWriter, body: bytes, range_bytes: int
+) -> None:
+    rows = read_text(CsvSource(range_bytes=range_bytes), write_csv(body))
     assert rows == python_rows(body)
-
-
-@given(
-    body=st.lists(st.sampled_from([*b'a,"\n\r']), max_size=40).map(bytes),
-    range_bytes=TINY,
-)
-@example(body=b'5" pipe,x\n"a\nb",c\n', range_bytes=8)  # counted, x is quoted
-@example(body=b'1,2\n5",x\n3,4\n6",7\n8,9\n', range_bytes=4)
-@example(body=b'1,2\n"a,b\n3,4\n', range_bytes=4)  # never closed
-@example(body=b'5",x\n"a\nb', range_bytes=5)  # an even number, yet not closed
-def test_stray_quotes_lose_and_double_nothing(
-    write: Writer, body: bytes, range_bytes: int
-) -> None:
-    """Either every row is there, kept or rejected, or a clear error."""
-    path = write(b"h,k\n" + body)
-    try:
-        reading = read(CsvSource(range_bytes=range_bytes), path)
-    except InputError as error:
-        assert "a quote stands in a field that is not quoted" in str(error)
-        assert range_bytes < len(body) + 4, "one range alone is always clear"
-        return
-    raws = [body[a:b] for a, b in row_spans(body)]
-    found = [raw for part in reading.parts for _, raw in part.raws]
-    rejected = [reject.raw for reject in reading.rejects]
-    assert sorted(found + rejected) == sorted(raws)
-    wide = [row for raw in found for row in csv.reader([raw.decode()], strict=False)]
-    assert len(wide) == len(reading.rows)
-
-
-@pytest.mark.parametrize("range_bytes", [1, 7, 30, 1 << 20])
-def test_quotes_in_bare_fields_are_read_literally(
-    write: Writer, range_bytes: int
-) -> None:
-    body = b"what,n\n" + b'5" pipe,1\n3" nail,2\nplain,3\n7" x 2",4\n' * 5
-    assert read_text(CsvSource(range_bytes=range_bytes), write(body)) == (
-        [['5" pipe', "1"], ['3" nail', "2"], ["plain", "3"], ['7" x 2"', "4"]] * 5
-    )
-
-
-def test_a_cut_that_stray_quotes_put_inside_a_field_is_an_error(write: Writer) -> None:
-    path = write(b'a,b\n5" pipe,x\n"long\ntext",c\n6,7\n')
-    with pytest.raises(InputError, match=r"in.csv: the quoted field in the row at byte 14"):
-        read(CsvSource(range_bytes=16), path)
-
-
-@pytest.mark.parametrize(
-    ("body", "bad_rows"),
-    [
-        (b"1,2\n3\n5,6\n", {4: (b"3", "1 columns, expected 2")}),
-        (b"1,2,3\n\n5,6\n", {0: (b"1,2,3", "3 columns, expected 2")}),
-        (b'1,2\n"x\ny","z",\n', {4: (b'"x\ny","z",', "3 columns, expected 2")}),
-        (b"1,\xff\n3,4\n", {0: (b"1,\xff", r"not UTF-8: b'\xff' at byte 2 of the row")}),
-        (
-            b"1,2\r\n\xe9,2\r\n\r\n3\r\n\xc3,5,6\r\n7,8",
-            {
-                5: (b"\xe9,2", r"not UTF-8: b'\xe9,2' at byte 0 of the row"),
-                12: (b"3", "1 columns, expected 2"),
-                15: (b"\xc3,5,6", r"not UTF-8: b'\xc3,5,' at byte 0 of the row"),
-            },
-        ),
-        (b'1,2\n"3,4\n5,6\n', {4: (b'"3,4\n5,6\n', "a quoted field is never closed")}),
-        (b'1,2\n3,"4', {4: (b'3,"4', "a quoted field is never closed")}),
-        (b'1,2\n3,"', {4: (b'3,"', "a quoted field is never closed")}),
-        (b'1,2\n3,"a""', {4: (b'3,"a""', "a quoted field is never closed")}),
-        (
-            b'1\n\xff,2\n3,"4\n',
-            {
-                0: (b"1", "1 columns, expected 2"),
-                2: (b"\xff,2", r"not UTF-8: b'\xff,2' at byte 0 of the row"),
-                6: (b'3,"4\n', "a quoted field is never closed"),
-            },
-        ),
-        (b"1\n2\n", {0: (b"1", "1 columns, expected 2"), 2: (b"2", "1 columns, ex")}),
-    ],
-)
-@pytest.mark.parametrize("range_bytes", [1, 4, 5, 1 << 20])
-@pytest.mark.parametrize("head", [b"a,b\n", BOM + b"a,b\r\n"])
-def test_bad_rows_are_rejected_and_the_others_kept(
-    write: Writer,
-    body: bytes,
-    bad_rows: dict[int, tuple[bytes, str]],
-    range_bytes: int,
-    head: bytes,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    reading = read(CsvSource(range_bytes=range_bytes), write(head + body))
-    found = {r.position - len(head): (r.raw, r.reason) for r in reading.rejects}
-    assert found.keys() == bad_rows.keys()
-    for position, (raw, reason) in bad_rows.items():
-        assert found[position][0] == raw
-        assert found[position][1].startswith(reason)
-    good = [raw for part in reading.parts for raw in part.raws]
-    assert [place - len(head) for place, _ in good] == [
-        start for start, _ in row_spans(body) if start not in bad_rows
-    ]
-    assert len(reading.rows) == len(good)
-    assert capfd.readouterr().err == "", "no noise on stderr"
 
 
 def test_columns_may_come_in_another_order(tmp_path: Path) -> None:
@@ -210,8 +113,8 @@ def test_header_that_changed_after_the_inventory(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("body", [b"a,b\n", b"a,b", BOM + b"a,b\r\n\r\n"])
 @pytest.mark.parametrize("range_bytes", [1, 1 << 20])
-def test_header_only(write: Writer, body: bytes, range_bytes: int) -> None:
-    reading = read(CsvSource(range_bytes=range_bytes), write(body))
+def test_header_only(write_csv: FileWriter, body: bytes, range_bytes: int) -> None:
+    reading = read(CsvSource(range_bytes=range_bytes), write_csv(body))
     assert (reading.rows, reading.rejects) == ([], [])
 
 
@@ -224,12 +127,14 @@ def test_empty_files_are_passed_over(tmp_path: Path) -> None:
 
 def test_nothing_but_empty_files(tmp_path: Path) -> None:
     (tmp_path / "0.csv").touch()
-    with pytest.raises(InputError, match="every input file is empty; expected a header"):
+    with pytest.raises(
+        InputError, match="every input file is empty; expected a header"
+    ):
         prepare(CsvSource(), [tmp_path])
 
 
-def test_column_without_a_name(write: Writer) -> None:
-    rows = read(CsvSource(), write(b",b,\n0,1,2\n")).rows
+def test_column_without_a_name(write_csv: FileWriter) -> None:
+    rows = read(CsvSource(), write_csv(b",b,\n0,1,2\n")).rows
     assert rows == [{"column_0": 0, "b": 1, "column_2": 2}]
 
 
@@ -241,9 +146,11 @@ BODY = b"id,ratio,flag,name,none\n" + b"".join(
 @pytest.mark.parametrize("range_bytes", [1, 10, 33, 100, 1 << 20])
 @pytest.mark.parametrize("expected", [None, (), (8, 8, 8, 8, 8)])
 def test_types_and_missing_values(
-    write: Writer, range_bytes: int, expected: tuple[int, ...] | None
+    write_csv: FileWriter, range_bytes: int, expected: tuple[int, ...] | None
 ) -> None:
-    reading = read(CsvSource(range_bytes=range_bytes), write(BODY), expected=expected)
+    reading = read(
+        CsvSource(range_bytes=range_bytes), write_csv(BODY), expected=expected
+    )
     observed = [0] * 5
     nulls = [0] * 5
     for part in reading.parts:
@@ -267,33 +174,36 @@ def test_types_and_missing_values(
 
 
 @pytest.mark.parametrize("range_bytes", [1, 3, 1 << 20])
-def test_a_sample_never_sees_half_a_cell(write: Writer, range_bytes: int) -> None:
+def test_a_sample_never_sees_half_a_cell(
+    write_csv: FileWriter, range_bytes: int
+) -> None:
     """A minus sign cut from its number would make the column text for good."""
-    path = write(b"n\n-1.5\n-2.5\n-3.5\n")
+    path = write_csv(b"n\n-1.5\n-2.5\n-3.5\n")
     reading = prepare(CsvSource(range_bytes=range_bytes), [path])
     for spot in reading.ranges:
         assert reading.source.sample(spot) in ((Holds.DECIMAL,), (Holds.NOTHING,))
 
 
 def test_a_sample_of_a_long_range_is_short_and_of_whole_rows(
-    write: Writer, monkeypatch: pytest.MonkeyPatch
+    write_csv: FileWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = write(b"n\n" + b"-10.25\n" * 50_000 + b"text\n")
+    path = write_csv(b"n\n" + b"-10.25\n" * 50_000 + b"text\n")
     reading = prepare(CsvSource(), [path])
     read_bytes = []
-    real = csv_source.read_range
 
     def noting(uri: str, start: int, stop: int) -> bytes:
         read_bytes.append(stop - start)
-        return real(uri, start, stop)
+        return read_range(uri, start, stop)
 
-    monkeypatch.setattr(csv_source, "read_range", noting)
+    monkeypatch.setattr("transforms.sources.csv.read_range", noting)
     assert reading.source.sample(reading.ranges[0]) == (Holds.DECIMAL,)
     assert sum(read_bytes) < 200_000
 
 
-def test_a_sample_of_a_row_longer_than_the_sample_tells_nothing(write: Writer) -> None:
-    path = write(b"n\n" + b"1" * 200_000 + b"\n2\n")
+def test_a_sample_of_a_row_longer_than_the_sample_tells_nothing(
+    write_csv: FileWriter,
+) -> None:
+    path = write_csv(b"n\n" + b"1" * 200_000 + b"\n2\n")
     reading = prepare(CsvSource(), [path])
     assert reading.source.sample(reading.ranges[0]) == (Holds.NOTHING,)
 
@@ -312,9 +222,9 @@ def test_touched_only_where_a_value_was_stored_otherwise() -> None:
 
 
 def test_batches_of_a_range_join_to_the_range(
-    write: Writer, monkeypatch: pytest.MonkeyPatch
+    write_csv: FileWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = write(BODY + b"bad\n" + BODY[24:])
+    path = write_csv(BODY + b"bad\n" + BODY[24:])
     whole = read(CsvSource(), path)
     monkeypatch.setattr(csv_source, "BATCH_BYTES", 1000)
     reading = prepare(CsvSource(), [path])
@@ -329,8 +239,8 @@ def test_batches_of_a_range_join_to_the_range(
     assert len(parts.rejects) == 1
 
 
-def test_ranges_without_a_row_start_give_nothing(write: Writer) -> None:
-    path = write(b"a,b\n" + b"x" * 1000 + b",1\n2,3\n")
+def test_ranges_without_a_row_start_give_nothing(write_csv: FileWriter) -> None:
+    path = write_csv(b"a,b\n" + b"x" * 1000 + b",1\n2,3\n")
     reading = read(CsvSource(range_bytes=100), path)
     assert [len(part.rows) for part in reading.parts] == [1, *[0] * 9, 1]
 

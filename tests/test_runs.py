@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from schemas.errors import RecordmillError
 from schemas.ranges import RunRef
 from schemas.shards import KEY_SPACE, ShardTask
+from transforms.block_io import ScratchSpeed
 from transforms.exchange import gather
 from transforms.runs import (
     read_index,
@@ -159,6 +160,35 @@ def test_gather_keeps_no_index_it_has_read(tmp_path: Path) -> None:
     tracemalloc.stop()
     assert len(found) == num_runs * 10
     assert peak < 3 * index_bytes
+
+
+@pytest.mark.parametrize("direct", [False, True])
+@pytest.mark.parametrize("num_splits", [1, 2])
+@pytest.mark.parametrize("in_order", [False, True])
+def test_large_run(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    direct: bool,
+    num_splits: int,
+    in_order: bool,
+) -> None:
+    """More than one window and one block buffer, with and without the page cache."""
+    always = type("Always", (ScratchSpeed,), {"direct": property(lambda _: direct)})
+    monkeypatch.setattr("transforms.runs.SCRATCH_SPEED", always())
+    monkeypatch.setattr("transforms.exchange.SCRATCH_SPEED", always())
+    random = np.random.default_rng(0)
+    sizes = [0, 4096, 5_000_000, *random.integers(0, 9_000, 900).tolist(), 4_500_000]
+    order = range(len(sizes)) if in_order else random.permutation(len(sizes)).tolist()
+    rows = [
+        Row(key << 50, key * num_splits // len(sizes), random.bytes(size))
+        for key, size in zip(order, sizes, strict=True)
+    ]
+    run = save(tmp_path, "r", rows, num_splits)
+    assert run_is_whole(tmp_path, run)
+    wanted = [row.payload for row in sorted(rows, key=lambda row: row.key)]
+    assert (tmp_path / "r.records").read_bytes() == b"".join(wanted)
+    found = [gathered(tmp_path, [run], task_of(split)) for split in range(num_splits)]
+    assert [payload for split in found for payload in split] == wanted
 
 
 def damage(path: Path, place: int) -> None:

@@ -6,8 +6,10 @@ import gzip
 import os
 import zlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -107,9 +109,13 @@ def test_bytes_are_on_disk_before_the_name(
 def test_two_tries_of_one_shard_at_once(tmp_path: Path) -> None:
     """A runner may start a task again while the first try still runs."""
 
+    def other_try() -> None:
+        assert write_records(tmp_path / "s", WINDOWS, "none").records == 4
+
     def slow_windows() -> Iterator[pa.BinaryArray]:
         yield WINDOWS[0]
-        assert write_records(tmp_path / "s", WINDOWS, "none").records == 4
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(other_try).result()
         yield from WINDOWS[1:]
 
     facts = write_records(tmp_path / "s", slow_windows(), "none")
@@ -117,3 +123,15 @@ def test_two_tries_of_one_shard_at_once(tmp_path: Path) -> None:
     assert (tmp_path / "s").read_bytes() == body
     assert facts.crc32c == crc32c(body)
     assert names_in(tmp_path) == ["s"]
+
+
+def test_shard_larger_than_any_buffer(tmp_path: Path) -> None:
+    """Windows that end inside a block, at its end, and beyond the writer's buffer."""
+    random = np.random.default_rng(0)
+    sizes = [4096, 1, 4095, 5_000_000, 8_388_608, 17, 4096]
+    framed = [random.bytes(size) for size in sizes]
+    path = tmp_path / "s"
+    facts = write_records(path, (pa.array([one]) for one in framed), "none")
+    body = b"".join(framed)
+    assert path.read_bytes() == body
+    assert (facts.bytes, facts.crc32c) == (len(body), crc32c(body))

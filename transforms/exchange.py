@@ -8,7 +8,6 @@ differ only in what a payload is (see runs).
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from schemas.errors import RecordmillError
 from schemas.ranges import RunRef
 from schemas.shards import ShardTask
+from transforms.block_io import SCRATCH_SPEED, read_into
 from transforms.runs import read_index
 from transforms.wire import I64, U64, binary_array
 
@@ -105,27 +104,13 @@ def _read_window(
     firsts = np.flatnonzero(np.diff(run_of, prepend=-1))
     for first, end in zip(firsts, [*firsts[1:], len(wanted)], strict=True):
         path = folder / f"{runs[run_of[first]].stem}.records"
-        _read_into(
+        read_into(
             path,
             whole[offsets[first] : offsets[end]],
             int(pieces.starts[in_storage[first]]),
+            direct=SCRATCH_SPEED.direct,
         )
     stored = binary_array(offsets, buffer)
     if bool(np.all(wanted[:-1] < wanted[1:])):
         return stored
     return stored.take(pa.array(np.searchsorted(in_storage, wanted)))
-
-
-def _read_into(path: Path, target: memoryview, offset: int) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        while target:
-            count = os.preadv(descriptor, [target], offset)
-            if count == 0:
-                raise RecordmillError(
-                    f"{path}: the scratch file ends before byte {offset + len(target)}"
-                )
-            target = target[count:]
-            offset += count
-    finally:
-        os.close(descriptor)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from functools import reduce
 from pathlib import Path
 
 from schemas.errors import OutputError, RecordmillError, RejectLimitError
@@ -21,13 +22,17 @@ from schemas.manifest import (
     ShardEntry,
     SplitEntry,
 )
-from schemas.ranges import RangeResult
+from schemas.ranges import Bits, RangeResult, or_bits
 from schemas.shards import ShardResult
 from transforms.run_context import RunContext
-from transforms.runs import write_whole
 from transforms.scratch import FOLDER_NAME, Scratch
-from transforms.tfds import metadata_files
-from transforms.write import sync_folder
+from transforms.tfds import (
+    DATASET_INFO_NAME,
+    FEATURES_NAME,
+    LABELS_ENDING,
+    metadata_files,
+)
+from transforms.write import sync_folder, write_whole
 
 RUN_FACTS_NAME = "run.json"
 REJECTS_NAME = "rejects"
@@ -108,20 +113,12 @@ def build_manifest(
     )
 
 
-def column_facts(
-    ranges: Sequence[RangeResult],
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def column_facts(ranges: Sequence[RangeResult]) -> tuple[Bits, tuple[int, ...]]:
     """What all ranges together saw in each column, and its missing values."""
-    observed: list[int] = []
-    nulls: list[int] = []
-    for result in ranges:
-        observed = observed or [0] * len(result.observed)
-        nulls = nulls or [0] * len(result.nulls)
-        for place, holds in enumerate(result.observed):
-            observed[place] |= holds
-        for place, missing in enumerate(result.nulls):
-            nulls[place] += missing
-    return tuple(observed), tuple(nulls)
+    nothing: Bits = ()
+    observed = reduce(or_bits, (result.observed for result in ranges), nothing)
+    nulls = [result.nulls for result in ranges if result.nulls]
+    return observed, tuple(map(sum, zip(*nulls, strict=True)))
 
 
 def stage(
@@ -133,21 +130,19 @@ def stage(
     """Puts everything but the shards into staging, the manifest last."""
     manifest = build_manifest(context, ranges, shards)
     staging = context.scratch.staging
-    if context.job.compression == "none":
-        observed, nulls = column_facts(ranges)
-        schema = context.source.schema(observed, nulls)
-        files = metadata_files(
-            context.job.name, context.job.version, schema, shards
-        )
-        for name, data in files.items():
-            write_whole(staging / name, data)
+    schema = context.source.schema(*column_facts(ranges))
+    files = metadata_files(context.job.name, context.job.version, schema, shards)
+    for name, data in files.items():
+        # TFDS reads no compressed shards; class names serve every reader.
+        if context.job.compression == "none" or name.endswith(LABELS_ENDING):
+            write_whole(staging / name, data, durable=True)
     rejects = sorted(context.scratch.rejects.glob("*.jsonl"))
     if rejects:
         (staging / REJECTS_NAME).mkdir(exist_ok=True)
         for file in rejects:
             shutil.copyfile(file, staging / REJECTS_NAME / file.name)
-    write_whole(staging / RUN_FACTS_NAME, run_facts)
-    write_whole(staging / MANIFEST_NAME, manifest.to_bytes())
+    write_whole(staging / RUN_FACTS_NAME, run_facts, durable=True)
+    write_whole(staging / MANIFEST_NAME, manifest.to_bytes(), durable=True)
     sync_folder(staging)
     return manifest
 
@@ -162,7 +157,7 @@ def switch(output: str, scratch: Scratch) -> Manifest:
     folder, staging = Path(output), scratch.staging
     staged = staging / MANIFEST_NAME
     manifest = Manifest.from_bytes(staged.read_bytes(), str(staged))
-    _remove_old(folder, manifest)
+    _remove_old(folder)
     for file in sorted(staging.rglob("*")):
         if file.is_dir() or file == staged or file.name.startswith("."):
             continue
@@ -182,7 +177,7 @@ def switch(output: str, scratch: Scratch) -> Manifest:
     return manifest
 
 
-def _remove_old(folder: Path, new: Manifest) -> None:
+def _remove_old(folder: Path) -> None:
     """Takes the old dataset away: its manifest first, then the files it names."""
     current = folder / MANIFEST_NAME
     if not current.is_file():
@@ -198,8 +193,8 @@ def _remove_old(folder: Path, new: Manifest) -> None:
 def dataset_files(folder: Path, manifest: Manifest) -> list[str]:
     """The files in a dataset's folder that belong to it, but for the manifest."""
     shards = [s.file for split in manifest.splits.values() for s in split.shards]
-    labels = [file.name for file in folder.glob("*.labels.txt")]
-    return [*shards, "dataset_info.json", "features.json", *labels, RUN_FACTS_NAME]
+    labels = [file.name for file in folder.glob(f"*{LABELS_ENDING}")]
+    return [*shards, DATASET_INFO_NAME, FEATURES_NAME, *labels, RUN_FACTS_NAME]
 
 
 def look_at_output(output: str, fingerprint: str, overwrite: bool) -> Manifest | None:

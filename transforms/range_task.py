@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from schemas.errors import RowsError, UsageError
 from schemas.features import Schema
-from schemas.ranges import InputRange, RangeResult, Reject, RunRef
+from schemas.ranges import Bits, InputRange, RangeResult, Reject, RunRef, or_bits
 from transforms.encode import encode
 from transforms.keys import position_keys, shuffle_keys, value_hashes
 from transforms.plan import Histogram
@@ -17,33 +18,14 @@ from transforms.run_context import RunContext
 from transforms.runs import read_index, run_is_whole, write_run
 from transforms.scratch import load_fact, save_fact, save_rejects
 from transforms.sources.base import Rows
-from transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, seal
+from transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, array_parts, seal
 from transforms.wire import I64, U64
 
-
-@dataclass(slots=True)
-class _Tally:
-    """What adds up over the batches of a range."""
-
-    num_rows: int = 0
-    runs: list[RunRef] = field(default_factory=list)
-    rejects: list[Reject] = field(default_factory=list)
-    observed: list[int] = field(default_factory=list)
-    nulls: list[int] = field(default_factory=list)
-
-    def add(self, rows: Rows) -> None:
-        self.num_rows += rows.batch.num_rows + len(rows.rejects)
-        self.rejects += rows.rejects
-        self.observed = self.observed or [0] * len(rows.observed)
-        self.nulls = self.nulls or [0] * len(rows.nulls)
-        for place, holds in enumerate(rows.observed):
-            self.observed[place] |= holds
-        for place, missing in enumerate(rows.nulls):
-            self.nulls[place] += missing
+RUN_BYTES = 256 << 20  # records of a range beyond this go into a further run
 
 
 def convert_range(
-    context: RunContext, spot: InputRange, expected: tuple[int, ...], redo: bool = False
+    context: RunContext, spot: InputRange, expected: Bits, redo: bool = False
 ) -> RangeResult:
     """Converts a range, or takes up what an earlier try finished.
 
@@ -54,31 +36,136 @@ def convert_range(
       redo: whether an earlier result is known to be of the wrong types.
     """
     name = f"range-{spot.index:06d}"
-    if not redo:
-        earlier = load_fact(context.scratch, name, RangeResult)
-        if earlier is not None and earlier.range == spot:
-            if all(run_is_whole(context.scratch.runs, run) for run in earlier.runs):
-                return earlier
-    tally = _Tally()
-    used: tuple[int, ...] = ()
-    for number, rows in enumerate(context.source.read(spot, expected)):
-        tally.add(rows)
-        used = rows.observed
-        if rows.batch.num_rows:
-            stem = context.scratch.runs / f"{name}-{number:03d}"
-            tally.runs.append(_write_batch(context, spot, rows, stem.name, tally))
-    save_rejects(context.scratch, name, tally.rejects)
+    earlier = None if redo else load_fact(context.scratch, name, RangeResult)
+    if earlier is not None and earlier.range == spot:
+        if all(run_is_whole(context.scratch.runs, run) for run in earlier.runs):
+            return earlier
+    while True:
+        builder = _RangeBuilder(context, spot, name)
+        used, whole = _read_all(builder, expected)
+        if whole:
+            break
+        expected = used  # the guess was too narrow for some batch: once more
+    builder.flush()
+    save_rejects(context.scratch, name, builder.rejects)
     result = RangeResult(
         range=spot,
-        rows_read=tally.num_rows,
-        rows_rejected=len(tally.rejects),
-        runs=tuple(tally.runs),
-        observed=tuple(tally.observed),
+        rows_read=builder.rows_read,
+        rows_rejected=len(builder.rejects),
+        runs=tuple(builder.runs),
+        observed=builder.observed,
         used=used,
-        nulls=tuple(tally.nulls),
+        nulls=builder.nulls,
     )
     save_fact(context.scratch, name, result)
     return result
+
+
+def _read_all(builder: _RangeBuilder, expected: Bits) -> tuple[Bits, bool]:
+    """Adds the batches of the range, as long as all are encoded for the same types.
+
+    Returns:
+      What the columns were taken for, `expected` or wider; and whether all batches
+      were added. If not, begin again with the wider types.
+    """
+    source = builder.context.source
+    used = expected
+    for rows in source.read(builder.spot, expected):
+        used = or_bits(used, rows.observed)
+        # A first batch may widen the types alone: if no other follows, all is well.
+        if builder.num_batches and source.touched(used, expected, used):
+            return used, False
+        builder.add(rows, source.schema(used))
+    return used, True
+
+
+@dataclass(slots=True)
+class _RangeBuilder:
+    """What adds up over the batches of one range, and the run in the making."""
+
+    context: RunContext
+    spot: InputRange
+    name: str
+    num_batches: int = 0
+    rows_read: int = 0
+    rejects: list[Reject] = field(default_factory=list)
+    observed: Bits = ()
+    nulls: tuple[int, ...] = ()
+    runs: list[RunRef] = field(default_factory=list)
+    num_bytes: int = 0
+    payloads: list[pa.BinaryArray] = field(default_factory=list)
+    keys: list[U64] = field(default_factory=list)
+    splits: list[npt.NDArray[np.uint8]] = field(default_factory=list)
+    weights: list[I64] = field(default_factory=list)
+
+    def add(self, rows: Rows, schema: Schema) -> None:
+        """Encodes a batch (by reference: keeps its paths) and gives each row its key."""
+        self.num_batches += 1
+        self.rows_read += rows.batch.num_rows + len(rows.rejects)
+        self.rejects += rows.rejects
+        self.observed = or_bits(self.observed, rows.observed)
+        earlier = self.nulls or (0,) * len(rows.nulls)
+        self.nulls = tuple(map(sum, zip(earlier, rows.nulls, strict=True)))
+        if rows.batch.num_rows == 0:
+            return
+        context = self.context
+        if context.source.by_reference:
+            payloads = rows.batch["path"]
+            kept = np.arange(rows.batch.num_rows, dtype=np.int64)
+        else:
+            payloads, kept, refused = encode_and_frame(rows.batch, schema)
+            for row, reason in refused:
+                position, raw = rows.raw(row)
+                self.rejects.append(Reject(self.spot.path, position, reason, raw))
+        if rows.weights is not None:
+            weights = rows.weights[kept]
+        else:
+            weights = np.diff(array_parts(payloads)[0])
+        if context.job.shuffle:
+            keys = shuffle_keys(rows.origins, context.job.seed)
+        else:
+            keys = position_keys(self.spot, rows.places)
+        self.payloads.append(payloads)
+        self.keys.append(keys[kept])
+        self.splits.append(context.splits_of(_groups(context, rows)[kept], self.spot))
+        self.weights.append(weights)
+        self.num_bytes += payloads.nbytes
+        if self.num_bytes >= RUN_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Sorts what was collected and writes it as a run."""
+        if not self.payloads:
+            return
+        payloads = pa.concat_arrays(self.payloads)
+        self.payloads.clear()  # not held twice while the run is written
+        stem = self.context.scratch.runs / f"{self.name}-{len(self.runs):03d}"
+        self.runs.append(
+            write_run(
+                stem,
+                payloads,
+                np.concatenate(self.keys),
+                np.concatenate(self.splits),
+                np.concatenate(self.weights),
+                self.context.num_splits,
+            )
+        )
+        for column in (self.keys, self.splits, self.weights):
+            column.clear()
+        self.num_bytes = 0
+
+
+def _groups(context: RunContext, rows: Rows) -> U64:
+    """What decides the split: rows with equal values share one."""
+    column = context.job.split_by
+    if column is None:
+        return rows.origins
+    if column not in rows.batch.schema.names:
+        raise UsageError(
+            f"--split-by {column}: no such column; there are "
+            f"{', '.join(rows.batch.schema.names)}"
+        )
+    return value_hashes(rows.batch[column])
 
 
 def histogram_of(context: RunContext, result: RangeResult) -> Histogram:
@@ -104,9 +191,7 @@ def encode_and_frame(
     refused: list[tuple[int, str]] = []
     while True:
         try:
-            framed = encode(
-                batch, schema, head_room=HEAD_BYTES, tail_room=TAIL_BYTES
-            )
+            framed = encode(batch, schema, head_room=HEAD_BYTES, tail_room=TAIL_BYTES)
             break
         except RowsError as error:
             refused += zip(kept[error.rows].tolist(), error.reasons, strict=True)
@@ -115,51 +200,3 @@ def encode_and_frame(
             batch, kept = batch.filter(pa.array(mask)), kept[mask]
     seal(framed)
     return framed, kept, sorted(refused)
-
-
-def _write_batch(
-    context: RunContext, spot: InputRange, rows: Rows, stem: str, tally: _Tally
-) -> RunRef:
-    if context.source.by_reference:
-        payloads = rows.batch["path"]
-        kept = np.arange(rows.batch.num_rows, dtype=np.int64)
-    else:
-        schema = context.source.schema(rows.observed)
-        payloads, kept, refused = encode_and_frame(rows.batch, schema)
-        for row, reason in refused:
-            position, raw = rows.raw(row)
-            tally.rejects.append(Reject(spot.path, position, reason, raw))
-    if rows.weights is not None:
-        weights = rows.weights[kept]
-    else:
-        weights = np.diff(_offsets(payloads))
-    splits = context.splits_of(_groups(context, rows)[kept], spot)
-    if context.job.shuffle:
-        keys = shuffle_keys(rows.origins, context.job.seed)[kept]
-    else:
-        keys = position_keys(spot, rows.places)[kept]
-    return write_run(
-        context.scratch.runs / stem,
-        payloads,
-        keys,
-        splits,
-        weights,
-        context.num_splits,
-    )
-
-
-def _groups(context: RunContext, rows: Rows) -> U64:
-    column = context.job.split_by
-    if column is None:
-        return rows.origins
-    if column not in rows.batch.schema.names:
-        raise UsageError(
-            f"--split-by {column}: no such column; there are "
-            f"{', '.join(rows.batch.schema.names)}"
-        )
-    return value_hashes(rows.batch[column])
-
-
-def _offsets(array: pa.BinaryArray) -> I64:
-    offsets = np.frombuffer(array.buffers()[1], np.int32)
-    return offsets[array.offset : array.offset + len(array) + 1].astype(np.int64)

@@ -23,13 +23,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from schemas.errors import RecordmillError
 from schemas.ranges import Reject
-from transforms.runs import write_whole
+from transforms.write import write_whole
 
 FOLDER_NAME = ".recordmill"
 
@@ -96,9 +96,18 @@ class Scratch:
             outer.rmdir()
 
 
+_ADAPTERS: dict[type, TypeAdapter[Any]] = {}
+
+
+def _adapter(kind: type) -> TypeAdapter[Any]:
+    if kind not in _ADAPTERS:
+        _ADAPTERS[kind] = TypeAdapter(kind)  # takes milliseconds to build
+    return _ADAPTERS[kind]
+
+
 def save_fact(scratch: Scratch, name: str, fact: object) -> None:
     """Writes the fact of a finished task."""
-    data = TypeAdapter(type(fact)).dump_json(fact)
+    data = _adapter(type(fact)).dump_json(fact)
     write_whole(scratch.facts / f"{name}.json", data)
 
 
@@ -106,7 +115,8 @@ def load_fact(scratch: Scratch, name: str, kind: type[_Fact]) -> _Fact | None:
     """The fact of a task finished by an earlier try, or None."""
     try:
         data = (scratch.facts / f"{name}.json").read_bytes()
-        return TypeAdapter(kind).validate_json(data)
+        fact: _Fact = _adapter(kind).validate_json(data)
+        return fact
     except (OSError, ValidationError):
         return None
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import fsspec
@@ -34,11 +35,14 @@ def read_range(uri: str, start: int, stop: int) -> bytes:
     Raises:
       InputError: the file cannot be read.
     """
+    if start >= stop:
+        return b""
     try:
         if is_local(uri):
             with local_path(uri).open("rb", buffering=0) as file:
                 return _read_all(file.fileno(), start, stop - start)
         system, path = fsspec.core.url_to_fs(uri)
+        # Stores differ in what they say to a range behind the end; so never ask.
         size = system.size(path)
         if start >= size:
             return b""
@@ -80,22 +84,28 @@ def read_file(uri: str) -> bytes:
 def list_inputs(inputs: Sequence[str]) -> tuple[str, list[InputFile]]:
     """Every file below the inputs: files, folders (searched through) or globs.
 
-    Files keep the order of the inputs, within one input that of their names; hidden
-    files and folders are passed over; a file named twice counts once.
+    Files keep the order of the inputs, within one input that of their names, folder
+    by folder; hidden files and folders are passed over unless they are named; a file
+    named twice counts once. Links are followed, but not back into where they lie.
 
     Returns:
       The input root, below which all of them lie, and the files with paths relative
       to it.
 
     Raises:
-      InputError: an input that does not exist or matches nothing.
+      InputError: an input that does not exist, matches nothing or cannot be listed.
     """
     found: dict[str, tuple[int, str]] = {}
     roots = []
     for given in inputs:
-        root, files = _list_local(given) if is_local(given) else _list_remote(given)
+        try:
+            root, files = _list_local(given) if is_local(given) else _list_remote(given)
+        except (OSError, ImportError, ValueError) as error:
+            raise InputError(f"{given}: cannot be listed: {error}") from error
+        if not files:
+            raise InputError(f"{given}: no such file or folder, and no file matches")
         roots.append(root)
-        for uri, size, version in files:
+        for uri, size, version in sorted(files, key=lambda file: file[0].split("/")):
             found.setdefault(uri, (size, version))
     root = _common_folder(roots)
     return root, [
@@ -104,26 +114,27 @@ def list_inputs(inputs: Sequence[str]) -> tuple[str, list[InputFile]]:
     ]
 
 
-def _list_local(given: str) -> tuple[str, list[tuple[str, int, str]]]:
+_Entry = tuple[str, int, str]  # uri, size in bytes, version
+
+
+def _list_local(given: str) -> tuple[str, list[_Entry]]:
     path = Path(os.path.abspath(local_path(given)))  # noqa: PTH100 (keeps links)
+    root = path
     if path.is_dir():
-        files = sorted(_walk(str(path)), key=lambda file: file.split("/"))
-        root = path
+        files = set(_walk(str(path)))
+        if not files:
+            raise InputError(f"{given}: the folder holds no files")
     elif path.is_file():
-        files, root = [str(path)], path.parent
+        files, root = {str(path)}, path.parent
     else:
-        files = sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207
-        files = [file for file in files if not _hidden(file, str(path))]
-        files = [
-            below
-            for file in files
-            for below in (sorted(_walk(file)) if Path(file).is_dir() else [file])
-        ]
-        root = path
+        files = set()
+        for match in glob.glob(str(path), recursive=True):  # noqa: PTH207
+            if Path(match).is_dir():
+                files.update(_walk(match.rstrip("/") or "/"))
+            elif _is_file(match):
+                files.add(match)
         while glob.has_magic(str(root)):
             root = root.parent
-        if not files:
-            raise InputError(f"{given}: no such file or folder, and no file matches")
     entries = []
     for file in files:
         facts = os.stat(file)  # noqa: PTH116 (the hot call of a large listing)
@@ -131,41 +142,96 @@ def _list_local(given: str) -> tuple[str, list[tuple[str, int, str]]]:
     return str(root), entries
 
 
-def _walk(folder: str) -> Iterator[str]:
+def _walk(folder: str, above: tuple[str, ...] = ()) -> Iterator[str]:
+    """The files below a folder.
+
+    Args:
+      folder: where to look.
+      above: the real paths of the folders from which links led here.
+    """
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.startswith("."):
                 continue
-            if entry.is_dir():
-                yield from _walk(entry.path)
-            elif entry.is_file():
-                yield entry.path
+            if not entry.is_dir():
+                if entry.is_file() or _is_file(entry.path):
+                    yield entry.path
+            elif entry.is_symlink():
+                way = (*above, os.path.realpath(folder))
+                target = os.path.realpath(entry.path).rstrip("/") + "/"
+                # Back to a folder that is being searched already: a circle.
+                if not any(f"{real}/".startswith(target) for real in way):
+                    yield from _walk(entry.path, way)
+            else:
+                yield from _walk(entry.path, above)
 
 
-def _hidden(file: str, pattern: str) -> bool:
-    return Path(file).name.startswith(".") and not Path(pattern).name.startswith(".")
+def _is_file(path: str) -> bool:
+    """Whether a path is a file; pipes and the like are none.
+
+    Raises:
+      InputError: a link whose file is missing, which must not pass in silence.
+    """
+    place = Path(path)
+    if place.is_symlink() and not place.exists():
+        raise InputError(f"{path}: a link to nothing ({place.readlink()} is missing)")
+    return place.is_file()
 
 
-def _list_remote(given: str) -> tuple[str, list[tuple[str, int, str]]]:
+def _list_remote(given: str) -> tuple[str, list[_Entry]]:
     protocol = given.split("://", 1)[0]
+    system, path = fsspec.core.url_to_fs(given)
     try:
-        system, path = fsspec.core.url_to_fs(given)
-        if glob.has_magic(path):
-            root = path.split("*")[0].split("?")[0].split("[")[0].rpartition("/")[0]
-            listing: dict[str, Any] = system.glob(path, detail=True)
+        if glob.has_magic(path) and not system.exists(path):
+            root, listing = _glob_remote(system, path)
         else:
             listing = system.find(path, detail=True)
-            root = path if path not in listing else path.rpartition("/")[0]
-    except (OSError, ImportError, ValueError) as error:
-        raise InputError(f"{given}: cannot be listed: {error}") from error
-    files = sorted(
-        (f"{protocol}://{name.lstrip('/')}", int(facts["size"]), _version(facts))
+            root = path
+            if path in listing:
+                root = path.rpartition("/")[0]
+            else:
+                listing = _visible(listing, root)
+    except FileNotFoundError:
+        return path, []
+
+    def uri_of(name: str) -> str:
+        return name if "://" in name else f"{protocol}://{name.strip('/')}"
+
+    return uri_of(root), [
+        (uri_of(name), _size(uri_of(name), facts), _version(facts))
         for name, facts in listing.items()
-        if facts["type"] == "file" and not PurePosixPath(name).name.startswith(".")
-    )
-    if not files:
-        raise InputError(f"{given}: no such file or folder, and no file matches")
-    return f"{protocol}://{root.strip('/')}", files
+        # Object stores may show a folder as an empty file.
+        if facts["type"] == "file" and not name.endswith("/")
+    ]
+
+
+def _glob_remote(system: Any, pattern: str) -> tuple[str, dict[str, Any]]:
+    """The literal folder a pattern begins with, and what it matches."""
+    root = re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition("/")[0]
+    listing: dict[str, Any] = system.glob(pattern, detail=True)
+    if "/." not in pattern.removeprefix(root):
+        listing = _visible(listing, root)
+    searched = "\0"
+    for folder in sorted(n for n, facts in listing.items() if facts["type"] != "file"):
+        if not folder.startswith(searched):
+            listing |= _visible(system.find(folder, detail=True), folder)
+            searched = folder.rstrip("/") + "/"
+    return root, listing
+
+
+def _visible(listing: dict[str, Any], root: str) -> dict[str, Any]:
+    """The entries of a listing that are not hidden below a folder."""
+    return {
+        name: facts
+        for name, facts in listing.items()
+        if "/." not in "/" + name.removeprefix(root).lstrip("/")
+    }
+
+
+def _size(uri: str, facts: dict[str, Any]) -> int:
+    if facts["size"] is None:
+        raise InputError(f"{uri}: the store does not tell its size; copy it first")
+    return int(facts["size"])
 
 
 def _version(facts: dict[str, Any]) -> str:
@@ -175,15 +241,29 @@ def _version(facts: dict[str, Any]) -> str:
     return ""
 
 
-def _common_folder(roots: list[str]) -> str:
-    parts = [root.split("/") for root in roots]
+def _common_folder(roots: Sequence[str]) -> str:
+    """The deepest folder that holds all of these."""
+    stores = {root.rpartition("://")[0] for root in roots}
+    if len(stores) > 1:
+        raise InputError(
+            f"inputs of one run must lie in one store, got {', '.join(sorted(roots))}"
+        )
     common = []
+    parts = [root.rpartition("://")[2].split("/") for root in roots]
     for names in zip(*parts, strict=False):
         if len(set(names)) > 1:
             break
         common.append(names[0])
-    return "/".join(common)
+    store = next(iter(stores), "")
+    return f"{store}://{'/'.join(common)}" if store else "/".join(common) or "/"
 
 
 def _below(root: str, uri: str) -> str:
-    return uri.removeprefix(root).lstrip("/")
+    path = uri.removeprefix(root).lstrip("/")
+    try:
+        path.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"{uri!r}: the name is not UTF-8, as names in records must be; rename it"
+        ) from error
+    return path

@@ -31,6 +31,7 @@ from schemas.shards import ShardResult
 
 DATASET_INFO_NAME = "dataset_info.json"
 FEATURES_NAME = "features.json"
+LABELS_ENDING = ".labels.txt"
 
 _FILE_TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 _CLASSES = "tensorflow_datasets.core.features."
@@ -81,7 +82,7 @@ def labels_file_name(feature: str) -> str:
     >>> labels_file_name("image/class/label")
     'image.class.label.labels.txt'
     """
-    return f"{feature.replace('/', '.')}.labels.txt"
+    return feature.replace("/", ".") + LABELS_ENDING
 
 
 def format_labels(names: Iterable[str]) -> bytes:

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
+from transforms.block_io import BlockWriter
 from transforms.tfrecord import FRAME_BYTES, array_parts, crc32c
 
 GZIP_LEVEL = 6
@@ -48,7 +49,8 @@ def write_records(
     )
     records = stored = framed = crc = 0
     try:
-        with aside.open("wb", buffering=0) as file:
+        # Shards count only once they are on disk: no use for the page cache.
+        with BlockWriter(aside, direct=True) as file:
             for window in windows:
                 offsets, data = array_parts(window)
                 body: memoryview | bytes = data.data[offsets[0] : offsets[-1]]
@@ -58,13 +60,13 @@ def write_records(
                     body = packer.compress(body)
                 crc = crc32c(body, crc)
                 stored += len(body)
-                _write_all(file.fileno(), body)
+                file.write(body)
             if packer is not None:
                 body = packer.flush()
                 crc = crc32c(body, crc)
                 stored += len(body)
-                _write_all(file.fileno(), body)
-            os.fsync(file.fileno())
+                file.write(body)
+            file.finish(durable=True)
         aside.replace(path)
     except BaseException:
         aside.unlink(missing_ok=True)
@@ -78,10 +80,26 @@ def aside_of(path: Path) -> Path:
     return path.with_name(f".{path.name}.{uuid4().hex}")
 
 
-def _write_all(descriptor: int, data: memoryview | bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
+def write_whole(path: Path, data: bytes | memoryview, *, durable: bool = False) -> None:
+    """Writes a small file beside its name and renames, so there is never a half.
+
+    Args:
+      path: final name.
+      data: the file's bytes.
+      durable: whether to wait until they are on disk; syncing the folder is the
+        caller's.
+    """
+    aside = aside_of(path)
+    try:
+        with aside.open("wb") as file:
+            file.write(data)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        aside.replace(path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
 
 
 def sync_folder(folder: Path) -> None:

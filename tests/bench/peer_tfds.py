@@ -41,7 +41,7 @@ class BenchCifar(tfds.core.GeneratorBasedBuilder):
 
     def _split_generators(
         self,
-        dl_manager: tfds.download.DownloadManager,  # noqa: ARG002
+        dl_manager: tfds.download.DownloadManager,
     ) -> dict[str, Iterator[KeyedExample]]:
         return {"train": self._generate_examples()}
 
@@ -81,7 +81,7 @@ class BenchImages(tfds.core.GeneratorBasedBuilder):
 
     def _split_generators(
         self,
-        dl_manager: tfds.download.DownloadManager,  # noqa: ARG002
+        dl_manager: tfds.download.DownloadManager,
     ) -> dict[str, Iterator[KeyedExample]]:
         return {"train": self._generate_examples()}
 

@@ -114,9 +114,7 @@ def number_ranges(parts: Sequence[tuple[InputFile, int, int, str]]) -> list[Inpu
     position = 0
     for index, (file, start, stop, split) in enumerate(parts):
         ranges.append(
-            InputRange(
-                index, file.path, file.uri, start, stop, position, total, split
-            )
+            InputRange(index, file.path, file.uri, start, stop, position, total, split)
         )
         position += stop - start
     return ranges

@@ -122,9 +122,7 @@ def read_header(read: Reader, uri: str) -> tuple[tuple[str, ...], int]:
     cells = _cells(raw, uri)
     if not any(cells):
         raise InputError(f"{uri}: no header; expected column names in the first row")
-    names = tuple(
-        name.strip() or f"column_{place}" for place, name in enumerate(cells)
-    )
+    names = tuple(name.strip() or f"column_{place}" for place, name in enumerate(cells))
     twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise InputError(

@@ -153,18 +153,19 @@ def _suspects(
     offsets = offsets[cells.offset : cells.offset + len(cells) + 1]
     lengths = np.diff(offsets)
     if taken is _BOOLEAN:
-        return lengths == 1  # Arrow also takes 0 and 1
+        return np.equal(lengths, 1)  # Arrow also takes 0 and 1
     data = np.frombuffer(cells.buffers()[2], np.uint8)
     starts = offsets[:-1]
     first = data.take(starts, mode="clip")
     if taken is _INTEGER:
         # Sure: 1-9 in front, or a lone 0. Negative ones: the next digit decides.
-        doubtful = ((first == _ZERO) & (lengths > 1)) | (first == _MINUS)
-        at = np.flatnonzero(doubtful)
+        odd: npt.NDArray[np.bool_] = (first == _ZERO) & (lengths > 1)
+        odd |= first == _MINUS
+        at = np.flatnonzero(odd)
         negative = first[at] == _MINUS
-        doubtful[at[negative]] = data.take(starts[at[negative]] + 1, mode="clip") == _ZERO
-        return doubtful
-    doubtful = first - np.uint8(_ZERO) > 9
+        odd[at[negative]] = data.take(starts[at[negative]] + 1, mode="clip") == _ZERO
+        return odd
+    doubtful: npt.NDArray[np.bool_] = first - np.uint8(_ZERO) > 9
     signed = first == _MINUS
     at = np.flatnonzero((first == _ZERO) | signed)
     place = starts[at] + signed[at]
@@ -184,8 +185,9 @@ def _is_int64(text: str) -> bool:
 
 
 def _matches(cells: pa.StringArray, pattern: str) -> npt.NDArray[np.bool_]:
-    return pc.match_substring_regex(cells, pattern).to_numpy(zero_copy_only=False)
+    matches = pc.match_substring_regex(cells, pattern)
+    return np.asarray(matches.to_numpy(zero_copy_only=False), np.bool_)
 
 
-def _lengths(cells: pa.StringArray) -> npt.NDArray[np.integer]:
-    return pc.binary_length(cells).to_numpy(zero_copy_only=False)
+def _lengths(cells: pa.StringArray) -> npt.NDArray[np.int32]:
+    return np.asarray(pc.binary_length(cells).to_numpy(zero_copy_only=False), np.int32)

@@ -41,6 +41,7 @@ class Layout:
     """What stands before the pixels: one label byte for each name."""
 
     variant: Literal["cifar10", "cifar100"]
+    title: str
     labels: tuple[str, ...]  # feature names, in file order
     name_files: tuple[str, ...]  # where each label's class names stand
     num_classes: tuple[int, ...]
@@ -50,9 +51,10 @@ class Layout:
         return len(self.labels) + IMAGE_BYTES
 
 
-CIFAR10 = Layout("cifar10", ("label",), ("batches.meta.txt",), (10,))
+CIFAR10 = Layout("cifar10", "CIFAR-10", ("label",), ("batches.meta.txt",), (10,))
 CIFAR100 = Layout(
     "cifar100",
+    "CIFAR-100",
     ("coarse_label", "label"),
     ("coarse_label_names.txt", "fine_label_names.txt"),
     (20, 100),
@@ -71,7 +73,11 @@ class FixedLengthSource(Source):
     def prepare(self, files: Sequence[InputFile]) -> Self:
         data = _data_files(files)
         if not data:
-            raise InputError("no CIFAR data: none of the input files ends in .bin")
+            raise InputError(
+                "every input file that ends in .bin is empty"
+                if any(file.path.lower().endswith(".bin") for file in files)
+                else "no CIFAR data: none of the input files ends in .bin"
+            )
         if self.variant == "auto":
             layouts = {file.path: detect_layout(file) for file in data}
             for path, layout in layouts.items():
@@ -171,17 +177,24 @@ def detect_layout(file: InputFile) -> Layout:
     """CIFAR-10 or CIFAR-100, by the file's name, else by its size.
 
     Raises:
-      InputError: neither name nor size tells.
+      InputError: neither name nor size tells, or they contradict each other.
     """
     name = PurePosixPath(file.path).name
-    if _CIFAR100_FILE.fullmatch(name):
-        return CIFAR100
+    fits = [
+        layout for layout in _LAYOUTS.values() if not file.size % layout.record_bytes
+    ]
     if _TRAIN_FILE.fullmatch(name) or _TEST_FILE.fullmatch(name):
-        return CIFAR10
-    fits = [layout for layout in _LAYOUTS.values() if not file.size % layout.record_bytes]
+        named = CIFAR100 if _CIFAR100_FILE.fullmatch(name) else CIFAR10
+        if fits and named not in fits:
+            raise InputError(
+                f"{file.uri}: the name is one of {named.title}, but {file.size} bytes is "
+                f"a whole number of {fits[0].title}'s {fits[0].record_bytes:,}-byte "
+                "records; say --variant cifar10 or cifar100"
+            )
+        return named  # cut short or not
     if len(fits) == 1:
         return fits[0]
-    for layout in _LAYOUTS.values():
+    for layout in (CIFAR100, CIFAR10):  # "cifar100" also holds "cifar10"
         if layout.variant in name.lower().replace("-", "").replace("_", ""):
             return layout
     raise InputError(
@@ -200,14 +213,17 @@ def split_of(path: str) -> str:
 
 
 def _data_files(files: Sequence[InputFile]) -> list[InputFile]:
-    return [file for file in files if file.path.lower().endswith(".bin")]
+    return [f for f in files if f.size and f.path.lower().endswith(".bin")]
 
 
 def _read_names(file: InputFile | None, count: int) -> tuple[str, ...]:
     """Class names, one a line; their numbers where there is no such file."""
     if file is None:
         return tuple(str(label) for label in range(count))
-    lines = read_file(file.uri).decode("utf-8", "replace").splitlines()
+    try:
+        lines = read_file(file.uri).decode().splitlines()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file.uri}: class names are not UTF-8: {error}") from error
     names = tuple(line.strip() for line in lines if line.strip())
     if len(names) != count:
         raise InputError(f"{file.uri}: {len(names)} class names, expected {count}")

@@ -137,7 +137,7 @@ class ImagesSource(Source):
         yield Rows(
             batch=pa.RecordBatch.from_pydict(
                 {
-                    "path": pa.array([path.encode() for path in paths], pa.binary()),
+                    "path": pa.array([_reference(f) for f in files], pa.binary()),
                     "label": pa.array(classes, pa.string()),
                     "filename": pa.array(paths, pa.string()),
                 }
@@ -150,11 +150,14 @@ class ImagesSource(Source):
             weights=sizes + FRAME_BYTES,
         )
 
-    def fetch(self, paths: Sequence[str]) -> tuple[pa.RecordBatch, list[Reject]]:
-        """Reads the pictures at these paths (below the root).
+    def fetch(self, references: Sequence[str]) -> tuple[pa.RecordBatch, list[Reject]]:
+        """Reads the pictures that the batches of `read` refer to in column "path".
 
         Returns:
           The batch of those that are pictures, in order, and rejects for the others.
+
+        Raises:
+          InputError: a file cannot be read, or its size is not what it was.
         """
         label_of = {name: label for label, name in enumerate(self.classes)}
         kept: list[str] = []
@@ -163,8 +166,14 @@ class ImagesSource(Source):
         rejects = []
         # A loop per file: each costs an open and a read, a hundred times its share
         # of the loop.
-        for path in paths:
+        for reference in references:
+            size, _, path = reference.partition(" ")
             content = read_file(self.root + path)
+            if len(content) != int(size):
+                raise InputError(
+                    f"{self.root}{path}: has {len(content)} bytes, but had {size} when "
+                    "the run began: did it change meanwhile?"
+                )
             try:
                 if not class_of(path):
                     raise ImageHeaderError("lies in no class folder")
@@ -187,6 +196,11 @@ class ImagesSource(Source):
                 "text": pa.array(classes, pa.string()),
             }
         ), rejects
+
+
+def _reference(file: InputFile) -> bytes:
+    """What stands for a picture until it is read: its size and path."""
+    return f"{file.size} {file.path}".encode()
 
 
 def class_of(path: str) -> str:

@@ -1,0 +1,97 @@
+"""The input of the sources' contract: for each source several files, with their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pixel_zoo import PICTURES
+
+from transforms.sources.base import Source
+from transforms.sources.csv import CsvSource
+from transforms.sources.fixed_length import FixedLengthSource
+from transforms.sources.images import ImagesSource
+
+JPEG, _ = PICTURES["rgb.jpg"]
+
+
+def make_images(folder: Path) -> list[tuple[str, int, bytes]]:
+    rows = []
+    for number in range(7):
+        path = f"{'ab'[number % 2]}/{number}.jpg"
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        data = JPEG + bytes([number])  # behind the picture's end: all differ
+        (folder / path).write_bytes(data)
+        rows.append((path, 0, data))
+    return sorted(rows)
+
+
+def make_cifar(folder: Path) -> list[tuple[str, int, bytes]]:
+    rows = []
+    for path, count in (("data_batch_1.bin", 5), ("test_batch.bin", 2)):
+        records = [bytes([n]) + bytes([n + count] * 3072) for n in range(count)]
+        (folder / path).write_bytes(b"".join(records))
+        rows += [(path, n * 3073, record) for n, record in enumerate(records)]
+    return rows
+
+
+def make_csv(folder: Path) -> list[tuple[str, int, bytes]]:
+    (folder / "sub").mkdir()
+    head = b"id,text\n"
+    rows = []
+    for path, count in (("1.csv", 20), ("sub/2.csv", 3)):
+        lines = [b'%d%d,"line\n""%d"""' % (count, n, n) for n in range(count)]
+        (folder / path).write_bytes(head + b"\n".join(lines) + b"\n")
+        position = len(head)
+        for line in lines:
+            rows.append((path, position, line))
+            position += len(line) + 1
+    return rows
+
+
+@dataclass(frozen=True)
+class Case:
+    """One source and an input of several files and ranges.
+
+    Attributes:
+      source: as the job builds it.
+      make: writes the input; returns path, byte position and raw bytes of its rows.
+      cut_short: a file to truncate and how many of its bytes stay: less than a row.
+      reason: why what is left is rejected.
+      empty: an empty file that may lie among the others.
+      empty_reason: why that file's row is rejected; "" if it holds no row.
+    """
+
+    source: Source
+    make: Callable[[Path], list[tuple[str, int, bytes]]]
+    cut_short: tuple[str, int]
+    reason: str
+    empty: str
+    empty_reason: str = ""
+
+
+CASES = {
+    "images": Case(
+        ImagesSource(),
+        make_images,
+        cut_short=("a/0.jpg", 50),
+        reason="JPEG ends inside its header after 50 bytes",
+        empty="b/empty.jpg",
+        empty_reason="not a picture: has no bytes",
+    ),
+    "cifar": Case(
+        FixedLengthSource(),
+        make_cifar,
+        cut_short=("data_batch_1.bin", 4 * 3073 + 100),
+        reason="100 bytes at the end of the file, expected a whole cifar10 record",
+        empty="data_batch_2.bin",
+    ),
+    "csv": Case(
+        CsvSource(range_bytes=50),
+        make_csv,
+        cut_short=("1.csv", 8 + 4 * 17 + 10),
+        reason="a quoted field is never closed",
+        empty="0.csv",
+    ),
+}

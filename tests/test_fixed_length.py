@@ -1,0 +1,300 @@
+"""CIFAR binary files: layouts, pixels, labels, class names and splits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from source_tools import GOLDEN, prepare, read
+
+from schemas.errors import InputError
+from schemas.features import Content, Kind
+from schemas.ranges import InputFile
+from transforms.sources import fixed_length
+from transforms.sources.fixed_length import (
+    CIFAR10,
+    CIFAR100,
+    FixedLengthSource,
+    Layout,
+    detect_layout,
+    split_of,
+)
+
+
+def naive_pixels(record: bytes, num_labels: int) -> bytes:
+    planes = np.frombuffer(record[num_labels:], np.uint8).reshape(3, 32, 32)
+    return planes.transpose(1, 2, 0).tobytes()
+
+
+def records_of(layout: Layout, num_records: int, labels: int = 0) -> bytes:
+    pixels = np.arange(3072, dtype=np.uint32)
+    return b"".join(
+        bytes([labels] * len(layout.labels)) + (pixels + n).astype(np.uint8).tobytes()
+        for n in range(num_records)
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "layout"), [("cifar10.bin", CIFAR10), ("cifar100.bin", CIFAR100)]
+)
+@pytest.mark.parametrize("range_bytes", [1 << 24, 7000])
+def test_golden_records(
+    name: str, layout: Layout, range_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fixed_length, "RANGE_BYTES", range_bytes)
+    reading = read(FixedLengthSource(), GOLDEN / name)
+    data = (GOLDEN / name).read_bytes()
+    size = layout.record_bytes
+    records = [data[at : at + size] for at in range(0, len(data), size)]
+    assert len(reading.rows) == len(records) == 20
+    assert len(reading.ranges) == (1 if range_bytes > 7000 else 10)
+    assert all(spot.start % size == 0 for spot in reading.ranges)
+    for row, record in zip(reading.rows, records, strict=True):
+        labels = {label: record[place] for place, label in enumerate(layout.labels)}
+        image = naive_pixels(record, len(layout.labels))
+        sizes = {"height": 32, "width": 32, "depth": 3}
+        assert row == {"image": image, **labels, **sizes}
+
+
+def test_cifar100_has_the_fine_label_as_its_label(tmp_path: Path) -> None:
+    path = tmp_path / "train.bin"
+    path.write_bytes(bytes([19, 99]) + bytes(3072))
+    (row,) = read(FixedLengthSource(), path).rows
+    assert (row["coarse_label"], row["label"]) == (19, 99)
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "expected"),
+    [
+        ("data_batch_1.bin", 3073 * 10, CIFAR10),
+        ("sub/test_batch.bin", 3073, CIFAR10),
+        ("train.bin", 3074 * 10, CIFAR100),
+        ("TEST.BIN", 3074, CIFAR100),
+        ("data_batch_1.bin", 3073 * 10 + 5, CIFAR10),  # cut short: the name tells
+        ("train.bin", 3074 * 10 - 1, CIFAR100),
+        ("train.bin", 3073 * 3074, CIFAR100),  # the size fits both
+        ("mine.bin", 3073 * 3, CIFAR10),  # the size tells
+        ("mine.bin", 3074 * 3, CIFAR100),
+        ("my-cifar-10.bin", 3073 * 3074, CIFAR10),
+        ("cifar100_part.bin", 100, CIFAR100),
+        ("my_cifar_10.bin", 3074 * 2, CIFAR100),  # only a hint: the size is sure
+    ],
+)
+def test_detect_layout(name: str, size: int, expected: Layout) -> None:
+    assert detect_layout(InputFile(name, f"/in/{name}", size)) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "message"),
+    [
+        (
+            "mine.bin",
+            3072,
+            "/in/mine.bin: 3072 bytes is a whole number of neither 3,073-byte "
+            "(CIFAR-10) nor 3,074-byte (CIFAR-100) records; say --variant cifar10 or "
+            "cifar100",
+        ),
+        (
+            "mine.bin",
+            3073 * 3074,
+            "/in/mine.bin: 9446402 bytes is a whole number of both 3,073-byte "
+            "(CIFAR-10) and 3,074-byte (CIFAR-100) records; say --variant cifar10 or "
+            "cifar100",
+        ),
+        (
+            "train.bin",
+            3073 * 10,
+            "/in/train.bin: the name is one of CIFAR-100, but 30730 bytes is a whole "
+            "number of CIFAR-10's 3,073-byte records; say --variant cifar10 or cifar100",
+        ),
+        (
+            "data_batch_1.bin",
+            3074 * 10,
+            "/in/data_batch_1.bin: the name is one of CIFAR-10, but 30740 bytes is a "
+            "whole number of CIFAR-100's 3,074-byte records; say --variant cifar10 or "
+            "cifar100",
+        ),
+    ],
+)
+def test_layout_that_nothing_tells(name: str, size: int, message: str) -> None:
+    with pytest.raises(InputError) as error:
+        detect_layout(InputFile(name, f"/in/{name}", size))
+    assert str(error.value) == message
+
+
+def test_variant_overrules_name_and_size(tmp_path: Path) -> None:
+    (tmp_path / "train.bin").write_bytes(records_of(CIFAR10, 2))
+    with pytest.raises(InputError, match="say --variant"):
+        prepare(FixedLengthSource(), [tmp_path])
+    reading = read(FixedLengthSource(variant="cifar10"), tmp_path)
+    assert len(reading.rows) == 2
+    assert not reading.rejects
+
+
+def test_mixed_variants(tmp_path: Path) -> None:
+    (tmp_path / "data_batch_1.bin").write_bytes(records_of(CIFAR10, 1))
+    (tmp_path / "test.bin").write_bytes(records_of(CIFAR100, 1))
+    with pytest.raises(InputError) as error:
+        prepare(FixedLengthSource(), [tmp_path])
+    assert str(error.value) == (
+        "data_batch_1.bin is cifar10 and test.bin is cifar100: convert them apart, or "
+        "say --variant"
+    )
+
+
+def test_no_data(tmp_path: Path) -> None:
+    (tmp_path / "readme.html").touch()
+    with pytest.raises(InputError, match=r"none of the input files ends in \.bin"):
+        prepare(FixedLengthSource(), [tmp_path])
+
+
+def test_empty_files_are_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").touch()
+    (tmp_path / "b.bin").write_bytes(records_of(CIFAR10, 1))
+    assert len(read(FixedLengthSource(), tmp_path).rows) == 1
+
+
+@pytest.mark.parametrize("variant", ["auto", "cifar10"])
+def test_nothing_but_empty_files(tmp_path: Path, variant: str) -> None:
+    (tmp_path / "data_batch_1.bin").touch()
+    source = FixedLengthSource(variant=variant)  # type: ignore[arg-type]
+    with pytest.raises(
+        InputError, match=r"every input file that ends in \.bin is empty"
+    ):
+        prepare(source, [tmp_path])
+
+
+def test_other_files_beside_the_data_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "data_batch_1.bin").write_bytes(records_of(CIFAR10, 1))
+    (tmp_path / "readme.html").write_bytes(b"hello")
+    reading = read(FixedLengthSource(), tmp_path)
+    assert [spot.path for spot in reading.ranges] == ["data_batch_1.bin"]
+
+
+@pytest.mark.parametrize("num_records", [1, 3])  # 1: not even one whole record
+@pytest.mark.parametrize("missing", [1, 1500, 3072])
+def test_truncated_file(tmp_path: Path, missing: int, num_records: int) -> None:
+    data = records_of(CIFAR10, num_records)[:-missing]
+    whole = num_records - 1
+    (tmp_path / "data_batch_1.bin").write_bytes(data)
+    reading = read(FixedLengthSource(), tmp_path)
+    assert len(reading.rows) == whole
+    (reject,) = reading.rejects
+    assert (reject.path, reject.position) == ("data_batch_1.bin", whole * 3073)
+    assert reject.raw == data[whole * 3073 :]
+    assert reject.reason == (
+        f"{3073 - missing} bytes at the end of the file, expected a whole cifar10 record "
+        "of 3073 (1 label + 32 x 32 x 3): the file is cut short"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "layout", "labels", "reason"),
+    [
+        (
+            "data_batch_1.bin",
+            CIFAR10,
+            [10],
+            "labels [10] for label, expected below [10]",
+        ),
+        (
+            "train.bin",
+            CIFAR100,
+            [20, 99],
+            "labels [20, 99] for coarse_label, label, expected below [20, 100]",
+        ),
+        (
+            "train.bin",
+            CIFAR100,
+            [19, 100],
+            "labels [19, 100] for coarse_label, label, expected below [20, 100]",
+        ),
+    ],
+)
+def test_labels_that_do_not_exist(
+    tmp_path: Path, name: str, layout: Layout, labels: list[int], reason: str
+) -> None:
+    good = records_of(layout, 1)
+    bad = bytes(labels) + good[len(labels) :]
+    (tmp_path / name).write_bytes(good + bad + good)
+    reading = read(FixedLengthSource(), tmp_path)
+    assert len(reading.rows) == 2
+    (reject,) = reading.rejects
+    assert (reject.position, reject.raw) == (layout.record_bytes, bad)
+    assert reject.reason == reason
+    assert reading.parts[0].raws == [(0, good), (2 * layout.record_bytes, good)]
+    assert reading.parts[0].places == [0, 2 * layout.record_bytes]
+
+
+def test_class_names(tmp_path: Path) -> None:
+    names = [f"class {n}" for n in range(10)]
+    (tmp_path / "batches.meta.txt").write_text("\n".join(names) + "\n\n")
+    (tmp_path / "data_batch_1.bin").write_bytes(records_of(CIFAR10, 1))
+    schema = prepare(FixedLengthSource(), [tmp_path]).source.schema()
+    assert schema["label"].class_names == tuple(names)
+
+
+def test_class_names_of_cifar100(tmp_path: Path) -> None:
+    (tmp_path / "coarse_label_names.txt").write_text(
+        "\r\n".join("abcdefghijklmnopqrst")
+    )
+    (tmp_path / "train.bin").write_bytes(records_of(CIFAR100, 1))
+    schema = prepare(FixedLengthSource(), [tmp_path]).source.schema()
+    assert schema["coarse_label"].class_names == tuple("abcdefghijklmnopqrst")
+    assert schema["label"].class_names == tuple(map(str, range(100)))  # no such file
+
+
+def test_wrong_number_of_class_names(tmp_path: Path) -> None:
+    (tmp_path / "batches.meta.txt").write_text("cat\ndog\n")
+    (tmp_path / "data_batch_1.bin").write_bytes(records_of(CIFAR10, 1))
+    with pytest.raises(InputError, match=r"meta.txt: 2 class names, expected 10"):
+        prepare(FixedLengthSource(), [tmp_path])
+
+
+def test_class_names_that_are_not_utf8(tmp_path: Path) -> None:
+    (tmp_path / "batches.meta.txt").write_bytes(b"caf\xe9\n" * 10)
+    (tmp_path / "data_batch_1.bin").write_bytes(records_of(CIFAR10, 1))
+    with pytest.raises(InputError, match=r"meta.txt: class names are not UTF-8"):
+        prepare(FixedLengthSource(), [tmp_path])
+
+
+def test_schema() -> None:
+    source = FixedLengthSource(layout=CIFAR100, class_names=(("a",) * 20, ("b",) * 100))
+    schema = source.schema()
+    assert [feature.name for feature in schema.features] == [
+        *("coarse_label", "depth", "height", "image", "label", "width")
+    ]
+    image = schema["image"]
+    assert (image.kind, image.shape, image.dtype, image.content) == (
+        *(Kind.BYTES, (32, 32, 3), "uint8"),
+        Content.ARRAY,
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("data_batch_1.bin", "train"),
+        ("cifar/data_batch_12.bin", "train"),
+        ("train.bin", "train"),
+        ("test_batch.bin", "test"),
+        ("test.bin", "test"),
+        ("Test_Batch.bin", "test"),
+        ("cifar10.bin", ""),
+        ("test/mine.bin", ""),  # a folder's name tells nothing
+    ],
+)
+def test_split(path: str, expected: str) -> None:
+    assert split_of(path) == expected
+
+
+def test_ranges_carry_the_split(tmp_path: Path) -> None:
+    for name in ("data_batch_1.bin", "test_batch.bin", "mine.bin"):
+        (tmp_path / name).write_bytes(records_of(CIFAR10, 1))
+    ranges = prepare(FixedLengthSource(), [tmp_path]).ranges
+    assert {spot.path: spot.split for spot in ranges} == {
+        "data_batch_1.bin": "train",
+        "mine.bin": "",
+        "test_batch.bin": "test",
+    }

@@ -1,0 +1,288 @@
+"""Folders of pictures: classes, listing, features and what is rejected."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from pixel_zoo import PICTURES
+from source_tools import GOLDEN, prepare, read, read_one
+
+from schemas.errors import InputError
+from schemas.features import Content, Kind
+from schemas.job import FeatureNames
+from schemas.ranges import InputFile
+from transforms.pixels import read_header
+from transforms.sources import images
+from transforms.sources.images import ImagesSource, class_of
+from transforms.tfrecord import FRAME_BYTES
+
+JPEG, _ = PICTURES["rgb.jpg"]
+PNG, _ = PICTURES["rgb.png"]
+
+
+def write(folder: Path, **pictures: bytes) -> None:
+    """Writes pictures; "__" in a name stands for "/", "_" before the ending for "."."""
+    for name, data in pictures.items():
+        stem, _, ending = name.replace("__", "/").rpartition("_")
+        path = folder / f"{stem}.{ending}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+
+def test_golden_pictures() -> None:
+    rows = read(ImagesSource(), GOLDEN / "images").rows
+    folder = GOLDEN / "images"
+    assert rows == [
+        {
+            "image": (folder / path).read_bytes(),
+            "format": kind,
+            "height": height,
+            "width": width,
+            "depth": depth,
+            "filename": path,
+            "label": label,
+            "text": path[:3],
+        }
+        for path, kind, height, width, depth, label in [
+            ("cat/a.jpg", "jpeg", 40, 30, 3, 0),
+            ("cat/b.jpg", "jpeg", 17, 23, 1, 0),
+            ("dog/c.png", "png", 9, 11, 4, 1),
+            ("dog/d.png", "png", 31, 5, 3, 1),
+        ]
+    ]
+
+
+def test_every_format_has_the_numbers_of_its_header(tmp_path: Path) -> None:
+    (tmp_path / "zoo").mkdir()
+    for name, (data, _) in PICTURES.items():
+        (tmp_path / "zoo" / name).write_bytes(data)
+    reading = read(ImagesSource(), tmp_path)
+    assert not reading.rejects
+    assert len(reading.rows) == len(PICTURES)
+    for row in reading.rows:
+        header = read_header(row["image"])
+        found = (row["format"], row["height"], row["width"], row["depth"])
+        assert found == (header.format, header.height, header.width, header.depth)
+
+
+def test_labels_are_places_among_the_sorted_classes(tmp_path: Path) -> None:
+    write(tmp_path, b__1_jpg=JPEG, a__2_jpg=JPEG, C__3_jpg=JPEG, a__n__4_png=PNG)
+    reading = read(ImagesSource(), tmp_path)
+    assert isinstance(reading.source, ImagesSource)
+    assert reading.source.classes == ("C", "a", "b")
+    assert [(r["filename"], r["label"], r["text"]) for r in reading.rows] == [
+        ("C/3.jpg", 0, "C"),
+        ("a/2.jpg", 1, "a"),
+        ("a/n/4.png", 1, "a"),  # a folder in a class folder
+        ("b/1.jpg", 2, "b"),
+    ]
+
+
+def test_rows_come_in_the_order_of_the_listing(tmp_path: Path) -> None:
+    write(tmp_path, b__1_jpg=JPEG, a__2_jpg=JPEG)
+    rows = read(ImagesSource(), tmp_path / "b", tmp_path / "a").rows
+    assert [(row["filename"], row["label"]) for row in rows] == [
+        ("b/1.jpg", 1),
+        ("a/2.jpg", 0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [("cat/1.jpg", "cat"), ("cat/tabby/1.jpg", "cat"), ("1.jpg", ""), ("a b/1", "a b")],
+)
+def test_class_of(path: str, expected: str) -> None:
+    assert class_of(path) == expected
+
+
+def test_other_endings_are_ignored(tmp_path: Path) -> None:
+    write(tmp_path, a__1_JPG=JPEG, a__2_jpeg=JPEG, a__Thumbs_db=b"x", a__notes_txt=b"x")
+    write(tmp_path, notes__readme_md=b"only here, so no class")
+    reading = read(ImagesSource(), tmp_path)
+    assert [row["filename"] for row in reading.rows] == ["a/1.JPG", "a/2.jpeg"]
+    assert isinstance(reading.source, ImagesSource)
+    assert reading.source.classes == ("a",)
+    assert not reading.rejects
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (
+            b"hello, world",
+            "not a picture: starts with b'hello, wo' (expected JPEG, PNG",
+        ),
+        (b"", "not a picture: has no bytes"),
+        (JPEG[:100], "JPEG ends inside its header after 100 bytes"),
+        (PNG[:20], "PNG ends inside its header after 20 bytes"),
+    ],
+)
+def test_what_is_no_picture_is_rejected(
+    tmp_path: Path, data: bytes, reason: str
+) -> None:
+    write(tmp_path, a__1_jpg=JPEG, a__2_jpg=data, b__3_jpg=JPEG)
+    reading = read(ImagesSource(), tmp_path)
+    assert [row["filename"] for row in reading.rows] == ["a/1.jpg", "b/3.jpg"]
+    (reject,) = reading.rejects
+    assert (reject.path, reject.position, reject.raw) == ("a/2.jpg", 0, data)
+    assert reject.reason.startswith(reason)
+
+
+def test_a_picture_in_no_class_folder_is_rejected(tmp_path: Path) -> None:
+    write(tmp_path, a__1_jpg=JPEG, stray_jpg=JPEG)
+    reading = read(ImagesSource(), tmp_path)
+    assert [row["filename"] for row in reading.rows] == ["a/1.jpg"]
+    (reject,) = reading.rejects
+    assert (reject.path, reject.raw) == ("stray.jpg", JPEG)
+    assert reject.reason == "lies in no class folder"
+
+
+def test_a_class_of_rejects_alone_keeps_its_label(tmp_path: Path) -> None:
+    write(tmp_path, a__1_jpg=b"x", b__2_jpg=JPEG)
+    assert [row["label"] for row in read(ImagesSource(), tmp_path).rows] == [1]
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (
+            [],
+            "no pictures among the 0 input files (endings: none); expected .jpeg .jpg",
+        ),
+        (
+            ["a/1.txt", "a/2.csv"],
+            "no pictures among the 2 input files (endings: .csv .t",
+        ),
+        (
+            ["1.jpg", "2.jpg"],
+            "/in/1.jpg: lies in no class folder; expected INPUT/<class>/<picture>: give "
+            "the folder above the class folders",
+        ),
+    ],
+)
+def test_input_without_classes_of_pictures(files: list[str], message: str) -> None:
+    listing = [InputFile(path, f"/in/{path}", 1) for path in files]
+    with pytest.raises(InputError) as error:
+        ImagesSource().prepare(listing)
+    assert str(error.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (
+            "default",
+            {
+                "image": (Kind.BYTES, "uint8"),
+                "label": (Kind.INT64, "int64"),
+                "height": (Kind.INT64, "int64"),
+                "width": (Kind.INT64, "int64"),
+                "depth": (Kind.INT64, "int64"),
+                "filename": (Kind.BYTES, "string"),
+            },
+        ),
+        (
+            "tutorial",
+            {
+                "image_raw": (Kind.BYTES, "uint8"),
+                "label": (Kind.INT64, "int64"),
+                "height": (Kind.INT64, "int64"),
+                "width": (Kind.INT64, "int64"),
+                "depth": (Kind.INT64, "int64"),
+            },
+        ),
+        (
+            "imagenet",
+            {
+                "image/encoded": (Kind.BYTES, "uint8"),
+                "image/format": (Kind.BYTES, "string"),
+                "image/height": (Kind.INT64, "int64"),
+                "image/width": (Kind.INT64, "int64"),
+                "image/channels": (Kind.INT64, "int64"),
+                "image/filename": (Kind.BYTES, "string"),
+                "image/class/label": (Kind.INT64, "int64"),
+                "image/class/text": (Kind.BYTES, "string"),
+            },
+        ),
+    ],
+)
+def test_feature_names(
+    names: FeatureNames, expected: dict[str, tuple[Kind, str]]
+) -> None:
+    reading = read(ImagesSource(feature_names=names), GOLDEN / "images")
+    schema = reading.source.schema()
+    assert {f.name: (f.kind, f.dtype) for f in schema.features} == expected
+    pictures = [f for f in schema.features if f.content is Content.PICTURE]
+    assert [f.shape for f in pictures] == [(None, None, None)]
+    labels = [f.class_names for f in schema.features if f.class_names]
+    assert labels == [("cat", "dog")]
+    assert {feature.column for feature in schema.features} <= reading.rows[0].keys()
+
+
+def test_planned_bytes_are_known_unread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, a__1_jpg=JPEG, b__2_png=PNG)
+    reading = prepare(ImagesSource(), [tmp_path])
+
+    def refuse(uri: str) -> bytes:
+        raise AssertionError(f"{uri} was read")
+
+    monkeypatch.setattr(images, "read_file", refuse)
+    (rows,) = reading.source.read(reading.ranges[0], ())
+    assert rows.weights is not None
+    assert rows.weights.tolist() == [len(JPEG) + FRAME_BYTES, len(PNG) + FRAME_BYTES]
+    assert rows.batch["label"].to_pylist() == ["a", "b"]  # for splits by column
+    assert rows.batch["filename"].to_pylist() == ["a/1.jpg", "b/2.png"]
+
+
+def test_ranges_are_slices_of_the_inventory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(images, "FILES_PER_RANGE", 2)
+    write(tmp_path, **{f"a__{n}_jpg": JPEG for n in range(5)})
+    reading = read(ImagesSource(), tmp_path)
+    assert [(s.start, s.stop) for s in reading.ranges] == [(0, 2), (2, 4), (4, 5)]
+    assert [s.path for s in reading.ranges] == ["a/0.jpg", "a/2.jpg", "a/4.jpg"]
+    assert [row["filename"] for row in reading.rows] == [f"a/{n}.jpg" for n in range(5)]
+
+
+def test_origins_do_not_depend_on_other_files(tmp_path: Path) -> None:
+    write(tmp_path, b__1_jpg=JPEG)
+    (before,) = read(ImagesSource(), tmp_path).origins
+    write(tmp_path, a__0_jpg=JPEG)
+    assert read(ImagesSource(), tmp_path).origins[1] == before
+
+
+@pytest.mark.parametrize("data", [JPEG + b"more", JPEG[:-1], b""])
+def test_a_picture_whose_size_changed_after_the_inventory(
+    tmp_path: Path, data: bytes
+) -> None:
+    """Its planned bytes would be wrong, and its content maybe half written."""
+    write(tmp_path, a__1_jpg=JPEG)
+    reading = prepare(ImagesSource(), [tmp_path])
+    write(tmp_path, a__1_jpg=data)
+    with pytest.raises(InputError) as error:
+        read_one(reading.source, reading.ranges[0])
+    assert str(error.value) == (
+        f"{tmp_path}/a/1.jpg: has {len(data)} bytes, but had {len(JPEG)} when the run "
+        "began: did it change meanwhile?"
+    )
+
+
+def test_a_picture_that_vanished_after_the_inventory(tmp_path: Path) -> None:
+    write(tmp_path, a__1_jpg=JPEG)
+    reading = prepare(ImagesSource(), [tmp_path])
+    shutil.rmtree(tmp_path / "a")
+    with pytest.raises(InputError, match=r"a/1.jpg: cannot be read"):
+        read_one(reading.source, reading.ranges[0])
+
+
+@pytest.mark.parametrize("name", ["1 2.jpg", "größe 数.jpg", "a,b;'\".jpg", "0 .jpg"])
+def test_odd_file_names(tmp_path: Path, name: str) -> None:
+    (tmp_path / "class 1").mkdir()
+    (tmp_path / "class 1" / name).write_bytes(JPEG)
+    (row,) = read(ImagesSource(), tmp_path).rows
+    assert (row["filename"], row["text"]) == (f"class 1/{name}", "class 1")

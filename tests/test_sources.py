@@ -1,0 +1,282 @@
+"""The contract of every source: list, cut, read; each row once; nothing lost.
+
+The cases stand in source_cases.py; a new source adds one and inherits every test.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import pickle
+import shutil
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import fsspec
+import pytest
+from source_cases import CASES, Case
+from source_tools import Reading, prepare, read, read_one
+
+from schemas.errors import InputError
+from schemas.ranges import InputFile, InputRange
+from transforms.sources import fixed_length, images
+from transforms.sources.base import Rows, number_ranges
+from transforms.sources.fixed_length import FixedLengthSource
+from transforms.sources.images import ImagesSource
+
+
+@pytest.fixture(params=CASES)
+def case(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Case:
+    """A case whose input is cut into several ranges."""
+    monkeypatch.setattr(images, "FILES_PER_RANGE", 2)
+    monkeypatch.setattr(fixed_length, "RANGE_BYTES", 7000)
+    return CASES[request.param]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "in"
+    path.mkdir()
+    return path
+
+
+def read_all(reading: Reading) -> None:
+    for spot in reading.ranges:
+        read_one(reading.source, spot)
+
+
+def raw_rows(reading: Reading) -> list[tuple[str, int, bytes]]:
+    """Path, position and raw bytes of all rows kept, in the order read."""
+    if isinstance(reading.source, ImagesSource):
+        return [(row["filename"], 0, row["image"]) for row in reading.rows]
+    return [(p.spot.path, *raw) for p in reading.parts for raw in p.raws]
+
+
+def test_every_row_is_read_once_and_in_order(case: Case, folder: Path) -> None:
+    rows = case.make(folder)
+    reading = read(case.source, folder)
+    assert raw_rows(reading) == rows
+    assert len(reading.rows) == len(rows)
+    assert reading.rejects == []
+
+
+def test_ranges_are_contiguous_and_cover_the_input(case: Case, folder: Path) -> None:
+    case.make(folder)
+    reading = prepare(case.source, [folder])
+    ranges = reading.ranges
+    assert [spot.index for spot in ranges] == list(range(len(ranges)))
+    assert len(ranges) > 2
+    position = 0
+    for spot in ranges:
+        assert spot.first_position == position
+        position += spot.num_positions
+    assert {spot.total_positions for spot in ranges} == {position}
+    for before, after in pairwise(ranges):
+        same = before.uri == after.uri
+        assert after.start == (before.stop if same else 0)
+    if not case.source.by_reference:  # whose unit is the file
+        ends = {spot.path: spot.stop for spot in ranges}
+        assert ends == {file.path: file.size for file in reading.files}
+
+
+def test_ranges_are_cut_by_constants(case: Case, folder: Path) -> None:
+    """The same again, and the same whatever lies in the other files."""
+    case.make(folder)
+    reading = prepare(case.source, [folder])
+    again = prepare(case.source, [folder])
+    assert reading.ranges == again.ranges
+    if case.source.by_reference:
+        return
+    last = reading.files[-1]
+    alone = reading.source.cut([last])
+    assert [(s.start, s.stop) for s in alone] == [
+        (s.start, s.stop) for s in reading.ranges if s.path == last.path
+    ]
+
+
+def test_ranges_can_be_read_in_any_order(case: Case, folder: Path) -> None:
+    case.make(folder)
+    reading = read(case.source, folder)
+    backwards = [
+        read_one(pickle.loads(pickle.dumps(reading.source)), spot).origins
+        for spot in reversed(reading.ranges)
+    ]
+    assert [o for part in reversed(backwards) for o in part] == reading.origins
+
+
+def test_origins_are_unique_and_stable(case: Case, folder: Path) -> None:
+    case.make(folder)
+    first = read(case.source, folder).origins
+    assert len(set(first)) == len(first)
+    assert read(case.source, folder).origins == first
+
+
+def test_origins_do_not_depend_on_where_the_folder_lies(
+    case: Case, folder: Path, tmp_path: Path
+) -> None:
+    case.make(folder)
+    elsewhere = tmp_path / "quite" / "another" / "place"
+    shutil.copytree(folder, elsewhere)
+    assert read(case.source, elsewhere).origins == read(case.source, folder).origins
+
+
+def test_the_input_may_lie_in_another_store(case: Case, folder: Path) -> None:
+    case.make(folder)
+    local = read(case.source, folder)
+    memory = fsspec.filesystem("memory")
+    memory.put(str(folder), "/sources-in", recursive=True)
+    try:
+        remote = read(case.source, "memory://sources-in")
+    finally:
+        memory.rm("/sources-in", recursive=True)
+    assert remote.rows == local.rows
+    assert remote.origins == local.origins
+
+
+def test_places_rise_within_a_range_and_keys_over_the_input(
+    case: Case, folder: Path
+) -> None:
+    case.make(folder)
+    reading = read(case.source, folder)
+    for part in reading.parts:
+        assert all(a < b for a, b in pairwise(part.places))
+        assert all(0 <= place < part.spot.num_positions for place in part.places)
+    keys = [key for part in reading.parts for key in part.keys]
+    assert all(a < b for a, b in pairwise(keys))
+
+
+def test_a_source_is_small_and_touches_no_storage(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("storage was touched")
+
+    for module, name in (
+        *((os, n) for n in ("open", "stat", "scandir", "listdir")),
+        (builtins, "open"),
+        (fsspec.core, "url_to_fs"),
+    ):
+        monkeypatch.setattr(module, name, refuse)
+    built = type(case.source)()
+    pickled = pickle.dumps(built)
+    restored = pickle.loads(pickled)
+    monkeypatch.undo()
+    assert restored == built
+    assert len(pickled) < 1000
+
+
+def test_an_empty_file_among_others(case: Case, folder: Path) -> None:
+    rows = case.make(folder)
+    (folder / case.empty).touch()
+    reading = read(case.source, folder)
+    assert raw_rows(reading) == rows
+    found = [(r.path, r.position, r.raw) for r in reading.rejects]
+    assert found == ([(case.empty, 0, b"")] if case.empty_reason else [])
+    assert all(r.reason.startswith(case.empty_reason) for r in reading.rejects)
+
+
+def test_a_truncated_file_is_rejected_where_it_ends(case: Case, folder: Path) -> None:
+    rows = case.make(folder)
+    path, kept_bytes = case.cut_short
+    data = (folder / path).read_bytes()[:kept_bytes]
+    (folder / path).write_bytes(data)
+
+    reading = read(case.source, folder)
+
+    whole = [
+        (name, at, raw)
+        for name, at, raw in rows
+        if name != path or at + len(raw) <= kept_bytes
+    ]
+    assert raw_rows(reading) == whole
+    (reject,) = reading.rejects
+    assert reject.path == path
+    assert reject.raw == data[reject.position :] != b""
+    assert reject.reason.startswith(case.reason)
+    cut = [at for name, at, raw in rows if name == path and at < kept_bytes]
+    assert reject.position == cut[-1]
+    assert len(reading.rows) + len(reading.rejects) == len(whole) + 1
+
+
+def test_rejects_keep_the_bytes_that_stand_at_their_position(
+    case: Case, folder: Path
+) -> None:
+    rows = case.make(folder)
+    path, _, raw = rows[1]
+    bad = b"\xfe" + raw[1:]  # no label, no UTF-8, no picture
+    data = (folder / path).read_bytes().replace(raw, bad)
+    (folder / path).write_bytes(data)
+    reading = read(case.source, folder)
+    (reject,) = reading.rejects
+    stored = (folder / reject.path).read_bytes()
+    assert stored[reject.position : reject.position + len(reject.raw)] == reject.raw
+    assert reject.raw == bad
+    assert raw_rows(reading) == [row for row in rows if row != rows[1]]
+
+
+@pytest.mark.parametrize("left", [0.0, 0.5, 0.99], ids=["nothing", "half", "most"])
+def test_a_file_that_shrank_after_the_inventory(
+    case: Case, folder: Path, left: float
+) -> None:
+    case.make(folder)
+    reading = prepare(case.source, [folder])
+    file = reading.files[0]
+    with Path(file.uri).open("r+b") as stored:
+        stored.truncate(int(file.size * left))
+    with pytest.raises(InputError, match=rf"{file.path}: (has|ends at|no header)"):
+        read_all(reading)
+
+
+def test_a_file_that_vanished_after_the_inventory(case: Case, folder: Path) -> None:
+    case.make(folder)
+    reading = prepare(case.source, [folder])
+    Path(reading.files[0].uri).unlink()
+    with pytest.raises(InputError, match=f"{reading.files[0].path}: cannot be read"):
+        read_all(reading)
+
+
+def test_the_schema_names_columns_that_are_read(case: Case, folder: Path) -> None:
+    case.make(folder)
+    reading = read(case.source, folder)
+    columns = {feature.column for feature in reading.source.schema().features}
+    assert columns <= reading.rows[0].keys()
+
+
+def test_estimate_is_no_less_than_the_input(case: Case, folder: Path) -> None:
+    case.make(folder)
+    reading = prepare(case.source, [folder])
+    size = sum(file.size for file in reading.files)
+    assert reading.source.estimated_bytes(reading.files) >= size
+
+
+def test_no_input_at_all(case: Case) -> None:
+    with pytest.raises(InputError):
+        case.source.prepare([])
+
+
+def test_number_ranges_counts_on_over_files() -> None:
+    one, two = InputFile("a", "/a", 5), InputFile("b", "/b", 2)
+    spots = number_ranges([(one, 0, 3, "x"), (one, 3, 5, "x"), (two, 0, 2, "")])
+    assert [(s.index, s.path, s.first_position, s.split) for s in spots] == [
+        (0, "a", 0, "x"),
+        (1, "a", 3, "x"),
+        (2, "b", 5, ""),
+    ]
+    assert {spot.total_positions for spot in spots} == {7}
+
+
+def test_a_source_needs_little_more_than_cut_and_read() -> None:
+    """What the base class offers to a format without surveys and samples."""
+
+    class Plain(FixedLengthSource):
+        pass
+
+    source = Plain()
+    spot = InputRange(0, "a", "/a", 0, 1, 0, 1)
+    steps: Sequence[object] = (source.needs_survey, source.survey(spot))
+    assert steps == (False, 0)
+    assert source.settle([spot], [0]) == [spot]
+    assert source.sample(spot) == ()
+    assert not source.touched((), (), ())
+    assert Rows.__dataclass_fields__["observed"].default == ()
