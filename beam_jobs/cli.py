@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
+import traceback
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,7 +19,11 @@ _EXIT_INTERRUPTED = 130
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
-_SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_UNITS = ("", "K", "M", "G", "T")
+# 64M is 64MiB; only a B without an i means thousands.
+_SIZE = re.compile(
+    r"(\d{0,15}\.?\d{1,15}) ?(?:([KMGT])(I)?)?(B)?", re.ASCII | re.IGNORECASE
+)
 
 
 class _Size(click.ParamType):  # type: ignore[type-arg]
@@ -29,17 +36,12 @@ class _Size(click.ParamType):  # type: ignore[type-arg]
     ) -> int:
         if isinstance(value, int):
             return value
-        text = str(value).strip().upper()
-        decimal = text.endswith("B") and not text.endswith("IB")
-        text = text.removesuffix("B").removesuffix("I")
-        unit = text[-1:] if text[-1:].isalpha() else ""
-        number = text.removesuffix(unit)
-        if unit not in _SIZES or not number.replace(".", "", 1).isdigit():
+        match = _SIZE.fullmatch(str(value).strip())
+        if match is None:
             self.fail(f"give a size like 128MiB or 100MB, got {value!r}", param, ctx)
-        scale = _SIZES[unit]
-        if decimal and unit:
-            scale = 1000 ** list(_SIZES).index(unit)
-        size = int(float(number) * scale)
+        number, unit, binary, is_bytes = match.groups(default="")
+        thousand = 1000 if is_bytes and not binary else 1024
+        size = int(Fraction(number) * thousand ** _UNITS.index(unit.upper()))
         if size < 1:
             self.fail("a shard has at least one byte", param, ctx)
         return size
@@ -106,6 +108,13 @@ def _convert_options(command: _Command) -> _Command:
             default="",
             metavar="DIR",
             help="Folder for sorted runs.  [default: inside OUTPUT]",
+        ),
+        click.option(
+            "--exchange",
+            type=click.Choice(["auto", "reference", "scratch"]),
+            default="auto",
+            show_default=True,
+            help="How rows reach their shards; the bytes are the same.",
         ),
         click.option(
             "--workers", type=click.IntRange(0), default=0, help="[default: all cores]"
@@ -193,6 +202,7 @@ def _convert(ctx: click.Context, source: str, options: dict[str, Any]) -> None:
         inputs=tuple(paths[:-1]),
         output=paths[-1],
         scratch=options.pop("scratch"),
+        exchange=options.pop("exchange"),
         workers=options.pop("workers"),
         overwrite=options.pop("overwrite"),
         beam_args=tuple(ctx.find_root().obj or ()),
@@ -285,7 +295,11 @@ def run(argv: Sequence[str]) -> int:
 
 def main() -> None:
     """Entry point of the recordmill command."""
-    status = run(sys.argv[1:])
+    try:
+        status = run(sys.argv[1:])
+    except Exception:
+        traceback.print_exc()
+        status = _EXIT_FAILED
     sys.stdout.flush()
     sys.stderr.flush()
     # Beam leaves threads behind; after a worker's death one of them never ends.

@@ -1,11 +1,13 @@
 """The pipeline, from input ranges to a published dataset. Read this first.
 
-    ranges -> survey -> settle -> convert -> settle types -> histogram -> plan
-                          |          ^                                      |
-                          +-> sample-+             publish <- write shards <-+
+    ranges -> survey -> settle -> convert -> redo -> histogram -> plan
+                          |                    ^                    |
+                          +-> guess the types  +- final types       v
+                                                   publish <- write shards
 
 Only small facts cross the engine: ranges, type bits, histograms, shard tasks, results.
-Payload stays in sorted runs (see transforms.exchange).
+Payload stays in sorted runs (see transforms.exchange). A step that a small or typed
+input does not need is left out: each costs the embedded runner some 25 ms.
 """
 
 from __future__ import annotations
@@ -39,34 +41,42 @@ def convert_dataset(
     run_facts: dict[str, object],
 ) -> PCollection[Manifest]:
     """Builds the whole job; its last step publishes the dataset."""
-    spots = pipeline | "SettleRanges" >> SettleRanges(context, ranges)  # InputRange
-    expected = spots | "Sample" >> SampleColumns(context, len(ranges))  # (bits, ...)
-    converted = spots | "Convert" >> ConvertRanges(context, expected)  # RangeResult
-    final = converted | "FinalTypes" >> FinalTypes()  # (bits, ...)
-    settled = converted | "Redo" >> RedoRanges(context, final)  # RangeResult
+    spots = pipeline | "Ranges" >> SettleRanges(context, ranges)  # (InputRange, bits)
+    settled = spots | "Convert" >> ConvertRanges(context)  # RangeResult
+    if context.source.infers_types and len(ranges) > 1:
+        settled = settled | "Redo" >> RedoRanges(context)  # RangeResult
     plan = settled | "Plan" >> PlanShards(context)  # ShardPlan
     shards = plan | "Write" >> WriteShards(context, settled)  # ShardResult
     return pipeline | "Publish" >> PublishDataset(context, settled, shards, run_facts)
 
 
 @dataclass
-class SettleRanges(beam.PTransform[PBegin, PCollection[InputRange]]):
-    """Emits the input ranges, after a survey of them where the format needs one."""
+class SettleRanges(beam.PTransform[PBegin, PCollection[tuple[InputRange, Bits]]]):
+    """Emits the input ranges, surveyed where the format needs it, with a guess of what
+    their columns hold.
+    """
 
     context: RunContext
     ranges: Sequence[InputRange]
 
-    def expand(self, pbegin: PBegin) -> PCollection[InputRange]:
+    def expand(self, pbegin: PBegin) -> PCollection[tuple[InputRange, Bits]]:
         context, ranges = self.context, list(self.ranges)
-        spots = pbegin | beam.Create(ranges, reshuffle=False) | beam.Reshuffle()
-        if not context.source.needs_survey:
-            return spots
+        if len(ranges) == 1:
+            return pbegin | beam.Create([(ranges[0], ())], reshuffle=False)
+        if context.source.needs_survey(ranges):
+            surveys = (
+                pbegin
+                | beam.Create(ranges)
+                | "Survey" >> beam.Map(survey_range, context)  # (index, survey)
+                | beam.CombineGlobally(ToListCombineFn())
+            )
+        else:
+            nothing = [(spot.index, 0) for spot in ranges]
+            surveys = pbegin | beam.Create([nothing], reshuffle=False)
         return (
-            spots
-            | "Survey" >> beam.Map(survey_range, context)  # (index, survey)
-            | "Gather" >> beam.CombineGlobally(ToListCombineFn())
+            surveys
             | "Settle" >> beam.FlatMap(settle_ranges, context, ranges)
-            | "Spread" >> beam.Reshuffle()
+            | "Spread" >> beam.Reshuffle()  # (InputRange, bits)
         )
 
 
@@ -77,31 +87,52 @@ def survey_range(spot: InputRange, context: RunContext) -> tuple[int, int]:
 
 def settle_ranges(
     surveys: list[tuple[int, int]], context: RunContext, ranges: list[InputRange]
-) -> Iterable[InputRange]:
-    numbers = [number for _, number in sorted(surveys)]
-    return context.source.settle(ranges, numbers)
+) -> Iterator[tuple[InputRange, Bits]]:
+    """The ranges as the surveys tell; samples spread over them give the guess."""
+    with noting_errors(context.scratch):
+        numbers = [number for _, number in sorted(surveys)]
+        settled = context.source.settle(ranges, numbers)
+        step = max(1, len(settled) // NUM_SAMPLES)
+        samples = (context.source.sample(spot) for spot in settled[::step])
+        nothing: Bits = ()
+        guess = reduce(or_bits, samples, nothing)
+    for spot in settled:
+        yield spot, guess
 
 
 @dataclass
-class SampleColumns(beam.PTransform[PCollection[InputRange], PCollection[Bits]]):
-    """Guesses what the columns hold from ranges spread over the input."""
+class ConvertRanges(
+    beam.PTransform[PCollection[tuple[InputRange, Bits]], PCollection[RangeResult]]
+):
+    """Reads, encodes and sorts every range into runs in scratch."""
 
     context: RunContext
-    num_ranges: int
 
-    def expand(self, spots: PCollection[InputRange]) -> PCollection[Bits]:
-        step = max(1, self.num_ranges // NUM_SAMPLES)
-        return (
-            spots
-            | beam.Filter(lambda spot: spot.index % step == 0)
-            | beam.Map(sample_range, self.context)  # (bits, ...)
-            | beam.CombineGlobally(OrBits())
-        )
+    def expand(
+        self, spots: PCollection[tuple[InputRange, Bits]]
+    ) -> PCollection[RangeResult]:
+        return spots | beam.Map(convert_one, self.context)
 
 
-def sample_range(spot: InputRange, context: RunContext) -> Bits:
+def convert_one(guessed: tuple[InputRange, Bits], context: RunContext) -> RangeResult:
+    spot, guess = guessed
     with noting_errors(context.scratch):
-        return context.source.sample(spot)
+        return convert_range(context, spot, guess)
+
+
+@dataclass
+class RedoRanges(beam.PTransform[PCollection[RangeResult], PCollection[RangeResult]]):
+    """Converts again what was encoded before a column turned out to be wider."""
+
+    context: RunContext
+
+    def expand(self, converted: PCollection[RangeResult]) -> PCollection[RangeResult]:
+        final = (
+            converted
+            | beam.Map(lambda result: result.observed)  # (bits, ...)
+            | "FinalTypes" >> beam.CombineGlobally(OrBits())
+        )
+        return converted | beam.Map(redo_one, self.context, final=AsSingleton(final))
 
 
 class OrBits(beam.CombineFn):
@@ -114,54 +145,10 @@ class OrBits(beam.CombineFn):
         return or_bits(accumulator, element)
 
     def merge_accumulators(self, accumulators: Iterable[Bits]) -> Bits:
-        return reduce(or_bits, accumulators, ())
+        return reduce(or_bits, accumulators, self.create_accumulator())
 
     def extract_output(self, accumulator: Bits) -> Bits:
         return accumulator
-
-
-@dataclass
-class ConvertRanges(beam.PTransform[PCollection[InputRange], PCollection[RangeResult]]):
-    """Reads, encodes and sorts every range into runs in scratch."""
-
-    context: RunContext
-    expected: PCollection[Bits]
-
-    def expand(self, spots: PCollection[InputRange]) -> PCollection[RangeResult]:
-        return spots | beam.Map(
-            convert_one, self.context, expected=AsSingleton(self.expected)
-        )
-
-
-def convert_one(spot: InputRange, context: RunContext, expected: Bits) -> RangeResult:
-    with noting_errors(context.scratch):
-        return convert_range(context, spot, expected)
-
-
-class FinalTypes(beam.PTransform[PCollection[RangeResult], PCollection[Bits]]):
-    """What the columns of the whole input hold."""
-
-    def expand(self, converted: PCollection[RangeResult]) -> PCollection[Bits]:
-        return (
-            converted
-            | beam.Map(lambda result: result.observed)
-            | beam.CombineGlobally(OrBits())
-        )
-
-
-@dataclass
-class RedoRanges(beam.PTransform[PCollection[RangeResult], PCollection[RangeResult]]):
-    """Converts again what was encoded before a column turned out to be wider."""
-
-    context: RunContext
-    final: PCollection[Bits]
-
-    def expand(self, converted: PCollection[RangeResult]) -> PCollection[RangeResult]:
-        return (
-            converted
-            | beam.Reshuffle()
-            | beam.Map(redo_one, self.context, final=AsSingleton(self.final))
-        )
 
 
 def redo_one(result: RangeResult, context: RunContext, final: Bits) -> RangeResult:

@@ -8,7 +8,7 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Protocol
@@ -19,7 +19,12 @@ from schemas.manifest import MANIFEST_NAME, Manifest
 from schemas.ranges import InputRange
 from transforms.plan import bucket_bits
 from transforms.publish import is_staged, look_at_output, switch
-from transforms.run_context import RunContext, fingerprint_of, split_names
+from transforms.run_context import (
+    RunContext,
+    choose_exchange,
+    fingerprint_of,
+    split_names,
+)
 from transforms.scratch import Scratch, read_errors
 from transforms.sources import make_source
 from transforms.storage import is_local, list_inputs, local_path
@@ -93,6 +98,7 @@ def run_job(job: JobSpec, options: RunOptions, reporter: Reporter) -> Outcome:
             source=source,
             split_names=split_names(job, ranges),
             bits=bucket_bits(job.sharding, estimate),
+            exchange=choose_exchange(options.exchange, source, files),
             fingerprint=fingerprint,
             output=output,
             scratch=scratch,
@@ -125,11 +131,14 @@ def _convert(
     beam_options = pipeline_options(options.beam_args, options.workers)
     scratch = context.scratch
     _make_folders(scratch)
+    source = context.source.keep_inventory(Path(scratch.scratch_root))
+    context = replace(context, source=source)
     run_facts: dict[str, object] = {
         "recordmill": version("recordmill"),
         "beam": version("apache-beam"),
         "python": platform.python_version(),
         "runner": runner_name(beam_options),
+        "exchange": context.exchange,
         "started_unix": round(started, 3),
     }
     with _logging_to(scratch.log):

@@ -55,12 +55,12 @@ def outcome_lines(outcome: Outcome) -> list[str]:
     rate = manifest.rows_read / outcome.seconds
     lines = [
         f"{manifest.name} {manifest.version}: {manifest.records:,} records in "
-        f"{manifest.num_shards} shards, {human_bytes(manifest.num_bytes)}, "
+        f"{_shards(manifest.num_shards)}, {human_bytes(manifest.num_bytes)}, "
         f"{outcome.seconds:.1f} s ({rate:,.0f} rows/s)"
     ]
     for name, split in manifest.splits.items():
         lines.append(
-            f"  {name}: {split.records:,} records, {len(split.shards)} shards, "
+            f"  {name}: {split.records:,} records, {_shards(len(split.shards))}, "
             f"{human_bytes(split.bytes)}"
         )
         if not split.records:
@@ -71,6 +71,10 @@ def outcome_lines(outcome: Outcome) -> list[str]:
         )
     lines.append(f"Look at it: recordmill inspect {outcome.output}")
     return lines
+
+
+def _shards(count: int) -> str:
+    return "1 shard" if count == 1 else f"{count:,} shards"
 
 
 def human_bytes(count: int) -> str:

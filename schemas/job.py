@@ -195,6 +195,7 @@ class RunOptions:
       inputs: files, folders or globs.
       output: folder of the dataset.
       scratch: folder for sorted runs and staging; empty means inside the output.
+      exchange: how rows reach the shards' writers: auto, reference or scratch.
       workers: threads of the embedded runner; 0 means all cores.
       overwrite: replace a dataset that differs.
       beam_args: pipeline options as Beam spells them.
@@ -203,6 +204,7 @@ class RunOptions:
     inputs: tuple[str, ...]
     output: str
     scratch: str = ""
+    exchange: str = "auto"
     workers: int = 0
     overwrite: bool = False
     beam_args: tuple[str, ...] = field(default=())

@@ -16,6 +16,7 @@ import mmap
 import os
 import threading
 from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -54,17 +55,24 @@ def _open(path: Path, flags: int, direct: bool) -> tuple[int, bool]:
 
 
 class BlockWriter:
-    """Writes a new file from front to end; one at a time in a thread."""
+    """Writes a new file from front to end; one at a time in a thread.
+
+    Direct writes wait for the disk, so they are done by a thread of their own while
+    the caller fills the other one of two buffers.
+    """
 
     def __init__(self, path: Path, *, direct: bool) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-        self._descriptor, self.direct = _open(path, flags, direct)
         if getattr(_local, "writing", False):
             raise RuntimeError(f"{path}: another file is being written in this thread")
+        self._descriptor, self.direct = _open(path, flags, direct)
         _local.writing = True
         self._buffer = _aligned_buffer("write")
+        self._other = _aligned_buffer("write_behind")
         self._filled = 0
         self._size = 0
+        self._behind: ThreadPoolExecutor | None = None
+        self._pending: Future[None] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -75,6 +83,8 @@ class BlockWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self._behind is not None:
+            self._behind.shutdown(wait=True)
         os.close(self._descriptor)
         _local.writing = False
 
@@ -91,11 +101,26 @@ class BlockWriter:
             self._filled += len(part)
             source = source[len(part) :]
             if self._filled == BUFFER_BYTES:
-                _write_all(self._descriptor, self._buffer.data)
-                self._filled = 0
+                self._write_behind()
+
+    def _write_behind(self) -> None:
+        self._wait()
+        if self._behind is None:
+            self._behind = ThreadPoolExecutor(1, "write-behind")
+        full = self._buffer.data
+        self._pending = self._behind.submit(_write_all, self._descriptor, full)
+        self._buffer, self._other = self._other, self._buffer
+        self._filled = 0
+
+    def _wait(self) -> None:
+        """Waits for the buffer on its way; raises what went wrong with it."""
+        if self._pending is not None:
+            self._pending.result()
+            self._pending = None
 
     def finish(self, *, durable: bool) -> None:
         """Writes what is left; if durable, waits until all is on disk."""
+        self._wait()
         if self._filled:
             whole = -(-self._filled // BLOCK_BYTES) * BLOCK_BYTES
             self._buffer[self._filled : whole] = 0

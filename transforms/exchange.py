@@ -9,7 +9,10 @@ differ only in what a payload is (see runs).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +24,7 @@ from transforms.block_io import SCRATCH_SPEED, read_into
 from transforms.runs import read_index
 from transforms.wire import I64, U64, binary_array
 
-WINDOW_BYTES = 16 << 20
+WINDOW_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +55,26 @@ def gather(
     pieces = _find_pieces(folder, runs, task)
     order = np.argsort(pieces.keys, kind="stable")
     ends = np.cumsum(pieces.weights[order])
-    start = 0
-    while start < len(order):
-        before = ends[start - 1] if start else np.uint64(0)
+    starts = [0]
+    while starts[-1] < len(order):
+        before = ends[starts[-1] - 1] if starts[-1] else np.uint64(0)
         limit = before + np.uint64(window_bytes)
-        stop = max(start + 1, int(np.searchsorted(ends, limit, side="right")))
-        yield _read_window(folder, runs, pieces, order[start:stop])
-        start = stop
+        starts.append(
+            max(starts[-1] + 1, int(np.searchsorted(ends, limit, side="right")))
+        )
+    windows = [order[a:b] for a, b in pairwise(starts)]
+    if len(windows) < 2:
+        for wanted in windows:
+            yield _read_window(folder, runs, pieces, wanted)
+        return
+    # The next window is read while the caller works on this one.
+    with ThreadPoolExecutor(1, "read-ahead") as ahead:
+        read = partial(_read_window, folder, runs, pieces)
+        coming = ahead.submit(read, windows[0])
+        for wanted in windows[1:]:
+            window, coming = coming.result(), ahead.submit(read, wanted)
+            yield window
+        yield coming.result()
 
 
 def _find_pieces(folder: Path, runs: Sequence[RunRef], task: ShardTask) -> _Pieces:

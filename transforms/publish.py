@@ -1,10 +1,11 @@
 """Publishing: check that nothing is lost, stage the metadata, then switch.
 
 Readers trust manifest.json alone. The switch moves finished files by rename: first the
-old manifest goes (only with --overwrite), then the new files come, and the new manifest
-last; killed at any moment, there is never a manifest over missing or wrong shards. The
-staged manifest is the switch's journal: where it exists, all else is staged or already
-in its place, and `switch` can be repeated.
+old manifest goes (only with --overwrite), then the files it names, then the new files
+come, and the new manifest last; killed at any moment, there is never a manifest over
+missing or wrong shards. Two journals let `switch` be repeated: where a staged manifest
+exists, all else is staged or already in its place; where the old manifest lies in
+staging's parent, some of its files may still be there and no new one has come yet.
 """
 
 from __future__ import annotations
@@ -30,11 +31,13 @@ from transforms.tfds import (
     DATASET_INFO_NAME,
     FEATURES_NAME,
     LABELS_ENDING,
+    labels_file_name,
     metadata_files,
 )
 from transforms.write import sync_folder, write_whole
 
 RUN_FACTS_NAME = "run.json"
+REPLACED_NAME = "replaced.json"  # the old manifest, while its files are removed
 REJECTS_NAME = "rejects"
 
 
@@ -157,7 +160,7 @@ def switch(output: str, scratch: Scratch) -> Manifest:
     folder, staging = Path(output), scratch.staging
     staged = staging / MANIFEST_NAME
     manifest = Manifest.from_bytes(staged.read_bytes(), str(staged))
-    _remove_old(folder)
+    _remove_old(folder, scratch, manifest)
     for file in sorted(staging.rglob("*")):
         if file.is_dir() or file == staged or file.name.startswith("."):
             continue
@@ -174,27 +177,52 @@ def switch(output: str, scratch: Scratch) -> Manifest:
                 )
     staged.replace(folder / MANIFEST_NAME)
     sync_folder(folder)
+    for run in _other_runs(scratch):
+        shutil.rmtree(run, ignore_errors=True)  # their dataset will never come
     return manifest
 
 
-def _remove_old(folder: Path) -> None:
-    """Takes the old dataset away: its manifest first, then the files it names."""
+def _remove_old(folder: Path, scratch: Scratch, new: Manifest) -> None:
+    """Takes away what stands in the output folder, before the first new file comes."""
     current = folder / MANIFEST_NAME
-    if not current.is_file():
-        return
-    old = Manifest.from_bytes(current.read_bytes(), str(current))
-    current.unlink()
-    sync_folder(folder)
-    for name in dataset_files(folder, old):
-        (folder / name).unlink(missing_ok=True)
-    shutil.rmtree(folder / REJECTS_NAME, ignore_errors=True)
+    if current.is_file():
+        old = Manifest.from_bytes(current.read_bytes(), str(current))
+        if old.fingerprint == new.fingerprint:
+            return  # a repeated switch: these files are the new ones
+        current.replace(Path(scratch.staging_root, REPLACED_NAME))
+        sync_folder(folder)
+    for journal in (
+        Path(scratch.staging_root, REPLACED_NAME),
+        *_journals_of_others(scratch),
+    ):
+        if not journal.is_file():
+            continue
+        old = Manifest.from_bytes(journal.read_bytes(), str(journal))
+        for name in dataset_files(old):
+            (folder / name).unlink(missing_ok=True)
+        shutil.rmtree(folder / REJECTS_NAME, ignore_errors=True)
+        sync_folder(folder)
+        journal.unlink()
 
 
-def dataset_files(folder: Path, manifest: Manifest) -> list[str]:
-    """The files in a dataset's folder that belong to it, but for the manifest."""
+def dataset_files(manifest: Manifest) -> list[str]:
+    """The files in a dataset's folder that belong to it, but for manifest, rejects."""
     shards = [s.file for split in manifest.splits.values() for s in split.shards]
-    labels = [file.name for file in folder.glob(f"*{LABELS_ENDING}")]
+    labels = [labels_file_name(f.name) for f in manifest.features if f.num_classes]
     return [*shards, DATASET_INFO_NAME, FEATURES_NAME, *labels, RUN_FACTS_NAME]
+
+
+def _other_runs(scratch: Scratch) -> list[Path]:
+    """The folders of other jobs' runs that were to be published here."""
+    own = Path(scratch.staging_root)
+    return [run for run in sorted(own.parent.glob("*")) if run.name != own.name]
+
+
+def _journals_of_others(scratch: Scratch) -> list[Path]:
+    """What other jobs' runs, killed in their switch, left to say how far they got."""
+    names = (REPLACED_NAME, f"staging/{MANIFEST_NAME}")
+    runs = _other_runs(scratch)
+    return [run / name for run in runs for name in names if (run / name).is_file()]
 
 
 def look_at_output(output: str, fingerprint: str, overwrite: bool) -> Manifest | None:
@@ -223,11 +251,19 @@ def look_at_output(output: str, fingerprint: str, overwrite: bool) -> Manifest |
                 "replace it with --overwrite, or choose another folder"
             )
         return None
-    ours = _files_of_unfinished_switch(folder)
+    scratch = Scratch.of(output, fingerprint)
+    if is_staged(scratch):
+        return None  # killed in its switch, which the launcher repeats
+    if unfinished := _journals_of_others(scratch):
+        if overwrite:
+            return None
+        raise OutputError(
+            f"{output}: another job was killed while it published its dataset here "
+            f"({unfinished[0]}); run it again to its end, replace what there is of it "
+            "with --overwrite, or choose another folder"
+        )
     foreign = [
-        entry.name
-        for entry in sorted(folder.iterdir())
-        if entry.name != FOLDER_NAME and entry.name not in ours
+        entry.name for entry in sorted(folder.iterdir()) if entry.name != FOLDER_NAME
     ]
     if foreign:
         raise OutputError(
@@ -236,12 +272,3 @@ def look_at_output(output: str, fingerprint: str, overwrite: bool) -> Manifest |
             "another folder. Nothing was touched"
         )
     return None
-
-
-def _files_of_unfinished_switch(folder: Path) -> set[str]:
-    """Files that a run killed in its switch had moved already."""
-    names: set[str] = set()
-    for staged in folder.glob(f"{FOLDER_NAME}/*/staging/{MANIFEST_NAME}"):
-        manifest = Manifest.from_bytes(staged.read_bytes(), str(staged))
-        names.update(dataset_files(folder, manifest), [REJECTS_NAME])
-    return names

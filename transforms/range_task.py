@@ -17,7 +17,7 @@ from transforms.plan import Histogram
 from transforms.run_context import RunContext
 from transforms.runs import read_index, run_is_whole, write_run
 from transforms.scratch import load_fact, save_fact, save_rejects
-from transforms.sources.base import Rows
+from transforms.sources.base import REFERENCE, Rows
 from transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, array_parts, seal
 from transforms.wire import I64, U64
 
@@ -32,14 +32,16 @@ def convert_range(
     Args:
       context: the run.
       spot: the range.
-      expected: what each column is taken for (see Source.read).
+      expected: what each column is taken for (see Source.read); () guesses.
       redo: whether an earlier result is known to be of the wrong types.
     """
-    name = f"range-{spot.index:06d}"
+    name = f"range-{context.exchange}-{spot.index:06d}"
     earlier = None if redo else load_fact(context.scratch, name, RangeResult)
     if earlier is not None and earlier.range == spot:
         if all(run_is_whole(context.scratch.runs, run) for run in earlier.runs):
             return earlier
+    if context.source.infers_types and not expected:
+        expected = context.source.sample(spot)
     while True:
         builder = _RangeBuilder(context, spot, name)
         used, whole = _read_all(builder, expected)
@@ -70,7 +72,11 @@ def _read_all(builder: _RangeBuilder, expected: Bits) -> tuple[Bits, bool]:
     """
     source = builder.context.source
     used = expected
-    for rows in source.read(builder.spot, expected):
+    if builder.context.exchange == "reference":
+        batches = source.refer(builder.spot)
+    else:
+        batches = source.read(builder.spot, expected)
+    for rows in batches:
         used = or_bits(used, rows.observed)
         # A first batch may widen the types alone: if no other follows, all is well.
         if builder.num_batches and source.touched(used, expected, used):
@@ -109,8 +115,8 @@ class _RangeBuilder:
         if rows.batch.num_rows == 0:
             return
         context = self.context
-        if context.source.by_reference:
-            payloads = rows.batch["path"]
+        if context.exchange == "reference":
+            payloads = rows.batch[REFERENCE]
             kept = np.arange(rows.batch.num_rows, dtype=np.int64)
         else:
             payloads, kept, refused = encode_and_frame(rows.batch, schema)
@@ -121,13 +127,10 @@ class _RangeBuilder:
             weights = rows.weights[kept]
         else:
             weights = np.diff(array_parts(payloads)[0])
-        if context.job.shuffle:
-            keys = shuffle_keys(rows.origins, context.job.seed)
-        else:
-            keys = position_keys(self.spot, rows.places)
+        keys, splits = place_rows(context, self.spot, rows)
         self.payloads.append(payloads)
         self.keys.append(keys[kept])
-        self.splits.append(context.splits_of(_groups(context, rows)[kept], self.spot))
+        self.splits.append(splits[kept])
         self.weights.append(weights)
         self.num_bytes += payloads.nbytes
         if self.num_bytes >= RUN_BYTES:
@@ -155,6 +158,17 @@ class _RangeBuilder:
         self.num_bytes = 0
 
 
+def place_rows(
+    context: RunContext, spot: InputRange, rows: Rows
+) -> tuple[U64, npt.NDArray[np.uint8]]:
+    """The order key and the split index of each row."""
+    if context.job.shuffle:
+        keys = shuffle_keys(rows.origins, context.job.seed)
+    else:
+        keys = position_keys(spot, rows.places)
+    return keys, context.splits_of(_groups(context, rows), spot)
+
+
 def _groups(context: RunContext, rows: Rows) -> U64:
     """What decides the split: rows with equal values share one."""
     column = context.job.split_by
@@ -171,6 +185,17 @@ def _groups(context: RunContext, rows: Rows) -> U64:
 def histogram_of(context: RunContext, result: RangeResult) -> Histogram:
     """Planned bytes and records per order key bucket of one range."""
     histogram = Histogram.empty(context.num_splits, context.bits)
+    if context.source.plans_unread:
+        # Every exchange plans with the same sizes, rows that are rejected included.
+        for rows in context.source.refer(result.range):
+            assert rows.weights is not None  # known unread
+            keys, splits = place_rows(context, result.range, rows)
+            order = np.argsort(splits, kind="stable")
+            counts = np.bincount(splits, minlength=context.num_splits)
+            histogram += Histogram.of(
+                keys[order], rows.weights[order], counts.tolist(), context.bits
+            )
+        return histogram
     for run in result.runs:
         index = read_index(context.scratch.runs, run)
         weights = index.weights.astype(np.int64)

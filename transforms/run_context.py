@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from hashlib import blake2b
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,8 @@ from transforms.keys import assign_splits
 from transforms.scratch import Scratch
 from transforms.sources.base import Source
 from transforms.wire import U64
+
+Exchange = Literal["reference", "scratch"]
 
 FORMAT_VERSION = 1  # raise it when the same job would give other bytes
 
@@ -31,6 +34,7 @@ class RunContext:
       source: the prepared source.
       split_names: all splits, those of the job first.
       bits: of the order key, for the histogram.
+      exchange: how rows reach the shards' writers (see transforms.exchange).
       fingerprint: of job and inventory, hexadecimal.
       output: folder of the dataset.
       scratch: where the run works.
@@ -40,6 +44,7 @@ class RunContext:
     source: Source
     split_names: tuple[str, ...]
     bits: int
+    exchange: Exchange
     fingerprint: str
     output: str
     scratch: Scratch
@@ -58,6 +63,15 @@ class RunContext:
     @property
     def fractions(self) -> list[Fraction]:
         return [parse_fraction(split.fraction) for split in self.job.splits]
+
+
+def choose_exchange(
+    wanted: str, source: Source, files: Sequence[InputFile]
+) -> Exchange:
+    """The exchange to use when `wanted` may be "auto"."""
+    if wanted == "auto":
+        return "reference" if source.prefers_reference(files) else "scratch"
+    return "reference" if wanted == "reference" else "scratch"
 
 
 def split_names(job: JobSpec, ranges: Sequence[InputRange]) -> tuple[str, ...]:

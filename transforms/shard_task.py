@@ -13,7 +13,6 @@ from transforms.exchange import gather
 from transforms.range_task import encode_and_frame
 from transforms.run_context import RunContext
 from transforms.scratch import load_fact, save_fact, save_rejects
-from transforms.sources.images import ImagesSource
 from transforms.tfrecord import crc32c
 from transforms.write import write_records
 
@@ -46,8 +45,8 @@ def write_shard(
     )
     rejects: list[Reject] = []
     windows: Iterator[pa.BinaryArray] = gather(context.scratch.runs, runs, task)
-    if isinstance(context.source, ImagesSource):
-        windows = _fetched(context.source, windows, rejects)
+    if context.exchange == "reference":
+        windows = _fetched(context, windows, rejects)
     facts = write_records(context.scratch.staging / file, windows, job.compression)
     result = ShardResult(
         split=task.split,
@@ -64,16 +63,15 @@ def write_shard(
 
 
 def _fetched(
-    source: ImagesSource, windows: Iterator[pa.BinaryArray], rejects: list[Reject]
+    context: RunContext, windows: Iterator[pa.BinaryArray], rejects: list[Reject]
 ) -> Iterator[pa.BinaryArray]:
-    """By reference: reads the files that a window's paths name, and encodes them."""
-    schema = source.schema()
+    """By reference: reads the rows that a window refers to, and encodes them."""
+    schema = context.source.schema()
     for window in windows:
-        paths = [path.decode() for path in window.to_pylist()]
-        batch, refused = source.fetch(paths)
-        rejects += refused
-        if batch.num_rows:
-            framed, _, _ = encode_and_frame(batch, schema)
+        fetched = context.source.fetch(window)
+        rejects += fetched.rejects
+        if fetched.batch.num_rows:
+            framed, _, _ = encode_and_frame(fetched.batch, schema)
             yield framed
 
 

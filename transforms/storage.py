@@ -10,6 +10,7 @@ import glob
 import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import fsspec
 
 from schemas.errors import InputError
 from schemas.ranges import InputFile
+from transforms.wire import I64, U8
 
 
 def is_local(uri: str) -> bool:
@@ -64,6 +66,51 @@ def _read_all(descriptor: int, start: int, length: int) -> bytes:
         parts.append(part)
         done += len(part)
     return b"".join(parts)
+
+
+def read_rows(uri: str, offsets: I64, target: U8, places: I64) -> None:
+    """Reads rows of one length here and there in a local file.
+
+    Args:
+      uri: the file.
+      offsets: byte offset of each row.
+      target: array of shape (rows, bytes of a row).
+      places: which row of `target` each goes to.
+
+    Raises:
+      InputError: the file cannot be read, or ends before a row does.
+    """
+    size = target.shape[1]
+    whole = target.reshape(-1).data
+    try:
+        descriptor = os.open(local_path(uri), os.O_RDONLY)
+    except OSError as error:
+        raise InputError(f"{uri}: cannot be read: {error}") from error
+    try:
+        # A call per row: each is a copy out of the page cache, 1 us.
+        for offset, place in zip(offsets.tolist(), places.tolist(), strict=True):
+            row = whole[place * size : (place + 1) * size]
+            if os.preadv(descriptor, [row], offset) != size:
+                raise InputError(
+                    f"{uri}: ends before byte {offset + size}, but did not when the "
+                    "run began: did it change meanwhile?"
+                )
+    finally:
+        os.close(descriptor)
+
+
+def available_memory() -> int:
+    """Bytes that the page cache could take without pushing anything out; 0: unknown."""
+    available = 0
+    with suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        line = next(line for line in lines if line.startswith("MemAvailable:"))
+        available = int(line.split()[1]) * 1024
+    # In a container the limit of its control group counts.
+    with suppress(OSError, ValueError):
+        limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
+        available = min(available, limit)
+    return available
 
 
 def read_file(uri: str) -> bytes:

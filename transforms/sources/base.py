@@ -9,16 +9,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Self
 
 import pyarrow as pa
 
+from schemas.errors import UsageError
 from schemas.features import Schema
 from schemas.ranges import InputFile, InputRange, Reject
 from transforms.wire import I64, U64
 
+REFERENCE = "reference"  # the column of references
 RANGE_BYTES = 16 << 20  # input of one task; fixes the cut, so never depends on workers
-BATCH_BYTES = 64 << 20  # estimated records of one batch
 
 
 @dataclass(slots=True)
@@ -46,10 +48,26 @@ class Rows:
     nulls: tuple[int, ...] = ()
 
 
+@dataclass(slots=True)
+class Fetched:
+    """Rows read by reference.
+
+    Attributes:
+      batch: the columns of the rows that could be read.
+      kept: their places among the references.
+      rejects: the others.
+    """
+
+    batch: pa.RecordBatch
+    kept: I64
+    rejects: list[Reject]
+
+
 class Source(ABC):
     """One input format."""
 
-    by_reference = False  # whether a file is a record whose size is known unread
+    plans_unread = False  # whether the plan counts file sizes, known without reading
+    infers_types = False  # whether `sample`, `observed` and `touched` mean something
 
     @abstractmethod
     def prepare(self, files: Sequence[InputFile]) -> Self:
@@ -63,13 +81,13 @@ class Source(ABC):
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
         """The input ranges, by constants alone; files this format leaves out, aside."""
 
+    def needs_survey(self, ranges: Sequence[InputRange]) -> bool:
+        """Whether these ranges can be read only after a survey of each."""
+        return False
+
     def survey(self, spot: InputRange) -> int:
         """A number learnt from a range before ranges can be read (0: nothing)."""
         return 0
-
-    @property
-    def needs_survey(self) -> bool:
-        return False
 
     def settle(
         self, ranges: Sequence[InputRange], surveys: Sequence[int]
@@ -101,6 +119,28 @@ class Source(ABC):
           spot: the range.
           expected: what each column is taken for, bits as in `Rows.observed`.
         """
+
+    def prefers_reference(self, files: Sequence[InputFile]) -> bool:
+        """Whether rows travel best by reference here; never if they cannot."""
+        return False
+
+    def refer(self, spot: InputRange) -> Iterator[Rows]:
+        """References to a range's rows instead of the rows, in column REFERENCE.
+
+        The other columns are those by which rows can be told apart unread.
+        """
+        raise UsageError(
+            "rows of this format have no size before they are read, so they cannot "
+            "travel by reference: leave out --exchange, or say --exchange scratch"
+        )
+
+    def fetch(self, references: pa.BinaryArray) -> Fetched:
+        """Reads the rows that `refer` referred to."""
+        raise NotImplementedError(f"{type(self).__name__} has no references")
+
+    def keep_inventory(self, folder: Path) -> Self:
+        """The source with what is large and workers need put into a file."""
+        return self
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
         """An upper estimate of all records' bytes; fixes the histogram's grain."""

@@ -18,10 +18,9 @@ import pyarrow as pa
 
 from schemas.errors import InputError
 from schemas.features import FeatureSpec, Schema
-from schemas.ranges import InputFile, InputRange
+from schemas.ranges import Bits, InputFile, InputRange
 from transforms.keys import origins_in
 from transforms.sources.base import (
-    BATCH_BYTES,
     RANGE_BYTES,
     Rows,
     Source,
@@ -32,6 +31,7 @@ from transforms.sources.csv_rows import QUOTE, read_header, row_spans, row_start
 from transforms.sources.csv_types import Holds, cell_type, classify, convert
 from transforms.storage import read_range
 
+PART_BYTES = 4 << 20
 SAMPLE_BYTES = 1 << 16
 ENTRY_BYTES = 24  # what a feature's map entry costs beside its name and value
 
@@ -42,6 +42,8 @@ class CsvSource(Source):
 
     columns: tuple[str, ...] = ()
     range_bytes: int = RANGE_BYTES
+
+    infers_types = True
 
     def prepare(self, files: Sequence[InputFile]) -> Self:
         columns: tuple[str, ...] = ()
@@ -65,9 +67,8 @@ class CsvSource(Source):
             ]
         )
 
-    @property
-    def needs_survey(self) -> bool:
-        return True
+    def needs_survey(self, ranges: Sequence[InputRange]) -> bool:
+        return any(spot.start for spot in ranges)
 
     def survey(self, spot: InputRange) -> int:
         """The number of quotes in a block."""
@@ -85,7 +86,7 @@ class CsvSource(Source):
             settled.append(replace(spot, quoted=(before % 2 == 1, quotes % 2 == 1)))
         return settled
 
-    def sample(self, spot: InputRange) -> tuple[int, ...]:
+    def sample(self, spot: InputRange) -> Bits:
         begin, names = self._begin(spot)
         read = partial(read_range, spot.uri)
         text = read(begin, begin + SAMPLE_BYTES)
@@ -97,9 +98,7 @@ class CsvSource(Source):
         table = parse_rows(text, names, spot, begin, read).table
         return tuple(int(classify(cells_of(table, name))) for name in self.columns)
 
-    def schema(
-        self, observed: tuple[int, ...] = (), nulls: tuple[int, ...] = ()
-    ) -> Schema:
+    def schema(self, observed: Bits = (), nulls: tuple[int, ...] = ()) -> Schema:
         observed = observed or (int(Holds.NOTHING),) * len(self.columns)
         nulls = nulls or (0,) * len(self.columns)
         features = []
@@ -110,16 +109,14 @@ class CsvSource(Source):
             )
         return Schema(tuple(features))
 
-    def touched(
-        self, observed: tuple[int, ...], used: tuple[int, ...], final: tuple[int, ...]
-    ) -> bool:
+    def touched(self, observed: Bits, used: Bits, final: Bits) -> bool:
         # A column without a value in this range has put nothing into its records.
         return any(
             seen and cell_type(taken) is not cell_type(wanted)
             for seen, taken, wanted in zip(observed, used, final, strict=True)
         )
 
-    def read(self, spot: InputRange, expected: tuple[int, ...]) -> Iterator[Rows]:
+    def read(self, spot: InputRange, expected: Bits) -> Iterator[Rows]:
         begin, names = self._begin(spot)
         read = partial(read_range, spot.uri)
         end = row_start(read, spot.stop, spot.quoted[1], spot.uri)
@@ -131,32 +128,39 @@ class CsvSource(Source):
                 f"{spot.uri}: ends at byte {begin + len(body)}, but had {spot.stop} "
                 "bytes when the run began: did it change meanwhile?"
             )
-        parsed = parse_rows(body, names, spot, begin, read)
         expected = expected or (int(Holds.NOTHING),) * len(self.columns)
-        columns, observed, nulls = {}, [], []
+        rows_before = 0
+        for start, stop in _parts(body, spot.uri):
+            parsed = parse_rows(body[start:stop], names, spot, begin + start, read)
+            batch, observed, nulls = self._convert(parsed.table, expected)
+            ordinals = parsed.ordinals + rows_before
+            rows_before += parsed.num_rows
+            # About where each row starts in the body; scaled to the range, because its
+            # last row may reach beyond it. Short rows can then share a place, in order.
+            offsets = parsed.ordinals * (stop - start) // max(1, parsed.num_rows)
+            yield Rows(
+                batch=batch,
+                origins=origins_in(spot.path, spot.start, ordinals),
+                places=(start + offsets) * spot.num_positions // len(body),
+                raw=parsed.raw,
+                rejects=parsed.rejects,
+                observed=observed,
+                nulls=nulls,
+            )
+
+    def _convert(
+        self, table: pa.Table, expected: Bits
+    ) -> tuple[pa.RecordBatch, Bits, tuple[int, ...]]:
+        """The typed columns, what they were seen to hold, and their missing values."""
+        columns, observed, nulls = [], [], []
         for name, holds in zip(self.columns, expected, strict=True):
-            cells = cells_of(parsed.table, name)
-            columns[name], seen = convert(cells, holds)
+            cells = cells_of(table, name)
+            converted, seen = convert(cells, holds)
+            columns.append(converted)
             observed.append(int(seen))
             nulls.append(cells.null_count)
-        batch = pa.RecordBatch.from_pydict(columns)
-        num_rows = parsed.num_rows
-        # Unique, as no row is shorter than a byte; stray quotes (see csv_rows) can
-        # bring rows of later blocks: then some share a place, still in order.
-        places = parsed.ordinals * spot.num_positions // max(1, num_rows)
-        origins = origins_in(spot.path, spot.start, parsed.ordinals)
-        step = self._rows_per_batch(len(body), max(1, batch.num_rows))
-        for start in range(0, max(1, batch.num_rows), step):
-            part = slice(start, start + step)
-            yield Rows(
-                batch=batch.slice(start, step),
-                origins=origins[part],
-                places=places[part],
-                raw=lambda row, start=start: parsed.raw(start + row),  # type: ignore[misc]
-                rejects=parsed.rejects if start == 0 else [],
-                observed=tuple(observed),
-                nulls=tuple(nulls) if start == 0 else (0,) * len(nulls),
-            )
+        batch = pa.RecordBatch.from_arrays(columns, names=list(self.columns))
+        return batch, tuple(observed), tuple(nulls)
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
         # A short cell ("1,") becomes an entry with the column's name.
@@ -175,9 +179,17 @@ class CsvSource(Source):
         start = row_start(read, spot.start, spot.quoted[0], spot.uri)
         return max(header_end, start), names
 
-    def _rows_per_batch(self, num_bytes: int, num_rows: int) -> int:
-        entries = sum(len(name.encode()) + ENTRY_BYTES for name in self.columns)
-        return max(1, BATCH_BYTES // (entries + num_bytes // num_rows))
+
+def _parts(body: bytes, uri: str) -> Iterator[tuple[int, int]]:
+    """Cuts a range at row starts into parts small enough for the processor's cache."""
+    start = 0
+    while start < len(body):
+        stop = min(start + PART_BYTES, len(body))
+        if stop < len(body):
+            quoted = body.count(QUOTE, start, stop) % 2 == 1
+            stop = row_start(lambda a, b: body[a:b], stop, quoted, uri)
+        yield start, stop
+        start = stop
 
 
 def _other_columns(uri: str, names: Sequence[str], columns: Sequence[str]) -> str:

@@ -12,6 +12,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate
 from pathlib import PurePosixPath
 from typing import Literal, Self
 
@@ -20,16 +22,33 @@ import pyarrow as pa
 
 from schemas.errors import InputError
 from schemas.features import Content, FeatureSpec, Kind, Schema
-from schemas.ranges import InputFile, InputRange, Reject
+from schemas.ranges import Bits, InputFile, InputRange, Reject
+from transforms.encode import encode
 from transforms.keys import origins_in
-from transforms.sources.base import RANGE_BYTES, Rows, Source, number_ranges
-from transforms.storage import read_file, read_range
+from transforms.sources.base import (
+    RANGE_BYTES,
+    REFERENCE,
+    Fetched,
+    Rows,
+    Source,
+    number_ranges,
+)
+from transforms.storage import (
+    available_memory,
+    is_local,
+    read_file,
+    read_range,
+    read_rows,
+)
+from transforms.tfrecord import FRAME_BYTES, array_parts
 from transforms.wire import I64, U8, binary_array
 
 SIDE = 32
 CHANNELS = 3
 PIXELS = SIDE * SIDE
 IMAGE_BYTES = PIXELS * CHANNELS
+READ_BYTES = 4 << 20  # rows read and encoded at once: fits the processor's cache
+MAX_REFERRED_FILES = 10_000  # every worker knows all of them
 
 _TRAIN_FILE = re.compile(r"data_batch_\d+\.bin|train\.bin", re.IGNORECASE)
 _TEST_FILE = re.compile(r"test_batch(_\d+)?\.bin|test\.bin", re.IGNORECASE)
@@ -69,6 +88,7 @@ class FixedLengthSource(Source):
     variant: Literal["auto", "cifar10", "cifar100"] = "auto"
     layout: Layout | None = None
     class_names: tuple[tuple[str, ...], ...] = ()
+    files: tuple[tuple[str, int], ...] = ()  # uri and first position
 
     def prepare(self, files: Sequence[InputFile]) -> Self:
         data = _data_files(files)
@@ -97,7 +117,11 @@ class FixedLengthSource(Source):
                 layout.name_files, layout.num_classes, strict=True
             )
         )
-        return replace(self, layout=layout, class_names=names)
+        starts = accumulate((file.size for file in data), initial=0)
+        shelf = tuple(
+            (file.uri, start) for file, start in zip(data, starts, strict=False)
+        )
+        return replace(self, layout=layout, class_names=names, files=shelf)
 
     @property
     def known_layout(self) -> Layout:
@@ -116,9 +140,7 @@ class FixedLengthSource(Source):
             ]
         )
 
-    def schema(
-        self, observed: tuple[int, ...] = (), nulls: tuple[int, ...] = ()
-    ) -> Schema:
+    def schema(self, observed: Bits = (), nulls: tuple[int, ...] = ()) -> Schema:
         layout = self.known_layout
         image = FeatureSpec(
             "image",
@@ -134,43 +156,109 @@ class FixedLengthSource(Source):
         ]
         return Schema((image, *sizes, *labels))
 
-    def read(self, spot: InputRange, expected: tuple[int, ...]) -> Iterator[Rows]:
+    def read(self, spot: InputRange, expected: Bits) -> Iterator[Rows]:
+        for rows, records in self._scan(spot):
+            rows.batch = _to_batch(records, self.known_layout)
+            yield rows
+
+    def prefers_reference(self, files: Sequence[InputFile]) -> bool:
+        """Where the page cache can hold the input, reading rows here and there is
+        cheaper than writing and reading them once more in between.
+        """
+        data = _data_files(files)
+        return (
+            all(is_local(file.uri) for file in data)
+            and len(data) <= MAX_REFERRED_FILES
+            and sum(file.size for file in data) <= available_memory() // 2
+        )
+
+    def refer(self, spot: InputRange) -> Iterator[Rows]:
+        """Each row's position in the whole input; reads the range to check labels."""
+        layout = self.known_layout
+        for rows, records in self._scan(spot):
+            positions = (rows.places + spot.first_position).astype("<u8")
+            offsets = np.arange(len(positions) + 1, dtype=np.int64) * 8
+            columns = {REFERENCE: binary_array(offsets, positions.view(np.uint8))}
+            for place, label in enumerate(layout.labels):
+                columns[label] = pa.array(records[:, place].astype(np.int64))
+            rows.batch = pa.RecordBatch.from_pydict(columns)
+            rows.weights = np.full(len(positions), self._framed_bytes, np.int64)
+            yield rows
+
+    def fetch(self, references: pa.BinaryArray) -> Fetched:
+        layout = self.known_layout
+        offsets, data = array_parts(references)
+        positions = data[offsets[0] : offsets[-1]].view("<u8").astype(np.int64)
+        starts = np.array([start for _, start in self.files], np.int64)
+        file_of = np.searchsorted(starts, positions, side="right") - 1
+        records = np.empty((len(positions), layout.record_bytes), np.uint8)
+        for index in np.unique(file_of).tolist():
+            uri, start = self.files[index]
+            rows = np.flatnonzero(file_of == index)
+            read_rows(uri, positions[rows] - start, records, rows)
+        kept = np.arange(len(records), dtype=np.int64)
+        return Fetched(_to_batch(records, layout), kept, [])
+
+    @cached_property
+    def _framed_bytes(self) -> int:
+        """Size of every record: labels below 128 take one byte, all else is fixed."""
+        layout = self.known_layout
+        row = np.zeros((1, layout.record_bytes), np.uint8)
+        return len(encode(_to_batch(row, layout), self.schema())[0].as_py()) + (
+            FRAME_BYTES
+        )
+
+    def _scan(self, spot: InputRange) -> Iterator[tuple[Rows, U8]]:
+        """Reads a range in parts; rows with their labels checked, and their bytes."""
         layout = self.known_layout
         size = layout.record_bytes
-        data = np.frombuffer(read_range(spot.uri, spot.start, spot.stop), np.uint8)
-        if len(data) < spot.num_positions:
-            raise InputError(
-                f"{spot.uri}: ends at byte {spot.start + len(data)}, but had "
-                f"{spot.stop} bytes when the run began: did it change meanwhile?"
-            )
-        num_rows = len(data) // size
-        rest = data[num_rows * size :]
-        records = data[: num_rows * size].reshape(num_rows, size)
-        good, rejects = _check_labels(records, layout, self.class_names, spot)
-        if len(rest):
-            rejects.append(
-                Reject(
-                    spot.path,
-                    spot.start + num_rows * size,
-                    f"{len(rest)} bytes at the end of the file, expected a whole "
-                    f"{layout.variant} record of {size} ({len(layout.labels)} label + "
-                    f"{SIDE} x {SIDE} x {CHANNELS}): the file is cut short",
-                    rest.tobytes(),
+        step = READ_BYTES // size * size
+        for start in range(spot.start, spot.stop, step):
+            stop = min(start + step, spot.stop)
+            data = np.frombuffer(read_range(spot.uri, start, stop), np.uint8)
+            if len(data) < stop - start:
+                raise InputError(
+                    f"{spot.uri}: ends at byte {start + len(data)}, but had "
+                    f"{spot.stop} bytes when the run began: did it change meanwhile?"
                 )
+            num_rows = len(data) // size
+            rest = data[num_rows * size :]
+            records = data[: num_rows * size].reshape(num_rows, size)
+            good, rejects = _check_labels(
+                records, layout, self.class_names, spot.path, start
             )
-        ordinals = np.arange(num_rows, dtype=np.int64)
-        if len(good) < num_rows:
-            records, ordinals = records[good], good
-        yield Rows(
-            batch=_to_batch(records, layout),
-            origins=origins_in(spot.path, spot.start, ordinals),
-            places=ordinals * size,
-            raw=lambda row: (
-                spot.start + int(ordinals[row]) * size,
-                records[row].tobytes(),
-            ),
-            rejects=rejects,
-        )
+            if len(rest):
+                rejects.append(
+                    Reject(
+                        spot.path,
+                        start + num_rows * size,
+                        f"{len(rest)} bytes at the end of the file, expected a whole "
+                        f"{layout.variant} record of {size} ({len(layout.labels)} "
+                        f"label + {SIDE} x {SIDE} x {CHANNELS}): the file is cut short",
+                        rest.tobytes(),
+                    )
+                )
+            if len(good) < num_rows:
+                records = records[good]
+            ordinals = good + (start - spot.start) // size
+            yield _rows(spot, ordinals, size, records, rejects), records
+
+
+def _rows(
+    spot: InputRange, ordinals: I64, size: int, records: U8, rejects: list[Reject]
+) -> Rows:
+    """Rows whose batch is still to come."""
+
+    def raw(row: int) -> tuple[int, bytes]:
+        return spot.start + int(ordinals[row]) * size, records[row].tobytes()
+
+    return Rows(
+        batch=pa.RecordBatch.from_pydict({}),
+        origins=origins_in(spot.path, spot.start, ordinals),
+        places=ordinals * size,
+        raw=raw,
+        rejects=rejects,
+    )
 
 
 def detect_layout(file: InputFile) -> Layout:
@@ -234,15 +322,16 @@ def _check_labels(
     records: U8,
     layout: Layout,
     class_names: tuple[tuple[str, ...], ...],
-    spot: InputRange,
+    path: str,
+    start: int,
 ) -> tuple[I64, list[Reject]]:
     """Indices of the rows whose labels exist, and rejects for the others."""
     counts = np.array([len(names) for names in class_names])
     wrong = (records[:, : len(counts)] >= counts).any(axis=1)
     rejects = [
         Reject(
-            spot.path,
-            spot.start + row * layout.record_bytes,
+            path,
+            start + row * layout.record_bytes,
             f"labels {records[row, : len(counts)].tolist()} for "
             f"{', '.join(layout.labels)}, expected below {counts.tolist()}",
             records[row].tobytes(),

@@ -1,15 +1,17 @@
 """Folders of pictures: a folder per class, the bytes of each file kept as they are.
 
-One file is one record and its size is known without reading it, so the plan needs no
-payload: ranges are slices of the inventory, runs hold paths, and the shard's writer
-reads the pictures itself (`fetch`).
+One file is one record and its size is known without reading it, so the plan counts file
+sizes and rows travel by reference: ranges are slices of the inventory, runs hold paths,
+and the shard's writer reads the pictures itself (`fetch`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import PurePosixPath
+from functools import partial
+from itertools import pairwise
+from pathlib import Path, PurePosixPath
 from typing import Self
 
 import numpy as np
@@ -18,15 +20,19 @@ import pyarrow as pa
 from schemas.errors import InputError
 from schemas.features import Content, FeatureSpec, Kind, Schema
 from schemas.job import FeatureNames
-from schemas.ranges import InputFile, InputRange, Reject
+from schemas.ranges import Bits, InputFile, InputRange, Reject
+from transforms.inventory import read_inventory, write_inventory
 from transforms.keys import text_hashes
 from transforms.pixels import ImageHeader, ImageHeaderError, read_header
-from transforms.sources.base import Rows, Source
+from transforms.sources.base import REFERENCE, Fetched, Rows, Source
 from transforms.storage import read_file
 from transforms.tfrecord import FRAME_BYTES
+from transforms.wire import I64
 
 ENDINGS = (".jpeg", ".jpg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff")
 FILES_PER_RANGE = 4096
+READ_BYTES = 16 << 20  # pictures read at once
+_DECODABLE = (".jpeg", ".jpg", ".png", ".bmp")  # tf.io.decode_image, TFDS Image
 
 _NAMES: dict[FeatureNames, dict[str, str]] = {
     "default": {
@@ -60,14 +66,25 @@ _TEXT_COLUMNS = ("format", "filename", "text")
 
 @dataclass(frozen=True)
 class ImagesSource(Source):
-    """A folder of pictures per class; `classes` are the sorted folder names."""
+    """A folder of pictures per class.
+
+    Attributes:
+      feature_names: which names the features get.
+      root: what stands before every path.
+      classes: the sorted folder names.
+      decodable: whether one TensorFlow op decodes all these formats to one rank.
+      listing: the pictures, until `keep_inventory` has put them into a file.
+      inventory: that file.
+    """
 
     feature_names: FeatureNames = "default"
     root: str = ""
     classes: tuple[str, ...] = ()
+    decodable: bool = True
     listing: tuple[InputFile, ...] = ()
+    inventory: str = ""
 
-    by_reference = True
+    plans_unread = True
 
     def prepare(self, files: Sequence[InputFile]) -> Self:
         pictures = tuple(f for f in files if f.path.lower().endswith(ENDINGS))
@@ -84,7 +101,24 @@ class ImagesSource(Source):
                 "INPUT/<class>/<picture>: give the folder above the class folders"
             )
         root = pictures[0].uri.removesuffix(pictures[0].path)
-        return replace(self, root=root, classes=tuple(classes), listing=pictures)
+        decodable = all(f.path.lower().endswith(_DECODABLE) for f in pictures)
+        return replace(
+            self,
+            root=root,
+            classes=tuple(classes),
+            decodable=decodable,
+            listing=pictures,
+        )
+
+    def keep_inventory(self, folder: Path) -> Self:
+        path = folder / "inventory.arrow"
+        write_inventory(path, self.listing)
+        return replace(self, listing=(), inventory=str(path))
+
+    def _files(self, spot: InputRange) -> Sequence[InputFile]:
+        if self.inventory:
+            return read_inventory(self.inventory, self.root, spot.start, spot.stop)
+        return self.listing[spot.start : spot.stop]
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
         """Slices of the inventory, in files; the ranges' unit is one file."""
@@ -103,9 +137,7 @@ class ImagesSource(Source):
             for index, start in enumerate(starts)
         ]
 
-    def schema(
-        self, observed: tuple[int, ...] = (), nulls: tuple[int, ...] = ()
-    ) -> Schema:
+    def schema(self, observed: Bits = (), nulls: tuple[int, ...] = ()) -> Schema:
         features = []
         for column, name in _NAMES[self.feature_names].items():
             if column == "image":
@@ -113,8 +145,8 @@ class ImagesSource(Source):
                     name,
                     Kind.BYTES,
                     column,
-                    dtype="uint8",
-                    shape=(None, None, None),
+                    dtype="uint8" if self.decodable else "bytes",
+                    shape=(None, None, None) if self.decodable else (),
                     content=Content.PICTURE,
                 )
             elif column in _TEXT_COLUMNS:
@@ -128,17 +160,21 @@ class ImagesSource(Source):
             features.append(feature)
         return Schema(tuple(features))
 
-    def read(self, spot: InputRange, expected: tuple[int, ...]) -> Iterator[Rows]:
-        """The paths of a slice of the inventory; no picture is opened."""
-        files = self.listing[spot.start : spot.stop]
+    def prefers_reference(self, files: Sequence[InputFile]) -> bool:
+        return True
+
+    def refer(self, spot: InputRange) -> Iterator[Rows]:
+        """Size and path of each file in a slice of the inventory."""
+        files = self._files(spot)
         paths = [file.path for file in files]
-        classes = [class_of(path) for path in paths]
-        sizes = np.array([file.size for file in files], np.int64)
+        label_of = {name: label for label, name in enumerate(self.classes)}
+        labels = [label_of.get(class_of(path)) for path in paths]
+        references = [f"{file.size} {file.path}".encode() for file in files]
         yield Rows(
             batch=pa.RecordBatch.from_pydict(
                 {
-                    "path": pa.array([_reference(f) for f in files], pa.binary()),
-                    "label": pa.array(classes, pa.string()),
+                    REFERENCE: pa.array(references, pa.binary()),
+                    "label": pa.array(labels, pa.int64()),
                     "filename": pa.array(paths, pa.string()),
                 }
             ),
@@ -147,27 +183,42 @@ class ImagesSource(Source):
             origins=text_hashes(paths),
             places=np.arange(len(files), dtype=np.int64),
             raw=lambda row: (0, read_file(files[row].uri)),
-            weights=sizes + FRAME_BYTES,
+            weights=np.array([file.size for file in files], np.int64) + FRAME_BYTES,
         )
 
-    def fetch(self, references: Sequence[str]) -> tuple[pa.RecordBatch, list[Reject]]:
-        """Reads the pictures that the batches of `read` refer to in column "path".
+    def read(self, spot: InputRange, expected: Bits) -> Iterator[Rows]:
+        for rows in self.refer(spot):
+            assert rows.weights is not None  # set by refer
+            parts = np.cumsum(rows.weights) // READ_BYTES
+            edges = [0, *(np.flatnonzero(np.diff(parts)) + 1), len(parts)]
+            for start, stop in pairwise(edges):
+                part = rows.batch[REFERENCE].slice(start, stop - start)
+                fetched = self.fetch(part)
+                kept = fetched.kept + start
+                yield Rows(
+                    batch=fetched.batch,
+                    origins=rows.origins[kept],
+                    places=rows.places[kept],
+                    raw=partial(_raw_of_kept, rows, kept),
+                    rejects=fetched.rejects,
+                )
 
-        Returns:
-          The batch of those that are pictures, in order, and rejects for the others.
+    def fetch(self, references: pa.BinaryArray) -> Fetched:
+        """Reads the pictures of these sizes at these paths.
 
         Raises:
           InputError: a file cannot be read, or its size is not what it was.
         """
         label_of = {name: label for label, name in enumerate(self.classes)}
-        kept: list[str] = []
+        kept: list[int] = []
+        paths: list[str] = []
         data: list[bytes] = []
         headers: list[ImageHeader] = []
         rejects = []
         # A loop per file: each costs an open and a read, a hundred times its share
         # of the loop.
-        for reference in references:
-            size, _, path = reference.partition(" ")
+        for place, reference in enumerate(references.to_pylist()):
+            size, _, path = reference.decode().partition(" ")
             content = read_file(self.root + path)
             if len(content) != int(size):
                 raise InputError(
@@ -181,26 +232,27 @@ class ImagesSource(Source):
             except ImageHeaderError as error:
                 rejects.append(Reject(path, 0, str(error), content))
                 continue
-            kept.append(path)
+            kept.append(place)
+            paths.append(path)
             data.append(content)
-        classes = [class_of(path) for path in kept]
-        return pa.RecordBatch.from_pydict(
+        classes = [class_of(path) for path in paths]
+        batch = pa.RecordBatch.from_pydict(
             {
                 "image": pa.array(data, pa.binary()),
                 "format": pa.array([h.format for h in headers], pa.string()),
                 "height": pa.array([h.height for h in headers], pa.int64()),
                 "width": pa.array([h.width for h in headers], pa.int64()),
                 "depth": pa.array([h.depth for h in headers], pa.int64()),
-                "filename": pa.array(kept, pa.string()),
+                "filename": pa.array(paths, pa.string()),
                 "label": pa.array([label_of[name] for name in classes], pa.int64()),
                 "text": pa.array(classes, pa.string()),
             }
-        ), rejects
+        )
+        return Fetched(batch, np.array(kept, np.int64), rejects)
 
 
-def _reference(file: InputFile) -> bytes:
-    """What stands for a picture until it is read: its size and path."""
-    return f"{file.size} {file.path}".encode()
+def _raw_of_kept(rows: Rows, kept: I64, row: int) -> tuple[int, bytes]:
+    return rows.raw(int(kept[row]))
 
 
 def class_of(path: str) -> str:

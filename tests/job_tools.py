@@ -1,0 +1,200 @@
+"""Runs the command, and reads what it wrote with protobuf alone."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from beam_jobs.cli import run
+from schemas.proto.example_pb2 import Example
+from transforms.verify import verify_dataset
+
+GOLDEN = Path(__file__).parent / "data" / "golden"
+SAMPLES = Path(__file__).parent / "samples"
+IRIS = SAMPLES / "iris" / "iris.csv"
+COMMAND = Path(sys.executable).with_name("recordmill")
+HANG_SECONDS = 120  # a generous limit; nothing here takes a tenth of it
+
+Argument = str | Path | int
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a command ended and what it printed."""
+
+    status: int
+    out: str
+    err: str
+
+
+def recordmill(*arguments: Argument) -> Ran:
+    """Runs the command in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        status = run([str(argument) for argument in arguments])
+    return Ran(status, out.getvalue(), err.getvalue())
+
+
+def convert(source: str, *arguments: Argument) -> Ran:
+    """Converts, and makes sure that it went well."""
+    ran = recordmill("convert", source, *arguments)
+    assert ran.status == 0, ran.err
+    return ran
+
+
+@contextmanager
+def started(*arguments: Argument) -> Iterator[subprocess.Popen[str]]:
+    """The real command in a process of its own, ended at the latest with the block."""
+    process = subprocess.Popen(
+        [str(COMMAND), *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def ended(process: subprocess.Popen[str]) -> Ran:
+    """Waits for the end of a command that was started."""
+    out, err = process.communicate(timeout=HANG_SECONDS)
+    return Ran(process.returncode, out, err)
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """kill -9."""
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+def command(*arguments: Argument) -> Ran:
+    """Runs the real command to its end."""
+    with started(*arguments) as process:
+        return ended(process)
+
+
+def python(code: str, *arguments: Argument) -> Ran:
+    """Runs a piece of Python in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=HANG_SECONDS,
+        check=False,
+    )
+    return Ran(done.returncode, done.stdout, done.stderr)
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process started."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # ended meanwhile
+        if int(fields[1]) == pid:
+            found.append(int(stat.parent.name))
+    return found
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """The digest of every file that is the same for the same run."""
+    return {
+        str(file.relative_to(folder)): sha256(file.read_bytes()).hexdigest()
+        for file in sorted(folder.rglob("*"))
+        if file.is_file() and file.name != "run.json"
+    }
+
+
+def states(folder: Path) -> dict[str, tuple[int, int]]:
+    """Inode and time of change of everything below a folder, itself included."""
+    return {
+        str(path): (path.lstat().st_ino, path.lstat().st_mtime_ns)
+        for path in sorted([folder, *folder.rglob("*")])
+    }
+
+
+def manifest_of(folder: Path) -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads((folder / "manifest.json").read_bytes())
+    return facts
+
+
+def shards_of(folder: Path, split: str = "train") -> list[Path]:
+    """The shards of a split, in the manifest's order."""
+    shards = manifest_of(folder)["splits"][split]["shards"]
+    return [folder / shard["file"] for shard in shards]
+
+
+def payloads(shard: Path) -> Iterator[bytes]:
+    """The data of each record; `recordmill verify` looks at the checksums."""
+    data = shard.read_bytes()
+    if shard.suffix == ".gz":
+        data = gzip.decompress(data)
+    offset = 0
+    while offset < len(data):
+        (length,) = struct.unpack_from("<Q", data, offset)
+        yield data[offset + 12 : offset + 12 + length]
+        offset += length + 16
+
+
+def examples_of(folder: Path, split: str = "train") -> Iterator[Example]:
+    """The examples of a split, shard after shard."""
+    for shard in shards_of(folder, split):
+        for data in payloads(shard):
+            yield Example.FromString(data)
+
+
+def ints(folder: Path, name: str, split: str = "train") -> list[int]:
+    """One integer feature of every example of a split."""
+    return [
+        example.features.feature[name].int64_list.value[0]
+        for example in examples_of(folder, split)
+    ]
+
+
+def assert_whole(folder: Path) -> None:
+    """Makes sure that a dataset verifies and that nothing else lies beside it."""
+    assert verify_dataset(str(folder)).problems == ()
+    shards = [
+        s for split in manifest_of(folder)["splits"] for s in shards_of(folder, split)
+    ]
+    found = [p for p in folder.iterdir() if ".tfrecord" in p.name]
+    assert sorted(found) == sorted(shards)
+    assert not (folder / ".recordmill").exists()
+
+
+def assert_unpublished(folder: Path) -> None:
+    """Makes sure that nobody can take a folder for a dataset."""
+    assert not (folder / "manifest.json").exists()
+    left = [path.name for path in folder.iterdir()] if folder.exists() else []
+    assert left in ([], [".recordmill"])
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; one that only waits to be collected does not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def environment(**changes: str) -> dict[str, str]:
+    return {**os.environ, **changes}

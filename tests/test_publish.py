@@ -1,0 +1,347 @@
+"""What may stand in the output folder, and the switch to a new dataset there."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from job_tools import (
+    IRIS,
+    SAMPLES,
+    Argument,
+    assert_unpublished,
+    assert_whole,
+    contents,
+    convert,
+    recordmill,
+    states,
+)
+
+Prepare = Callable[[Path], list[Argument]]
+
+
+@pytest.fixture
+def dataset(tmp_path: Path, iris: Path) -> Path:
+    """A dataset of our own, of the iris table in two shards."""
+    return shutil.copytree(iris, tmp_path / "iris")
+
+
+def test_same_job_changes_nothing(dataset: Path) -> None:
+    before = states(dataset)
+    ran = convert("csv", IRIS, dataset, "--shards", 2)
+    assert states(dataset) == before
+    assert ran.err == f"{dataset}: this dataset is there already, nothing to do\n"
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ["--shards", 3],
+        ["--shards", 2, "--seed", 1],
+        ["--shards", 2, "--no-shuffle"],
+        ["--shards", 2, "--compression", "gzip"],
+        ["--shards", 2, "--dataset-version", "1.0.1"],
+        ["--shards", 2, "--name", "flowers"],
+    ],
+)
+def test_other_job_needs_overwrite(dataset: Path, option: list[Argument]) -> None:
+    before = states(dataset)
+    ran = recordmill("convert", "csv", IRIS, dataset, *option)
+    assert ran.status == 1
+    assert f"Error: {dataset}: holds another dataset (iris 1.0.0" in ran.err
+    assert "--overwrite" in ran.err
+    assert states(dataset) == before
+
+
+def test_changed_input_is_another_job(dataset: Path, tmp_path: Path) -> None:
+    changed = tmp_path / "iris.csv"
+    changed.write_text(IRIS.read_text().replace("5.1", "5.2", 1))
+    ran = recordmill("convert", "csv", changed, dataset, "--shards", 2)
+    assert ran.status == 1
+    assert "holds another dataset" in ran.err
+
+
+def test_overwrite_leaves_no_old_file(dataset: Path, tmp_path: Path) -> None:
+    own = dataset / "notes.txt"  # neither ours nor in the way
+    own.write_text("mine")
+    options = ["--shards", 3, "--compression", "gzip"]
+    convert("csv", IRIS, dataset, *options, "--overwrite")
+    assert_whole(dataset)
+    convert("csv", IRIS, tmp_path / "fresh" / "iris", *options)
+    assert own.read_text() == "mine"
+    own.unlink()
+    assert contents(dataset) == contents(tmp_path / "fresh" / "iris")
+
+
+def test_overwrite_takes_old_rejects_away(tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.csv"
+    wrong.write_text("a,b\n1,2\n3\n")
+    output = tmp_path / "out"
+    convert("csv", wrong, output, "--max-rejects", "1")
+    assert [file.name for file in (output / "rejects").iterdir()]
+    convert("csv", IRIS, output, "--overwrite")
+    assert not (output / "rejects").exists()
+    assert_whole(output)
+
+
+def test_missing_shard_is_an_error(dataset: Path) -> None:
+    shard = dataset / "iris-train.tfrecord-00001-of-00002"
+    shard.unlink()
+    before = states(dataset)
+    ran = recordmill("convert", "csv", IRIS, dataset, "--shards", 2)
+    assert ran.status == 1
+    assert f"Error: {shard}: is missing, the manifest says" in ran.err
+    assert states(dataset) == before
+
+
+def test_damaged_manifest_is_an_error(dataset: Path) -> None:
+    (dataset / "manifest.json").write_text("{}")
+    before = states(dataset)
+    for options in ([], ["--overwrite"]):
+        ran = recordmill("convert", "csv", IRIS, dataset, *options)
+        assert ran.status == 1
+        assert "manifest.json: not a recordmill manifest" in ran.err
+    assert states(dataset) == before
+
+
+def foreign_files(folder: Path) -> list[Argument]:
+    (folder / "out").mkdir()
+    (folder / "out" / "thesis.txt").write_text("years of work")
+    return [IRIS, folder / "out"]
+
+
+def output_is_a_file(folder: Path) -> list[Argument]:
+    (folder / "out").write_text("a file")
+    return [IRIS, folder / "out"]
+
+
+def output_below_a_file(folder: Path) -> list[Argument]:
+    (folder / "file").write_text("a file")
+    return [IRIS, folder / "file" / "out"]
+
+
+def scratch_below_a_file(folder: Path) -> list[Argument]:
+    (folder / "file").write_text("a file")
+    return [IRIS, folder / "out", "--scratch", folder / "file" / "scratch"]
+
+
+def input_inside_output(folder: Path) -> list[Argument]:
+    (folder / "out").mkdir()
+    shutil.copy(IRIS, folder / "out" / "iris.csv")
+    return [folder / "out" / "iris.csv", folder / "out"]
+
+
+def no_such_input(folder: Path) -> list[Argument]:
+    return [folder / "nothing", folder / "out"]
+
+
+def no_file_matches(folder: Path) -> list[Argument]:
+    return [f"{folder}/*.csv", folder / "out"]
+
+
+def empty_folder(folder: Path) -> list[Argument]:
+    (folder / "in").mkdir()
+    return [folder / "in", folder / "out"]
+
+
+def empty_file(folder: Path) -> list[Argument]:
+    (folder / "empty.csv").touch()
+    return [folder / "empty.csv", folder / "out"]
+
+
+def header_only(folder: Path) -> list[Argument]:
+    (folder / "header.csv").write_text("a,b\n")
+    return [folder / "header.csv", folder / "out"]
+
+
+def no_such_column(folder: Path) -> list[Argument]:
+    return [IRIS, folder / "out", "--split-by", "colour"]
+
+
+def cloud_output(folder: Path) -> list[Argument]:
+    return [IRIS, "gs://bucket/out"]
+
+
+@pytest.mark.parametrize(
+    ("prepare", "status", "message"),
+    [
+        (foreign_files, 1, "is not empty (thesis.txt) and holds no dataset"),
+        (output_is_a_file, 1, "is a file; expected a folder"),
+        (output_below_a_file, 1, "cannot be made: Not a directory"),
+        (scratch_below_a_file, 1, "cannot be made: Not a directory"),
+        (input_inside_output, 2, "is input, but lies inside the output folder"),
+        (no_such_input, 1, "nothing: no such file or folder"),
+        (no_file_matches, 1, "no file matches"),
+        (empty_folder, 1, "in: the folder holds no files"),
+        (empty_file, 1, "every input file is empty"),
+        (header_only, 1, "no record to write: 0 rows read, 0 rejected"),
+        (no_such_column, 2, "--split-by colour: no such column; there are sepal_len"),
+        (cloud_output, 2, "datasets are written to local folders only so far"),
+    ],
+)
+def test_refused(
+    tmp_path: Path, prepare: Prepare, status: int, message: str
+) -> None:
+    """Nothing is published, and files that were there before stay as they are."""
+    arguments = prepare(tmp_path)
+    before = contents(tmp_path)
+    ran = recordmill("convert", "csv", *arguments)
+    assert (ran.status, ran.out) == (status, "")
+    assert message in ran.err
+    after = contents(tmp_path)
+    assert before.items() <= after.items()
+    assert all(".recordmill/" in name for name in after.keys() - before.keys())
+
+
+@pytest.mark.parametrize(
+    ("source", "inputs", "message"),
+    [
+        ("images", IRIS.parent, "no pictures among the 1 input files"),
+        ("images", SAMPLES / "images" / "animals", "lies in no class folder"),
+        ("cifar", IRIS.parent, "none of the input files ends in .bin"),
+        ("csv", SAMPLES / "cifar", "batches.meta.txt"),
+    ],
+)
+def test_other_format(
+    tmp_path: Path, source: str, inputs: Path, message: str
+) -> None:
+    ran = recordmill("convert", source, inputs, tmp_path / "out")
+    assert ran.status == 1
+    assert message in ran.err
+    assert_unpublished(tmp_path / "out")
+
+
+class KilledError(BaseException):
+    """Stands for the end of the process."""
+
+
+def staged(folder: Path, monkeypatch: pytest.MonkeyPatch, *options: Argument) -> None:
+    """Runs a job up to its switch, as if the process had been killed there."""
+
+    def no_switch(output: str, scratch: object) -> None:
+        raise OSError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("beam_jobs.convert.switch", no_switch)
+        assert recordmill("convert", "csv", IRIS, folder, *options).status == 1
+
+
+def run_until(step: int, *arguments: Argument) -> bool:
+    """Runs the command until its given change of the file system.
+
+    Returns:
+      Whether the command came to its end before that.
+    """
+    steps = iter(range(step))
+
+    def counted(change: Callable[..., object]) -> Callable[..., object]:
+        def change_or_die(*args: object, **options: object) -> object:
+            if next(steps, None) is None:
+                raise KilledError
+            return change(*args, **options)
+
+        return change_or_die
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("replace", "unlink", "mkdir"):
+            patch.setattr(Path, name, counted(getattr(Path, name)))
+        patch.setattr(shutil, "rmtree", counted(shutil.rmtree))
+        try:
+            ran = recordmill("convert", "csv", *arguments)
+        except KilledError:
+            return False
+    assert ran.status == 0, ran.err
+    return True
+
+
+def published(folder: Path) -> dict[str, str]:
+    """The digests of a dataset's files, without those of runs in the making."""
+    files = contents(folder)
+    return {name: files[name] for name in files if not name.startswith(".recordmill/")}
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_switch_killed_at_every_step(
+    tmp_path: Path, iris: Path, monkeypatch: pytest.MonkeyPatch, overwrite: bool
+) -> None:
+    """Killed at any step, the same command brings the whole dataset and only it."""
+    model = tmp_path / "model" / "iris"
+    options: list[Argument] = ["--shards", 3, "--max-rejects", 1]
+    if overwrite:
+        shutil.copytree(iris, model)
+        options.append("--overwrite")
+    staged(model, monkeypatch, *options)
+    convert("csv", IRIS, tmp_path / "fresh" / "iris", *options)
+    expected = contents(tmp_path / "fresh" / "iris")
+    before = contents(iris) if overwrite else {}
+    for step in range(100):
+        folder = shutil.copytree(model, tmp_path / str(step) / "iris")
+        finished = run_until(step, IRIS, folder, *options)
+        if (folder / "manifest.json").exists():
+            assert published(folder) in (before, expected), step
+        convert("csv", IRIS, folder, *options)
+        assert published(folder) == expected, step
+        if finished:
+            break
+    assert step > 6  # three shards, two files for TFDS, run.json, the manifest
+    assert finished
+
+
+def test_half_switched_by_another_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What another job left half published is replaced wholly, and only if asked."""
+    folder = tmp_path / "iris"
+    staged(folder, monkeypatch, "--shards", 3)
+    for step in range(1, 100):
+        if list(folder.glob("iris-train*")):
+            break
+        assert not run_until(step, IRIS, folder, "--shards", 3)
+    before = states(folder)
+    ran = recordmill("convert", "csv", IRIS, folder, "--shards", 2)
+    assert ran.status == 1
+    assert "another job was killed while it published its dataset here" in ran.err
+    assert states(folder) == before
+    convert("csv", IRIS, folder, "--shards", 2, "--overwrite")
+    assert_whole(folder)
+
+
+def test_switch_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A runner may repeat the last task although it had succeeded."""
+    from beam_jobs import convert as job
+
+    publish = job.publish_dataset
+
+    def twice(*arguments: object, **facts: object) -> object:
+        list(publish(*arguments, **facts))  # type: ignore[arg-type]
+        return publish(*arguments, **facts)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(job, "publish_dataset", twice)
+    convert("csv", IRIS, tmp_path / "iris", "--shards", 2)
+    assert_whole(tmp_path / "iris")
+
+
+def test_scratch_goes_although_killed_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run killed right behind its manifest leaves scratch to the next one."""
+    folder = tmp_path / "iris"
+    with monkeypatch.context() as patch:
+        patch.setattr("transforms.scratch.Scratch.remove", lambda scratch: None)
+        convert("csv", IRIS, folder)
+    assert (folder / ".recordmill").is_dir()
+    convert("csv", IRIS, folder)
+    assert_whole(folder)
+
+
+def test_nothing_is_left_of_an_earlier_try(tmp_path: Path) -> None:
+    """A job that failed leaves its rejects; one that then succeeds takes them away."""
+    wrong = tmp_path / "wrong.csv"
+    wrong.write_text("a,b\n1,2\n3\n")
+    output = tmp_path / "out"
+    assert recordmill("convert", "csv", wrong, output).status == 1
+    assert_unpublished(output)
+    convert("csv", wrong, output, "--max-rejects", "50%")
+    assert_whole(output)
