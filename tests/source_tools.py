@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from schemas.ranges import InputFile, InputRange, Reject
@@ -16,7 +15,6 @@ from transforms.keys import position_keys
 from transforms.sources.base import Source
 from transforms.sources.csv import CsvSource
 from transforms.sources.csv_types import Holds
-from transforms.sources.images import ImagesSource
 from transforms.storage import list_inputs
 
 FileWriter = Callable[[bytes], Path]
@@ -76,7 +74,7 @@ def prepare(source: Source, inputs: Sequence[Path | str]) -> Reading:
     _, files = list_inputs([str(given) for given in inputs])
     source = source.prepare(files)
     ranges = source.cut(files)
-    if source.needs_survey:
+    if source.needs_survey(ranges):
         ranges = source.settle(ranges, [source.survey(spot) for spot in ranges])
     return Reading(source, files, ranges, [])
 
@@ -106,14 +104,10 @@ def read_text(source: CsvSource, *inputs: Path | str) -> list[list[str]]:
 def read_one(
     source: Source, spot: InputRange, expected: tuple[int, ...] = ()
 ) -> RangeReading:
-    """Reads one range; pictures are fetched as a shard's writer does."""
+    """Reads one range."""
     part = RangeReading(spot)
     for rows in source.read(spot, expected):
-        batch: pa.RecordBatch = rows.batch
-        if isinstance(source, ImagesSource):
-            batch, refused = source.fetch([p.decode() for p in _list(batch["path"])])
-            part.rejects += refused
-        part.rows += batch.to_pylist()
+        part.rows += rows.batch.to_pylist()
         part.rejects += rows.rejects
         part.origins += rows.origins.tolist()
         part.places += rows.places.tolist()
@@ -122,10 +116,6 @@ def read_one(
         part.observed = _or(part.observed, rows.observed)
         part.nulls = tuple(np.add(part.nulls or (0,) * len(rows.nulls), rows.nulls))
     return part
-
-
-def _list(array: pa.Array) -> list[bytes]:
-    return list(array.to_pylist())
 
 
 def _or(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:

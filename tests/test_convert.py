@@ -8,6 +8,7 @@ import pytest
 from job_inputs import MIXED_ROWS, MixedInput
 from job_tools import (
     GOLDEN,
+    IRIS,
     Argument,
     assert_whole,
     contents,
@@ -15,6 +16,7 @@ from job_tools import (
     examples_of,
     ints,
     manifest_of,
+    recordmill,
     shards_of,
 )
 
@@ -55,9 +57,11 @@ def test_same_bytes(
         ["--workers", 1],
         ["--workers", 1],
         ["--workers", 2],
-        ["--workers", 2],
         ["--workers", 2, "--scratch", tmp_path / "scratch"],
+        ["--workers", 2, "--exchange", "scratch"],
     ]
+    if source != "csv":
+        runs.append(["--exchange", "reference"])
     found = []
     for number, options in enumerate(runs):
         output = tmp_path / str(number) / "same"
@@ -70,6 +74,12 @@ def test_same_bytes(
     for other in found[1:]:
         assert other == found[0]
     assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_csv_does_not_travel_by_reference(tmp_path: Path) -> None:
+    ran = recordmill("convert", "csv", IRIS, tmp_path, "--exchange", "reference")
+    assert ran.status == 2
+    assert "--exchange" in ran.err
 
 
 @pytest.fixture(scope="module")
@@ -210,3 +220,22 @@ def test_empty_cell_is_left_out(typed: Path) -> None:
     features = {f["name"]: f for f in manifest_of(typed)["features"]}
     assert features["third"]["optional"]
     assert not features["id"]["optional"]
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        b"a,b,c\n",  # the last range has one row
+        b"",  # it has the end of a row alone
+        b"\n\n\n",  # empty lines
+    ],
+)
+def test_range_of_few_rows(tmp_path: Path, tail: bytes) -> None:
+    """The last input range begins within the row that began before it."""
+    row = b"x" * 998 + b",1\n"
+    num_rows = (16 << 20) // len(row) + 1
+    (tmp_path / "in.csv").write_bytes(b"text,number\n" + row * num_rows + tail)
+    options = ["--max-rejects", "1"]
+    convert("csv", tmp_path / "in.csv", tmp_path / "out", *options)
+    assert ints(tmp_path / "out", "number") == [1] * num_rows
+    assert manifest_of(tmp_path / "out")["rows_rejected"] == int(tail.startswith(b"a"))

@@ -226,7 +226,7 @@ def test_batches_of_a_range_join_to_the_range(
 ) -> None:
     path = write_csv(BODY + b"bad\n" + BODY[24:])
     whole = read(CsvSource(), path)
-    monkeypatch.setattr(csv_source, "BATCH_BYTES", 1000)
+    monkeypatch.setattr(csv_source, "PART_BYTES", 300)
     reading = prepare(CsvSource(), [path])
     batches = list(reading.source.read(reading.ranges[0], ()))
     assert len(batches) > 5

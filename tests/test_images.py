@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
 from pathlib import Path
 
@@ -231,10 +232,10 @@ def test_planned_bytes_are_known_unread(
         raise AssertionError(f"{uri} was read")
 
     monkeypatch.setattr(images, "read_file", refuse)
-    (rows,) = reading.source.read(reading.ranges[0], ())
+    (rows,) = reading.source.refer(reading.ranges[0])
     assert rows.weights is not None
     assert rows.weights.tolist() == [len(JPEG) + FRAME_BYTES, len(PNG) + FRAME_BYTES]
-    assert rows.batch["label"].to_pylist() == ["a", "b"]  # for splits by column
+    assert rows.batch["label"].to_pylist() == [0, 1]  # for splits by column
     assert rows.batch["filename"].to_pylist() == ["a/1.jpg", "b/2.png"]
 
 
@@ -247,6 +248,28 @@ def test_ranges_are_slices_of_the_inventory(
     assert [(s.start, s.stop) for s in reading.ranges] == [(0, 2), (2, 4), (4, 5)]
     assert [s.path for s in reading.ranges] == ["a/0.jpg", "a/2.jpg", "a/4.jpg"]
     assert [row["filename"] for row in reading.rows] == [f"a/{n}.jpg" for n in range(5)]
+
+
+def test_the_inventory_may_lie_in_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(images, "FILES_PER_RANGE", 2)
+    write(tmp_path / "in", **{f"a__{n}_jpg": JPEG for n in range(5)})
+    reading = prepare(ImagesSource(), [tmp_path / "in"])
+    kept = reading.source.keep_inventory(tmp_path)
+    assert len(pickle.dumps(kept)) < 1000
+    for spot in reading.ranges:
+        expected = read_one(reading.source, spot)
+        assert read_one(kept, spot).rows == expected.rows
+        assert read_one(kept, spot).origins == expected.origins
+
+
+def test_pictures_that_no_single_op_decodes_are_declared_as_bytes(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path, a__1_jpg=JPEG, a__2_gif=PICTURES["still.gif"][0])
+    image = read(ImagesSource(), tmp_path).source.schema()["image"]
+    assert (image.dtype, image.shape) == ("bytes", ())
 
 
 def test_origins_do_not_depend_on_other_files(tmp_path: Path) -> None:

@@ -117,9 +117,7 @@ def assert_reject(reject: dict[str, Any], spoilt: Spoilt) -> None:
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_no_reject_by_default(
-    tmp_path: Path, make: Callable[[Path], Spoilt]
-) -> None:
+def test_no_reject_by_default(tmp_path: Path, make: Callable[[Path], Spoilt]) -> None:
     spoilt = make(tmp_path / "in")
     output = tmp_path / "out"
     ran = recordmill("convert", spoilt.source, spoilt.path, output)
@@ -180,3 +178,27 @@ def test_people_are_told(tmp_path: Path) -> None:
     output = tmp_path / "out"
     ran = convert("csv", spoilt.path, output, "--max-rejects", "1")
     assert f"1 rows rejected, kept in {output / 'rejects'}" in ran.err
+
+
+def disk_is_full(*arguments: object) -> None:
+    raise OSError("disk is full")
+
+
+@pytest.mark.parametrize("first", ["scratch", "reference"])
+@pytest.mark.parametrize("make", [truncated_cifar, text_named_jpg])
+def test_counted_once_when_the_exchange_changes(
+    tmp_path: Path, make: Callable[[Path], Spoilt], first: str
+) -> None:
+    """A run that failed goes on with another exchange, which rejects in other tasks."""
+    spoilt = make(tmp_path / "in")
+    output = tmp_path / "out"
+    job = ["convert", spoilt.source, str(spoilt.path), str(output), "--max-rejects=1"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("beam_jobs.convert.stage", disk_is_full)
+        assert recordmill(*job, "--exchange", first).status == 1
+    other = "reference" if first == "scratch" else "scratch"
+    ran = recordmill(*job, "--exchange", other)
+    assert ran.status == 0, ran.err
+    assert len(rejects_in(output / "rejects")) == 1
+    assert manifest_of(output)["rows_rejected"] == 1
+    assert_whole(output)

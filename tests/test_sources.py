@@ -14,16 +14,20 @@ from itertools import pairwise
 from pathlib import Path
 
 import fsspec
+import numpy as np
 import pytest
 from source_cases import CASES, Case
 from source_tools import Reading, prepare, read, read_one
 
-from schemas.errors import InputError
+from schemas.errors import InputError, UsageError
 from schemas.ranges import InputFile, InputRange
+from transforms.range_task import encode_and_frame
 from transforms.sources import fixed_length, images
-from transforms.sources.base import Rows, number_ranges
+from transforms.sources.base import REFERENCE, Rows, number_ranges
+from transforms.sources.csv import CsvSource
 from transforms.sources.fixed_length import FixedLengthSource
 from transforms.sources.images import ImagesSource
+from transforms.tfrecord import array_parts
 
 
 @pytest.fixture(params=CASES)
@@ -75,7 +79,7 @@ def test_ranges_are_contiguous_and_cover_the_input(case: Case, folder: Path) -> 
     for before, after in pairwise(ranges):
         same = before.uri == after.uri
         assert after.start == (before.stop if same else 0)
-    if not case.source.by_reference:  # whose unit is the file
+    if not case.source.plans_unread:  # whose unit is the file
         ends = {spot.path: spot.stop for spot in ranges}
         assert ends == {file.path: file.size for file in reading.files}
 
@@ -86,7 +90,7 @@ def test_ranges_are_cut_by_constants(case: Case, folder: Path) -> None:
     reading = prepare(case.source, [folder])
     again = prepare(case.source, [folder])
     assert reading.ranges == again.ranges
-    if case.source.by_reference:
+    if case.source.plans_unread:
         return
     last = reading.files[-1]
     alone = reading.source.cut([last])
@@ -274,9 +278,49 @@ def test_a_source_needs_little_more_than_cut_and_read() -> None:
 
     source = Plain()
     spot = InputRange(0, "a", "/a", 0, 1, 0, 1)
-    steps: Sequence[object] = (source.needs_survey, source.survey(spot))
+    steps: Sequence[object] = (source.needs_survey([]), source.survey(spot))
     assert steps == (False, 0)
     assert source.settle([spot], [0]) == [spot]
     assert source.sample(spot) == ()
     assert not source.touched((), (), ())
     assert Rows.__dataclass_fields__["observed"].default == ()
+
+
+REFERRING = {name: case for name, case in CASES.items() if name != "csv"}
+
+
+@pytest.mark.parametrize("case", REFERRING.values(), ids=REFERRING)
+def test_rows_by_reference_are_the_rows_read(case: Case, folder: Path) -> None:
+    case.make(folder)
+    name, size = case.cut_short
+    (folder / name).write_bytes((folder / name).read_bytes()[:size])
+    reading = read(case.source, folder)
+    for spot, part in zip(reading.ranges, reading.parts, strict=True):
+        rows, rejects, origins, places = [], [], [], []
+        for referred in reading.source.refer(spot):
+            fetched = reading.source.fetch(referred.batch[REFERENCE])
+            rows += fetched.batch.to_pylist()
+            rejects += [*referred.rejects, *fetched.rejects]
+            origins += referred.origins[fetched.kept].tolist()
+            places += referred.places[fetched.kept].tolist()
+        assert rows == part.rows
+        assert rejects == part.rejects
+        assert (origins, places) == (part.origins, part.places)
+
+
+def test_references_of_fixed_length_weigh_what_their_records_do(folder: Path) -> None:
+    CASES["cifar"].make(folder)
+    reading = prepare(CASES["cifar"].source, [folder])
+    schema = reading.source.schema()
+    for spot in reading.ranges:
+        (rows,) = reading.source.read(spot, ())
+        (referred,) = reading.source.refer(spot)
+        framed, _, _ = encode_and_frame(rows.batch, schema)
+        assert referred.weights is not None
+        assert referred.weights.tolist() == np.diff(array_parts(framed)[0]).tolist()
+
+
+def test_rows_without_a_size_unread_cannot_be_referred_to() -> None:
+    spot = InputRange(0, "a", "a", 0, 4, 0, 10)
+    with pytest.raises(UsageError, match="cannot travel by reference: leave out"):
+        next(iter(CsvSource().refer(spot)))

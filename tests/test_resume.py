@@ -1,0 +1,157 @@
+"""A killed run publishes nothing or all; the next one goes on from what is finished."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from job_inputs import MixedInput
+from job_tools import (
+    HANG_SECONDS,
+    IRIS,
+    Argument,
+    assert_whole,
+    contents,
+    convert,
+    ended,
+    kill,
+    recordmill,
+    started,
+)
+
+NUM_KILLS = 6
+OPTIONS: list[Argument] = ["--shards", 5, "--workers", 2, "--name", "mixed"]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(
+    mixed: MixedInput, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, float]:
+    """The dataset of a run that nothing disturbed, and the seconds that it took."""
+    output = tmp_path_factory.mktemp("undisturbed") / "out"
+    start = time.monotonic()
+    with started("convert", "csv", *mixed.files, output, *OPTIONS) as process:
+        ran = ended(process)
+    seconds = time.monotonic() - start
+    assert ran.status == 0, ran.err
+    return output, seconds
+
+
+def facts_in(output: Path) -> dict[str, int]:
+    """The facts that a killed run left, with their times of change."""
+    return {
+        fact.name: fact.stat().st_mtime_ns
+        for fact in output.glob(".recordmill/*/facts/*.json")
+        if not fact.name.startswith(".")
+    }
+
+
+def goes_on(
+    output: Path, mixed: MixedInput, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, int]:
+    """Runs the killed command to its end; returns the facts that were found true."""
+    before = facts_in(output)
+    with monkeypatch.context() as patch:
+        patch.setattr("transforms.scratch.Scratch.remove", lambda scratch: None)
+        convert("csv", *mixed.files, output, *OPTIONS)
+    after = facts_in(output)
+    assert before.items() <= after.items()
+    shutil.rmtree(output / ".recordmill", ignore_errors=True)
+    return before
+
+
+@pytest.mark.parametrize("number", range(NUM_KILLS))
+def test_killed_at_any_moment(
+    tmp_path: Path,
+    mixed: MixedInput,
+    undisturbed: tuple[Path, float],
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+) -> None:
+    model, seconds = undisturbed
+    output = tmp_path / "out"
+    # One moment in each of six parts of the run, its start-up left out.
+    moment = 0.2 + 0.8 * (number + random.Random(number).random()) / NUM_KILLS
+    with started("convert", "csv", *mixed.files, output, *OPTIONS) as process:
+        time.sleep(moment * seconds)
+        kill(process)
+    if (output / "manifest.json").exists():
+        shutil.rmtree(output / ".recordmill", ignore_errors=True)
+    else:
+        goes_on(output, mixed, monkeypatch)
+    assert_whole(output)
+    assert contents(output) == contents(model)
+
+
+@pytest.mark.parametrize("finished", ["range-", "shard-"])
+def test_finished_work_is_not_done_again(
+    tmp_path: Path,
+    mixed: MixedInput,
+    undisturbed: tuple[Path, float],
+    monkeypatch: pytest.MonkeyPatch,
+    finished: str,
+) -> None:
+    """Killed as soon as the first fact of a kind is there."""
+    output = tmp_path / "out"
+    with started("convert", "csv", *mixed.files, output, *OPTIONS) as process:
+        deadline = time.monotonic() + HANG_SECONDS
+        while not any(name.startswith(finished) for name in facts_in(output)):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        kill(process)
+    assert not (output / "manifest.json").exists()
+    kept = goes_on(output, mixed, monkeypatch)
+    assert any(name.startswith(finished) for name in kept)
+    assert_whole(output)
+    assert contents(output) == contents(undisturbed[0])
+
+
+def disk_is_full(*arguments: object) -> None:
+    raise OSError("disk is full")
+
+
+@pytest.fixture(scope="module")
+def failed_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The output folder of a run that failed in its last step, all shards written."""
+    output = tmp_path_factory.mktemp("failed") / "iris"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("beam_jobs.convert.stage", disk_is_full)
+        ran = recordmill("convert", "csv", IRIS, output, "--shards", 2)
+    assert ran.status == 1
+    assert "Error: disk is full" in ran.err
+    return output
+
+
+@pytest.mark.parametrize(
+    ("file", "damage"),
+    [
+        ("facts/range-*.json", "cut"),  # the machine went down, not the process
+        ("facts/shard-train-00001.json", "cut"),
+        ("facts/shard-train-00001.json", "missing"),
+        ("runs/range-*.records", "flip"),
+        ("runs/range-*.index", "flip"),
+        ("runs/range-*.index", "missing"),
+        ("staging/iris-train.tfrecord-00001-of-00002", "flip"),
+        ("staging/iris-train.tfrecord-00001-of-00002", "cut"),
+        ("staging/iris-train.tfrecord-00001-of-00002", "missing"),
+    ],
+)
+def test_damaged_scratch_is_made_again(
+    tmp_path: Path, failed_run: Path, iris: Path, file: str, damage: str
+) -> None:
+    output = shutil.copytree(failed_run, tmp_path / "iris")
+    (path,) = output.glob(f".recordmill/*/{file}")
+    data = bytearray(path.read_bytes())
+    path.unlink()
+    if damage == "cut":
+        path.write_bytes(data[: len(data) // 2])
+    elif damage == "flip":
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+    convert("csv", IRIS, output, "--shards", 2)
+    assert_whole(output)
+    assert contents(output) == contents(iris)
