@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from transforms.decode import human_bytes
+
 if TYPE_CHECKING:
     from beam_jobs.launch import Outcome
 
@@ -75,17 +77,3 @@ def outcome_lines(outcome: Outcome) -> list[str]:
 
 def _shards(count: int) -> str:
     return "1 shard" if count == 1 else f"{count:,} shards"
-
-
-def human_bytes(count: int) -> str:
-    """A size for people.
-
-    >>> human_bytes(1536)
-    '1.5 KiB'
-    """
-    size = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"

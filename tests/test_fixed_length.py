@@ -12,14 +12,14 @@ from schemas.errors import InputError
 from schemas.features import Content, Kind
 from schemas.ranges import InputFile
 from transforms.sources import fixed_length
-from transforms.sources.fixed_length import (
+from transforms.sources.cifar_layout import (
     CIFAR10,
     CIFAR100,
-    FixedLengthSource,
     Layout,
     detect_layout,
     split_of,
 )
+from transforms.sources.fixed_length import FixedLengthSource
 
 
 def naive_pixels(record: bytes, num_labels: int) -> bytes:

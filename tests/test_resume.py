@@ -23,7 +23,7 @@ from job_tools import (
 )
 
 NUM_KILLS = 6
-OPTIONS: list[Argument] = ["--shards", 5, "--workers", 2, "--name", "mixed"]
+OPTIONS: list[Argument] = ["--shards", 12, "--workers", 2, "--name", "mixed"]
 
 
 @pytest.fixture(scope="module")

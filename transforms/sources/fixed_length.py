@@ -1,21 +1,17 @@
 """CIFAR-10 and CIFAR-100 in their binary form: records of one fixed length.
 
-    CIFAR-10   label | 1024 red | 1024 green | 1024 blue        3,073 bytes
-    CIFAR-100  coarse label | fine label | the same 3,072       3,074 bytes
-
-Each colour plane is 32 x 32, row-major; all bytes unsigned.
-Source: www.cs.toronto.edu/~kriz/cifar.html, "Binary version".
+The layout stands in cifar_layout. Because a record's size is known unread, rows can
+travel by reference: as positions in the input that the shard's writer reads again.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from pathlib import PurePosixPath
-from typing import Literal, Self
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -33,86 +29,47 @@ from transforms.sources.base import (
     Source,
     number_ranges,
 )
-from transforms.storage import (
-    available_memory,
-    is_local,
-    read_file,
-    read_range,
-    read_rows,
+from transforms.sources.cifar_layout import (
+    CHANNELS,
+    IMAGE_BYTES,
+    PIXELS,
+    SIDE,
+    Layout,
+    Variant,
+    data_files,
+    find_layout,
+    read_names,
+    split_of,
 )
+from transforms.storage import available_memory, is_local, read_range, read_rows
 from transforms.tfrecord import FRAME_BYTES, array_parts
 from transforms.wire import I64, U8, binary_array
 
-SIDE = 32
-CHANNELS = 3
-PIXELS = SIDE * SIDE
-IMAGE_BYTES = PIXELS * CHANNELS
 READ_BYTES = 4 << 20  # rows read and encoded at once: fits the processor's cache
 MAX_REFERRED_FILES = 10_000  # every worker knows all of them
-
-_TRAIN_FILE = re.compile(r"data_batch_\d+\.bin|train\.bin", re.IGNORECASE)
-_TEST_FILE = re.compile(r"test_batch(_\d+)?\.bin|test\.bin", re.IGNORECASE)
-_CIFAR100_FILE = re.compile(r"(train|test)\.bin", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """What stands before the pixels: one label byte for each name."""
-
-    variant: Literal["cifar10", "cifar100"]
-    title: str
-    labels: tuple[str, ...]  # feature names, in file order
-    name_files: tuple[str, ...]  # where each label's class names stand
-    num_classes: tuple[int, ...]
-
-    @property
-    def record_bytes(self) -> int:
-        return len(self.labels) + IMAGE_BYTES
-
-
-CIFAR10 = Layout("cifar10", "CIFAR-10", ("label",), ("batches.meta.txt",), (10,))
-CIFAR100 = Layout(
-    "cifar100",
-    "CIFAR-100",
-    ("coarse_label", "label"),
-    ("coarse_label_names.txt", "fine_label_names.txt"),
-    (20, 100),
-)
-_LAYOUTS = {layout.variant: layout for layout in (CIFAR10, CIFAR100)}
 
 
 @dataclass(frozen=True)
 class FixedLengthSource(Source):
     """CIFAR binary files; `layout` is found by file name and size unless given."""
 
-    variant: Literal["auto", "cifar10", "cifar100"] = "auto"
+    variant: Variant = "auto"
     layout: Layout | None = None
     class_names: tuple[tuple[str, ...], ...] = ()
-    files: tuple[tuple[str, int], ...] = ()  # uri and first position
+    files: tuple[tuple[str, int], ...] = ()  # uri and first position of each
 
     def prepare(self, files: Sequence[InputFile]) -> Self:
-        data = _data_files(files)
+        data = data_files(files)
         if not data:
             raise InputError(
                 "every input file that ends in .bin is empty"
                 if any(file.path.lower().endswith(".bin") for file in files)
                 else "no CIFAR data: none of the input files ends in .bin"
             )
-        if self.variant == "auto":
-            layouts = {file.path: detect_layout(file) for file in data}
-            for path, layout in layouts.items():
-                first = next(iter(layouts))
-                if layout != layouts[first]:
-                    raise InputError(
-                        f"{first} is {layouts[first].variant} and {path} is "
-                        f"{layout.variant}: convert them apart, or say --variant"
-                    )
-            layout = layouts[data[0].path]
-        else:
-            layout = _LAYOUTS[self.variant]
+        layout = find_layout(data, self.variant)
         by_name = {PurePosixPath(file.path).name: file for file in files}
         names = tuple(
-            _read_names(by_name.get(name_file), count)
+            read_names(by_name.get(name_file), count)
             for name_file, count in zip(
                 layout.name_files, layout.num_classes, strict=True
             )
@@ -135,7 +92,7 @@ class FixedLengthSource(Source):
         return number_ranges(
             [
                 (file, start, min(start + step, file.size), split_of(file.path))
-                for file in _data_files(files)
+                for file in data_files(files)
                 for start in range(0, file.size, step)
             ]
         )
@@ -165,7 +122,7 @@ class FixedLengthSource(Source):
         """Where the page cache can hold the input, reading rows here and there is
         cheaper than writing and reading them once more in between.
         """
-        data = _data_files(files)
+        data = data_files(files)
         return (
             all(is_local(file.uri) for file in data)
             and len(data) <= MAX_REFERRED_FILES
@@ -259,63 +216,6 @@ def _rows(
         raw=raw,
         rejects=rejects,
     )
-
-
-def detect_layout(file: InputFile) -> Layout:
-    """CIFAR-10 or CIFAR-100, by the file's name, else by its size.
-
-    Raises:
-      InputError: neither name nor size tells, or they contradict each other.
-    """
-    name = PurePosixPath(file.path).name
-    fits = [
-        layout for layout in _LAYOUTS.values() if not file.size % layout.record_bytes
-    ]
-    if _TRAIN_FILE.fullmatch(name) or _TEST_FILE.fullmatch(name):
-        named = CIFAR100 if _CIFAR100_FILE.fullmatch(name) else CIFAR10
-        if fits and named not in fits:
-            raise InputError(
-                f"{file.uri}: the name is one of {named.title}, but {file.size} bytes is "
-                f"a whole number of {fits[0].title}'s {fits[0].record_bytes:,}-byte "
-                "records; say --variant cifar10 or cifar100"
-            )
-        return named  # cut short or not
-    if len(fits) == 1:
-        return fits[0]
-    for layout in (CIFAR100, CIFAR10):  # "cifar100" also holds "cifar10"
-        if layout.variant in name.lower().replace("-", "").replace("_", ""):
-            return layout
-    raise InputError(
-        f"{file.uri}: {file.size} bytes is a whole number of "
-        f"{'both' if fits else 'neither'} 3,073-byte (CIFAR-10) {'and' if fits else 'nor'}"
-        " 3,074-byte (CIFAR-100) records; say --variant cifar10 or cifar100"
-    )
-
-
-def split_of(path: str) -> str:
-    """The split that the data set's own file name stands for, or ""."""
-    name = PurePosixPath(path).name
-    if _TEST_FILE.fullmatch(name):
-        return "test"
-    return "train" if _TRAIN_FILE.fullmatch(name) else ""
-
-
-def _data_files(files: Sequence[InputFile]) -> list[InputFile]:
-    return [f for f in files if f.size and f.path.lower().endswith(".bin")]
-
-
-def _read_names(file: InputFile | None, count: int) -> tuple[str, ...]:
-    """Class names, one a line; their numbers where there is no such file."""
-    if file is None:
-        return tuple(str(label) for label in range(count))
-    try:
-        lines = read_file(file.uri).decode().splitlines()
-    except UnicodeDecodeError as error:
-        raise InputError(f"{file.uri}: class names are not UTF-8: {error}") from error
-    names = tuple(line.strip() for line in lines if line.strip())
-    if len(names) != count:
-        raise InputError(f"{file.uri}: {len(names)} class names, expected {count}")
-    return names
 
 
 def _check_labels(

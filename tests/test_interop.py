@@ -1,0 +1,256 @@
+"""What recordmill writes is what TensorFlow and TFDS read: they say so themselves."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import json
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import astuple
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from job_tools import GOLDEN, IRIS, SAMPLES, convert, payloads, shards_of
+from pixel_zoo import TENSORFLOW_CANNOT_DECODE, TENSORFLOW_MAY_ABORT, make_zoo
+
+from transforms.pixels import read_header
+
+ROOT = Path(__file__).parent.parent
+SCRIPT = ROOT / "tests" / "interop" / "read_dataset.py"
+PYTHON = "RECORDMILL_INTEROP_PYTHON"
+LIMIT_SECONDS = 300  # TensorFlow's import alone takes seconds, on a cold disk many
+
+Json = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def interop() -> Path:
+    """The python of the environment that has TensorFlow and TFDS."""
+    path = Path(os.environ.get(PYTHON, ROOT / ".venv-interop" / "bin" / "python"))
+    if not path.is_file():
+        pytest.fail(
+            f"{path}: no such file. These tests read datasets with TensorFlow, in an "
+            f"environment of its own: `make test` builds it, {PYTHON} names another"
+        )
+    return path
+
+
+def ask(interop: Path, *arguments: str | Path) -> list[Json]:
+    """What TensorFlow or TFDS says, one object for each line."""
+    done = subprocess.run(
+        [interop, SCRIPT, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The three sample inputs as datasets, named pictures, digits and iris."""
+    folder = tmp_path_factory.mktemp("samples")
+    halves = ["--split", "train=0.5", "--split", "test=0.5"]
+    convert("images", SAMPLES / "images", folder / "pictures", *halves)
+    convert("cifar", SAMPLES / "cifar", folder / "digits", "--shards", 2)
+    convert("csv", IRIS, folder / "iris", "--shards", 2)
+    return folder
+
+
+def test_records_of_all_samples(interop: Path, samples: Path) -> None:
+    """TensorFlow's own reader, which checks both CRCs, finds the same records."""
+    shards = [
+        shard
+        for name, splits in (
+            ("pictures", ("train", "test")),
+            ("digits", ("train", "test")),
+            ("iris", ("train",)),
+        )
+        for split in splits
+        for shard in shards_of(samples / name, split)
+    ]
+    expected = []
+    for shard in shards:
+        data = list(payloads(shard))
+        joined = b"".join(data)
+        expected.append(
+            {
+                "file": str(shard),
+                "records": len(data),
+                "bytes": len(joined),
+                "sha256": sha256(joined).hexdigest(),
+            }
+        )
+    assert ask(interop, "records", *shards) == expected
+    assert sum(facts["records"] for facts in expected) == 10 + 200 + 150
+
+
+def values_of(example: Json, name: str) -> tuple[str, list[Any]]:
+    """Kind and values of a feature; bytes decoded."""
+    feature = example[name]
+    values = feature["value"]
+    if feature["kind"] == "bytes_list":
+        values = [base64.b64decode(value) for value in values]
+    return feature["kind"], values
+
+
+def test_csv_rows(interop: Path, tmp_path: Path) -> None:
+    output = tmp_path / "iris"
+    convert("csv", IRIS, output, "--no-shuffle", "--compression", "gzip", "--shards", 2)
+    examples = ask(interop, "examples", *shards_of(output), "--compression", "gzip")
+    with IRIS.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(examples) == len(rows) == 150
+    for example, row in zip(examples, rows, strict=True):
+        assert sorted(example) == sorted(row)
+        species = row.pop("species").encode()
+        assert values_of(example, "species") == ("bytes_list", [species])
+        for name, text in row.items():
+            expected = ("float_list", [float(np.float32(text))])
+            assert values_of(example, name) == expected
+
+
+def test_golden_rows(interop: Path, tmp_path: Path) -> None:
+    """CIFAR and pictures as TensorFlow parses them, against the input files."""
+    convert("cifar", GOLDEN / "cifar100.bin", tmp_path / "fine", "--no-shuffle")
+    names = ["--feature-names", "imagenet"]
+    convert("images", GOLDEN / "images", tmp_path / "imgs", "--no-shuffle", *names)
+    shards = [*shards_of(tmp_path / "fine"), *shards_of(tmp_path / "imgs")]
+    examples = ask(interop, "examples", *shards)
+    assert len(examples) == 20 + 4
+    data = np.fromfile(GOLDEN / "cifar100.bin", np.uint8).reshape(20, 3074)
+    for example, record in zip(examples[:20], data, strict=True):
+        pixels = record[2:].reshape(3, 32, 32).transpose(1, 2, 0).tobytes()
+        assert {name: values_of(example, name) for name in example} == {
+            "coarse_label": ("int64_list", [record[0]]),
+            "label": ("int64_list", [record[1]]),
+            "image": ("bytes_list", [pixels]),
+            "height": ("int64_list", [32]),
+            "width": ("int64_list", [32]),
+            "depth": ("int64_list", [3]),
+        }
+    pictures = [
+        ("cat/a.jpg", b"jpeg", 40, 30, 3, 0),
+        ("cat/b.jpg", b"jpeg", 17, 23, 1, 0),
+        ("dog/c.png", b"png", 9, 11, 4, 1),
+        ("dog/d.png", b"png", 31, 5, 3, 1),
+    ]
+    for example, (path, kind, height, width, depth, label) in zip(
+        examples[20:], pictures, strict=True
+    ):
+        data = (GOLDEN / "images" / path).read_bytes()
+        assert {name: values_of(example, name) for name in example} == {
+            "image/encoded": ("bytes_list", [data]),
+            "image/format": ("bytes_list", [kind]),
+            "image/height": ("int64_list", [height]),
+            "image/width": ("int64_list", [width]),
+            "image/channels": ("int64_list", [depth]),
+            "image/filename": ("bytes_list", [path.encode()]),
+            "image/class/label": ("int64_list", [label]),
+            "image/class/text": ("bytes_list", [path[:3].encode()]),
+        }
+
+
+def counts(found: Json) -> dict[str, tuple[int, int]]:
+    return {
+        split: (facts["num_examples"], facts["read"]) for split, facts in found.items()
+    }
+
+
+def class_names(folder: Path, feature: str) -> Sequence[str]:
+    return (folder / f"{feature}.labels.txt").read_text().splitlines()
+
+
+def test_tfds_reads_iris(interop: Path, samples: Path) -> None:
+    (found,) = ask(interop, "tfds", samples / "iris")
+    assert counts(found) == {"train": (150, 150)}
+    assert found["train"]["features"] == {
+        "petal_length_cm": ["float32", []],
+        "petal_width_cm": ["float32", []],
+        "sepal_length_cm": ["float32", []],
+        "sepal_width_cm": ["float32", []],
+        "species": ["string", []],
+    }
+    first = found["train"]["first"]
+    with IRIS.open(newline="") as file:
+        rows = [
+            {n: t if n == "species" else float(np.float32(t)) for n, t in row.items()}
+            for row in csv.DictReader(file)
+        ]
+    assert first in rows
+
+
+def test_tfds_reads_digits(interop: Path, samples: Path) -> None:
+    folder = samples / "digits"
+    (found,) = ask(interop, "tfds", folder)
+    assert counts(found) == {"train": (160, 160), "test": (40, 40)}
+    assert found["train"]["features"] == {
+        "depth": ["int64", []],
+        "height": ["int64", []],
+        "image": ["uint8", [32, 32, 3]],
+        "label": ["int64", []],
+        "width": ["int64", []],
+    }
+    meta = (SAMPLES / "cifar" / "batches.meta.txt").read_text().split()
+    assert class_names(folder, "label") == meta
+    for split, file in (("train", "data_batch_1.bin"), ("test", "test_batch.bin")):
+        first = found[split]["first"]
+        records = np.fromfile(SAMPLES / "cifar" / file, np.uint8).reshape(-1, 3073)
+        images = records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+        digests = {
+            sha256(np.ascontiguousarray(image)).hexdigest(): int(record[0])
+            for image, record in zip(images, records, strict=True)
+        }
+        image = first.pop("image")
+        assert (image["dtype"], image["shape"]) == ("uint8", [32, 32, 3])
+        label = digests[image["sha256"]]
+        assert first == {"depth": 3, "height": 32, "width": 32, "label": label}
+
+
+def test_tfds_reads_pictures(interop: Path, samples: Path) -> None:
+    folder = samples / "pictures"
+    (found,) = ask(interop, "tfds", folder)
+    train, test = (facts["read"] for facts in found.values())
+    assert train + test == 10
+    assert counts(found) == {"train": (train, train), "test": (test, test)}
+    assert found["train"]["features"] == {
+        "depth": ["int64", []],
+        "filename": ["string", []],
+        "height": ["int64", []],
+        "image": ["uint8", [None, None, 3]],  # TFDS decodes all to one depth
+        "label": ["int64", []],
+        "width": ["int64", []],
+    }
+    classes = class_names(folder, "label")
+    assert classes == ["animals", "medicine", "objects", "textures"]
+    for facts in found.values():
+        first = facts["first"]
+        path = SAMPLES / "images" / first["filename"]
+        header = read_header(path.read_bytes())
+        assert classes[first["label"]] == path.parent.name
+        size = [first[name] for name in ("height", "width", "depth")]
+        assert size == [header.height, header.width, header.depth]
+        assert first["image"]["shape"] == [header.height, header.width, 3]
+
+
+def test_headers_are_those_of_tensorflow(interop: Path, tmp_path: Path) -> None:
+    headers = make_zoo(tmp_path)
+    # A picture that may end TensorFlow's process is not shown to it.
+    names = sorted(headers.keys() - TENSORFLOW_MAY_ABORT)
+    answers = ask(interop, "decode-image", *(tmp_path / name for name in names))
+    assert [Path(answer["file"]).name for answer in answers] == names
+    refused = {
+        name for name, said in zip(names, answers, strict=True) if "error" in said
+    }
+    assert refused == TENSORFLOW_CANNOT_DECODE
+    for name, said in zip(names, answers, strict=True):
+        if name not in refused:
+            _, *size = astuple(read_header((tmp_path / name).read_bytes()))
+            assert [said[key] for key in ("height", "width", "depth")] == size, name

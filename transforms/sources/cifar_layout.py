@@ -1,0 +1,135 @@
+"""How CIFAR's binary files are laid out, and how to tell them apart.
+
+    CIFAR-10   label | 1024 red | 1024 green | 1024 blue        3,073 bytes
+    CIFAR-100  coarse label | fine label | the same 3,072       3,074 bytes
+
+Each colour plane is 32 x 32, row-major; all bytes unsigned.
+Source: www.cs.toronto.edu/~kriz/cifar.html, "Binary version".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Literal
+
+from schemas.errors import InputError
+from schemas.ranges import InputFile
+from transforms.storage import read_file
+
+SIDE = 32
+CHANNELS = 3
+PIXELS = SIDE * SIDE
+IMAGE_BYTES = PIXELS * CHANNELS
+
+Variant = Literal["auto", "cifar10", "cifar100"]
+
+_TRAIN_FILE = re.compile(r"data_batch_\d+\.bin|train\.bin", re.IGNORECASE)
+_TEST_FILE = re.compile(r"test_batch(_\d+)?\.bin|test\.bin", re.IGNORECASE)
+_CIFAR100_FILE = re.compile(r"(train|test)\.bin", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What stands before the pixels: one label byte for each name."""
+
+    variant: Literal["cifar10", "cifar100"]
+    title: str
+    labels: tuple[str, ...]  # feature names, in file order
+    name_files: tuple[str, ...]  # where each label's class names stand
+    num_classes: tuple[int, ...]
+
+    @property
+    def record_bytes(self) -> int:
+        return len(self.labels) + IMAGE_BYTES
+
+
+CIFAR10 = Layout("cifar10", "CIFAR-10", ("label",), ("batches.meta.txt",), (10,))
+CIFAR100 = Layout(
+    "cifar100",
+    "CIFAR-100",
+    ("coarse_label", "label"),
+    ("coarse_label_names.txt", "fine_label_names.txt"),
+    (20, 100),
+)
+_LAYOUTS = {layout.variant: layout for layout in (CIFAR10, CIFAR100)}
+
+
+def find_layout(files: Sequence[InputFile], variant: Variant) -> Layout:
+    """The layout of all files, by name and size unless the variant is given.
+
+    Raises:
+      InputError: a file does not tell, or they differ.
+    """
+    if variant != "auto":
+        return _LAYOUTS[variant]
+    first = files[0]
+    layout = detect_layout(first)
+    for file in files[1:]:
+        other = detect_layout(file)
+        if other != layout:
+            raise InputError(
+                f"{first.path} is {layout.variant} and {file.path} is "
+                f"{other.variant}: convert them apart, or say --variant"
+            )
+    return layout
+
+
+def detect_layout(file: InputFile) -> Layout:
+    """CIFAR-10 or CIFAR-100, by the file's name, else by its size.
+
+    Raises:
+      InputError: neither name nor size tells, or they contradict each other.
+    """
+    name = PurePosixPath(file.path).name
+    fits = [
+        layout for layout in _LAYOUTS.values() if not file.size % layout.record_bytes
+    ]
+    if _TRAIN_FILE.fullmatch(name) or _TEST_FILE.fullmatch(name):
+        named = CIFAR100 if _CIFAR100_FILE.fullmatch(name) else CIFAR10
+        if fits and named not in fits:
+            raise InputError(
+                f"{file.uri}: the name is one of {named.title}, but {file.size} bytes is "
+                f"a whole number of {fits[0].title}'s {fits[0].record_bytes:,}-byte "
+                "records; say --variant cifar10 or cifar100"
+            )
+        return named  # cut short or not
+    if len(fits) == 1:
+        return fits[0]
+    for layout in (CIFAR100, CIFAR10):  # "cifar100" also holds "cifar10"
+        if layout.variant in name.lower().replace("-", "").replace("_", ""):
+            return layout
+    raise InputError(
+        f"{file.uri}: {file.size} bytes is a whole number of "
+        f"{'both' if fits else 'neither'} 3,073-byte (CIFAR-10) {'and' if fits else 'nor'}"
+        " 3,074-byte (CIFAR-100) records; say --variant cifar10 or cifar100"
+    )
+
+
+def split_of(path: str) -> str:
+    """The split that the data set's own file name stands for, or ""."""
+    name = PurePosixPath(path).name
+    if _TEST_FILE.fullmatch(name):
+        return "test"
+    return "train" if _TRAIN_FILE.fullmatch(name) else ""
+
+
+def data_files(files: Sequence[InputFile]) -> list[InputFile]:
+    """The files that hold records."""
+    return [f for f in files if f.size and f.path.lower().endswith(".bin")]
+
+
+def read_names(file: InputFile | None, count: int) -> tuple[str, ...]:
+    """Class names, one a line; their numbers where there is no such file."""
+    if file is None:
+        return tuple(str(label) for label in range(count))
+    try:
+        lines = read_file(file.uri).decode().splitlines()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file.uri}: class names are not UTF-8: {error}") from error
+    names = tuple(line.strip() for line in lines if line.strip())
+    if len(names) != count:
+        raise InputError(f"{file.uri}: {len(names)} class names, expected {count}")
+    return names
