@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import os
 import signal
 import struct
 import subprocess
@@ -194,7 +193,3 @@ def is_alive(pid: int) -> bool:
     except OSError:
         return False
     return stat.rpartition(")")[2].split()[0] not in "ZX"
-
-
-def environment(**changes: str) -> dict[str, str]:
-    return {**os.environ, **changes}
