@@ -211,7 +211,7 @@ def _convert(ctx: click.Context, source: str, options: dict[str, Any]) -> None:
     if sys.stderr.isatty() and not as_json:
         from rich.console import Console
 
-        outcome = run_job(job, run_options, Bars(Console(stderr=True)))
+        outcome = run_job(job, run_options, Bars(Console(file=sys.stderr)))
     else:
         outcome = run_job(job, run_options, Silent())
     show_outcome(outcome, as_json=as_json)

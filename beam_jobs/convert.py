@@ -210,9 +210,10 @@ def plan_dataset(
     """The plan; stops the run here if too many rows were rejected already."""
     with noting_errors(context.scratch):
         check_reject_limit(
-            context,
+            context.job.max_rejects,
             sum(result.rows_read for result in results),
             sum(result.rows_rejected for result in results),
+            context.scratch.rejects,
         )
         return plan_shards(histogram, context.job.sharding, context.split_names)
 

@@ -7,7 +7,7 @@ import platform
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -18,7 +18,13 @@ from schemas.job import JobSpec, RunOptions
 from schemas.manifest import MANIFEST_NAME, Manifest
 from schemas.ranges import InputRange
 from transforms.plan import bucket_bits
-from transforms.publish import is_staged, look_at_output, switch
+from transforms.publish import (
+    REJECTS_NAME,
+    check_reject_limit,
+    is_staged,
+    look_at_output,
+    switch,
+)
 from transforms.run_context import (
     RunContext,
     choose_exchange,
@@ -81,10 +87,17 @@ def run_job(job: JobSpec, options: RunOptions, reporter: Reporter) -> Outcome:
         )
     fingerprint = fingerprint_of(job, files)
     manifest = look_at_output(output, fingerprint, options.overwrite)
+    scratch = Scratch.of(output, fingerprint, options.scratch)
     if manifest is not None:
         _require_whole(output, manifest)
+        check_reject_limit(
+            job.max_rejects,
+            manifest.rows_read,
+            manifest.rows_rejected,
+            Path(output) / REJECTS_NAME,
+        )
+        scratch.remove()  # left if the run that made it was killed at its very end
         return Outcome("unchanged", output, manifest, time.time() - started)
-    scratch = Scratch.of(output, fingerprint, options.scratch)
     if is_staged(scratch):
         manifest = switch(output, scratch)
     else:
@@ -104,7 +117,7 @@ def run_job(job: JobSpec, options: RunOptions, reporter: Reporter) -> Outcome:
             scratch=scratch,
         )
         manifest = _convert(context, ranges, options, reporter, started)
-    rejects = str(Path(output) / "rejects") if manifest.rows_rejected else ""
+    rejects = str(Path(output) / REJECTS_NAME) if manifest.rows_rejected else ""
     scratch.remove()
     return Outcome("done", output, manifest, time.time() - started, rejects)
 
@@ -130,7 +143,7 @@ def _convert(
 
     beam_options = pipeline_options(options.beam_args, options.workers)
     scratch = context.scratch
-    _make_folders(scratch)
+    _make_folders(scratch, context.exchange)
     source = context.source.keep_inventory(Path(scratch.scratch_root))
     context = replace(context, source=source)
     run_facts: dict[str, object] = {
@@ -194,9 +207,9 @@ def _output_folder(options: RunOptions) -> str:
     return str(local_path(options.output).absolute())
 
 
-def _make_folders(scratch: Scratch) -> None:
+def _make_folders(scratch: Scratch, exchange: str) -> None:
     try:
-        scratch.create()
+        scratch.create(exchange)
     except OSError as error:
         raise OutputError(
             f"{error.filename}: cannot be made: {error.strerror}; choose a folder "
@@ -223,18 +236,18 @@ def _require_whole(output: str, manifest: Manifest) -> None:
 
 @contextmanager
 def _logging_to(path: Path) -> Iterator[None]:
-    """Sends all logging to the run's log; what Beam logs is not for the terminal."""
-    handler = logging.FileHandler(path)
-    handler.setFormatter(
-        logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
-    )
+    """Sends all logging and stderr to the run's log: Beam's are not for the terminal."""
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
-    root.handlers[:] = [handler]
-    root.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        root.handlers[:] = before
-        root.setLevel(level)
-        handler.close()
+    with path.open("a") as log, redirect_stderr(log):
+        handler = logging.StreamHandler(log)
+        handler.setFormatter(
+            logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+        )
+        root.handlers[:] = [handler]
+        root.setLevel(logging.INFO)
+        try:
+            yield
+        finally:
+            root.handlers[:] = before
+            root.setLevel(level)

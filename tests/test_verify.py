@@ -74,7 +74,7 @@ def test_whole_dataset(tmp_path: Path, compression: str, full: bool) -> None:
         full=full,
         shards=3,
         records=9,
-        bytes=manifest.bytes,
+        bytes=manifest.num_bytes,
         problems=(),
     )
 
@@ -84,7 +84,7 @@ def test_progress_adds_up_to_the_bytes(tmp_path: Path, compression: str) -> None
     manifest = write_dataset(tmp_path / "zoo", compression)
     told: list[int] = []
     verify_dataset(str(tmp_path / "zoo"), on_progress=told.append, workers=3)
-    assert sum(told) == manifest.bytes
+    assert sum(told) == manifest.num_bytes
 
 
 @pytest.mark.parametrize(

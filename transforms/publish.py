@@ -16,6 +16,7 @@ from functools import reduce
 from pathlib import Path
 
 from schemas.errors import OutputError, RecordmillError, RejectLimitError
+from schemas.job import RejectLimit
 from schemas.manifest import (
     MANIFEST_NAME,
     FeatureEntry,
@@ -41,17 +42,24 @@ REPLACED_NAME = "replaced.json"  # the old manifest, while its files are removed
 REJECTS_NAME = "rejects"
 
 
-def check_reject_limit(context: RunContext, rows_read: int, rows_rejected: int) -> None:
+def check_reject_limit(
+    limit: RejectLimit, rows_read: int, rows_rejected: int, kept: str | Path
+) -> None:
     """Refuses to go on when more rows were rejected than the job allows.
+
+    Args:
+      limit: what the job allows.
+      rows_read: rows found, rejects included.
+      rows_rejected: rows left out.
+      kept: folder with the rejects.
 
     Raises:
       RejectLimitError: says how many, how many may be, and where they are.
     """
-    limit = context.job.max_rejects
     if rows_rejected > limit.allowed(rows_read):
         raise RejectLimitError(
             f"{rows_rejected} of {rows_read} rows were rejected, allowed are "
-            f"{limit.text}. They are in {context.scratch.rejects}, with the reasons. "
+            f"{limit.text}. They are in {kept}, with the reasons. "
             "Mend them, or allow more with --max-rejects"
         )
 
@@ -69,7 +77,8 @@ def build_manifest(
     rows_read = sum(result.rows_read for result in ranges)
     rejected = sum(result.rows_rejected for result in ranges)
     rejected += sum(shard.rows_rejected for shard in shards)
-    check_reject_limit(context, rows_read, rejected)
+    limit = context.job.max_rejects
+    check_reject_limit(limit, rows_read, rejected, context.scratch.rejects)
     records = sum(shard.records for shard in shards)
     if rows_read != records + rejected:
         raise RecordmillError(

@@ -92,10 +92,15 @@ def split_names(job: JobSpec, ranges: Sequence[InputRange]) -> tuple[str, ...]:
 
 
 def fingerprint_of(job: JobSpec, files: Sequence[InputFile]) -> str:
-    """Names what fixes the dataset's bytes: format version, job and inventory."""
+    """Names what fixes the dataset's bytes: format version, job and inventory.
+
+    How many rejects are allowed fixes no byte: a run that failed of them can go on
+    with a higher limit.
+    """
+    fixed = job.model_dump(mode="json", exclude={"max_rejects"})
     digest = blake2b(digest_size=16)
     digest.update(f"recordmill {FORMAT_VERSION}\n".encode())
-    digest.update(json.dumps(job.model_dump(mode="json"), sort_keys=True).encode())
+    digest.update(json.dumps(fixed, sort_keys=True).encode())
     for file in files:
         digest.update(f"\n{file.path}\0{file.size}\0{file.version}".encode())
     return digest.hexdigest()

@@ -75,8 +75,15 @@ class Scratch:
     def log(self) -> Path:
         return Path(self.staging_root, "run.log")
 
-    def create(self) -> None:
-        """Makes the folders; forgets the errors of an earlier try."""
+    def create(self, exchange: str) -> None:
+        """Makes the folders, or takes up those of an earlier try.
+
+        Errors of that try are forgotten; all of it, if it used another exchange: facts
+        and rejects of the two do not add up.
+        """
+        note = Path(self.scratch_root, "exchange")
+        if note.is_file() and note.read_text() != exchange:
+            self.remove()
         shutil.rmtree(self.errors, ignore_errors=True)
         for folder in (
             self.runs,
@@ -86,6 +93,7 @@ class Scratch:
             self.errors,
         ):
             folder.mkdir(parents=True, exist_ok=True)
+        write_whole(note, exchange.encode())
 
     def remove(self) -> None:
         """Removes everything of this run, and the outer folder if nothing else is."""

@@ -110,6 +110,8 @@ class CsvSource(Source):
         return Schema(tuple(features))
 
     def touched(self, observed: Bits, used: Bits, final: Bits) -> bool:
+        if not observed:
+            return False  # no row starts in this range
         # A column without a value in this range has put nothing into its records.
         return any(
             seen and cell_type(taken) is not cell_type(wanted)
