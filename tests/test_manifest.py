@@ -55,7 +55,7 @@ def test_manifest_round_trip() -> None:
 
 
 def test_manifest_totals() -> None:
-    assert (MANIFEST.records, MANIFEST.num_shards, MANIFEST.bytes) == (10, 3, 100)
+    assert (MANIFEST.records, MANIFEST.num_shards, MANIFEST.num_bytes) == (10, 3, 100)
 
 
 def test_manifest_keys_and_their_order() -> None:

