@@ -35,11 +35,12 @@ $(INTEROP)/.ready: requirements-interop.lock
 	$(INTEROP)/bin/$(PIP_INSTALL) -r requirements-interop.lock
 	touch $@
 
-# Solves all extras in one go, so that they fit together. Needs uv.
+# Solves everything in one go, extras too, so that all locks fit together. Needs uv.
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 lock:
-	$(LOCK) pyproject.toml --all-extras --group dev -o requirements-dev.lock
-	$(LOCK) pyproject.toml -c requirements-dev.lock -o requirements.lock
+	$(LOCK) pyproject.toml --all-extras --group dev -o requirements-all.lock
+	$(LOCK) pyproject.toml --group dev -c requirements-all.lock -o requirements-dev.lock
+	$(LOCK) pyproject.toml -c requirements-all.lock -o requirements.lock
 	$(LOCK) tests/interop/requirements.in -o requirements-interop.lock
 
 clean:

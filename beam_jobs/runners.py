@@ -70,7 +70,7 @@ def pipeline_options(beam_args: Sequence[str], workers: int) -> PipelineOptions:
         direct = options.view_as(DirectOptions)
         given = " ".join(beam_args)
         if "--direct_running_mode" not in given:
-            direct.direct_running_mode = "multi_threading"
+            direct.direct_running_mode = "in_memory"
         if "--direct_num_workers" not in given:
             direct.direct_num_workers = workers or os.cpu_count() or 1
     return options

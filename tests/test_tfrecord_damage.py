@@ -9,12 +9,13 @@ import tracemalloc
 from typing import BinaryIO
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from frames import FOO_RECORD, frame, records_of
 
-from schemas.errors import CorruptRecordError
+from schemas.errors import CorruptRecordError, RecordmillError
 from transforms import tfrecord
-from transforms.tfrecord import mask, open_stream, read_records
+from transforms.tfrecord import check_frames, mask, open_stream, read_records
 
 # Three records; the middle one starts at byte 19 = 16 + 3.
 THREE = frame([b"one", b"second", b""])
@@ -178,3 +179,23 @@ def test_gzip_damage_names_the_record_it_is_in() -> None:
     assert read == examples[: len(read)]
     assert caught.value.record_index == len(read)
     assert 450 <= len(read) <= 550
+
+
+@pytest.mark.parametrize("bit", range(8))
+@pytest.mark.parametrize(("place", "what", "reason"), FLIPS)
+def test_damage_in_scratch(place: int, what: str, reason: str, bit: int) -> None:
+    """Records on their way through scratch are checked as a whole window."""
+    records = [frame([data]) for data in (b"one", b"second", b"")]
+    check_frames(pa.array(records, pa.binary()), "window")
+    damaged = bytearray(records[1])
+    damaged[place] ^= 1 << bit
+    records[1] = bytes(damaged)
+    with pytest.raises(RecordmillError, match=r"^window: record 1 was damaged in"):
+        check_frames(pa.array(records, pa.binary()), "window")
+
+
+def test_a_slice_is_checked_alone() -> None:
+    records = [frame([data]) for data in (b"one", b"second", b"three")]
+    records[0] = bytes(19)
+    check_frames(pa.array(records, pa.binary())[1:], "window")
+    check_frames(pa.array([], pa.binary()), "window")

@@ -13,7 +13,7 @@ from transforms.exchange import gather
 from transforms.range_task import encode_and_frame
 from transforms.run_context import RunContext
 from transforms.scratch import load_fact, save_fact, save_rejects
-from transforms.tfrecord import crc32c
+from transforms.tfrecord import check_frames, crc32c
 from transforms.write import write_records
 
 
@@ -47,6 +47,8 @@ def write_shard(
     windows: Iterator[pa.BinaryArray] = gather(context.scratch.runs, runs, task)
     if context.exchange == "reference":
         windows = _fetched(context, windows, rejects)
+    else:
+        windows = _checked(windows, f"{name}, a window")
     facts = write_records(context.scratch.staging / file, windows, job.compression)
     result = ShardResult(
         split=task.split,
@@ -73,6 +75,13 @@ def _fetched(
         if fetched.batch.num_rows:
             framed, _, _ = encode_and_frame(fetched.batch, schema)
             yield framed
+
+
+def _checked(windows: Iterator[pa.BinaryArray], where: str) -> Iterator[pa.BinaryArray]:
+    """From scratch: verifies every record before it gets into a shard."""
+    for window in windows:
+        check_frames(window, where)
+        yield window
 
 
 def _is_whole(context: RunContext, fact: _ShardFact) -> bool:
