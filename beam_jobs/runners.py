@@ -69,6 +69,8 @@ def pipeline_options(beam_args: Sequence[str], workers: int) -> PipelineOptions:
         options.view_as(TypeOptions).pipeline_type_check = False
         direct = options.view_as(DirectOptions)
         given = " ".join(beam_args)
+        # In memory, several workers are threads all the same (whatever Beam logs), and
+        # no bundle goes through gRPC.
         if "--direct_running_mode" not in given:
             direct.direct_running_mode = "in_memory"
         if "--direct_num_workers" not in given:

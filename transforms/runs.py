@@ -11,7 +11,7 @@ payload is a framed record, or by reference the path of the file that becomes on
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -185,8 +185,3 @@ def run_is_whole(folder: Path, run: RunRef) -> bool:
         )
     except OSError:
         return False
-
-
-def total_counts(runs: Sequence[RunRef], num_splits: int) -> list[int]:
-    """Records of each split over all runs."""
-    return [sum(run.counts[split] for run in runs) for split in range(num_splits)]
