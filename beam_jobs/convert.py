@@ -6,8 +6,8 @@
                                                    publish <- write shards
 
 Only small facts cross the engine: ranges, type bits, histograms, shard tasks, results.
-Payload stays in sorted runs (see transforms.exchange). A step that a small or typed
-input does not need is left out: each costs the embedded runner some 25 ms.
+Payload stays in sorted runs (see transforms.exchange). A step that an input
+does not need, because it is small or its types are known, is left out.
 """
 
 from __future__ import annotations

@@ -20,7 +20,6 @@ from apache_beam.options.pipeline_options import (
     PipelineOptions,
     SetupOptions,
     StandardOptions,
-    TypeOptions,
 )
 from apache_beam.portability.api import beam_provision_api_pb2
 from apache_beam.runners.portability.fn_api_runner.fn_runner import (
@@ -65,8 +64,6 @@ def pipeline_options(beam_args: Sequence[str], workers: int) -> PipelineOptions:
     # Code lives in importable packages, so the launcher's main module never travels.
     options.view_as(SetupOptions).save_main_session = False
     if is_embedded(options):
-        # Our steps are typed and checked by mypy; at run time it costs 0.1 s.
-        options.view_as(TypeOptions).pipeline_type_check = False
         direct = options.view_as(DirectOptions)
         given = " ".join(beam_args)
         # In memory, several workers are threads all the same (whatever Beam logs), and

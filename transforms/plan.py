@@ -29,8 +29,7 @@ def bucket_bits(sharding: Sharding, most_bytes: int) -> int:
       sharding: the rule for the number of shards.
       most_bytes: upper estimate of the records' bytes.
     """
-    most_records = most_bytes  # only caps the count
-    shards = sharding.shards_for(most_bytes, max(1, most_records))
+    shards = sharding.shards_for(most_bytes, num_records=max(1, most_bytes))
     wanted = (shards * BUCKETS_PER_SHARD - 1).bit_length()
     return max(MIN_BUCKET_BITS, min(MAX_BUCKET_BITS, wanted))
 

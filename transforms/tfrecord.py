@@ -118,8 +118,7 @@ def _data_crcs(offsets: I64, buffer: U8) -> npt.NDArray[np.uint32]:
     """CRC-32C of the data of every framed record."""
     starts = (offsets[:-1] + HEAD_BYTES).tolist()
     ends = (offsets[1:] - TAIL_BYTES).tolist()
-    # The only Python per record, 0.2 us each: no library takes a batch. `map` keeps
-    # the loop itself out of the interpreter.
+    # The only Python per record, 0.25 us each: no library takes a batch.
     datas = map(buffer.data.__getitem__, map(slice, starts, ends))
     return np.fromiter(map(crc32c, datas), np.uint32, len(starts))
 
