@@ -24,6 +24,7 @@ class Content(StrEnum):
     VALUES = "values"  # numbers, text or bytes as they are
     PICTURE = "picture"  # the bytes of a picture file
     ARRAY = "array"  # an array's row-major bytes
+    TENSOR = "tensor"  # a serialized TensorProto (tf.io.parse_tensor reads it)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,8 @@ class FeatureSpec:
       content: how to understand bytes.
       optional: some examples may lack the feature.
       class_names: for a class label, the text of each index.
+      minimum, maximum: bounds of the values, inclusive; None if there is none.
+      sequence: a feature list of a SequenceExample, one value (of `shape`) a step.
     """
 
     name: str
@@ -49,6 +52,9 @@ class FeatureSpec:
     content: Content = Content.VALUES
     optional: bool = False
     class_names: tuple[str, ...] = ()
+    minimum: int | float | None = None
+    maximum: int | float | None = None
+    sequence: bool = False
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -57,6 +63,36 @@ class FeatureSpec:
             object.__setattr__(self, "column", self.name)
         if not self.dtype:
             object.__setattr__(self, "dtype", _NATURAL_DTYPE[self.kind])
+
+    @property
+    def is_ragged(self) -> bool:
+        """Whether the values lie in several keys, as TFDS stores ragged features."""
+        return self.content is Content.VALUES and self.shape.count(None) > 1
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys of the example's feature map that hold the feature.
+
+        A ragged one has its values in one key and, for each dimension from the second
+        to the last unknown one, the lengths of its rows in another
+        (tensorflow_datasets/core/example_serializer.py).
+        """
+        if not self.is_ragged:
+            return (self.name,)
+        return (
+            f"{self.name}/ragged_flat_values",
+            *(
+                f"{self.name}/ragged_row_lengths_{level}"
+                for level in range(self.ragged_rank)
+            ),
+        )
+
+    @property
+    def ragged_rank(self) -> int:
+        """Dimensions from the second to the last unknown one; 0 if not ragged."""
+        if not self.is_ragged:
+            return 0
+        return max(i for i, size in enumerate(self.shape) if size is None)
 
     def to_json(self) -> dict[str, Any]:
         """The feature as the manifest states it."""

@@ -10,6 +10,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from schemas.declared import DeclaredSchema
+
 MIB = 1 << 20
 DEFAULT_SHARD_BYTES = 128 * MIB
 READER_MIN_SHARD_BYTES = 10_000_000  # the tutorial: no shard under 10 MB ...
@@ -25,6 +27,7 @@ SourceKind = Literal["images", "cifar", "csv"]
 FeatureNames = Literal["default", "tutorial", "imagenet"]
 Variant = Literal["auto", "cifar10", "cifar100"]
 Compression = Literal["none", "gzip"]
+Payload = Literal["example", "sequence_example", "json", "raw"]
 
 
 class _Frozen(BaseModel):
@@ -140,6 +143,8 @@ class JobSpec(_Frozen):
     max_rejects: RejectLimit = RejectLimit()
     feature_names: FeatureNames = "default"
     variant: Variant = "auto"
+    declared: DeclaredSchema | None = None  # None: the source's own, or inferred
+    payload: Payload = "example"
 
     @field_validator("name")
     @classmethod
