@@ -1,0 +1,224 @@
+"""DeclaredSchema: which features a person wants, as written in a schema file.
+
+    features:
+      image:  {column: path, bytes_from: path, picture: {format: jpeg}}
+      label:  {dtype: int64, classes: [cat, dog]}
+      boxes:  {dtype: float32, shape: [null, 4], cell: json}
+      note:   string?            # short for {dtype: string, optional: true}
+      size:   int64[2]           # short for {dtype: int64, shape: [2]}
+      tags:   string[]           # short for {dtype: string, shape: [null]}
+
+What a declaration does not say has the default that its other parts ask for, so two
+that mean the same are equal once made.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from schemas.features import Content, FeatureSpec, Kind, Schema
+
+Dtype = Literal[
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float16",
+    "float32",
+    "float64",
+    "string",
+    "bytes",
+]
+Stored = Literal["int64_list", "float_list", "bytes_list", "tensor"]
+Cell = Literal["plain", "json", "hex", "base64"]
+Unit = Literal["d", "s", "ms", "us", "ns"]
+PictureFormat = Literal["jpeg", "png", "gif", "bmp", "webp", "tiff"]
+Dimension = Annotated[int, Field(ge=0, lt=1 << 31)] | None
+Side = Annotated[int, Field(ge=1, lt=1 << 31)]
+
+_SHORT_FORM = re.compile(
+    r"(?P<dtype>[a-z]+\d*)(?:\[(?P<shape>[\d,? ]*)\])?(?P<optional>\?)?", re.ASCII
+)
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class PictureRule(_Frozen):
+    """What a picture must be like; others are rejected. None allows anything."""
+
+    height: Side | None = Field(None, description="pixels")
+    width: Side | None = Field(None, description="pixels")
+    channels: Annotated[int, Field(ge=1, le=4)] | None = Field(
+        None, description="as a TensorFlow decoder reports them"
+    )
+    format: PictureFormat | None = None
+
+
+class DeclaredFeature(_Frozen):
+    """One feature: where its values come from, what they are, how they are stored."""
+
+    column: str = Field("", description="source column; the feature's name if empty")
+    dtype: Dtype = "bytes"
+    shape: tuple[Dimension, ...] = Field(
+        (), description="of one value: [] scalar, [3] fixed, [null] variable"
+    )
+    stored: Stored | None = Field(
+        None, description="by default what the dtype asks for"
+    )
+    optional: bool = Field(False, description="leave it out where the value is missing")
+    default: Any = Field(None, description="value where the column has none")
+    classes: tuple[str, ...] = Field((), description="text of each class index")
+    min: float | int | None = Field(None, description="lowest value allowed")
+    max: float | int | None = Field(None, description="highest value allowed")
+    picture: PictureRule | None = None
+    unit: Unit | None = Field(None, description="of dates and times stored as int64")
+    separator: str = Field("", description="between the values in a text cell")
+    cell: Cell = Field("plain", description="how a text cell holds its value")
+    bytes_from: Literal["", "path"] = Field(
+        "", description="path: the column names a file; its bytes are the value"
+    )
+    sequence: bool = Field(
+        False, description="a feature list of a SequenceExample: a value a step"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _expand(cls, given: Any) -> Any:
+        """Short forms, and a dtype where another field already tells it."""
+        if isinstance(given, str):
+            return _from_short_form(given)
+        if isinstance(given, dict) and "dtype" not in given and given.get("classes"):
+            return {**given, "dtype": "int64"}
+        return given
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        numeric = self.dtype not in ("string", "bytes")
+        if self.optional and self.default is not None:
+            raise ValueError("a feature with a default is never missing: drop optional")
+        if self.classes and self.dtype not in ("int64", "int32", "int16", "int8"):
+            raise ValueError(f"classes need a signed integer dtype, got {self.dtype}")
+        if len(set(self.classes)) != len(self.classes):
+            raise ValueError("class names must differ")
+        if (self.min is not None or self.max is not None) and not numeric:
+            raise ValueError(f"min and max are for numbers, got dtype {self.dtype}")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError(f"min {self.min} is above max {self.max}")
+        if self.unit and self.dtype != "int64":
+            raise ValueError(f"unit needs dtype int64, got {self.dtype}")
+        if (self.picture or self.bytes_from) and self.dtype != "bytes":
+            raise ValueError(f"pictures and files are bytes, got dtype {self.dtype}")
+        if self.cell in ("hex", "base64") and self.dtype != "bytes":
+            raise ValueError(f"{self.cell} cells hold bytes, got dtype {self.dtype}")
+        if self.separator and (self.cell == "json" or not self.shape):
+            raise ValueError("a separator is for a plain list: give a shape, no json")
+        self._check_stored(numeric)
+        return self
+
+    def _check_stored(self, numeric: bool) -> None:
+        allowed: set[str] = {"bytes_list", "tensor"}
+        if self.dtype.startswith("float"):
+            allowed.add("float_list")
+        elif numeric:
+            allowed |= {"int64_list", "float_list"}
+        if self.dtype == "bytes" and self.content is not Content.VALUES:
+            allowed = {"bytes_list"}
+        if self.storage not in allowed:
+            raise ValueError(
+                f"{self.dtype} cannot be stored as {self.storage}; it can be "
+                f"{', '.join(sorted(allowed))}"
+            )
+        if self.content is Content.ARRAY and self.shape.count(None) > 1:
+            raise ValueError(
+                "an array's bytes tell one unknown dimension at most: store a tensor"
+            )
+
+    @property
+    def storage(self) -> Stored:
+        """How the feature is stored, the default filled in."""
+        if self.stored:
+            return self.stored
+        if self.dtype in ("string", "bytes"):
+            return "bytes_list"
+        return "float_list" if self.dtype.startswith("float") else "int64_list"
+
+    @property
+    def content(self) -> Content:
+        """What the stored values are."""
+        if self.picture is not None:
+            return Content.PICTURE
+        if self.storage == "tensor":
+            return Content.TENSOR
+        if self.storage == "bytes_list" and self.dtype not in ("string", "bytes"):
+            return Content.ARRAY
+        return Content.VALUES
+
+    def to_spec(self, name: str) -> FeatureSpec:
+        """The feature as the encoder, the manifest and the readers know it.
+
+        Its column is its name: several features may be made from one source column.
+        """
+        kind = Kind.BYTES if self.storage == "tensor" else Kind(self.storage)
+        dtype: str = self.dtype
+        shape = self.shape
+        if self.picture is not None:
+            # As the images source has it: pixels, not the file's bytes.
+            dtype = "uint8"
+            shape = (self.picture.height, self.picture.width, self.picture.channels)
+        elif dtype not in ("string", "bytes"):
+            dtype = np.dtype(dtype).name
+        return FeatureSpec(
+            name,
+            kind,
+            dtype=dtype,
+            shape=shape,
+            content=self.content,
+            optional=self.optional,
+            class_names=self.classes,
+            minimum=self.min,
+            maximum=self.max,
+            sequence=self.sequence,
+        )
+
+
+class DeclaredSchema(_Frozen):
+    """All features that an example shall have; other columns are left out."""
+
+    features: dict[Annotated[str, Field(min_length=1)], DeclaredFeature] = Field(
+        min_length=1
+    )
+
+    def to_schema(self) -> Schema:
+        """The schema of the records."""
+        return Schema(tuple(f.to_spec(name) for name, f in self.features.items()))
+
+    def column_of(self, name: str) -> str:
+        """The source column of a feature."""
+        return self.features[name].column or name
+
+
+def _from_short_form(text: str) -> dict[str, Any]:
+    match = _SHORT_FORM.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(
+            f"the short form is like int64, float32[3], string[] or int64?, got {text!r}"
+        )
+    given: dict[str, Any] = {
+        "dtype": match["dtype"],
+        "optional": bool(match["optional"]),
+    }
+    if match["shape"] is not None:
+        sides = [side.strip() for side in match["shape"].split(",")]
+        given["shape"] = [None if side in ("", "?") else int(side) for side in sides]
+    return given
