@@ -131,7 +131,7 @@ def headers_by_length(
     Returns:
       Left-aligned headers, one item per row, and the bytes each really has.
     """
-    distinct, which = _distinct(lengths)
+    distinct, which = distinct_lengths(lengths)
     # One call per distinct length, not per row.
     headers = [make_header(int(length)) for length in distinct]
     width = max(map(len, headers), default=1)
@@ -153,7 +153,8 @@ def header_cells(
 _SMALL = 1 << 16  # below this a table indexed by length beats sorting
 
 
-def _distinct(lengths: I64) -> tuple[I64, I64]:
+def distinct_lengths(lengths: I64) -> tuple[I64, I64]:
+    """The lengths there are, ascending, and for each row which of them it has."""
     longest = int(lengths.max()) if len(lengths) else 0
     if longest >= _SMALL:
         distinct, which = np.unique(lengths, return_inverse=True)
