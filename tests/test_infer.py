@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import threading
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -184,9 +185,10 @@ def test_types_are_those_of_all_cells(
         facts = found.facts.column(name)
         assert facts.dtype == cell_type(holds_of_all(column)).dtype
         assert facts.nulls == column.count(None)
-        assert facts.texts() == {
-            text: column.count(text) for text in column if text is not None
-        }
+        counts = Counter(text for text in column if text is not None)
+        assert facts.values is not None
+        assert sorted(facts.values.values()) == sorted(counts.values())
+        assert facts.texts() in (counts, None)  # None: a long text is among them
     whole = inferred(CsvSource(), path, workers=1)
     assert dump_yaml(found.declared, comments_of(found), head_of(found)) == dump_yaml(
         whole.declared, comments_of(whole), head_of(whole)

@@ -27,6 +27,7 @@ from schemas.ranges import InputFile, InputRange
 from transforms.column_facts import ColumnFacts, look_at
 from transforms.sources.base import Rows, Source
 from transforms.sources.csv import CsvSource
+from transforms.sources.csv_cells import cells_of
 from transforms.sources.csv_types import Holds
 from transforms.sources.fixed_length import FixedLengthSource
 
@@ -151,16 +152,14 @@ def infer(
     if source.needs_survey(ranges):
         surveys = dict(_in_threads(partial(_survey, source), ranges, workers))
         ranges = source.settle(ranges, [surveys[spot.index] for spot in ranges])
-    facts = _guess(source, ranges[0])
+    total, known = TableFacts(), _guess(source, ranges[0])
 
     def look(spot: InputRange) -> TableFacts:
-        # What is known by then, whatever that is, only saves work.
-        return look_at_range(source, spot, facts)
+        return look_at_range(source, spot, known)  # whatever is known by then
 
-    total = TableFacts()
     on_progress(0, len(ranges))
     for done, found in enumerate(_in_threads(look, ranges, workers), 1):
-        total = facts = total.merge(found)
+        total = known = total.merge(found)
         on_progress(done, len(ranges))
     return Inferred(source, total)
 
@@ -190,26 +189,27 @@ def look_at_range(source: Source, spot: InputRange, known: TableFacts) -> TableF
       spot: the range.
       known: facts of other ranges; they only save work.
     """
-    facts = TableFacts()
+    batches = []
+    rejected = 0
+    places: list[Place] = []
     for rows in _read(source, spot):
-        columns = {}
-        for name in rows.batch.schema.names:
-            cells = rows.batch[name]
-            if pt.is_binary(cells.type):
-                continue  # pictures, and references to rows
-            before = (known.column(name), facts.column(name))
-            columns[name] = look_at(
-                cells.cast(pa.string()),
-                expected=before[0].holds | before[1].holds,
-                counted=all(other.values is not None for other in before),
-            )
-        places = tuple(
-            Place(spot.index, reject.position, reject.path, reject.reason)
-            for reject in rows.rejects
-        )
-        part = TableFacts(rows.batch.num_rows, len(places), columns, places)
-        facts = facts.merge(part)
-    return facts
+        names = [f.name for f in rows.batch.schema if not pt.is_binary(f.type)]
+        batches.append(rows.batch.select(names))  # not pictures, nor references
+        rejected += len(rows.rejects)
+        for reject in rows.rejects[: NUM_PLACES - len(places)]:
+            place = Place(spot.index, reject.position, reject.path, reject.reason)
+            places.append(place)
+    if not batches:
+        return TableFacts()
+    columns = {}
+    table = pa.Table.from_batches(batches)
+    for name in table.column_names:
+        # One look at a column for all batches: values are counted once.
+        cells = cells_of(table, name).cast(pa.string())
+        before = known.column(name)
+        counted = before.values is not None
+        columns[name] = look_at(cells, before.holds, counted)
+    return TableFacts(table.num_rows, rejected, columns, tuple(places))
 
 
 def _read(source: Source, spot: InputRange) -> Iterator[Rows]:
@@ -230,11 +230,8 @@ def _in_threads(
         running = {
             pool.submit(function, item) for item in islice(todo, workers * _TASKS_AHEAD)
         }
-        try:
-            while running:
-                done, running = wait(running, return_when=FIRST_COMPLETED)
-                for future in done:
-                    yield future.result()
-                running |= {pool.submit(function, i) for i in islice(todo, len(done))}
-        finally:
-            pool.shutdown(cancel_futures=True)
+        while running:
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                yield future.result()
+            running |= {pool.submit(function, item) for item in islice(todo, len(done))}
