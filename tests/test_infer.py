@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,12 +22,14 @@ from test_csv_types import COLUMNS, holds_of_all
 from schemas.declared_of import declared_of
 from schemas.errors import InputError
 from schemas.features import Content, FeatureSpec, Kind, Schema
+from schemas.ranges import InputFile
 from schemas.schema_file import dump_yaml, load_schema
+from transforms.conform import conform
 from transforms.facts_text import comments_of, facts_json, head_of
 from transforms.infer import Inferred, Place, infer
 from transforms.sources.base import Source
 from transforms.sources.csv import CsvSource
-from transforms.sources.csv_types import cell_type
+from transforms.sources.csv_types import Holds, cell_type
 from transforms.sources.fixed_length import FixedLengthSource
 from transforms.sources.images import ImagesSource
 from transforms.storage import list_inputs
@@ -119,6 +122,54 @@ def test_types_of_the_tricky_columns(tmp_path: Path) -> None:
         "naïve, ☃": "int64",
         "null": "string",
     }
+
+
+def read_all(source: Source, files: list[InputFile], expected: Any) -> pa.Table:
+    batches = [r.batch for s in source.cut(files) for r in source.read(s, expected)]
+    return pa.Table.from_batches(batches)
+
+
+def test_schema_file_makes_the_values_of_a_conversion(tmp_path: Path) -> None:
+    """The declared features are made of text cells, the others of typed ones."""
+    path = tmp_path / "in.csv"
+    write_tricky(path)
+    found = inferred(CsvSource(), path)
+    declared = load_schema(dump_yaml(found.declared).encode(), "it.yaml")
+    source, (_, files) = found.source, list_inputs([str(path)])
+    bits = tuple(int(found.facts.column(name).holds) for name in TRICKY)
+    typed = read_all(source, files, bits)
+    text = read_all(source, files, (int(Holds.TEXT),) * len(TRICKY))
+
+    (made,) = conform(text.combine_chunks().to_batches()[0], declared)
+
+    assert made.refused == []
+    for name in TRICKY:
+        wanted = typed[name].cast(made.batch[name].type)
+        # As text, where NaN equals NaN and -0.0 is not 0.0.
+        assert repr(made.batch[name].to_pylist()) == repr(wanted.to_pylist()), name
+
+
+@pytest.mark.parametrize(
+    ("source", "folder"),
+    [
+        (ImagesSource(), "images"),
+        (ImagesSource(feature_names="imagenet"), "images"),
+        (FixedLengthSource(), "cifar"),
+    ],
+)
+def test_schema_file_refuses_no_row_of_its_input(source: Source, folder: str) -> None:
+    found = inferred(source, SAMPLES / folder)
+    declared = load_schema(dump_yaml(found.declared).encode(), "it.yaml")
+    _, files = list_inputs([str(SAMPLES / folder)])
+    table = read_all(found.source, files, ())
+    for batch in table.to_batches():
+        (made,) = conform(batch, declared)
+        assert made.refused == []
+        for name in declared.features:
+            values = made.batch[name].to_pylist()
+            if name == "image" and folder == "cifar":
+                values = [bytes(pixels) for pixels in values]
+            assert values == batch[declared.column_of(name)].to_pylist(), name
 
 
 def test_rows_that_cannot_be_read_count_for_nothing(tmp_path: Path) -> None:
