@@ -101,10 +101,11 @@ def _load_yaml(data: bytes, uri: str) -> DeclaredSchema:
             for key in TEXT_FIELDS:
                 if key in fields:
                     fields[key] = document.as_written(("features", name, key))
-            if "default" in fields and fields.get("dtype") in ("string", "bytes"):
-                if not isinstance(fields["default"], bytes):
-                    place = ("features", name, "default")
-                    fields["default"] = document.as_written(place)
+            default = fields.get("default")
+            is_text = fields.get("dtype") in ("string", "bytes")
+            if default is not None and is_text and not isinstance(default, bytes):
+                place = ("features", name, "default")
+                fields["default"] = document.as_written(place)
     return declare(value, uri, document.line)
 
 

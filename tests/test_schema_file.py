@@ -153,6 +153,13 @@ def test_other_text_fields() -> None:
     assert (found.column, found.separator, found.min) == ("3", "0", 10.0)
 
 
+@pytest.mark.parametrize(
+    ("word", "said"), [("yes", True), ("true", True), ("no", False)]
+)
+def test_truth_values_in_words(word: str, said: bool) -> None:
+    assert feature(f"{{dtype: int8, optional: {word}}}").optional is said
+
+
 def test_feature_names_are_text() -> None:
     names = load("features: {no: int8, 1: int8, null: int8, 1.0: int8}").features
     assert list(names) == ["no", "1", "null", "1.0"]
