@@ -14,9 +14,15 @@ from pathlib import Path
 from typing import Protocol
 
 from schemas.errors import InputError, OutputError, RecordmillError, UsageError
+from schemas.features import Schema
 from schemas.job import JobSpec, RunOptions
-from schemas.manifest import MANIFEST_NAME, Manifest
-from schemas.ranges import InputRange
+from schemas.manifest import MANIFEST_NAME, Manifest, schema_of
+from schemas.ranges import InputFile, InputRange
+from transforms.arrow_types import check_types
+from transforms.conform import check_columns
+from transforms.expected import load_expected, require_schema
+from transforms.payloads import check_payload
+from transforms.peek import class_names
 from transforms.plan import bucket_bits
 from transforms.publish import (
     REJECTS_NAME,
@@ -33,6 +39,7 @@ from transforms.run_context import (
 )
 from transforms.scratch import Scratch, read_errors
 from transforms.sources import make_source
+from transforms.sources.base import Source
 from transforms.storage import is_local, list_inputs, local_path
 from transforms.tfrecord import require_fast_crc
 
@@ -79,13 +86,15 @@ def run_job(job: JobSpec, options: RunOptions, reporter: Reporter) -> Outcome:
     started = time.time()
     require_fast_crc()
     output = _output_folder(options)
-    _, files = list_inputs(options.inputs)
+    root, files = list_inputs(options.inputs)
     inside = [file.uri for file in files if Path(output) in Path(file.uri).parents]
     if inside:
         raise UsageError(
             f"{inside[0]} is input, but lies inside the output folder {output}"
         )
-    fingerprint = fingerprint_of(job, files)
+    side_files = _side_files(job, root, output)
+    fingerprint = fingerprint_of(job, files, side_files)
+    expected = load_expected(options.expect_schema) if options.expect_schema else None
     manifest = look_at_output(output, fingerprint, options.overwrite)
     scratch = Scratch.of(output, fingerprint, options.scratch)
     if manifest is not None:
@@ -96,30 +105,61 @@ def run_job(job: JobSpec, options: RunOptions, reporter: Reporter) -> Outcome:
             manifest.rows_rejected,
             Path(output) / REJECTS_NAME,
         )
+        require_schema(expected, schema_of(manifest, class_names(output, manifest)))
         scratch.remove()  # left if the run that made it was killed at its very end
         return Outcome("unchanged", output, manifest, time.time() - started)
     if is_staged(scratch):
         manifest = switch(output, scratch)
     else:
         source = make_source(job).prepare(files)
+        _check_schema(job, source, expected)
         ranges = source.cut(files)
         if not ranges:
             raise InputError("the input files are empty: there is nothing to convert")
         estimate = source.estimated_bytes(files)
+        estimate += sum(file.size for file in side_files)
         context = RunContext(
             job=job,
             source=source,
             split_names=split_names(job, ranges),
             bits=bucket_bits(job.sharding, estimate),
-            exchange=choose_exchange(options.exchange, source, files),
+            exchange=choose_exchange(options.exchange, job, source, files),
             fingerprint=fingerprint,
             output=output,
             scratch=scratch,
+            expected=expected,
         )
         manifest = _convert(context, ranges, options, reporter, started)
     rejects = str(Path(output) / REJECTS_NAME) if manifest.rows_rejected else ""
     scratch.remove()
     return Outcome("done", output, manifest, time.time() - started, rejects)
+
+
+def _side_files(job: JobSpec, root: str, output: str) -> list[InputFile]:
+    """The files that cells may name, if the job pulls any in: all below the root."""
+    declared = job.declared.features.values() if job.declared else ()
+    if not any(feature.bytes_from for feature in declared):
+        return []
+    _, files = list_inputs([root])
+    return [file for file in files if Path(output) not in Path(file.uri).parents]
+
+
+def _check_schema(job: JobSpec, source: Source, expected: Schema | None) -> None:
+    """Finds out before the run what can never fit: columns, types, the payload.
+
+    Raises:
+      SchemaError: says what does not fit.
+    """
+    if job.declared is not None:
+        check_columns(source.columns(), job.declared)
+        schema = job.declared.to_schema()
+    elif source.infers_types:
+        return  # known only after all rows were looked at
+    else:
+        schema = source.schema()
+        check_types(source.columns(), schema)
+    check_payload(schema, job.payload)
+    require_schema(expected, schema)
 
 
 def _convert(

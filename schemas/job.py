@@ -203,6 +203,7 @@ class RunOptions:
       exchange: how rows reach the shards' writers: auto, reference or scratch.
       workers: threads of the embedded runner; 0 means all cores.
       overwrite: replace a dataset that differs.
+      expect_schema: schema file or dataset that the new dataset must keep to.
       beam_args: pipeline options as Beam spells them.
     """
 
@@ -212,4 +213,5 @@ class RunOptions:
     exchange: str = "auto"
     workers: int = 0
     overwrite: bool = False
+    expect_schema: str = ""
     beam_args: tuple[str, ...] = field(default=())

@@ -120,6 +120,9 @@ class ImagesSource(Source):
             return read_inventory(self.inventory, self.root, spot.start, spot.stop)
         return self.listing[spot.start : spot.stop]
 
+    def columns(self) -> pa.Schema:
+        return self.fetch(pa.array([], pa.binary())).batch.schema
+
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
         """Slices of the inventory, in files; the ranges' unit is one file."""
         total = len(self.listing)
@@ -248,7 +251,12 @@ class ImagesSource(Source):
                 "text": pa.array(classes, pa.string()),
             }
         )
-        return Fetched(batch, np.array(kept, np.int64), rejects)
+        return Fetched(
+            batch,
+            np.array(kept, np.int64),
+            rejects,
+            raw=lambda row: (paths[row], 0, data[row]),
+        )
 
 
 def _raw_of_kept(rows: Rows, kept: I64, row: int) -> tuple[int, bytes]:
