@@ -20,9 +20,9 @@ from schemas.manifest import MANIFEST_NAME, Manifest, schema_of
 from schemas.ranges import InputFile, InputRange
 from transforms.arrow_types import check_types
 from transforms.conform import check_columns
+from transforms.dataset_files import class_names
 from transforms.expected import load_expected, require_schema
 from transforms.payloads import check_payload
-from transforms.peek import class_names
 from transforms.plan import bucket_bits
 from transforms.publish import (
     REJECTS_NAME,

@@ -72,6 +72,11 @@ class PictureRule(_Frozen):
         "among the pictures, which no one TensorFlow op decodes as the others",
     )
 
+    @property
+    def has_pixels(self) -> bool:
+        """Whether one TensorFlow op decodes all pictures to one rank."""
+        return self.decodable and self.format not in ("gif", "webp", "tiff")
+
 
 class DeclaredFeature(_Frozen):
     """One feature: where its values come from, what they are, how they are stored."""
@@ -183,7 +188,7 @@ class DeclaredFeature(_Frozen):
         shape = self.shape
         if self.picture is not None:
             # As the images source has it: pixels, not the file's bytes.
-            if self.picture.decodable:
+            if self.picture.has_pixels:
                 dtype = "uint8"
                 sides = self.picture
                 shape = (sides.height, sides.width, sides.channels)

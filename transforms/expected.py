@@ -13,10 +13,9 @@ from schemas.errors import OutputError, SchemaError, UsageError
 from schemas.features import Schema
 from schemas.manifest import MANIFEST_NAME, schema_of
 from schemas.schema_file import load_schema
-from transforms.peek import class_names
+from transforms.dataset_files import class_names, read_manifest
 from transforms.storage import local_path
 from transforms.tfds import labels_file_name
-from transforms.verify import read_manifest
 
 
 def load_expected(path: str) -> Schema:
