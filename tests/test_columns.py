@@ -326,7 +326,7 @@ PIECES = st.lists(
 
 @settings(max_examples=300)
 @given(st.lists(PIECES, max_size=4), st.integers(0, 2))
-def test_utf8_of_all_values_at_once(values: list[bytes], start: int) -> None:
+def test_utf8_is_judged_by_value(values: list[bytes], start: int) -> None:
     array = pa.array(values, pa.binary()).slice(start)
     assert is_utf8(array) == utf8_by_value(values[start:])
 

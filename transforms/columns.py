@@ -114,20 +114,14 @@ def is_utf8(array: pa.BinaryArray) -> bool:
     offsets = value_offsets(array)
     if offsets[0] == offsets[-1]:
         return True
-    buffer = array.buffers()[2]
-    data = np.frombuffer(buffer, np.uint8)
+    data = np.frombuffer(array.buffers()[2], np.uint8)
     if data[offsets[0] : offsets[-1]].max() < 0x80:
-        return True
-    # All values as one: twice as fast as one by one. That one is UTF-8 and no
-    # value starts inside a character says the same.
-    ends = pa.py_buffer(offsets[[0, -1]])
-    joined = pa.BinaryArray.from_buffers(pa.binary(), 1, [None, ends, buffer])
+        return True  # ASCII: ten times as fast to see as the cast below
     try:
-        joined.cast(pa.string())
+        array.cast(pa.string())
     except pa.ArrowInvalid:
         return False
-    starts = offsets[:-1][offsets[:-1] < offsets[1:]]
-    return not ((data[starts] & 0xC0) == 0x80).any()
+    return True
 
 
 def _floats(
