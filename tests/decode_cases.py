@@ -291,3 +291,8 @@ def plain(value: Any) -> str:
     return (
         repr(float(value)) if isinstance(value, (float, np.floating)) else repr(value)
     )
+
+
+def tells_dimensions(schema: Schema) -> bool:
+    """Rows of nothing, laid flat, do not tell how many there are."""
+    return not any(None in f.shape and 0 in f.shape for f in schema.features)

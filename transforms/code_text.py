@@ -15,12 +15,14 @@ class Call:
     Attributes:
       head: the text up to the opening bracket, with it.
       items: what is between commas.
-      tail: the closing bracket.
+      tail: the closing bracket, and what follows.
+      subscript: whether a comma behind the last item would change the meaning.
     """
 
     head: str
     items: tuple[Code, ...]
     tail: str = ")"
+    subscript: bool = False
 
     def __str__(self) -> str:
         return f"{self.head}{', '.join(map(str, self.items))}{self.tail}"
@@ -68,7 +70,7 @@ def lines_of(code: Code, indent: int, before: str = "", after: str = "") -> list
         return [line]
     first, last = f"{margin}{before}{code.head}", f"{margin}{code.tail}{after}"
     inner = f"{margin}{' ' * _INDENT}{', '.join(map(str, code.items))}"
-    if len(inner) <= LINE_LENGTH:
+    if len(inner) <= LINE_LENGTH or code.subscript:
         return [first, inner, last]
     items = [
         line
@@ -76,3 +78,12 @@ def lines_of(code: Code, indent: int, before: str = "", after: str = "") -> list
         for line in lines_of(item, indent + _INDENT, after=",")
     ]
     return [first, *items, last]
+
+
+def assignment_lines(target: str, code: Call, indent: int) -> list[str]:
+    """`target = code`, in brackets of its own if not even its head fits beside it."""
+    lines = lines_of(code, indent, before=f"{target} = ")
+    if len(lines) == 1 or len(lines[0]) <= LINE_LENGTH:
+        return lines
+    margin = " " * indent
+    return [f"{margin}{target} = (", *lines_of(code, indent + _INDENT), f"{margin})"]

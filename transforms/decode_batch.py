@@ -32,6 +32,10 @@ from transforms.wire_read import Mask, padded_parts
 _WINDOW_BYTES = 8 << 20
 _WINDOW_ROWS = 1 << 14
 
+# Features that the schema does not have, of which each is a step for all records.
+_MAX_STRANGERS = 1000
+_MAX_STRANGER = 200  # characters of its name
+
 _SHOWN_BYTES = 12
 
 Unknown = Literal["ignore", "error"]
@@ -162,9 +166,13 @@ class _Reader:
         met = {
             name: Key(name.encode(), Kind(kind), delimited=kind != Kind.BYTES)
             for name, feature in (features or {}).items()
-            if name not in self._keys and (kind := feature.WhichOneof("kind"))
+            if name not in self._keys
+            and len(name) <= _MAX_STRANGER
+            and (kind := feature.WhichOneof("kind"))
         }
         new = met.keys() - self._strangers.keys()
+        if len(self._strangers) + len(new) > _MAX_STRANGERS:
+            return False
         self._strangers |= met
         return bool(new)
 

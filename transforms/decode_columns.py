@@ -140,7 +140,7 @@ def _leaf(lists: Lists, feature: FeatureSpec, found: Findings) -> pa.Array:
         found.refuse(
             feature,
             rows_of(where, lists.offsets),
-            lambda index: f"{values[where[index]]} is no {feature.dtype}",
+            lambda index: f"{values[where[index]]!s} is no {feature.dtype}",
         )
     return pa.array(cast, arrow_type)
 

@@ -8,6 +8,7 @@ gives is put into examples, so that all values are checked and cast in one place
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -77,16 +78,25 @@ def _decode_json(records: pa.BinaryArray, schema: Schema, unknown: Unknown) -> D
     for row, text in enumerate(records.to_pylist()):
         example = Example()
         try:
-            json_format.Parse(text, example)
-        except (json_format.ParseError, UnicodeDecodeError) as error:
+            value = json.loads(text, parse_float=_as_float32)
+            if not isinstance(value, dict):
+                raise json_format.ParseError(f"a {type(value).__name__}, not an object")
+            json_format.ParseDict(value, example)
+        except (json_format.ParseError, ValueError, RecursionError) as error:
             reasons[row] = (
                 f"{len(text)} bytes that start with {text[:_SHOWN_BYTES]!r} are no JSON "
                 f"of a tf.train.Example: {error}"
             )
-            example = Example()
+            example.Clear()
         examples.append(example.SerializeToString(deterministic=True))
     decoded = decode_records(pa.array(examples, pa.binary()), schema, unknown=unknown)
     return _with_reasons(decoded.batch, reasons, decoded.refused)
+
+
+def _as_float32(text: str) -> float:
+    """Rounds as TensorFlow does; json_format holds 3.4028235e38 to be too large."""
+    with np.errstate(over="ignore"):
+        return float(np.float32(text))
 
 
 def _decode_sequences(

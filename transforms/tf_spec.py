@@ -18,7 +18,15 @@ import numpy as np
 
 from schemas.features import Content, FeatureSpec, Kind, Schema
 from schemas.job import Payload
-from transforms.code_text import Call, Code, call, lines_of, listed, quoted
+from transforms.code_text import (
+    Call,
+    Code,
+    assignment_lines,
+    call,
+    lines_of,
+    listed,
+    quoted,
+)
 from transforms.payloads import check_payload, raw_feature
 from transforms.tensor_read import Tensor
 
@@ -36,7 +44,7 @@ class _Part:
       name: the key under which the parser gives it.
       spec: what the parser is told.
       missing: what the parser gives where there is none; "" if there always is one.
-      steps: what its value then becomes, in turn; or a comment, beginning with #.
+      steps: what its value then becomes, in turn; or text to remark.
     """
 
     name: str
@@ -104,10 +112,10 @@ def _dict_lines(name: str, parts: Sequence[_Part]) -> list[str]:
 
 def _step_lines(part: _Part) -> Iterator[str]:
     for step in part.steps:
-        if isinstance(step, str) and step.startswith("#"):
-            yield f"    {step}"
+        if isinstance(step, Call):
+            yield from assignment_lines(_value(part.name), step, 4)
         else:
-            yield from lines_of(step, 4, before=f"{_value(part.name)} = ")
+            yield f"    # {step}"
 
 
 def _value(name: str) -> str:
@@ -129,7 +137,7 @@ def _part(feature: FeatureSpec) -> _Part:
         spec = call("tf.io.RaggedFeature", "tf.string")
         missing, sides = "a first dimension of 0, otherwise 1", (-1, *shape)
     if feature.content is Content.PICTURE:
-        steps: tuple[Code, ...] = (f"# pixels: {_decode_image(value, feature)}",)
+        steps: tuple[Code, ...] = (f"pixels: {_decode_image(value, feature)}",)
     elif feature.content is Content.ARRAY:
         steps = _decode_raw(value, feature, sides)
     elif sides == shape:
@@ -207,7 +215,7 @@ def _list_part(feature: FeatureSpec) -> _Part:
     if feature.content is Content.VALUES:
         steps = _cast(value, feature)
     elif feature.content is Content.PICTURE:
-        steps = (f"# pixels of a step: {_decode_image('step', feature)}",)
+        steps = (f"pixels of a step: {_decode_image('step', feature)}",)
     elif feature.content is Content.ARRAY and None not in shape:
         steps = _decode_raw(value, feature, (-1, *shape))
     else:
@@ -226,11 +234,14 @@ def _ragged_steps_part(feature: FeatureSpec, missing: str) -> _Part:
     steps: list[Code] = []
     outer = _known(feature.shape[:unknown])
     if outer:
-        each = math.prod(outer)
-        lengths = call("tf.repeat", f"{value}.row_lengths() // {each}", str(each))
-        steps.append(
-            call("tf.RaggedTensor.from_row_lengths", f"{value}.values", lengths)
+        each = str(math.prod(outer))
+        values, row_lengths = (
+            Call("example[", (quoted(feature.name),), f"].{part}", subscript=True)
+            for part in ("values", "row_lengths()")
         )
+        lengths = call("tf.math.floordiv", row_lengths, each)
+        repeated = call("tf.repeat", lengths, each)
+        steps.append(call("tf.RaggedTensor.from_row_lengths", values, repeated))
         steps += [
             call("tf.RaggedTensor.from_uniform_row_length", value, str(size))
             for size in reversed(outer)

@@ -108,7 +108,7 @@ def _say(value: Any, feature: FeatureSpec) -> str:
         return beyond_classes(value, feature.class_names)
     bounds = {"min": feature.minimum, "max": feature.maximum}
     listed = ", ".join(f"{k} {v}" for k, v in bounds.items() if v is not None)
-    return f"{value} is out of range ({listed})"
+    return f"{value!s} is out of range ({listed})"
 
 
 def _picture_problems(array: pa.Array, feature: FeatureSpec) -> dict[int, str]:

@@ -43,17 +43,18 @@ def described(value: Any) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Parse every record twice: eagerly, and in the graph of Dataset.map."""
+    """Parse every record in the graph of Dataset.map, two also eagerly."""
     for case in json.load(sys.stdin):
         names: dict[str, Any] = {}
         exec(case["code"], names)
         (parse,) = (names[name] for name in names if name.startswith("parse_"))
         records = [bytes.fromhex(record) for record in case["records"]]
         mapped = tf.data.Dataset.from_tensor_slices(records).map(parse)
-        for record, found in zip(records, mapped, strict=True):
+        for index, (record, found) in enumerate(zip(records, mapped, strict=True)):
             facts = {name: described(value) for name, value in found.items()}
-            eager = {name: described(value) for name, value in parse(record).items()}
-            assert json.dumps(facts) == json.dumps(eager), (facts, eager)
+            if index < 2:
+                eager = {name: described(item) for name, item in parse(record).items()}
+                assert json.dumps(facts) == json.dumps(eager), (facts, eager)
             print(json.dumps(facts), flush=True)
     return 0
 

@@ -1,0 +1,196 @@
+"""What inspect shows of tensors, ragged features, and records that are no examples."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from small_dataset import PICTURES
+
+from beam_jobs.cli import run
+from beam_jobs.show import show_inspect
+from schemas.features import Content, FeatureSpec, Kind, Schema
+from schemas.job import Payload
+from schemas.manifest import (
+    MANIFEST_NAME,
+    FeatureEntry,
+    Manifest,
+    ShardEntry,
+    SplitEntry,
+)
+from schemas.shards import shard_file_name
+from transforms.payloads import encode_payload
+from transforms.tf_spec import parsing_spec
+from transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, seal
+from transforms.verify import verify_dataset
+from transforms.write import write_records
+
+LABEL = FeatureSpec("label", Kind.INT64)
+TOKENS = FeatureSpec("tokens", Kind.INT64, shape=(None, None))
+GRID = FeatureSpec(
+    "grid", Kind.BYTES, dtype="int8", shape=(None, 2), content=Content.TENSOR
+)
+WORDS = FeatureSpec(
+    "words", Kind.BYTES, dtype="string", shape=(None,), content=Content.TENSOR
+)
+FRAMES = FeatureSpec("frames", Kind.FLOAT, shape=(2,), sequence=True, optional=True)
+ROWS: dict[str, list[Any]] = {
+    "label": [7, 8],
+    "tokens": [[[1, 2], [], [3]], [[n] for n in range(9)]],
+    "grid": [[1, -2, 3, 4], list(range(20))],
+    "words": [["ß", "a\nb"], []],
+    "frames": [[[0.5, 1.5]] * 5, None],
+}
+
+
+def write(folder: Path, features: list[FeatureSpec], payload: Payload) -> Schema:
+    """A dataset with one shard of ROWS; gives its schema."""
+    schema = Schema(tuple(features))
+    batch = pa.RecordBatch.from_pydict({f.name: ROWS[f.name] for f in features})
+    room = {"head_room": HEAD_BYTES, "tail_room": TAIL_BYTES}
+    framed = encode_payload(batch, schema, payload, **room)
+    seal(framed)
+    folder.mkdir()
+    file = shard_file_name("zoo", "train", 0, 1, "none")
+    facts = write_records(folder / file, [framed], "none")
+    shard = ShardEntry(
+        file=file, records=2, bytes=facts.bytes, crc32c=f"{facts.crc32c:08x}"
+    )
+    manifest = Manifest(
+        name="zoo",
+        version="1.0.0",
+        fingerprint="f" * 32,
+        seed=0,
+        shuffle=False,
+        compression="none",
+        payload=payload,
+        features=tuple(
+            FeatureEntry.model_validate(feature.to_json())
+            for feature in schema.features
+        ),
+        rows_read=2,
+        rows_rejected=0,
+        splits={"train": SplitEntry(records=2, bytes=facts.bytes, shards=(shard,))},
+    )
+    (folder / MANIFEST_NAME).write_bytes(manifest.to_bytes())
+    assert verify_dataset(str(folder), deep=True).ok
+    return schema
+
+
+def shown(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The lines of the tables, with single spaces."""
+    monkeypatch.setenv("COLUMNS", "100")
+    stream = io.StringIO()
+    show_inspect(str(folder), stream=stream)
+    return [" ".join(line.split()) for line in stream.getvalue().splitlines()]
+
+
+def facts(folder: Path) -> list[Any]:
+    stream = io.StringIO()
+    show_inspect(str(folder), as_json=True, stream=stream)
+    examples: list[Any] = json.loads(stream.getvalue())["examples"]
+    return examples
+
+
+def test_tensors_and_ragged_features(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "zoo", [LABEL, TOKENS, GRID, WORDS], "example")
+    lines = shown(tmp_path / "zoo", monkeypatch)
+    for line in [
+        "grid bytes_list int8 ?x2 tensor no",
+        "tokens int64_list int64 ?x? number no",
+        "grid int8 tensor 2x2 [1, -2, 3, 4]",
+        "grid int8 tensor 10x2 [0, 1, 2, 3, 4, 5, ...]",
+        "tokens [[1, 2], [], [3]]",
+        "tokens [[0], [1], [2], [3], [4], [5], ... 9 in all]",
+        r'words string tensor 2 ["ß", "a\nb"]',
+        "words string tensor 0 []",
+    ]:
+        assert line in lines
+    assert not any("ragged_flat" in line for line in lines)
+    first = facts(tmp_path / "zoo")[0]["features"]
+    assert first == {
+        "grid": {
+            "tensor": "int8",
+            "shape": [2, 2],
+            "first": [1, -2, 3, 4],
+            "bytes": 18,
+        },
+        "label": 7,
+        "tokens": [[1, 2], [], [3]],
+        "words": {
+            "tensor": "string",
+            "shape": [2],
+            "first": ["ß", "a\nb"],
+            "bytes": 17,
+        },
+    }
+
+
+def test_sequence_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "zoo", [LABEL, FRAMES], "sequence_example")
+    lines = shown(tmp_path / "zoo", monkeypatch)
+    for line in [
+        "frames float_list float32 steps of 2 number yes",
+        "frames 5 steps: [0.5, 1.5], [0.5, 1.5], [0.5, 1.5], ...",
+        "frames -",
+        "label 7",
+    ]:
+        assert line in lines
+    assert any("payload sequence_example, compression none" in line for line in lines)
+    first, second = facts(tmp_path / "zoo")
+    assert first["features"] == {"frames": [[0.5, 1.5]] * 5, "label": 7}
+    assert second["features"] == {"label": 8}
+
+
+def test_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "zoo", [LABEL], "json")
+    lines = shown(tmp_path / "zoo", monkeypatch)
+    start = lines.index("train: record 0 of zoo-train.tfrecord-00000-of-00001")
+    assert "".join(lines[start + 1 :]).startswith(
+        '{"features": {"feature": {"label": {"int64List": {"value": ["7"]}}}}}'
+    )
+    assert facts(tmp_path / "zoo")[0]["json"] == {
+        "features": {"feature": {"label": {"int64List": {"value": ["7"]}}}}
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "content", "line"),
+    [
+        ([b"some text", b""], Content.VALUES, 'f "some text"'),
+        ([b"\x1b[31m", b""], Content.VALUES, "f 1b5b33316d (5 B)"),
+        ([b"\xff\0", b""], Content.VALUES, "f ff00 (2 B)"),
+        ([PICTURES[1]] * 2, Content.PICTURE, f"f PNG 6x8x4, {len(PICTURES[1])} B"),
+    ],
+)
+def test_raw(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    values: list[bytes],
+    content: Content,
+    line: str,
+) -> None:
+    feature = FeatureSpec("f", Kind.BYTES, content=content)
+    if content is Content.PICTURE:
+        feature = FeatureSpec("f", Kind.BYTES, dtype="uint8", content=content)
+    monkeypatch.setitem(ROWS, "f", values)
+    write(tmp_path / "zoo", [feature], "raw")
+    assert line in shown(tmp_path / "zoo", monkeypatch)
+
+
+@pytest.mark.parametrize("payload", ["example", "sequence_example", "json"])
+def test_tensorflow_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], payload: Payload
+) -> None:
+    schema = write(tmp_path / "zoo", [LABEL], payload)
+    assert run(["inspect", "--tf", str(tmp_path / "zoo")]) == 0
+    code = capsys.readouterr().out
+    assert code == parsing_spec(schema, payload)
+    assert run(["inspect", "--tf", "--json", str(tmp_path / "zoo")]) == 0
+    assert json.loads(capsys.readouterr().out) == {"tf": code}
