@@ -29,11 +29,16 @@ from transforms.code_text import (
 )
 from transforms.payloads import check_payload, raw_feature
 from transforms.tensor_read import Tensor
-
-_STORED = {Kind.BYTES: "tf.string", Kind.FLOAT: "tf.float32", Kind.INT64: "tf.int64"}
-# Types that tf.io.decode_raw does not know: read as others of the same bits.
-_RAW_TWINS = {"uint32": "tf.int32", "uint64": "tf.int64"}
-_DECODED_CHANNELS = (1, 3, 4)  # tf.io.decode_image's
+    reshape,
+    STORED,
+    cast,
+    decode_image,
+    decode_raw,
+    each_step,
+    parse_tensor,
+    raw_values,
+    sides,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,26 +142,26 @@ def _part(feature: FeatureSpec) -> _Part:
         spec = call("tf.io.RaggedFeature", "tf.string")
         missing, sides = "a first dimension of 0, otherwise 1", (-1, *shape)
     if feature.content is Content.PICTURE:
-        steps: tuple[Code, ...] = (f"pixels: {_decode_image(value, feature)}",)
+        steps: tuple[Code, ...] = (f"pixels: {decode_image(value, feature)}",)
     elif feature.content is Content.ARRAY:
-        steps = _decode_raw(value, feature, sides)
+        steps = decode_raw(value, feature, sides)
     elif sides == shape:
-        steps = (_parse_tensor(value, feature),)
+        steps = (parse_tensor(value, feature),)
     else:
-        steps = (_each_step(value, feature),)
+        steps = (each_step(value, feature),)
     return _Part(feature.name, spec, missing, steps)
 
 
 def _values_part(feature: FeatureSpec) -> _Part:
     value, shape = _value(feature.name), feature.shape
-    stored, missing = _STORED[feature.kind], ""
+    stored, missing = STORED[feature.kind], ""
     spec = call("tf.io.FixedLenFeature", str(list(shape)), stored)
     steps: tuple[Code, ...] = ()
     if None in shape or (feature.optional and 0 in shape):
         spec = call("tf.io.RaggedFeature", stored)
         missing = "empty" if feature.optional else ""
         if len(shape) > 1:
-            steps = (call("tf.reshape", value, _sides(shape)),)
+            steps = (reshape(value, shape),)
     elif feature.optional:
         marker = _marker(feature)
         if marker:
@@ -171,8 +176,8 @@ def _values_part(feature: FeatureSpec) -> _Part:
         else:
             spec = call("tf.io.RaggedFeature", stored)
             if shape:
-                steps = (call("tf.reshape", value, _sides((-1, *shape))),)
-    return _Part(feature.name, spec, missing, (*steps, *_cast(value, feature)))
+                steps = (reshape(value, (-1, *shape)),)
+    return _Part(feature.name, spec, missing, (*steps, *cast(value, feature)))
 
 
 def _marker(feature: FeatureSpec) -> tuple[str, str] | None:
@@ -193,18 +198,18 @@ def _ragged_part(feature: FeatureSpec) -> _Part:
     partitions += _uniform(feature.shape[feature.ragged_rank + 1 :])
     spec = call(
         kind,
-        _STORED[feature.kind],
+        STORED[feature.kind],
         f"value_key={quoted(flat)}",
         listed(tuple(partitions), "partitions"),
     )
     missing = "empty" if feature.optional else ""
-    return _Part(feature.name, spec, missing, _cast(_value(feature.name), feature))
+    return _Part(feature.name, spec, missing, cast(_value(feature.name), feature))
 
 
 def _list_part(feature: FeatureSpec) -> _Part:
     """A feature list: the steps are the first dimension."""
     value, shape = _value(feature.name), feature.shape
-    stored = _STORED[feature.kind]
+    stored = STORED[feature.kind]
     missing = "no steps" if feature.optional else ""
     if feature.content is Content.VALUES and None in shape:
         return _ragged_steps_part(feature, missing)
@@ -213,13 +218,13 @@ def _list_part(feature: FeatureSpec) -> _Part:
     if missing:
         spec = call("tf.io.FixedLenSequenceFeature", *spec.items, "allow_missing=True")
     if feature.content is Content.VALUES:
-        steps = _cast(value, feature)
+        steps = cast(value, feature)
     elif feature.content is Content.PICTURE:
-        steps = (f"pixels of a step: {_decode_image('step', feature)}",)
+        steps = (f"pixels of a step: {decode_image('step', feature)}",)
     elif feature.content is Content.ARRAY and None not in shape:
-        steps = _decode_raw(value, feature, (-1, *shape))
+        steps = decode_raw(value, feature, (-1, *shape))
     else:
-        steps = (_each_step(value, feature),)
+        steps = (each_step(value, feature),)
     return _Part(feature.name, spec, missing, steps)
 
 
@@ -227,7 +232,7 @@ def _ragged_steps_part(feature: FeatureSpec, missing: str) -> _Part:
     """Steps of differing size: what comes before the unknown dimension is put back."""
     value = _value(feature.name)
     unknown = feature.shape.index(None)
-    items: list[Code] = [_STORED[feature.kind]]
+    items: list[Code] = [STORED[feature.kind]]
     inner = _uniform(feature.shape[unknown + 1 :])
     if inner:
         items.append(listed(tuple(inner), "partitions"))
@@ -247,7 +252,7 @@ def _ragged_steps_part(feature: FeatureSpec, missing: str) -> _Part:
             for size in reversed(outer)
         ]
     spec = call("tf.io.RaggedFeature", *items)
-    return _Part(feature.name, spec, missing, (*steps, *_cast(value, feature)))
+    return _Part(feature.name, spec, missing, (*steps, *cast(value, feature)))
 
 
 def _fixed(stored: str, default: str = "") -> Call:
@@ -277,81 +282,14 @@ def _nothing(feature: FeatureSpec) -> str:
     return quoted(Tensor(feature.dtype, sides, values).to_bytes())
 
 
-def _sides(shape: Sequence[int | None]) -> str:
-    """A shape for tf.reshape: -1 for what is unknown."""
-    unknown = 0 if 0 in shape else -1  # beside a 0 there is nothing to find out
-    return str([unknown if size is None else size for size in shape])
-
-
-def _tf_type(feature: FeatureSpec) -> str:
-    return f"tf.{'string' if feature.dtype == 'bytes' else feature.dtype}"
-
-
-def _cast(value: str, feature: FeatureSpec) -> tuple[Code, ...]:
-    """From the type it is stored in to its own."""
-    wanted = _tf_type(feature)
-    if wanted == _STORED[feature.kind]:
-        return ()
-    return (call("tf.cast", value, wanted),)
-
-
-def _decode_image(value: str, feature: FeatureSpec) -> Call:
-    items = [value, "expand_animations=False"]
-    channels = feature.shape[2] if len(feature.shape) == 3 else None
-    if channels in _DECODED_CHANNELS:
-        items.insert(1, f"channels={channels}")
-    if feature.dtype != "uint8":
-        items.append(f"dtype={_tf_type(feature)}")
-    return call("tf.io.decode_image", *items)
-
-
-def _raw_values(value: str, feature: FeatureSpec) -> Call:
-    twin = _RAW_TWINS.get(feature.dtype)
-    if twin is None:
-        return call("tf.io.decode_raw", value, _tf_type(feature))
-    return call("tf.bitcast", call("tf.io.decode_raw", value, twin), _tf_type(feature))
-
-
-def _decode_raw(
-    value: str, feature: FeatureSpec, sides: Sequence[int | None]
-) -> tuple[Code, ...]:
-    return (_raw_values(value, feature), call("tf.reshape", value, _sides(sides)))
-
-
-def _parse_tensor(value: str, feature: FeatureSpec) -> Call:
-    parsed = call("tf.io.parse_tensor", value, f"out_type={_tf_type(feature)}")
-    return call("tf.ensure_shape", parsed, str(list(feature.shape)))
-
-
-def _each_step(value: str, feature: FeatureSpec) -> Call:
-    """Decodes arrays or tensors, one for each item of a vector."""
-    shape, dtype = feature.shape, _tf_type(feature)
-    if feature.content is Content.ARRAY:
-        decoded = call("tf.reshape", _raw_values("step", feature), _sides(shape))
-    else:
-        decoded = _parse_tensor("step", feature)
-    items = [str(list(shape)), dtype]
-    signature = call("fn_output_signature=tf.TensorSpec", *items)
-    if None in shape:
-        # All ragged: of no steps at all, TensorFlow cannot stack uniform dimensions.
-        rank = f"ragged_rank={len(shape) - 1}"
-        signature = call("fn_output_signature=tf.RaggedTensorSpec", *items, rank)
-        if len(shape) > 1:
-            decoded = call("tf.RaggedTensor.from_tensor", decoded, rank)
-    step = Call(f"lambda step: {decoded.head}", decoded.items, decoded.tail)
-    return call("tf.map_fn", step, value, signature)
-
-
 def _raw_code(feature: FeatureSpec) -> str:
     """A record that is a feature's bytes: nothing is parsed, at most decoded."""
     text = f"# A record is the bytes of {quoted(feature.name)}: nothing to parse.\n"
     if feature.content is Content.PICTURE:
-        text += f"# Its pixels: {_decode_image('record', feature)}\n"
+        text += f"# Its pixels: {decode_image('record', feature)}\n"
     elif feature.content is Content.ARRAY:
-        values = call(
-            "tf.reshape", _raw_values("record", feature), _sides(feature.shape)
-        )
+        values = reshape(raw_values("record", feature), feature.shape)
         text += f"# Its values: {values}\n"
     elif feature.content is Content.TENSOR:
-        text += f"# Its values: {_parse_tensor('record', feature)}\n"
+        text += f"# Its values: {parse_tensor('record', feature)}\n"
     return text
