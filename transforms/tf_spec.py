@@ -29,7 +29,7 @@ from transforms.code_text import (
 )
 from transforms.payloads import check_payload, raw_feature
 from transforms.tensor_read import Tensor
-    reshape,
+from transforms.tf_code import (
     STORED,
     cast,
     decode_image,
@@ -37,7 +37,7 @@ from transforms.tensor_read import Tensor
     each_step,
     parse_tensor,
     raw_values,
-    sides,
+    reshape,
 )
 
 
