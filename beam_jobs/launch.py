@@ -16,7 +16,7 @@ from typing import Protocol
 from schemas.errors import InputError, OutputError, RecordmillError, UsageError
 from schemas.job import JobSpec, RunOptions
 from schemas.manifest import MANIFEST_NAME, Manifest
-from schemas.ranges import InputRange
+from schemas.ranges import InputFile, InputRange
 from transforms.plan import bucket_bits
 from transforms.publish import (
     REJECTS_NAME,
@@ -68,8 +68,19 @@ class Outcome:
     rejects: str = ""
 
 
-def run_job(job: JobSpec, options: RunOptions, reporter: Reporter) -> Outcome:
+def run_job(
+    job: JobSpec,
+    options: RunOptions,
+    reporter: Reporter,
+    files: Sequence[InputFile] | None = None,
+) -> Outcome:
     """Runs a job to its published dataset.
+
+    Args:
+      job: what is converted and how.
+      options: how it is run.
+      reporter: shows the progress.
+      files: the inventory, if it is known already.
 
     Raises:
       UsageError: the job or its options are put wrongly.
@@ -78,13 +89,9 @@ def run_job(job: JobSpec, options: RunOptions, reporter: Reporter) -> Outcome:
     """
     started = time.time()
     require_fast_crc()
-    output = _output_folder(options)
-    _, files = list_inputs(options.inputs)
-    inside = [file.uri for file in files if Path(output) in Path(file.uri).parents]
-    if inside:
-        raise UsageError(
-            f"{inside[0]} is input, but lies inside the output folder {output}"
-        )
+    output = output_folder(options)
+    if files is None:
+        files = list_inventory(options, output)
     fingerprint = fingerprint_of(job, files)
     manifest = look_at_output(output, fingerprint, options.overwrite)
     scratch = Scratch.of(output, fingerprint, options.scratch)
@@ -120,6 +127,22 @@ def run_job(job: JobSpec, options: RunOptions, reporter: Reporter) -> Outcome:
     rejects = str(Path(output) / REJECTS_NAME) if manifest.rows_rejected else ""
     scratch.remove()
     return Outcome("done", output, manifest, time.time() - started, rejects)
+
+
+def list_inventory(options: RunOptions, output: str) -> list[InputFile]:
+    """All input files.
+
+    Raises:
+      InputError: an input that is not there or cannot be listed.
+      UsageError: one of the files lies in the output folder.
+    """
+    _, files = list_inputs(options.inputs)
+    inside = [file.uri for file in files if Path(output) in Path(file.uri).parents]
+    if inside:
+        raise UsageError(
+            f"{inside[0]} is input, but lies inside the output folder {output}"
+        )
+    return files
 
 
 def _convert(
@@ -198,7 +221,12 @@ def _where(scratch: Scratch) -> str:
     )
 
 
-def _output_folder(options: RunOptions) -> str:
+def output_folder(options: RunOptions) -> str:
+    """The absolute path of the dataset's folder.
+
+    Raises:
+      UsageError: it is no local folder.
+    """
     for folder in (options.output, options.scratch):
         if not is_local(folder):
             raise UsageError(
