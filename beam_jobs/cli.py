@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from beam_jobs.cli_run import account_options, plan_command, run_command
+from beam_jobs.cli_schema import schema
 
 _EXIT_FAILED = 1
 _EXIT_USAGE = 2
@@ -42,6 +43,9 @@ class _Size(click.ParamType):  # type: ignore[type-arg]
 @click.version_option(package_name="recordmill")
 def cli() -> None:
     """Turns images, CIFAR binary files and CSV into TFRecord shards."""
+
+
+cli.add_command(schema)
 
 
 @cli.group()

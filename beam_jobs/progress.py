@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TextIO
 
 from schemas.ranges import InputRange
 from transforms.run_context import RunContext
@@ -32,23 +33,7 @@ class Bars:
     """One bar for the ranges read, one for the bytes written."""
 
     def __init__(self, console: Console) -> None:
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeElapsedColumn,
-        )
-
-        self._progress: Progress = Progress(
-            TextColumn("{task.description:>6}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[unit]}"),
-            TimeElapsedColumn(),
-            console=console,
-            transient=True,
-        )
+        self._progress: Progress = _progress_on(console)
         self._facts: Path | None = None
         self._read: TaskID | None = None
         self._write: TaskID | None = None
@@ -70,3 +55,42 @@ class Bars:
 
     def end(self) -> None:
         self._progress.stop()
+
+
+@contextmanager
+def showing_ranges(
+    stream: TextIO, *, wanted: bool = True
+) -> Iterator[Callable[[int, int], None]]:
+    """A function that is told (ranges done, all ranges), and shows it on a terminal."""
+    if not (wanted and stream.isatty()):
+        yield lambda _done, _total: None
+        return
+    from rich.console import Console
+
+    with _progress_on(Console(file=stream)) as progress:
+        task = progress.add_task("read", total=None, unit="ranges")
+
+        def update(done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total)
+
+        yield update
+
+
+def _progress_on(console: Console) -> Progress:
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
+    return Progress(
+        TextColumn("{task.description:>6}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[unit]}"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+    )

@@ -43,10 +43,13 @@ Cell = Literal["plain", "json", "hex", "base64"]
 Unit = Literal["d", "s", "ms", "us", "ns"]
 PictureFormat = Literal["jpeg", "png", "gif", "bmp", "webp", "tiff"]
 Dimension = Annotated[int, Field(ge=0, lt=1 << 31)] | None
+Bound = Annotated[float, Field(allow_inf_nan=False)] | int
 Side = Annotated[int, Field(ge=1, lt=1 << 31)]
 
+_SIDE = r" *(?:(?:\d+|\?) *)?"
+SHAPE_FORM = rf"\[{_SIDE}(?:,{_SIDE})*\]"  # of the short form
 _SHORT_FORM = re.compile(
-    r"(?P<dtype>[a-z]+\d*)(?:\[(?P<shape>[\d,? ]*)\])?(?P<optional>\?)?", re.ASCII
+    rf"(?P<dtype>[a-z]+\d*)(?P<shape>{SHAPE_FORM})?(?P<optional>\?)?", re.ASCII
 )
 
 
@@ -79,8 +82,8 @@ class DeclaredFeature(_Frozen):
     optional: bool = Field(False, description="leave it out where the value is missing")
     default: Any = Field(None, description="value where the column has none")
     classes: tuple[str, ...] = Field((), description="text of each class index")
-    min: float | int | None = Field(None, description="lowest value allowed")
-    max: float | int | None = Field(None, description="highest value allowed")
+    min: Bound | None = Field(None, description="lowest value allowed")
+    max: Bound | None = Field(None, description="highest value allowed")
     picture: PictureRule | None = None
     unit: Unit | None = Field(None, description="of dates and times stored as int64")
     separator: str = Field("", description="between the values in a text cell")
@@ -219,6 +222,6 @@ def _from_short_form(text: str) -> dict[str, Any]:
         "optional": bool(match["optional"]),
     }
     if match["shape"] is not None:
-        sides = [side.strip() for side in match["shape"].split(",")]
+        sides = [side.strip() for side in match["shape"][1:-1].split(",")]
         given["shape"] = [None if side in ("", "?") else int(side) for side in sides]
     return given

@@ -106,14 +106,21 @@ class FeatureSpec:
         }
         if self.class_names:
             facts["num_classes"] = len(self.class_names)
+        if self.minimum is not None:
+            facts["minimum"] = self.minimum
+        if self.maximum is not None:
+            facts["maximum"] = self.maximum
+        if self.sequence:
+            facts["sequence"] = True
         return facts
 
 
 _NATURAL_DTYPE = {Kind.BYTES: "bytes", Kind.FLOAT: "float32", Kind.INT64: "int64"}
 
 
-def _map_order(feature: FeatureSpec) -> bytes:
-    return feature.name.encode() + b"\xff"  # no byte of UTF-8 is as high
+def map_order(key: str) -> bytes:
+    """What sorts the keys of a map as protobuf's runtime does (see Schema)."""
+    return key.encode() + b"\xff"  # no byte of UTF-8 is as high
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +134,21 @@ class Schema:
     features: tuple[FeatureSpec, ...]
 
     def __post_init__(self) -> None:
-        ordered = tuple(sorted(self.features, key=_map_order))
+        ordered = tuple(sorted(self.features, key=lambda f: map_order(f.name)))
         for feature, following in pairwise(ordered):
             if feature.name == following.name:
                 raise SchemaError(
                     f"feature names must differ, got {feature.name!r} twice"
                 )
+        owners: dict[str, str] = {}
+        for feature in ordered:
+            for key in feature.keys:
+                other = owners.setdefault(key, feature.name)
+                if other != feature.name:
+                    raise SchemaError(
+                        f"features {other!r} and {feature.name!r} would both be stored "
+                        f"under the key {key!r}: rename one of them"
+                    )
         if not ordered:
             raise SchemaError("a schema needs at least one feature, got none")
         object.__setattr__(self, "features", ordered)

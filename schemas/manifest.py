@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+)
 
 from schemas.errors import OutputError
+from schemas.features import Content, FeatureSpec, Kind, Schema
+from schemas.job import Payload
 
 MANIFEST_NAME = "manifest.json"
 MANIFEST_VERSION: Final = 1
@@ -41,9 +50,23 @@ class FeatureEntry(_Frozen):
     kind: Literal["bytes_list", "float_list", "int64_list"]
     dtype: str
     shape: tuple[int | None, ...]
-    content: Literal["values", "picture", "array"]
+    content: Literal["values", "picture", "array", "tensor"]
     optional: bool
     num_classes: int | None = None
+    minimum: float | int | None = None
+    maximum: float | int | None = None
+    sequence: bool = False
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_said(
+        self, serialize: SerializerFunctionWrapHandler
+    ) -> dict[str, Any]:
+        facts: dict[str, Any] = serialize(self)
+        unset = (("minimum", None), ("maximum", None), ("sequence", False))
+        for name, nothing in unset:
+            if facts.get(name) is nothing:
+                facts.pop(name, None)
+        return facts
 
 
 class Manifest(_Frozen):
@@ -56,6 +79,7 @@ class Manifest(_Frozen):
     seed: int
     shuffle: bool
     compression: Literal["none", "gzip"]
+    payload: Payload = "example"
     features: tuple[FeatureEntry, ...]
     rows_read: int
     rows_rejected: int
@@ -92,6 +116,35 @@ class Manifest(_Frozen):
             raise OutputError(
                 f"{uri}: not a recordmill manifest: {where}: {first['msg']}"
             ) from error
+
+
+def schema_of(
+    manifest: Manifest, class_names: Mapping[str, Sequence[str]] | None = None
+) -> Schema:
+    """The schema of a dataset's records, by which readers can decode them.
+
+    Args:
+      manifest: the dataset's.
+      class_names: by feature, those of its labels file.
+    """
+    names = class_names or {}
+    return Schema(
+        tuple(
+            FeatureSpec(
+                entry.name,
+                Kind(entry.kind),
+                dtype=entry.dtype,
+                shape=entry.shape,
+                content=Content(entry.content),
+                optional=entry.optional,
+                class_names=tuple(names.get(entry.name, ())),
+                minimum=entry.minimum,
+                maximum=entry.maximum,
+                sequence=entry.sequence,
+            )
+            for entry in manifest.features
+        )
+    )
 
 
 def json_bytes(value: Any) -> bytes:

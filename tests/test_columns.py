@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from schemas.errors import RecordmillError, RowsError, SchemaError
 from schemas.features import FeatureSpec, Kind, Schema
 from transforms import wire
+from transforms.arrow_types import check_types, is_list
+from transforms.columns import is_utf8
 from transforms.encode import encode
 
 INT64, FLOAT, BYTES = Kind.INT64, Kind.FLOAT, Kind.BYTES
 
 
-def encode_column(array: pa.Array, kind: Kind) -> pa.BinaryArray:
-    schema = Schema((FeatureSpec("f", kind, column="c"),))
+def encode_column(array: pa.Array, kind: Kind, **facts: Any) -> pa.BinaryArray:
+    if is_list(array.type):
+        facts.setdefault("shape", (None,))
+    schema = Schema((FeatureSpec("f", kind, column="c", **facts),))
     return encode(pa.RecordBatch.from_arrays([array], ["c"]), schema)
 
 
@@ -33,6 +41,19 @@ WRONG_TYPES = [
 ]
 
 
+WAY_OUT = {
+    INT64: "declare a dtype that fits, int64_list can hold the column",
+    FLOAT: "declare a dtype that fits, float_list can hold the column",
+    BYTES: "declare a dtype that fits, bytes_list can hold the column",
+}
+
+
+def way_out(arrow_type: pa.DataType) -> str:
+    if pa.types.is_floating(arrow_type):
+        return WAY_OUT[FLOAT]
+    return WAY_OUT[BYTES if pa.types.is_string(arrow_type) else INT64]
+
+
 @pytest.mark.parametrize(
     ("kind", "values", "arrow_type", "found", "reason"), WRONG_TYPES
 )
@@ -44,7 +65,7 @@ def test_wrong_type(
         encode_column(pa.array(values, arrow_type), kind)
     assert str(caught.value) == (
         f"feature 'f': {kind} cannot hold column 'c' of type {value_type}, "
-        f"for example {found}"
+        f"for example {found}: {way_out(value_type)}"
     ), reason
 
 
@@ -55,8 +76,74 @@ def test_wrong_type_without_an_example(values: list[Any], reason: str) -> None:
     with pytest.raises(SchemaError) as caught:
         encode_column(pa.array(values, pa.float64()), INT64)
     assert str(caught.value) == (
-        "feature 'f': int64_list cannot hold column 'c' of type double"
+        f"feature 'f': int64_list cannot hold column 'c' of type double: {WAY_OUT[FLOAT]}"
     ), reason
+
+
+DECIMAL = "declare its dtype, a float, an integer or string"
+PARTS = "leave it out, or give its parts as columns of their own"
+NO_ANSWER = [
+    (pa.decimal128(9, 2), DECIMAL),
+    (pa.decimal256(50, 2), DECIMAL),
+    (pa.list_(pa.decimal128(9, 2)), DECIMAL),
+    (pa.struct([("x", pa.int64())]), PARTS),
+    (pa.map_(pa.string(), pa.int64()), PARTS),
+    (pa.list_(pa.struct([("x", pa.int64())])), PARTS),
+    (pa.month_day_nano_interval(), PARTS),
+    (pa.dense_union([pa.field("a", pa.int64())]), PARTS),
+]
+
+
+@pytest.mark.parametrize(("arrow_type", "way_out"), NO_ANSWER, ids=str)
+def test_types_without_an_answer(arrow_type: pa.DataType, way_out: str) -> None:
+    for kind in Kind:
+        schema = Schema((FeatureSpec("f", kind, shape=(None,)),))
+        with pytest.raises(SchemaError) as caught:
+            check_types(pa.schema([("f", arrow_type)]), schema)
+        assert str(caught.value).endswith(f": {way_out}")
+
+
+LISTS = "levels of lists and shape"
+WRONG_DEPTHS = [
+    (pa.int64(), (3,), f"0 {LISTS} [3] asks for 1", "a scalar for a list"),
+    (pa.list_(pa.int64()), (), f"1 {LISTS} [] asks for 0", "a list for a scalar"),
+    (pa.list_(pa.list_(pa.int64())), (None,), f"2 {LISTS} [null] asks for 1", "deep"),
+    (pa.list_(pa.int64()), (None, None), f"1 {LISTS} [null, null] asks for 2", "flat"),
+    (
+        pa.list_(pa.int64()),
+        (None, None, 2),
+        f"1 {LISTS} [null, null, 2] asks for 2 to 3",
+        "the last dimension may lie flat",
+    ),
+    (pa.list_(pa.null()), (), f"1 {LISTS} [] asks for 0", "of no type"),
+]
+
+
+@pytest.mark.parametrize(("arrow_type", "shape", "said", "reason"), WRONG_DEPTHS)
+def test_lists_and_shape_differ(
+    arrow_type: pa.DataType, shape: tuple[int | None, ...], said: str, reason: str
+) -> None:
+    with pytest.raises(SchemaError) as caught:
+        encode_column(pa.array([], arrow_type), INT64, shape=shape)
+    assert str(caught.value) == (
+        f"feature 'f': column 'c' of type {arrow_type} has {said}: "
+        "declare the shape that the column has"
+    ), reason
+
+
+def test_all_columns_are_checked_before_the_run() -> None:
+    arrow_schema = pa.schema(
+        [("a", pa.int8()), ("b", pa.string()), ("c", pa.decimal128(3, 1))]
+    )
+    schema = Schema(tuple(FeatureSpec(name, INT64) for name in "abcd"))
+    with pytest.raises(SchemaError) as caught:
+        check_types(arrow_schema, schema)
+    assert str(caught.value).splitlines() == [
+        f"feature 'b': int64_list cannot hold column 'b' of type string: {WAY_OUT[BYTES]}",
+        "feature 'c': int64_list cannot hold column 'c' of type decimal128(3, 1): "
+        + DECIMAL,
+        "feature 'd': no column 'd' in a, b, c",
+    ]
 
 
 def test_long_example_is_cut_short() -> None:
@@ -65,16 +152,10 @@ def test_long_example_is_cut_short() -> None:
     assert len(str(caught.value)) < 200
 
 
-def test_list_of_lists_is_refused() -> None:
-    with pytest.raises(
-        SchemaError, match=r"of type list<item: int64>, for example \[1\] in row 0$"
-    ):
-        encode_column(pa.array([[[1]]]), INT64)
-
-
 BEYOND = 9_223_372_036_854_775_808  # 2**63
 BEYOND_REASON = (
-    "feature 'f': 9223372036854775808 is beyond int64 (at most 9223372036854775807)"
+    "feature 'f': 9223372036854775808 is beyond int64 "
+    "(-9223372036854775808 to 9223372036854775807)"
 )
 LOST_REASON = "feature 'f': 1e+39 does not fit in float32 (at most 3.4e38)"
 NULL_REASON = "feature 'f': a list holds a null value"
@@ -165,7 +246,202 @@ def test_extension_type_is_its_storage() -> None:
     tensor = pa.fixed_shape_tensor(pa.int64(), (2,))
     storage = pa.array([[1, 2], [3, 4]], pa.list_(pa.int64(), 2))
     wrapped = pa.ExtensionArray.from_storage(tensor, storage)
-    assert encode_column(wrapped, INT64).equals(encode_column(storage, INT64))
+    assert encode_column(wrapped, INT64, shape=(2,)).equals(
+        encode_column(storage, INT64, shape=(2,))
+    )
+
+
+def test_run_end_encoded_is_decoded() -> None:
+    plain = pa.array([7, 7, None, 8])
+    coded = pc.run_end_encode(plain)
+    assert encode_column(coded.slice(1), INT64).equals(
+        encode_column(plain.slice(1), INT64)
+    )
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize("shape", [(), (2,), (None,), (None, None)])
+def test_column_of_no_type_holds_nothing(
+    kind: Kind, shape: tuple[int | None, ...]
+) -> None:
+    encoded = encode_column(pa.nulls(3), kind, shape=shape)
+    assert encoded.to_pylist() == [b"\n\x00"] * 3
+
+
+def test_empty_lists_of_no_type() -> None:
+    array = pa.array([[], None], pa.list_(pa.null()))
+    assert encode_column(array, INT64).equals(
+        encode_column(array.cast(pa.list_(pa.int64())), INT64)
+    )
+    nested = pa.array([[], None], pa.list_(pa.list_(pa.int64())))
+    assert encode_column(array, INT64, shape=(None, None)).equals(
+        encode_column(nested, INT64, shape=(None, None))
+    )
+
+
+def test_null_in_a_dictionary_is_a_null() -> None:
+    values = pa.array(["a", None])
+    coded = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0], pa.int8()), values)
+    assert encode_column(coded, BYTES).equals(
+        encode_column(pa.array(["a", None, "a"]), BYTES)
+    )
+
+
+def test_views_out_of_order_and_nulls_with_items() -> None:
+    view = pa.ListViewArray.from_arrays(
+        pa.array([2, 0, 1], pa.int32()),
+        pa.array([1, 2, 0], pa.int32()),
+        pa.array([1, 2, 3]),
+    )
+    assert encode_column(view, INT64).equals(
+        encode_column(pa.array([[3], [1, 2], []]), INT64)
+    )
+    hidden = pa.ListArray.from_arrays(
+        pa.array([0, 2, 3], pa.int32()),
+        pa.array([1, 2, 3]),
+        mask=pa.array([True, False]),
+    )
+    assert encode_column(hidden, INT64).equals(
+        encode_column(pa.array([None, [3]]), INT64)
+    )
+
+
+def utf8_by_value(values: list[bytes]) -> bool:
+    try:
+        for value in values:
+            value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+# Starts and ends of characters, so that broken ones join to whole ones.
+PIECES = st.lists(
+    st.sampled_from([b"", b"a", "ß".encode(), b"\xc3", b"\x9f", b"\xff"]), max_size=3
+).map(b"".join)
+
+
+@settings(max_examples=300)
+@given(st.lists(PIECES, max_size=4), st.integers(0, 2))
+def test_utf8_of_all_values_at_once(values: list[bytes], start: int) -> None:
+    array = pa.array(values, pa.binary()).slice(start)
+    assert is_utf8(array) == utf8_by_value(values[start:])
+
+
+@pytest.mark.parametrize("arrow_type", [pa.binary(), pa.large_binary(), pa.string()])
+def test_text_that_is_no_utf8(arrow_type: pa.DataType) -> None:
+    values = [b"ok", "ß".encode(), None, b"caf\xe9", b"\xc3", b"\x9f"]
+    array = pa.array(values, pa.binary())
+    if arrow_type == pa.string():
+        array = array.view(arrow_type)  # as a file may hold it: Arrow checks nothing
+    else:
+        array = array.cast(arrow_type)
+    with pytest.raises(RowsError) as caught:
+        encode_column(array, BYTES, dtype="string")
+    assert caught.value.rows == [3, 4, 5]
+    assert caught.value.reasons[0] == "feature 'f': byte 0xe9 at 3 is no UTF-8"
+    assert len(encode_column(array, BYTES, dtype="bytes")) == len(values)
+
+
+def test_integers_declared_for_a_float_list() -> None:
+    exact = [0, 1 << 24, -(1 << 63), (1 << 62) + (1 << 39), 16_777_218]
+    rounded = [(1 << 24) + 1, -(1 << 24) - 1, (1 << 62) + (1 << 38), (1 << 63) - 1]
+    array = pa.array([*exact, *rounded, None])
+    with pytest.raises(RowsError) as caught:
+        encode_column(array, FLOAT, dtype="int64")
+    assert caught.value.rows == [5, 6, 7, 8]
+    assert (
+        caught.value.reasons[0] == "feature 'f': 16777217 would be rounded in float32"
+    )
+    floats = pa.array([float(value) for value in exact], pa.float32())
+    assert encode_column(array[:5], FLOAT, dtype="int64").equals(
+        encode_column(floats, FLOAT)
+    )
+
+
+def test_reasons_of_all_features_at_once() -> None:
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "a": pa.array([BEYOND, 1, 1, BEYOND], pa.uint64()),
+            "b": pa.array([1e39, 1e39, 0, 0]),
+        }
+    )
+    schema = Schema((FeatureSpec("a", INT64), FeatureSpec("b", FLOAT)))
+    with pytest.raises(RowsError) as caught:
+        encode(batch, schema)
+    assert caught.value.rows == [0, 1, 3]
+    assert [reason[:11] for reason in caught.value.reasons] == [
+        "feature 'a'",
+        "feature 'b'",
+        "feature 'a'",
+    ]
+
+
+SHAPES = [
+    (
+        *((3,), [[1, 2, 3], [1, 2], None, [], [1, 2, 3, 4]]),
+        *({1: 2, 3: 0, 4: 4}, "values", "all dimensions known"),
+    ),
+    (
+        *((2, None, 3), [[0] * 6, [0] * 12, [], [0] * 9, None]),
+        *({3: 9}, "values", "a multiple of the known part"),
+    ),
+    (*((None,), [[], [1], [1, 2]]), *({}, "", "any length")),
+    (*((0, None), [[], [1]]), *({1: 1}, "values", "nothing inside 0")),
+    (
+        *((2, None), [[[1], [2]], [[1]], [[], []], None]),
+        *({1: 1}, "lists", "outer lists"),
+    ),
+    (
+        *((2, None), [[[1], [2]], [[1], [2, 3]], [[], []], None]),
+        *({1: 2}, "values", "inner lists of one row are of one length"),
+    ),
+    (
+        *((None, 2), [[[1, 2], [3, 4]], [[1, 2], [3]], []]),
+        *({1: 1}, "values", "each inner list"),
+    ),
+    (
+        *((None, None, 2), [[[1, 2, 3, 4], []], [[1]], []]),
+        *({1: 1}, "values", "ragged, the last dimension flat"),
+    ),
+    (
+        *((None, 2, None), [[[[1], []]], [[[1]]], [[[], [], []]]]),
+        *({1: 1, 2: 3}, "lists", "ragged, a known dimension between"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("shape", "rows", "wrong", "sort", "why"), SHAPES)
+def test_lists_that_do_not_fit_the_shape(
+    shape: tuple[int | None, ...],
+    rows: list[Any],
+    wrong: dict[int, int],
+    sort: str,
+    why: str,
+) -> None:
+    array = pa.array(rows)
+    if not wrong:
+        assert len(encode_column(array, INT64, shape=shape)) == len(rows), why
+        return
+    with pytest.raises(RowsError) as caught:
+        encode_column(array, INT64, shape=shape)
+    assert caught.value.rows == list(wrong), why
+    assert caught.value.reasons == [
+        f"feature 'f': a list of {length} {sort} does not fit shape "
+        f"{json.dumps(list(shape))}"
+        for length in wrong.values()
+    ], why
+
+
+def test_dates_and_times_are_arrows_own_integers() -> None:
+    moments = pa.array([0, -1, None, 1 << 40], pa.timestamp("us", "Europe/Berlin"))
+    assert encode_column(moments, INT64).equals(
+        encode_column(pa.array([0, -1, None, 1 << 40]), INT64)
+    )
+    days = pa.array([19_000, None], pa.date32())
+    assert encode_column(days, INT64).equals(
+        encode_column(pa.array([19_000, None]), INT64)
+    )
 
 
 def test_missing_column() -> None:

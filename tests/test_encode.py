@@ -1,42 +1,28 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from encoder_cases import Case, batches, example_of, fill_feature
 from google.protobuf.internal import api_implementation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.features import FeatureSpec, Kind, Schema
 from schemas.proto import example_pb2
+from transforms.arrow_types import check_types
 from transforms.encode import encode
 
 GOLDEN = Path(__file__).parent / "data" / "golden"
 KINDS = {str(kind): kind for kind in Kind}
 
-INT_TYPES = {
-    pa.int8(): 8,
-    pa.int16(): 16,
-    pa.int32(): 32,
-    pa.int64(): 64,
-    pa.uint8(): 8,
-    pa.uint16(): 16,
-    pa.uint32(): 32,
-    pa.uint64(): 64,
-}
-TEXT_TYPES = [pa.string(), pa.large_string(), pa.string_view()]
-BINARY_TYPES = [pa.binary(), pa.large_binary(), pa.binary_view()]
-
-# Payload sizes on both sides of the varints' one- and two-byte limits.
-SIZES = st.sampled_from([*range(115, 132), *range(16_368, 16_388)])
-LIST_SIZES = st.sampled_from([0, 0, 1, 2, 3, 14, 31, 32, 62, 63, 64, 126, 127, 128])
-
 
 def oracle(batch: pa.RecordBatch, schema: Schema) -> list[bytes]:
-    """What the protobuf runtime writes, row by row."""
+    """What the protobuf runtime writes for scalars and lists, row by row."""
     examples = []
     for row in batch.to_pylist():
         example = example_pb2.Example()
@@ -46,123 +32,16 @@ def oracle(batch: pa.RecordBatch, schema: Schema) -> list[bytes]:
             if value is None:
                 continue
             values = value if isinstance(value, list) else [value]
-            if feature.kind is Kind.BYTES:
-                values = [v.encode() if isinstance(v, str) else v for v in values]
-            target = getattr(example.features.feature[feature.name], feature.kind)
-            if feature.kind is Kind.INT64:
-                values = [int(v) for v in values]
-            target.SetInParent()
-            target.value.extend(values)
+            values = [v.encode() if isinstance(v, str) else v for v in values]
+            fill_feature(example.features.feature[feature.name], (feature.kind, values))
         examples.append(example.SerializeToString(deterministic=True))
     return examples
 
 
-def int_values(kind: pa.DataType) -> st.SearchStrategy[int]:
-    bits = INT_TYPES[kind]
-    if pa.types.is_unsigned_integer(kind):
-        low, high = 0, min((1 << bits) - 1, (1 << 63) - 1)
-    else:
-        low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
-    near = st.sampled_from([0, 1, 127, 128, 16_383, 16_384, -1, low, high])
-    return st.one_of(st.integers(low, high), near.filter(lambda v: low <= v <= high))
-
-
-def float_values(width: Literal[16, 32, 64]) -> st.SearchStrategy[float]:
-    # A double beyond float32 is an error, so doubles are drawn from its range.
-    return st.one_of(
-        st.floats(-3.4e38, 3.4e38, allow_nan=False)
-        if width == 64
-        else st.floats(width=width, allow_nan=False),
-        st.sampled_from([0.0, -0.0, float("inf"), float("-inf"), float("nan")]),
-    )
-
-
-BYTES_VALUES = st.one_of(
-    st.binary(max_size=4), st.builds(lambda size: b"x" * size, SIZES)
-)
-TEXT_VALUES = st.one_of(
-    st.text("aß漢😀", max_size=4), st.builds(lambda size: "y" * size, SIZES)
-)
-
-
-@st.composite
-def leaf(draw: st.DrawFn) -> tuple[Kind, pa.DataType, st.SearchStrategy[Any]]:
-    """A type that a feature may have, and its values."""
-    # One of each family, so that no family is drawn more often for its many types.
-    ints = st.sampled_from(list(INT_TYPES)).map(
-        lambda kind: (Kind.INT64, kind, int_values(kind))
-    )
-    floats = st.sampled_from(
-        [(pa.float16(), 16), (pa.float32(), 32), (pa.float64(), 64)]
-    ).map(lambda pair: (Kind.FLOAT, pair[0], float_values(pair[1])))
-    texts = st.sampled_from(TEXT_TYPES).map(
-        lambda kind: (Kind.BYTES, kind, TEXT_VALUES)
-    )
-    binaries = st.sampled_from(BINARY_TYPES).map(
-        lambda kind: (Kind.BYTES, kind, BYTES_VALUES)
-    )
-    others = st.sampled_from(
-        [
-            (Kind.INT64, pa.bool_(), st.booleans()),
-            (Kind.BYTES, pa.binary(3), st.binary(min_size=3, max_size=3)),
-            (Kind.BYTES, pa.dictionary(pa.int8(), pa.string()), st.text("ab")),
-            (Kind.BYTES, pa.dictionary(pa.int32(), pa.binary()), st.binary()),
-            (Kind.INT64, pa.dictionary(pa.int16(), pa.int64()), st.integers(-3, 3)),
-            *[(kind, pa.null(), st.none()) for kind in Kind],
-        ]
-    )
-    return draw(st.one_of(ints, floats, texts, binaries, others))
-
-
-@st.composite
-def column(draw: st.DrawFn, num_rows: int) -> tuple[Kind, pa.Array]:
-    kind, leaf_type, values = draw(leaf())
-    shape = draw(st.sampled_from(["scalar", "scalar", "list", "large_list", "fixed"]))
-    arrow_type, cells = leaf_type, values
-    if shape != "scalar":
-        if pa.types.is_null(leaf_type):
-            # A list of type null holds nothing, or a null, which is refused.
-            arrow_type, cells = pa.list_(pa.null()), st.just([])
-        elif shape == "fixed":
-            arrow_type = pa.list_(leaf_type, 2)
-            cells = st.lists(values, min_size=2, max_size=2)
-        else:
-            make_type = pa.list_ if shape == "list" else pa.large_list
-            arrow_type = make_type(leaf_type)
-            cells = st.one_of(
-                st.lists(values, max_size=3),
-                st.builds(lambda value, size: [value] * size, values, LIST_SIZES),
-            )
-    if draw(st.booleans()):
-        cells = st.one_of(st.none(), cells)
-    drawn = draw(st.lists(cells, min_size=num_rows, max_size=num_rows))
-    return kind, pa.array(drawn, arrow_type)
-
-
-NAMES = st.one_of(
-    st.text("abé漢/", min_size=1, max_size=4),
-    st.builds(lambda size: "n" * size, st.integers(100, 140)),
-)
-
-
-@st.composite
-def batches(draw: st.DrawFn) -> tuple[pa.RecordBatch, Schema]:
-    names = draw(st.lists(NAMES, min_size=1, max_size=5, unique=True))
-    before, num_rows, behind = (draw(st.integers(0, n)) for n in (2, 6, 2))
-    columns = [draw(column(before + num_rows + behind)) for _ in names]
-    batch = pa.RecordBatch.from_arrays([array for _, array in columns], names)
-    schema = Schema(
-        tuple(
-            FeatureSpec(name, kind)
-            for name, (kind, _) in zip(names, columns, strict=True)
-        )
-    )
-    return batch.slice(before, num_rows), schema
-
-
 def one_column(values: Any, arrow_type: pa.DataType, kind: Kind, name: str) -> Any:
     batch = pa.RecordBatch.from_arrays([pa.array(values, arrow_type)], [name])
-    return batch, Schema((FeatureSpec(name, kind),))
+    shape = (None,) if isinstance(arrow_type, pa.ListType) else ()
+    return batch, Schema((FeatureSpec(name, kind, shape=shape),))
 
 
 def test_oracle_is_the_c_runtime() -> None:
@@ -170,18 +49,24 @@ def test_oracle_is_the_c_runtime() -> None:
     assert api_implementation.Type() == "upb"
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=1200)
 @given(batches(), st.sampled_from([(0, 0), (12, 4), (1, 0), (0, 3)]))
 def test_equals_protobuf(
-    made: tuple[pa.RecordBatch, Schema], room: tuple[int, int]
+    made: tuple[pa.RecordBatch, Schema, list[Case]], room: tuple[int, int]
 ) -> None:
-    batch, schema = made
+    batch, schema, cases = made
     head, tail = room
+    check_types(batch.schema, schema)
     encoded = encode(batch, schema, head_room=head, tail_room=tail)
     encoded.validate(full=True)
     assert encoded.type == pa.binary()
     assert encoded.null_count == 0
-    wanted = [bytes(head) + one + bytes(tail) for one in oracle(batch, schema)]
+    wanted = [
+        bytes(head)
+        + example_of(cases, row).SerializeToString(deterministic=True)
+        + bytes(tail)
+        for row in range(batch.num_rows)
+    ]
     assert encoded.to_pylist() == wanted
 
 
@@ -267,11 +152,11 @@ def test_golden_zoo(entry: dict[str, Any]) -> None:
         as_list[name] = pa.array([values], pa.list_(value_type))
         if len(values) == 1:
             as_scalar[name] = pa.array(values, value_type)
-        features.append(FeatureSpec(name, kind))
-    schema = Schema(tuple(features))
+        features.append(FeatureSpec(name, kind, shape=(None,)))
     wanted = entry["serialized_hex"]
-    found = encode(pa.RecordBatch.from_pydict(as_list), schema)
+    found = encode(pa.RecordBatch.from_pydict(as_list), Schema(tuple(features)))
     assert found[0].as_py().hex() == wanted
     if as_scalar.keys() == as_list.keys():
-        found = encode(pa.RecordBatch.from_pydict(as_scalar), schema)
+        scalars = tuple(replace(feature, shape=()) for feature in features)
+        found = encode(pa.RecordBatch.from_pydict(as_scalar), Schema(scalars))
         assert found[0].as_py().hex() == wanted

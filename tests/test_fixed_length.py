@@ -259,6 +259,14 @@ def test_class_names_that_are_not_utf8(tmp_path: Path) -> None:
         prepare(FixedLengthSource(), [tmp_path])
 
 
+def test_class_names_that_are_the_same(tmp_path: Path) -> None:
+    """No schema and no TFDS could tell them apart."""
+    (tmp_path / "batches.meta.txt").write_text("cat\ndog\n" + "cat\n" * 8)
+    (tmp_path / "data_batch_1.bin").write_bytes(records_of(CIFAR10, 1))
+    with pytest.raises(InputError, match=r"meta.txt: class name 'cat' is there twice"):
+        prepare(FixedLengthSource(), [tmp_path])
+
+
 def test_schema() -> None:
     source = FixedLengthSource(layout=CIFAR100, class_names=(("a",) * 20, ("b",) * 100))
     schema = source.schema()

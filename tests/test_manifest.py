@@ -6,7 +6,14 @@ import pytest
 
 from schemas.errors import OutputError, SchemaError
 from schemas.features import Content, FeatureSpec, Kind, Schema
-from schemas.manifest import FeatureEntry, Manifest, ShardEntry, SplitEntry, json_bytes
+from schemas.manifest import (
+    FeatureEntry,
+    Manifest,
+    ShardEntry,
+    SplitEntry,
+    json_bytes,
+    schema_of,
+)
 
 LABEL = FeatureSpec("label", Kind.INT64, class_names=("cat", "dog"))
 IMAGE = FeatureSpec(
@@ -62,7 +69,7 @@ def test_manifest_keys_and_their_order() -> None:
     stored = json.loads(MANIFEST.to_bytes())
     assert list(stored) == [
         *("manifest_version", "name", "version", "fingerprint", "seed", "shuffle"),
-        *("compression", "features", "rows_read", "rows_rejected", "splits"),
+        *("compression", "payload", "features", "rows_read", "rows_rejected", "splits"),
     ]
     assert list(stored["splits"]) == ["train", "test"], "the job's order"
     assert stored["splits"]["test"] == {
@@ -80,6 +87,57 @@ def test_manifest_keys_and_their_order() -> None:
         "num_classes": None,
     }
     assert stored["features"][1]["num_classes"] == 2
+
+
+def test_manifest_of_a_feature_with_everything() -> None:
+    spec = FeatureSpec(
+        "steps", Kind.FLOAT, shape=(None,), minimum=-0.5, maximum=1, sequence=True
+    )
+    tensor = FeatureSpec("t", Kind.BYTES, dtype="int8", content=Content.TENSOR)
+    entries = tuple(FeatureEntry(**each.to_json()) for each in (spec, tensor))
+    manifest = MANIFEST.model_copy(
+        update={"features": entries, "payload": "sequence_example"}
+    )
+    data = manifest.to_bytes()
+    assert Manifest.from_bytes(data, "m") == manifest
+    stored = json.loads(data)
+    assert stored["payload"] == "sequence_example"
+    assert stored["features"] == [
+        {
+            "name": "steps",
+            "kind": "float_list",
+            "dtype": "float32",
+            "shape": [None],
+            "content": "values",
+            "optional": False,
+            "num_classes": None,
+            "minimum": -0.5,
+            "maximum": 1,
+            "sequence": True,
+        },
+        {
+            "name": "t",
+            "kind": "bytes_list",
+            "dtype": "int8",
+            "shape": [],
+            "content": "tensor",
+            "optional": False,
+            "num_classes": None,
+        },
+    ]
+    assert schema_of(manifest) == Schema((spec, tensor))
+
+
+def test_manifest_without_a_payload_is_one_of_examples() -> None:
+    stored = json.loads(MANIFEST.to_bytes())
+    assert stored.pop("payload") == "example"
+    assert Manifest.from_bytes(json_bytes(stored), "m") == MANIFEST
+
+
+def test_schema_of_a_manifest() -> None:
+    found = schema_of(MANIFEST, {"label": ("cat", "dog")})
+    assert found == Schema((IMAGE, LABEL))
+    assert schema_of(MANIFEST)["label"].class_names == ()
 
 
 def changed(**fields: object) -> bytes:

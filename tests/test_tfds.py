@@ -159,7 +159,21 @@ def spec(kind: Kind, **facts: Any) -> FeatureSpec:
         # Lists.
         (spec(Kind.FLOAT, shape=(4,)), tensor("float32", 4)),
         (spec(Kind.INT64, shape=(2, None)), tensor("int64", 2, -1)),
-        (spec(Kind.INT64, shape=(None, None)), tensor("int64", -1)),  # flat
+        # Ragged: a Sequence for each dimension up to the last unknown one.
+        (spec(Kind.INT64, shape=(None, None)), sequence(sequence(scalar("int64"), -1), -1)),
+        (spec(Kind.FLOAT, shape=(None, None, 4)), sequence(sequence(tensor("float32", 4), -1), -1)),
+        (spec(Kind.INT64, shape=(None, 2, None)), sequence(sequence(sequence(scalar("int64"), -1), 2), -1)),
+        (spec(Kind.BYTES, dtype="string", shape=(None, None)), sequence(sequence(TEXT, -1), -1)),
+        (spec(Kind.INT64, class_names=("a", "b"), shape=(None, None)), sequence(sequence(CLASSES, -1), -1)),
+        (spec(Kind.INT64, shape=(None, None), optional=True), sequence(sequence(scalar("int64"), -1), -1)),
+        # Numbers that lie in a float_list.
+        (spec(Kind.FLOAT, dtype="float16"), scalar("float16")),
+        (spec(Kind.FLOAT, dtype="uint8"), scalar("float32")),
+        (spec(Kind.FLOAT, dtype="int64", class_names=("a", "b")), scalar("float32")),
+        # Tensors: TFDS cannot parse them.
+        (spec(Kind.BYTES, dtype="int8", shape=(2,), content=Content.TENSOR), scalar("string")),
+        (spec(Kind.BYTES, dtype="int8", shape=(None, None), content=Content.TENSOR), scalar("string")),
+        (spec(Kind.BYTES, dtype="int8", content=Content.TENSOR, optional=True), sequence(scalar("string"), -1)),
         (spec(Kind.BYTES, dtype="string", shape=(None,)), tensor("string", -1)),
         # Class labels.
         (spec(Kind.INT64, class_names=("a", "b")), CLASSES),
@@ -173,7 +187,9 @@ def spec(kind: Kind, **facts: Any) -> FeatureSpec:
         (spec(Kind.BYTES, dtype="uint16", shape=(8, 6, 1), content=Content.PICTURE), image(8, 6, 1, dtype="uint16")),
         (spec(Kind.BYTES, dtype="bytes", shape=(None,) * 3, content=Content.PICTURE), scalar("string")),
         (spec(Kind.BYTES, dtype="uint8", content=Content.PICTURE, optional=True), sequence(image(-1, -1, 3), -1)),
+        (spec(Kind.BYTES, dtype="uint8", shape=(8, 6, 2), content=Content.PICTURE), image(8, 6, 3)),
         # Arrays.
+        (spec(Kind.BYTES, dtype="uint32", shape=(4,), content=Content.ARRAY), scalar("string")),
         (spec(Kind.BYTES, dtype="uint8", shape=(32, 32, 3), content=Content.ARRAY), tensor("uint8", 32, 32, 3, encoding="bytes")),
         (spec(Kind.BYTES, dtype="float32", shape=(None, 2), content=Content.ARRAY), tensor("float32", -1, 2, encoding="bytes")),
         (spec(Kind.BYTES, dtype="uint8", shape=(None, None), content=Content.ARRAY), scalar("string")),

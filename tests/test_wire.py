@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from google.protobuf.internal import encoder
 from hypothesis import given
@@ -10,13 +11,16 @@ from schemas.errors import RecordmillError
 from transforms import wire
 from transforms.wire import (
     binary_array,
+    delimited_stream,
     header_cells,
     headers_by_length,
     offsets_of,
     scatter,
     varint,
+    varint_bytes,
     varint_lengths,
     varint_rows,
+    varint_stream,
     view_rows,
 )
 
@@ -131,3 +135,53 @@ def test_binary_array_beyond_its_offsets(monkeypatch: pytest.MonkeyPatch) -> Non
         RecordmillError, match=r"^a batch of 5 bytes is over 4, what Arrow can hold$"
     ):
         binary_array(np.array([0, 2, 5]), data)
+
+
+LIMITS = st.sampled_from([1 << 7, 1 << 14, 1 << 21, 1 << 28, 1 << 35, U64_MAX])
+
+
+@given(st.lists(st.one_of(st.integers(0, 200), st.sampled_from(BORDERS))), LIMITS)
+def test_varint_stream_equals_protobuf(drawn: list[int], limit: int) -> None:
+    values = [value for value in drawn if value < limit]
+    offsets, data = varint_stream(np.array(values, np.uint64))
+    wanted = [protobuf_varint(value) for value in values]
+    assert data.tobytes() == b"".join(wanted)
+    assert np.diff(offsets).tolist() == [len(varint) for varint in wanted]
+
+
+@pytest.mark.parametrize("largest", [300, 1 << 40])
+def test_varint_stream_of_several_blocks(
+    monkeypatch: pytest.MonkeyPatch, largest: int
+) -> None:
+    monkeypatch.setattr(wire, "_BLOCK_VALUES", 3)
+    values = [1, 127, 128, largest, 0, 0, 200, largest]
+    offsets, data = varint_stream(np.array(values, np.uint64))
+    wanted = [protobuf_varint(value) for value in values]
+    assert data.tobytes() == b"".join(wanted)
+    assert offsets.tolist() == offsets_of(np.array([*map(len, wanted)])).tolist()
+
+
+VALUES = st.lists(
+    st.one_of(
+        st.binary(max_size=5),
+        st.builds(lambda size: b"x" * size, st.sampled_from([126, 127, 128, 300])),
+    ),
+    max_size=6,
+)
+
+
+@given(VALUES, st.integers(0, 2), st.integers(0, 2))
+def test_delimited_stream_of_a_slice(
+    values: list[bytes], before: int, behind: int
+) -> None:
+    kept = values[before : len(values) - behind]
+    array = pa.array(values, pa.binary()).slice(before, len(kept))
+    offsets, data = delimited_stream(array, b"\x42")
+    wanted = [b"\x42" + protobuf_varint(len(value)) + value for value in kept]
+    assert data.tobytes() == b"".join(wanted)
+    assert np.diff(offsets).tolist() == [len(field) for field in wanted]
+
+
+def test_varint_bytes() -> None:
+    values = [0, 127, 128, 16_383, 16_384, U64_MAX]
+    assert [varint_bytes(value) for value in values] == [1, 1, 2, 2, 3, 10]

@@ -1,12 +1,12 @@
-"""Arrow columns as the encoder needs them: plain values, list offsets, validity.
+"""A column's innermost values as they are stored: numbers of one dtype, or bytes.
 
-Strict like the tutorials: 1.0 is no int64, text is no number, and what a feature
-cannot hold is an error that names the feature, the value and the row.
+Strict like the tutorials: 1.0 is no int64, text is no number. What a type allows and
+a single value does not (an integer beyond int64, text that is no UTF-8) is refused
+with the feature, the value and the row.
 """
 
 from __future__ import annotations
 
-import reprlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,23 +14,28 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.types as pt
 
-from schemas.errors import RowsError, SchemaError
-from schemas.features import FeatureSpec, Kind
-from transforms.wire import I64
+from schemas.features import Kind
+from transforms.arrow_types import BOOL, FLOAT, NULL, TIME, family_of
+from transforms.nested import Nested
+from transforms.wire import I64, require_fit, value_offsets
 
-MAX_INT64 = (1 << 63) - 1
+# Integers of more binary digits lose some of them in a float of this type.
+_FLOAT_DIGITS = {"float16": 11, "float32": 24, "float64": 53}
+_STORED: dict[Kind, np.dtype[Any]] = {
+    Kind.INT64: np.dtype(np.int64),
+    Kind.FLOAT: np.dtype(np.float32),
+}
 
 
 @dataclass(slots=True)
 class Column:
-    """A column ready to encode.
+    """What one key of the feature map holds, ready to encode.
 
     Attributes:
       values: int64 or float32 array, or for bytes an Arrow binary array without
         nulls; one value per row, or for lists all rows' values end to end.
-      lists: for a list column, where each row's values start (rows + 1), else None.
+      lists: for lists, where each row's values start (rows + 1), else None.
       valid: which rows have a value; None if all do.
     """
 
@@ -39,128 +44,131 @@ class Column:
     valid: npt.NDArray[np.bool_] | None
 
 
-def load_column(array: pa.Array, feature: FeatureSpec) -> Column:
-    """Checks a column against its feature and takes it apart.
+def value_column(nested: Nested) -> Column:
+    """The values as the feature's kind of list stores them.
 
     Raises:
-      SchemaError: the column's type cannot become the feature's kind.
-      RowsError: single values cannot.
+      RowsError: rows with a value that the list cannot hold.
     """
-    array = _plain(array, feature.kind)
-    valid = None if array.null_count == 0 else array.is_valid().to_numpy(False)
-    if not _is_list(array.type):
-        return Column(_values(array, feature, None), None, valid)
-    lists, flat = _flatten(array)
-    flat = _plain(flat, feature.kind)
-    if flat.null_count:
-        where = np.flatnonzero(flat.is_null().to_numpy(False))
-        _refuse(feature, lists, where, lambda _: "a list holds a null value")
-    return Column(_values(flat, feature, lists), lists, valid)
+    values: Any
+    if nested.feature.kind is Kind.BYTES:
+        values = byte_values(nested)
+    else:
+        values = numbers(nested, _STORED[nested.feature.kind])
+    return Column(values, nested.starts, nested.valid)
 
 
-_EMPTY_TYPE = {
-    Kind.BYTES: pa.binary(),
-    Kind.FLOAT: pa.float32(),
-    Kind.INT64: pa.int64(),
-}
+def numbers(nested: Nested, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """The innermost values as numbers of a dtype; 0 for nulls.
+
+    Raises:
+      RowsError: rows with a number that the dtype cannot hold.
+    """
+    leaf = nested.leaf
+    family = family_of(leaf.type)
+    if family == NULL:
+        return np.zeros(len(leaf), dtype)
+    if family == TIME:
+        leaf = leaf.view(pa.int32() if leaf.type.bit_width == 32 else pa.int64())
+    elif family == BOOL:
+        leaf = leaf.cast(pa.int8())
+    if leaf.null_count:
+        leaf = leaf.fill_null(0)
+    values: npt.NDArray[Any] = leaf.to_numpy(False)
+    if family == FLOAT:
+        return _floats(nested, values, dtype)
+    if dtype.kind == "f":
+        return _integers_as_floats(nested, values, dtype)
+    if dtype.kind != "b" and not np.can_cast(values.dtype, dtype):
+        limits = np.iinfo(dtype)
+        where = np.flatnonzero((values < limits.min) | (values > limits.max))
+        bound = f"{limits.min} to {limits.max}"
+        nested.refuse(where, lambda i: f"{values[i]} is beyond {dtype} ({bound})")
+    return values.astype(dtype, copy=False)
 
 
-def _plain(array: pa.Array, kind: Kind) -> pa.Array:
-    """The array behind an extension type, a dictionary or the type of nothing."""
-    if isinstance(array, pa.ExtensionArray):
-        array = array.storage
-    if pt.is_null(array.type):
-        array = array.cast(_EMPTY_TYPE[kind])
-    if pt.is_dictionary(array.type):
-        array = array.dictionary_decode()
-    return array
+def byte_values(nested: Nested) -> pa.BinaryArray:
+    """The innermost values as plain binary; empty for nulls.
+
+    Raises:
+      RowsError: rows with text that is no UTF-8, if the feature is a string.
+      RecordmillError: the values together are beyond 2 GiB.
+    """
+    leaf = nested.leaf
+    if family_of(leaf.type) == NULL:
+        leaf = leaf.cast(pa.binary())
+    try:
+        plain = leaf.cast(pa.binary())
+    except pa.ArrowInvalid:  # of large types, and only their size can be wrong
+        require_fit(pc.sum(pc.binary_length(leaf)).as_py())
+        raise
+    if plain.null_count:
+        plain = plain.fill_null(b"")
+    if nested.feature.dtype == "string" and not is_utf8(plain):
+        _refuse_text(nested, plain)
+    return plain
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(
-        pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind)
-    )
+def is_utf8(array: pa.BinaryArray) -> bool:
+    """Whether every value of a plain binary array without nulls is UTF-8."""
+    offsets = value_offsets(array)
+    data = array.buffers()[2]
+    if data is None or offsets[0] == offsets[-1]:
+        return True
+    # All values as one: four times as fast as one by one. That one is UTF-8 and no
+    # value starts inside a character says the same.
+    ends = pa.py_buffer(offsets[[0, -1]])
+    joined = pa.BinaryArray.from_buffers(pa.binary(), 1, [None, ends, data])
+    try:
+        joined.cast(pa.string())
+    except pa.ArrowInvalid:
+        return False
+    starts = offsets[:-1][offsets[:-1] < offsets[1:]]
+    first_bytes = np.frombuffer(data, np.uint8)[starts]
+    return not ((first_bytes & 0xC0) == 0x80).any()
 
 
-def _flatten(array: pa.Array) -> tuple[I64, pa.Array]:
-    """Offsets from 0 and the flat values, with nothing behind null rows."""
-    lengths = pc.list_value_length(array).fill_null(0).to_numpy(False).astype(np.int64)
-    offsets = np.zeros(len(array) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    return offsets, array.flatten()
+def _floats(
+    nested: Nested, wide: npt.NDArray[Any], dtype: np.dtype[Any]
+) -> npt.NDArray[Any]:
+    if np.can_cast(wide.dtype, dtype):
+        return wide.astype(dtype, copy=False)
+    with np.errstate(over="ignore"):
+        values = wide.astype(dtype)
+    infinite = np.isinf(values)
+    if infinite.any():
+        where = np.flatnonzero(infinite & ~np.isinf(wide))
+        most = f"{float(np.finfo(dtype).max):.2g}".replace("e+", "e")
+        nested.refuse(
+            where,
+            lambda i: f"{float(wide[i])!r} does not fit in {dtype} (at most {most})",
+        )
+    return values
 
 
-def _values(array: pa.Array, feature: FeatureSpec, lists: I64 | None) -> Any:
-    kind = array.type
-    if feature.kind is Kind.INT64:
-        if pt.is_boolean(kind):
-            return array.cast(pa.int8()).fill_null(0).to_numpy(False).astype(np.int64)
-        if pt.is_integer(kind):
-            values = array.fill_null(0).to_numpy(False)
-            if pt.is_uint64(kind):
-                too_big = np.flatnonzero(values > np.uint64(MAX_INT64))
-                _refuse(
-                    feature,
-                    lists,
-                    too_big,
-                    lambda i: f"{values[i]} is beyond int64 (at most {MAX_INT64})",
-                )
-            return values.astype(np.int64, copy=False)
-    elif feature.kind is Kind.FLOAT:
-        if pt.is_floating(kind):
-            wide = array.fill_null(0).to_numpy(False)
-            with np.errstate(over="ignore"):
-                values = wide.astype(np.float32, copy=False)
-            lost = np.flatnonzero(np.isinf(values) & ~np.isinf(wide))
-            _refuse(
-                feature,
-                lists,
-                lost,
-                lambda i: (
-                    f"{float(wide[i])!r} does not fit in float32 (at most 3.4e38)"
-                ),
-            )
-            return values
-    elif _is_bytes(kind):
-        plain = array.cast(pa.binary())
-        return plain.fill_null(b"") if plain.null_count else plain
-    found = ""
-    if array.null_count < len(array):
-        first = int(pc.index(array.is_valid(), True).as_py())
-        sample = reprlib.repr(array[first].as_py())  # cut short if it is long
-        found = f", for example {sample} in row {_row_of(first, lists)}"
-    raise SchemaError(
-        f"feature {feature.name!r}: {feature.kind} cannot hold column "
-        f"{feature.column!r} of type {kind}{found}"
-    )
+def _integers_as_floats(
+    nested: Nested, values: npt.NDArray[Any], dtype: np.dtype[Any]
+) -> npt.NDArray[Any]:
+    """Integers in a float list: those that it would round are refused."""
+    digits = _FLOAT_DIGITS[dtype.name]
+    limit = 1 << digits
+    large = np.flatnonzero((values > limit) | (values < -limit))
+    if len(large):
+        # Two's complement: the absolute value also of the lowest integer.
+        size = np.abs(values[large]).astype(np.uint64)
+        lowest_bit = size & (~size + np.uint64(1))
+        where = large[size // lowest_bit >= np.uint64(limit)]
+        nested.refuse(where, lambda i: f"{values[i]} would be rounded in {dtype}")
+    return values.astype(dtype)
 
 
-def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(
-        pt.is_binary(kind)
-        or pt.is_string(kind)
-        or pt.is_large_binary(kind)
-        or pt.is_large_string(kind)
-        or pt.is_fixed_size_binary(kind)
-        or pt.is_binary_view(kind)
-        or pt.is_string_view(kind)
-    )
-
-
-def _row_of(value_index: int, lists: I64 | None) -> int:
-    if lists is None:
-        return value_index
-    return int(np.searchsorted(lists, value_index, side="right")) - 1
-
-
-def _refuse(
-    feature: FeatureSpec, lists: I64 | None, where: npt.NDArray[np.intp], say: Any
-) -> None:
-    """Raises RowsError for the rows of these values, if there are any."""
-    if not len(where):
-        return
-    reasons: dict[int, str] = {}
-    for index in where.tolist():
-        row = _row_of(index, lists)
-        reasons.setdefault(row, f"feature {feature.name!r}: {say(index)}")
-    raise RowsError(list(reasons), list(reasons.values()))
+def _refuse_text(nested: Nested, plain: pa.BinaryArray) -> None:
+    reasons = {}
+    # By value, but only of a batch that holds some broken text.
+    for index, value in enumerate(plain.to_pylist()):
+        try:
+            value.decode()
+        except UnicodeDecodeError as error:
+            byte = value[error.start]
+            reasons[index] = f"byte {byte:#04x} at {error.start} is no UTF-8"
+    nested.refuse(np.array(list(reasons), np.intp), reasons.__getitem__)

@@ -16,7 +16,8 @@ from functools import reduce
 from pathlib import Path
 
 from schemas.errors import OutputError, RecordmillError, RejectLimitError
-from schemas.job import RejectLimit
+from schemas.features import Schema
+from schemas.job import JobSpec, RejectLimit
 from schemas.manifest import (
     MANIFEST_NAME,
     FeatureEntry,
@@ -24,6 +25,7 @@ from schemas.manifest import (
     ShardEntry,
     SplitEntry,
 )
+from schemas.pbtxt import SCHEMA_PBTXT_NAME, dump_pbtxt
 from schemas.ranges import Bits, RangeResult, or_bits
 from schemas.shards import ShardResult
 from transforms.run_context import RunContext
@@ -31,8 +33,8 @@ from transforms.scratch import FOLDER_NAME, Scratch
 from transforms.tfds import (
     DATASET_INFO_NAME,
     FEATURES_NAME,
-    LABELS_ENDING,
     labels_file_name,
+    labels_files,
     metadata_files,
 )
 from transforms.write import sync_folder, write_whole
@@ -115,6 +117,7 @@ def build_manifest(
         seed=context.job.seed,
         shuffle=context.job.shuffle,
         compression=context.job.compression,
+        payload=context.job.payload,
         features=tuple(
             FeatureEntry.model_validate(feature.to_json())
             for feature in schema.features
@@ -143,11 +146,9 @@ def stage(
     manifest = build_manifest(context, ranges, shards)
     staging = context.scratch.staging
     schema = context.source.schema(*column_facts(ranges))
-    files = metadata_files(context.job.name, context.job.version, schema, shards)
+    files = description_files(context.job, schema, shards)
     for name, data in files.items():
-        # TFDS reads no compressed shards; class names serve every reader.
-        if context.job.compression == "none" or name.endswith(LABELS_ENDING):
-            write_whole(staging / name, data, durable=True)
+        write_whole(staging / name, data, durable=True)
     rejects = sorted(context.scratch.rejects.glob("*.jsonl"))
     if rejects:
         (staging / REJECTS_NAME).mkdir(exist_ok=True)
@@ -157,6 +158,17 @@ def stage(
     write_whole(staging / MANIFEST_NAME, manifest.to_bytes(), durable=True)
     sync_folder(staging)
     return manifest
+
+
+def description_files(
+    job: JobSpec, schema: Schema, shards: Sequence[ShardResult]
+) -> dict[str, bytes]:
+    """The files, by name, that tell readers of every kind what the records hold."""
+    files = labels_files(schema) | {SCHEMA_PBTXT_NAME: dump_pbtxt(schema)}
+    # TFDS reads neither compressed shards nor other records than examples.
+    if job.compression == "none" and job.payload == "example":
+        files |= metadata_files(job.name, job.version, schema, shards)
+    return files
 
 
 def is_staged(scratch: Scratch) -> bool:
@@ -218,7 +230,8 @@ def dataset_files(manifest: Manifest) -> list[str]:
     """The files in a dataset's folder that belong to it, but for manifest, rejects."""
     shards = [s.file for split in manifest.splits.values() for s in split.shards]
     labels = [labels_file_name(f.name) for f in manifest.features if f.num_classes]
-    return [*shards, DATASET_INFO_NAME, FEATURES_NAME, *labels, RUN_FACTS_NAME]
+    described_in = [DATASET_INFO_NAME, FEATURES_NAME, SCHEMA_PBTXT_NAME, *labels]
+    return [*shards, *described_in, RUN_FACTS_NAME]
 
 
 def _other_runs(scratch: Scratch) -> list[Path]:

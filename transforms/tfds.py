@@ -11,7 +11,11 @@ strings, as protobuf's JSON has them. Checked by reading with TFDS 4.9.10:
   `optional` of TFDS's own would put the smallest number of the type there instead.
 - An Image of three channels decodes JPEG, PNG and BMP of any depth; GIF, WebP and TIFF
   it cannot. encodingFormat is for writing only, so it is left out.
-- Two unknown dimensions cannot be read from one feature; numbers are then a flat list.
+- With several unknown dimensions a feature is a Sequence of Sequences, whose values and
+  row lengths TFDS finds in keys of their own; an empty one where it is missing.
+- What it cannot make numbers of stays bytes: serialized TensorProtos, arrays of uint32
+  (tf.io.decode_raw has no such type), arrays with several unknown dimensions.
+- Numbers stored as floats are float32, whatever they were: TFDS goes by the dtype.
 
 Source: tensorflow_datasets/core/proto/{dataset_info,feature}.proto.
 """
@@ -69,11 +73,20 @@ def metadata_files(
             "features": {spec.name: _feature(spec) for spec in schema.features}
         },
     }
-    files = {DATASET_INFO_NAME: json_bytes(info), FEATURES_NAME: json_bytes(features)}
-    for spec in schema.features:
-        if spec.class_names:
-            files[labels_file_name(spec.name)] = format_labels(spec.class_names)
-    return files
+    return {
+        DATASET_INFO_NAME: json_bytes(info),
+        FEATURES_NAME: json_bytes(features),
+        **labels_files(schema),
+    }
+
+
+def labels_files(schema: Schema) -> dict[str, bytes]:
+    """The class names of every feature that has them, by the name of their file."""
+    return {
+        labels_file_name(spec.name): format_labels(spec.class_names)
+        for spec in schema.features
+        if spec.class_names
+    }
 
 
 def labels_file_name(feature: str) -> str:
@@ -142,16 +155,31 @@ def _supervised_keys(schema: Schema) -> tuple[str, str] | None:
 
 def _feature(spec: FeatureSpec) -> _Json:
     if spec.kind is Kind.BYTES and spec.content is not Content.VALUES:
-        leaf = _picture(spec) if spec.content is Content.PICTURE else _array(spec)
+        leaf = _bytes_leaf(spec)
         return _sequence(leaf, None) if spec.optional else leaf
-    if spec.class_names and len(spec.shape) <= 1:
-        return _class_label(spec)
-    dtype = "string" if spec.kind is Kind.BYTES else spec.dtype
-    shape = spec.shape
-    if shape.count(None) > 1:
-        shape = (None,)
-    elif spec.optional and None not in shape:
-        shape = (None, *shape)
+    if spec.is_ragged:
+        feature = _values(spec, spec.shape[spec.ragged_rank + 1 :])
+        for size in reversed(spec.shape[: spec.ragged_rank + 1]):
+            feature = _sequence(feature, size)
+        return feature
+    if spec.optional and None not in spec.shape:
+        return _values(spec, (None, *spec.shape))
+    return _values(spec, spec.shape)
+
+
+def _values(spec: FeatureSpec, shape: _Shape) -> _Json:
+    """Numbers, text or bytes as they are; one unknown dimension at most."""
+    if spec.class_names and spec.kind is Kind.INT64 and len(shape) <= 1:
+        count = str(len(spec.class_names))
+        leaf = _leaf(
+            "class_label_feature.ClassLabel", "classLabel", {"numClasses": count}
+        )
+        return _sequence(leaf, shape[0]) if shape else leaf
+    dtype = spec.dtype
+    if spec.kind is Kind.BYTES:
+        dtype = "string"
+    elif spec.kind is Kind.FLOAT and not dtype.startswith("float"):
+        dtype = "float32"  # TFDS would look for whole numbers in an int64_list
     if shape:
         return _tensor(shape, dtype)
     return (
@@ -161,29 +189,28 @@ def _feature(spec: FeatureSpec) -> _Json:
     )
 
 
+def _bytes_leaf(spec: FeatureSpec) -> _Json:
+    if spec.content is Content.PICTURE:
+        return _picture(spec)
+    if spec.content is Content.ARRAY:
+        return _array(spec)
+    return _scalar("string")
+
+
 def _picture(spec: FeatureSpec) -> _Json:
     if spec.dtype == "bytes":  # not for TFDS to decode
         return _scalar("string")
     height, width, depth = spec.shape if len(spec.shape) == 3 else (None, None, None)
-    shape = _dimensions((height, width, depth or _RGB))
+    if depth in (None, 2):  # TensorFlow decodes no picture to two channels
+        depth = _RGB
+    shape = _dimensions((height, width, depth))
     return _leaf("image_feature.Image", "image", {"shape": shape, "dtype": spec.dtype})
 
 
 def _array(spec: FeatureSpec) -> _Json:
-    if spec.shape.count(None) > 1 or spec.dtype in ("bytes", "string"):
+    if spec.shape.count(None) > 1 or spec.dtype in ("bytes", "string", "uint32"):
         return _scalar("string")
     return _tensor(spec.shape, np.dtype(spec.dtype).name, "bytes")
-
-
-def _class_label(spec: FeatureSpec) -> _Json:
-    label = _leaf(
-        "class_label_feature.ClassLabel",
-        "classLabel",
-        {"numClasses": str(len(spec.class_names))},
-    )
-    if not spec.shape:
-        return _sequence(label, None) if spec.optional else label
-    return _sequence(label, None if spec.optional else spec.shape[0])
 
 
 def _sequence(feature: _Json, length: int | None) -> _Json:

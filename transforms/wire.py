@@ -14,10 +14,13 @@ Source: protobuf.dev, "Encoding".
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from schemas.errors import RecordmillError
 
@@ -43,6 +46,11 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
+def field_header(tag: bytes, length: int) -> bytes:
+    """What stands before a length-delimited field's bytes."""
+    return tag + varint(length)
+
+
 def varint_lengths(values: U64) -> I64:
     """Bytes that the varint of each value takes, 1 to 10."""
     lengths = np.ones(len(values), np.int64)
@@ -55,7 +63,7 @@ def varint_lengths(values: U64) -> I64:
     return lengths
 
 
-def varint_rows(values: U64, lengths: I64) -> U8:
+def varint_rows(values: U64, lengths: npt.NDArray[np.integer]) -> U8:
     """Varints left-aligned in a matrix of shape (values, longest varint)."""
     width = int(lengths.max()) if len(lengths) else 1
     rows = np.empty((len(values), width), np.uint8)
@@ -68,6 +76,64 @@ def varint_rows(values: U64, lengths: I64) -> U8:
     return rows
 
 
+def varint_stream(values: U64) -> tuple[I64, U8]:
+    """The varints of all values end to end.
+
+    Returns:
+      Where each value's varint starts (values + 1), and the bytes.
+    """
+    longest = varint_bytes(int(values.max())) if len(values) else 1
+    if longest == 1:
+        return np.arange(len(values) + 1), values.astype(np.uint8)
+    offsets = np.zeros(len(values) + 1, np.int64)
+    out = np.empty(len(values) * longest + MAX_VARINT_BYTES, np.uint8)
+    for start in range(0, len(values), _BLOCK_VALUES):
+        block = values[start : start + _BLOCK_VALUES]
+        if longest <= 4:
+            rows, lengths = _varint_words(block.astype(np.uint32), longest)
+        else:
+            lengths = varint_lengths(block)
+            rows = view_rows(varint_rows(block, lengths))
+        ends = offsets[start + 1 : start + 1 + len(block)]
+        np.cumsum(lengths, out=ends)
+        ends += offsets[start]
+        # Each is copied at full width and the next overwrites the excess: `scatter`.
+        _anywhere(out, rows.dtype)[offsets[start : start + len(block)]] = rows
+    return offsets, out[: offsets[-1]]
+
+
+_BLOCK_VALUES = 1 << 15  # what is made of so many stays in the processor's cache
+
+
+def _varint_words(
+    values: npt.NDArray[np.uint32], longest: int
+) -> tuple[npt.NDArray[np.void], npt.NDArray[np.integer]]:
+    """Varints of up to four bytes as one item each, and their lengths.
+
+    All bytes at once in a 32-bit word: twice as fast as `varint_rows`.
+    """
+    more = np.zeros(len(values), np.uint8)
+    words = values & np.uint32(0x7F)
+    for place in range(1, longest):
+        words |= (values & np.uint32(0x7F << 7 * place)) << np.uint32(place)
+        more += (values >= np.uint32(1 << 7 * place)).view(np.uint8)
+    words |= _CONTINUED.take(more)
+    return words.astype("<u4", copy=False).view("V4"), more + np.uint8(1)
+
+
+# High bits of all bytes but the last, by the number of bytes that follow the first.
+_CONTINUED = np.array([0, 0x80, 0x8080, 0x808080], np.uint32)
+
+
+def varint_bytes(value: int) -> int:
+    """Bytes that the varint of a value takes.
+
+    >>> varint_bytes(300)
+    2
+    """
+    return max(1, -(-value.bit_length() // 7))
+
+
 def binary_array(offsets: npt.NDArray[np.integer], data: U8) -> pa.BinaryArray:
     """An Arrow binary array over `data`; row i is data[offsets[i]:offsets[i + 1]].
 
@@ -78,6 +144,17 @@ def binary_array(offsets: npt.NDArray[np.integer], data: U8) -> pa.BinaryArray:
         require_fit(int(offsets[-1]))
     buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
     return pa.BinaryArray.from_buffers(pa.binary(), len(offsets) - 1, buffers)
+
+
+def value_offsets(array: pa.BinaryArray) -> npt.NDArray[np.int32]:
+    """Where each value starts in the array's data buffer; one more for the end."""
+    offsets = np.frombuffer(array.buffers()[1], np.int32)
+    return offsets[array.offset : array.offset + len(array) + 1]
+
+
+def value_lengths(array: pa.BinaryArray) -> I64:
+    """Bytes of each value of a plain binary array."""
+    return np.diff(value_offsets(array)).astype(np.int64)
 
 
 def require_fit(num_bytes: int) -> None:
@@ -114,8 +191,7 @@ def scatter(rows: npt.NDArray[np.void], offsets: I64) -> U8:
     width = rows.dtype.itemsize
     total = int(offsets[-1])
     out = np.empty(total + width, np.uint8)
-    anywhere = np.ndarray((total + 1,), rows.dtype, buffer=out.data, strides=(1,))
-    anywhere[offsets[:-1]] = rows
+    _anywhere(out, rows.dtype)[offsets[:-1]] = rows
     return out[:total]
 
 
@@ -131,7 +207,7 @@ def headers_by_length(
     Returns:
       Left-aligned headers, one item per row, and the bytes each really has.
     """
-    distinct, which = _distinct(lengths)
+    distinct, which = distinct_lengths(lengths)
     # One call per distinct length, not per row.
     headers = [make_header(int(length)) for length in distinct]
     width = max(map(len, headers), default=1)
@@ -150,10 +226,50 @@ def header_cells(
     return binary_array(offsets, scatter(rows, offsets)), header_lengths
 
 
+def delimited_stream(values: pa.BinaryArray, tag: bytes) -> tuple[I64, U8]:
+    """All values end to end, each as a length-delimited field.
+
+    Args:
+      values: plain binary without nulls.
+      tag: the field's, one byte.
+
+    Returns:
+      Where each value's field starts (values + 1), and the bytes.
+    """
+    starts, lengths = value_offsets(values), value_lengths(values)
+    longest = int(lengths.max()) if len(lengths) else 0
+    if not 0 < longest < 1 << 7:
+        headers, header_lengths = header_cells(partial(field_header, tag), lengths)
+        joined = pc.binary_join_element_wise(headers, values, b"")
+        data = np.frombuffer(joined.buffers()[2] or b"", np.uint8)
+        offsets = offsets_of(lengths + header_lengths)
+        return offsets, data[: offsets[-1]]
+    # Short values: headers of two bytes, and every value copied at the longest one's
+    # width; what is too much, the next value or the headers overwrite. The copies
+    # are made in index order, see scatter. Twice as fast as the join.
+    first, end = int(starts[0]), int(starts[-1])
+    source = np.zeros(end - first + longest, np.uint8)
+    source[: end - first] = np.frombuffer(values.buffers()[2], np.uint8)[first:end]
+    offsets = offsets_of(lengths + 2)
+    out = np.empty(int(offsets[-1]) + longest, np.uint8)
+    wide = _anywhere(source, f"V{longest}")[starts[:-1] - first]
+    _anywhere(out, f"V{longest}")[offsets[:-1] + 2] = wide
+    _anywhere(out, "<u2")[offsets[:-1]] = lengths << 8 | tag[0]
+    return offsets, out[: offsets[-1]]
+
+
+def _anywhere(data: U8, item: npt.DTypeLike) -> npt.NDArray[Any]:
+    """The buffer as items that begin at every byte, so they overlap."""
+    dtype = np.dtype(item)
+    num_items = len(data) - dtype.itemsize + 1
+    return np.ndarray((num_items,), dtype, buffer=data.data, strides=(1,))
+
+
 _SMALL = 1 << 16  # below this a table indexed by length beats sorting
 
 
-def _distinct(lengths: I64) -> tuple[I64, I64]:
+def distinct_lengths(lengths: I64) -> tuple[I64, I64]:
+    """The lengths there are, ascending, and for each row which of them it has."""
     longest = int(lengths.max()) if len(lengths) else 0
     if longest >= _SMALL:
         distinct, which = np.unique(lengths, return_inverse=True)

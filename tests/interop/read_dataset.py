@@ -100,6 +100,8 @@ def readable(value: Any) -> Any:
         return readable(value.item())
     if isinstance(value, list):
         return [readable(item) for item in value]
+    if hasattr(value, "to_list"):  # a ragged tensor
+        return readable(value.to_list())
     return value
 
 

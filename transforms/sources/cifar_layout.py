@@ -10,6 +10,7 @@ Source: www.cs.toronto.edu/~kriz/cifar.html, "Binary version".
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -132,4 +133,6 @@ def read_names(file: InputFile | None, count: int) -> tuple[str, ...]:
     names = tuple(line.strip() for line in lines if line.strip())
     if len(names) != count:
         raise InputError(f"{file.uri}: {len(names)} class names, expected {count}")
+    if twice := [name for name, times in Counter(names).items() if times > 1]:
+        raise InputError(f"{file.uri}: class name {twice[0]!r} is there twice")
     return names

@@ -6,6 +6,7 @@ looked at row by row.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +20,7 @@ from schemas.ranges import InputRange, Reject
 from transforms.sources.csv_rows import QUOTE, Reader, is_open, row_spans
 from transforms.wire import I64
 
+_BLANK = re.compile(rb"[\r\n]*")
 _LAST_CELL = b"x"  # of a row that is added to see whether the last quote is closed
 
 
@@ -88,7 +90,7 @@ def _split_cells(
       All cells as text (empty: null), the rows left out with the reason, and whether
       the last quoted field is closed; if not, the other two are not to be used.
     """
-    if not body.strip(b"\r\n"):
+    if _BLANK.fullmatch(body):
         empty = [pa.chunked_array([], pa.string()) for _ in names]
         return pa.table(empty, names=list(names)), {}, True
     quoted = QUOTE in body

@@ -1,0 +1,42 @@
+"""The declaration of features that are known: the way back from a Schema."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from schemas.declared import DeclaredFeature, DeclaredSchema
+from schemas.features import Content, FeatureSpec, Schema
+
+
+def declared_of(schema: Schema) -> DeclaredSchema:
+    """Declares the features of a schema, so that they are the same once declared."""
+    return DeclaredSchema(
+        features={feature.name: declare(feature) for feature in schema.features}
+    )
+
+
+def declare(spec: FeatureSpec) -> DeclaredFeature:
+    """The declaration of one feature; says nothing that goes without saying."""
+    given: dict[str, Any] = {
+        "dtype": spec.dtype,
+        "shape": spec.shape,
+        "stored": str(spec.kind),
+        "optional": spec.optional,
+        "classes": spec.class_names,
+        "min": spec.minimum,
+        "max": spec.maximum,
+        "sequence": spec.sequence,
+    }
+    if spec.column != spec.name:
+        given["column"] = spec.column
+    if spec.content is Content.TENSOR:
+        given["stored"] = "tensor"
+    elif spec.content is Content.PICTURE:
+        given |= {"dtype": "bytes", "shape": ()}
+        if spec.dtype != "bytes":  # else not every reader can make pixels of it
+            height, width, channels = spec.shape
+            given["picture"] = {"height": height, "width": width, "channels": channels}
+    feature = DeclaredFeature.model_validate(given)
+    if feature.model_copy(update={"stored": None}).storage == feature.stored:
+        given["stored"] = None
+    return DeclaredFeature.model_validate(given)

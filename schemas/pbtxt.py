@@ -1,0 +1,232 @@
+"""tensorflow-metadata's schema (schema.pbtxt) <-> DeclaredSchema.
+
+TFMD describes the features as they lie in the records. What it has a field for is said
+there:
+
+    type                 INT, FLOAT or BYTES: the list that holds the values
+    presence             min_fraction 1, min_count 1: required
+    shape                of values that are always there and of fixed size
+    value_count          of all others; a single number of values is its min and max
+    int_domain, float_domain, bool_domain, image_domain, time_domain
+    class names          a string_domain of the schema, and the feature's int_domain is
+                         categorical and has its name
+    ragged features      a feature for each key of the example, and a RaggedTensor that
+                         puts them together in the default tensor_representation_group
+    feature lists        in the struct "##SEQUENCE##", as tfx_bsl names them
+
+What it cannot say stands in one of the feature's annotation.comment ("free-text
+comments ... developer notes etc."), where TFMD's tools leave it alone:
+
+    comment: "recordmill: {dtype: int8, unit: ms}"
+
+Reading first takes what the fields say and then what the comment says, and writing puts
+into the comment only what the fields do not give back.
+
+A schema written by others is read by its fields. Not enforced here are vocabularies
+(string_domain: the values stay text), numbers of values in a list, and all that is said
+of distributions. Features in a stage that is not used (DEPRECATED, PLANNED...) are left
+out; sparse and weighted features are views on others, which are read.
+
+Source: tensorflow_metadata/proto/v0/schema.proto; the sequences' name:
+tfx_bsl/tfxio/tf_sequence_example_record.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from schemas.declared import DeclaredFeature, DeclaredSchema
+from schemas.declared_of import declared_of
+from schemas.errors import SchemaError
+from schemas.features import Content, FeatureSpec, Kind, Schema
+from schemas.problems import declare
+from schemas.tfmd_fields import (
+    DEFAULT_GROUP,
+    SEQUENCES,
+    TIME_FORMATS,
+    Fields,
+    Message,
+    read_features,
+)
+from schemas.yaml_text import YamlDocument, write_yaml
+
+SCHEMA_PBTXT_NAME = "schema.pbtxt"
+
+_COMMENT = "recordmill: "
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+
+def dump_pbtxt(schema: DeclaredSchema | Schema) -> bytes:
+    """The schema as schema.pbtxt; the same schema always gives the same bytes."""
+    from google.protobuf import text_format
+
+    if isinstance(schema, Schema):
+        schema = declared_of(schema)
+    return text_format.MessageToString(to_proto(schema), as_utf8=True).encode()
+
+
+def load_pbtxt(data: bytes, uri: str) -> DeclaredSchema:
+    """Reads a schema.pbtxt of this project or of others.
+
+    Raises:
+      SchemaError: it cannot be read, or has what no tf.train.Example can hold.
+    """
+    from google.protobuf import text_format
+    from tensorflow_metadata.proto.v0 import schema_pb2
+
+    try:
+        proto = text_format.Parse(data.decode(), schema_pb2.Schema())
+    except text_format.ParseError as error:
+        what = str(error).partition(" : ")[2] or str(error)
+        raise SchemaError(
+            f"{uri}: line {error.GetLine()}, column {error.GetColumn()}: no "
+            f"tensorflow-metadata schema in text form: {what}"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise SchemaError(f"{uri}: is no UTF-8: {error}") from error
+    return from_proto(proto, uri)
+
+
+def to_proto(schema: DeclaredSchema) -> Message:
+    """The schema as a tensorflow.metadata.v0.Schema."""
+    from tensorflow_metadata.proto.v0 import schema_pb2
+
+    proto = schema_pb2.Schema()
+    specs = [feature.to_spec(name) for name, feature in schema.features.items()]
+    plain = [spec for spec in specs if not spec.sequence]
+    for spec in plain:
+        values, *row_lengths = spec.keys
+        target = proto.feature.add(name=values)
+        _fill(target, proto, schema.features[spec.name], spec)
+        for key in row_lengths:
+            lengths = proto.feature.add(name=key, type=schema_pb2.INT)
+            lengths.presence.CopyFrom(target.presence)
+            lengths.value_count.SetInParent()
+    if len(plain) < len(specs):
+        steps = proto.feature.add(name=SEQUENCES, type=schema_pb2.STRUCT)
+        for spec in specs:
+            if spec.sequence:
+                target = steps.struct_domain.feature.add(name=spec.name)
+                _fill(target, proto, schema.features[spec.name], spec)
+    if any(spec.is_ragged for spec in plain):
+        _add_representations(proto, plain)
+    for name, said, target in read_features(proto, ""):
+        _annotate(target, schema.features[name], said)
+    return proto
+
+
+def from_proto(proto: Message, uri: str) -> DeclaredSchema:
+    """The declaration in a tensorflow.metadata.v0.Schema.
+
+    Raises:
+      SchemaError: what cannot be declared, naming the feature.
+    """
+    features: dict[str, Fields] = {}
+    for name, said, source in read_features(proto, uri):
+        if name in features:
+            raise SchemaError(f"{uri}: feature {name!r} is given twice")
+        features[name] = said | _annotated(source, uri)
+    return declare({"features": features}, uri)
+
+
+def _fill(
+    target: Message, proto: Message, feature: DeclaredFeature, spec: FeatureSpec
+) -> None:
+    """What TFMD's own fields can say of a feature."""
+    from tensorflow_metadata.proto.v0 import schema_pb2
+
+    types = {Kind.INT64: "INT", Kind.FLOAT: "FLOAT", Kind.BYTES: "BYTES"}
+    target.type = schema_pb2.FeatureType.Value(types[spec.kind])
+    if not spec.optional:
+        target.presence.min_fraction = 1
+        target.presence.min_count = 1
+    shape = spec.shape if spec.content is Content.VALUES else ()
+    known = [size for size in shape if size is not None]
+    number = math.prod(known) if len(known) == len(shape) else None
+    if number is not None and number >= 1 << 63:
+        number = None  # for a size of its own; no example is so large
+    if spec.sequence:
+        target.value_counts.value_count.add()  # as many steps as there are
+        target.value_counts.value_count.add(min=number, max=number)
+    elif number is not None and not spec.optional:
+        target.shape.SetInParent()
+        for size in known:
+            target.shape.dim.add(size=size)
+    else:
+        target.value_count.SetInParent()
+        target.value_count.MergeFrom(schema_pb2.ValueCount(min=number, max=number))
+    if spec.content is Content.PICTURE:
+        target.image_domain.SetInParent()
+    elif spec.kind is Kind.INT64 and spec.class_names:
+        last = len(spec.class_names) - 1
+        target.int_domain.MergeFrom(
+            schema_pb2.IntDomain(name=spec.name, min=0, max=last, is_categorical=True)
+        )
+        proto.string_domain.add(name=spec.name, value=spec.class_names)
+    elif spec.kind is Kind.INT64 and spec.dtype == "bool":
+        target.bool_domain.SetInParent()
+    elif spec.kind is Kind.INT64 and feature.unit:
+        target.time_domain.integer_format = TIME_FORMATS[feature.unit]
+    elif spec.kind is not Kind.BYTES:
+        _fill_bounds(target, spec)
+
+
+def _fill_bounds(target: Message, spec: FeatureSpec) -> None:
+    for name, bound in (("min", spec.minimum), ("max", spec.maximum)):
+        if bound is None:
+            continue
+        if spec.kind is Kind.FLOAT and abs(bound) <= _FLOAT32_MAX:
+            setattr(target.float_domain, name, bound)
+        elif spec.kind is Kind.INT64 and isinstance(bound, int):
+            if -(1 << 63) <= bound < 1 << 63:
+                setattr(target.int_domain, name, bound)
+
+
+def _add_representations(proto: Message, specs: Sequence[FeatureSpec]) -> None:
+    """How the examples' keys become tensors: of all features, or the rest gets lost."""
+    group = proto.tensor_representation_group[DEFAULT_GROUP].tensor_representation
+    shapes = {f.name: f.shape for f in proto.feature if f.HasField("shape")}
+    for spec in specs:
+        if not spec.is_ragged and spec.name in shapes:
+            group[spec.name].dense_tensor.column_name = spec.name
+            group[spec.name].dense_tensor.shape.CopyFrom(shapes[spec.name])
+        elif not spec.is_ragged:
+            group[spec.name].varlen_sparse_tensor.column_name = spec.name
+        else:
+            values, *row_lengths = spec.keys
+            tensor = group[spec.name].ragged_tensor
+            tensor.feature_path.step.append(values)
+            for key in row_lengths:
+                tensor.partition.add(row_length=key)
+            for size in spec.shape[spec.ragged_rank + 1 :]:
+                tensor.partition.add(uniform_row_length=size)
+
+
+def _annotate(target: Message, feature: DeclaredFeature, said: Fields) -> None:
+    """Puts into a comment where the feature differs from what the fields say."""
+    wanted = feature.model_dump(exclude_defaults=True)
+    defaults = DeclaredFeature.model_validate("bytes").model_dump()
+    rest = {
+        name: wanted.get(name, defaults[name])
+        for name in defaults
+        if wanted.get(name, defaults[name]) != said.get(name, defaults[name])
+    }
+    if rest:
+        text = write_yaml(rest, flow=True).rstrip("\n")
+        target.annotation.comment.append(_COMMENT + text)
+
+
+def _annotated(source: Message, uri: str) -> Fields:
+    for comment in source.annotation.comment:
+        if comment.startswith(_COMMENT):
+            where = f"{uri}: comment of feature {source.name!r}"
+            fields = YamlDocument(comment[len(_COMMENT) :].encode(), where).value
+            if not isinstance(fields, dict):
+                raise SchemaError(
+                    f"{where}: expected {{field: value}}, found {fields!r}"
+                )
+            return fields
+    return {}

@@ -1,0 +1,162 @@
+"""Schema files: YAML in the project's own form, or tensorflow-metadata's text proto.
+
+    # comments as `recordmill schema infer` writes them
+    features:
+      label: {dtype: int64, classes: [cat, dog]}
+      note: string?
+      boxes:
+        dtype: float32
+        shape: [null, 4]
+        ...
+
+The form is that of schemas.declared; schema_file.schema.json, shipped beside this
+module, tells it to editors.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Any
+
+import yaml
+
+from schemas.declared import DeclaredFeature, DeclaredSchema
+from schemas.errors import SchemaError
+from schemas.problems import declare
+from schemas.yaml_text import YamlDocument, write_yaml
+
+TEXT_FIELDS = ("column", "separator", "classes")  # text, whatever it looks like
+
+_YAML_ENDINGS = (".yaml", ".yml")
+_PBTXT_ENDINGS = (".pbtxt", ".textproto")
+# The fields of tensorflow.metadata.v0.Schema; what follows is a message or a value.
+_PBTXT_START = re.compile(
+    rb"(?:\s|#.*)*(?:(?:feature|sparse_feature|weighted_feature|string_domain"
+    rb"|float_domain|int_domain|annotation|dataset_constraints"
+    rb"|tensor_representation_group)\s*:?\s*[{<]"
+    rb"|(?:default_environment|represent_variable_length_as_ragged)\s*:)"
+)
+_LINE_CHARACTERS = 88
+
+
+def load_schema(data: bytes, uri: str) -> DeclaredSchema:
+    """The schema in a file.
+
+    Args:
+      data: the file's bytes.
+      uri: its name; the ending tells the form (.yaml, .yml, .pbtxt), else the content.
+
+    Raises:
+      SchemaError: all that is wrong with it, with lines where they can be known.
+    """
+    ending = PurePosixPath(uri).suffix.lower()
+    if ending in _PBTXT_ENDINGS or (
+        ending not in _YAML_ENDINGS and _PBTXT_START.match(data)
+    ):
+        from schemas.pbtxt import load_pbtxt  # the protos take a while to load
+
+        return load_pbtxt(data, uri)
+    return _load_yaml(data, uri)
+
+
+def dump_yaml(
+    schema: DeclaredSchema,
+    comments: Mapping[str, Sequence[str]] | None = None,
+    head: Sequence[str] = (),
+) -> str:
+    """The schema as YAML; `load_schema` gives an equal one back.
+
+    Args:
+      schema: what to write; short forms where they say everything.
+      comments: lines to stand above a feature, by its name.
+      head: lines to stand at the top.
+
+    Raises:
+      SchemaError: a default that no file can hold.
+    """
+    lines = [_comment(line) for line in head]
+    lines.append("features:")
+    for name, feature in schema.features.items():
+        lines += [f"  {_comment(line)}" for line in (comments or {}).get(name, ())]
+        lines.append(_entry(name, feature))
+    return "\n".join(lines) + "\n"
+
+
+def given_fields(feature: DeclaredFeature) -> dict[str, Any]:
+    """What is not as by default, as a schema file has it."""
+    return feature.model_dump(exclude_defaults=True)
+
+
+def _load_yaml(data: bytes, uri: str) -> DeclaredSchema:
+    document = YamlDocument(data, uri)
+    value = document.value
+    features = value.get("features") if isinstance(value, dict) else None
+    if isinstance(features, dict):
+        for name, fields in features.items():
+            if not isinstance(fields, dict):
+                continue
+            # `classes: [yes, no]`, `[1, 2]` and `default: 007` are text here.
+            for key in TEXT_FIELDS:
+                if key in fields:
+                    fields[key] = document.as_written(("features", name, key))
+            default = fields.get("default")
+            is_text = fields.get("dtype") in ("string", "bytes")
+            if default is not None and is_text and not isinstance(default, bytes):
+                place = ("features", name, "default")
+                fields["default"] = document.as_written(place)
+    return declare(value, uri, document.line)
+
+
+def _entry(name: str, feature: DeclaredFeature) -> str:
+    """A feature as it stands in the file: on one line if it fits."""
+    fields = given_fields(feature)
+    if fields.keys() <= {"dtype", "shape", "optional"}:
+        value: Any = _short_form(feature)
+    elif feature.picture or feature.bytes_from:
+        value = fields
+    else:
+        value = {"dtype": feature.dtype, **fields}
+    try:
+        if not isinstance(value, str):
+            if line := _flow(name, value, 2):
+                return line
+            head = _block(name, None, 2).removesuffix(" null")
+            if head.endswith(":"):  # and not the form that YAML has for long keys
+                lines = (_flow(f, v, 4) or _block(f, v, 4) for f, v in value.items())
+                return "\n".join([head, *lines])
+        return _block(name, value, 2)
+    except yaml.YAMLError as error:
+        raise SchemaError(f"feature {name!r}: cannot be written: {error}") from error
+
+
+def _flow(key: str, value: Any, indent: int) -> str:
+    """`key: value` on one line; empty if that is too long."""
+    line = " " * indent + write_yaml({key: value}, flow=True)[1:-2]
+    # A line that starts with "? " has only a key.
+    fits = len(line) <= _LINE_CHARACTERS and line[indent] != "?"
+    return line if fits else ""
+
+
+def _block(key: str, value: Any, indent: int) -> str:
+    lines = write_yaml({key: value}, flow=False).splitlines()
+    return "\n".join(" " * indent + line for line in lines)
+
+
+def _short_form(feature: DeclaredFeature) -> str:
+    shape = ""
+    if feature.shape == (None,):
+        shape = "[]"
+    elif feature.shape:
+        sides = ("?" if side is None else str(side) for side in feature.shape)
+        shape = f"[{','.join(sides)}]"
+    return f"{feature.dtype}{shape}{'?' if feature.optional else ''}"
+
+
+def _comment(line: str) -> str:
+    shown = "".join(
+        character if character.isprintable() else repr(character)[1:-1]
+        for character in line
+    )
+    return f"# {shown}" if shown else "#"

@@ -1,0 +1,225 @@
+"""YAML text <-> plain Python values, with the traps of YAML taken out.
+
+Reading is that of YAML 1.2's core schema (yaml.org/spec/1.2.2, 10.3), not PyYAML's 1.1:
+`no`, `on`, `12:30` and `2024-01-01` are text and `1e-3` is a number. Beyond that:
+
+- A key given twice is an error; PyYAML would keep the last one in silence.
+- A number with leading zeros (007) is text: as a number it would lose them.
+- Keys are text as written; only plain values are built, never Python objects.
+
+What is written, YAML 1.1 and 1.2 read alike: text that either takes for something else
+is quoted.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import yaml
+from yaml.composer import Composer
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from yaml.parser import Parser
+from yaml.reader import Reader, ReaderError
+from yaml.resolver import BaseResolver
+from yaml.scanner import Scanner
+
+from schemas.errors import SchemaError
+
+Place = Sequence[str | int]  # keys and indices from the document's root
+
+_TAG = "tag:yaml.org,2002:"
+_MAX_NODES = 1_000_000  # an alias of aliases could stand for more than the memory holds
+_PATTERNS = {
+    "null": r"~|null|Null|NULL|",
+    "bool": r"true|True|TRUE|false|False|FALSE",
+    "int": r"[-+]?(?:0|[1-9][0-9]*)|0o[0-7]+|0x[0-9a-fA-F]+",
+    "float": r"[-+]?(?:\.[0-9]+|[0-9]+\.[0-9]*)(?:[eE][-+]?[0-9]+)?"
+    r"|[-+]?[0-9]+[eE][-+]?[0-9]+|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+}
+
+
+class _Reader(Reader, Scanner, Parser, Composer, BaseResolver):
+    """Text to nodes; no constructor, so that no tag can build an object."""
+
+    def __init__(self, text: str) -> None:
+        Reader.__init__(self, text)
+        Scanner.__init__(self)
+        Parser.__init__(self)
+        Composer.__init__(self)
+        BaseResolver.__init__(self)
+
+
+class _Writer(yaml.SafeDumper):
+    """SafeDumper that knows both YAML's types, and never writes an alias."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _quoted_if_odd(writer: _Writer, text: str) -> ScalarNode:
+    # YAML takes more than "\n" for the end of a line; escapes say it without a doubt.
+    style = None if text.isprintable() else '"'
+    return writer.represent_scalar(_TAG + "str", text, style)
+
+
+_Writer.add_representer(str, _quoted_if_odd)
+for _name, _pattern in _PATTERNS.items():
+    for _class in (_Reader, _Writer):
+        _class.add_implicit_resolver(
+            _TAG + _name, re.compile(rf"(?:{_pattern})\Z"), [None]
+        )
+
+
+class YamlDocument:
+    """A document that was read: its value, and where each part of it stands.
+
+    Attributes:
+      value: of dict, list, str, bool, int, float, bytes and None.
+    """
+
+    def __init__(self, data: bytes, uri: str) -> None:
+        """Reads a document.
+
+        Raises:
+          SchemaError: no UTF-8, no YAML, a key twice, or a tag of its own; says where.
+        """
+        self._uri = uri
+        self._root = _compose(data, uri)
+        self._left = _MAX_NODES
+        self.value = self._build(self._root, self._scalar, ())
+
+    def as_written(self, place: Place) -> Any:
+        """The value there with every scalar as it is written; null stays None."""
+        return self._build(self._find(place), _text, ())
+
+    def line(self, place: Place) -> int:
+        """The line (from 1) on which the part starts, or what is there of it."""
+        return _line(self._find(place, of_key=True))
+
+    def _find(self, place: Place, *, of_key: bool = False) -> Node:
+        node = found = self._root
+        for step in place:
+            if isinstance(node, MappingNode):
+                pairs = [pair for pair in node.value if pair[0].value == step]
+                if not pairs:
+                    break
+                found, node = pairs[0]
+            elif isinstance(node, SequenceNode) and isinstance(step, int):
+                if not 0 <= step < len(node.value):
+                    break
+                found = node = node.value[step]
+            else:
+                break
+        return found if of_key else node
+
+    def _build(
+        self, node: Node, scalar: Callable[[ScalarNode], Any], above: tuple[Node, ...]
+    ) -> Any:
+        self._left -= 1
+        if node in above or self._left < 0:
+            raise self._error(node, "aliases that hold themselves, or far too many")
+        if isinstance(node, ScalarNode):
+            return scalar(node)
+        above = (*above, node)
+        if isinstance(node, SequenceNode) and node.tag == _TAG + "seq":
+            return [self._build(item, scalar, above) for item in node.value]
+        if not isinstance(node, MappingNode) or node.tag != _TAG + "map":
+            raise self._unknown_tag(node)
+        value: dict[str, Any] = {}
+        lines: dict[str, int] = {}
+        for key, item in node.value:
+            if not isinstance(key, ScalarNode):
+                raise self._error(key, "a key is text, found a list or a mapping")
+            if key.value in value:
+                first = lines[key.value]
+                raise self._error(
+                    key, f"{key.value!r} is given twice, first on line {first}"
+                )
+            value[key.value] = self._build(item, scalar, above)
+            lines[key.value] = _line(key)
+        return value
+
+    def _scalar(self, node: ScalarNode) -> Any:
+        tag, text = node.tag.removeprefix(_TAG), node.value
+        try:
+            match tag:
+                case "str":
+                    return text
+                case "null":
+                    return None
+                case "bool":
+                    return {"true": True, "false": False}[text.lower()]
+                case "int":
+                    return int(text, 0)
+                case "float":
+                    return float(text.replace(".inf", "inf").replace(".nan", "nan"))
+                case "binary":
+                    return base64.b64decode("".join(text.split()), validate=True)
+        except (ValueError, KeyError, binascii.Error) as error:
+            raise self._error(node, f"{text[:40]!r} is no {tag}") from error
+        raise self._unknown_tag(node)
+
+    def _unknown_tag(self, node: Node) -> SchemaError:
+        tag = node.tag.replace(_TAG, "!!")
+        return self._error(node, f"the tag {tag} is not known here")
+
+    def _error(self, node: Node, what: str) -> SchemaError:
+        return SchemaError(f"{self._uri}: line {_line(node)}: {what}")
+
+
+def write_yaml(value: Any, *, flow: bool) -> str:
+    """The value as YAML text, with a newline at its end.
+
+    Args:
+      value: as `YamlDocument.value` has it.
+      flow: on one line, as {a: 1, b: [2, 3]}; otherwise a line for each key or item.
+    """
+    return yaml.dump(
+        value,
+        Dumper=_Writer,
+        default_flow_style=flow,
+        width=float("inf"),
+        sort_keys=False,
+        allow_unicode=True,
+    )
+
+
+def _compose(data: bytes, uri: str) -> Node:
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise SchemaError(
+            f"{uri}: line {line}: byte 0x{data[error.start]:02x} is no UTF-8; save the "
+            "file as UTF-8"
+        ) from error
+    try:
+        node = _Reader(text).get_single_node()
+    except RecursionError as error:
+        raise SchemaError(f"{uri}: lists or mappings are nested too deep") from error
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        what = ", ".join(part for part in (error.context, error.problem) if part)
+        raise SchemaError(f"{uri}: {where}no YAML: {what}") from error
+    except ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise SchemaError(
+            f"{uri}: line {line}: no YAML: the character U+{ord(text[error.position]):04X} "
+            "may not be in it"
+        ) from error
+    if node is None:
+        raise SchemaError(f"{uri}: is empty")
+    return node
+
+
+def _text(node: ScalarNode) -> str | None:
+    return None if node.tag == _TAG + "null" else str(node.value)
+
+
+def _line(node: Node) -> int:
+    return int(node.start_mark.line) + 1

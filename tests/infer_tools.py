@@ -1,0 +1,61 @@
+"""Inputs for inference, and how it is called."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from schemas.features import Schema
+from transforms.infer import Inferred, infer
+from transforms.sources.base import Source
+from transforms.storage import list_inputs
+
+
+def inferred(source: Source, *inputs: Path, workers: int = 2) -> Inferred:
+    _, files = list_inputs([str(path) for path in inputs])
+    return infer(source, files, workers)
+
+
+def features_of(schema: Schema) -> list[dict[str, Any]]:
+    """The features as a manifest states them."""
+    return [{"num_classes": None, **feature.to_json()} for feature in schema.features]
+
+
+def renamed(schema: Schema) -> Schema:
+    """The schema as a declared one has it: columns are named as their features."""
+    return Schema(tuple(replace(feature, column="") for feature in schema.features))
+
+
+# Columns of CSV that are easily taken for something else.
+TRICKY: dict[str, list[str]] = {
+    "late decimal": [*["1"] * 30, "2.5"],
+    "late text": [*["1"] * 30, "x"],
+    "late boolean": [*["1"] * 30, "true"],
+    "late missing": [*["1"] * 30, ""],
+    "zip code": ["01234", "98765"] * 16,
+    "beyond int64": [*["1"] * 30, "9223372036854775808"],
+    "the last int64": ["9223372036854775807"] * 31,
+    "beyond float64": [*["1.5"] * 30, "1e400"],
+    "plus": ["+1"] * 31,
+    "minus zero": ["-0"] * 31,
+    "boolean": ["true", "FALSE"] * 16,
+    "infinity": ["inf", "-Infinity", "nan", "1"] * 8,
+    "empty": [""] * 31,
+    "mostly empty": [*[""] * 30, "7"],
+    "quoted": ["line\nbreak", 'a "quote"', "a,comma"] * 11,
+    "naïve, ☃": ["1"] * 31,
+    "null": ["no", "1.0", "yes"] * 11,
+}
+
+
+def write_tricky(path: Path, *, repeat: int = 1) -> None:
+    """The tricky columns; with `repeat`, their first 30 rows so many times."""
+    rows = [[cells[row] for cells in TRICKY.values()] for row in range(31)]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(TRICKY)
+        for _ in range(repeat):
+            writer.writerows(rows[:30])
+        writer.writerow(rows[30])

@@ -1,0 +1,217 @@
+"""The command `recordmill schema`: what it prints, writes and refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from job_tools import (
+    COMMAND,
+    HANG_SECONDS,
+    IRIS,
+    SAMPLES,
+    Argument,
+    command,
+    python,
+    recordmill,
+)
+from test_cli import HEAVY
+
+from schemas.schema_file import load_schema
+
+IRIS_YAML = """\
+# Inferred from the whole input; rows: 150
+features:
+  # 4.3 to 7.9, 35 distinct
+  sepal_length_cm: float32
+  # 2.0 to 4.4, 23 distinct
+  sepal_width_cm: float32
+  # 1.0 to 6.9, 43 distinct
+  petal_length_cm: float32
+  # 0.1 to 2.5, 22 distinct
+  petal_width_cm: float32
+  # 6 to 10 bytes, 3 distinct
+  # perhaps classes: [setosa, versicolor, virginica]
+  # rows of each: {setosa: 50, versicolor: 50, virginica: 50}
+  species: string
+"""
+
+
+def test_yaml_is_all_on_stdout() -> None:
+    ran = command("schema", "infer", "csv", IRIS)
+    assert (ran.status, ran.out) == (0, IRIS_YAML)
+    assert re.fullmatch(r"features: 5, rows: 150, \d+\.\d s\n", ran.err)
+
+
+@pytest.mark.parametrize("option", ["-o", "--output"])
+def test_yaml_in_a_file(tmp_path: Path, option: str) -> None:
+    path = tmp_path / "iris.yaml"
+    ran = recordmill("schema", "infer", "csv", IRIS, option, path)
+    assert (ran.status, ran.out) == (0, "")
+    assert ran.err.startswith(f"{path}: features: 5, rows: 150, ")
+    assert path.read_text() == IRIS_YAML
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_existing_file_is_kept_unless_told(tmp_path: Path) -> None:
+    path = tmp_path / "iris.yaml"
+    path.write_text("mine")
+    ran = recordmill("schema", "infer", "csv", IRIS, "-o", path)
+    assert (ran.status, ran.out) == (1, "")
+    assert ran.err == f"Error: {path}: is there already; --overwrite replaces it\n"
+    assert path.read_text() == "mine"
+    ran = recordmill("schema", "infer", "csv", IRIS, "-o", path, "--overwrite")
+    assert ran.status == 0
+    assert path.read_text() == IRIS_YAML
+
+
+def test_json_is_all_on_stdout(tmp_path: Path) -> None:
+    path = tmp_path / "iris.yaml"
+    ran = recordmill("schema", "infer", "csv", IRIS, "--json", "-o", path)
+    assert (ran.status, ran.err) == (0, "")
+    assert ran.out.count("\n") == 1
+    facts = json.loads(ran.out)
+    assert facts["seconds"] > 0
+    assert facts["rows"] == 150
+    assert facts["columns"]["sepal_length_cm"]["min"] == 4.3
+    schema = load_schema(path.read_bytes(), str(path))
+    assert facts["schema"] == schema.model_dump(mode="json", exclude_defaults=True)
+
+
+def test_json_has_no_infinity(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("a\n-inf\n1.5\nnan\n")
+    ran = recordmill("schema", "infer", "csv", tmp_path, "--json")
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    facts = json.loads(ran.out, parse_constant=refuse)
+    assert (facts["columns"]["a"]["min"], facts["columns"]["a"]["max"]) == ("-inf", 1.5)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    ("source", "features"),
+    [
+        (["images", SAMPLES / "images"], ["depth", "filename", "height", "image"]),
+        (
+            ["images", SAMPLES / "images", "--feature-names", "imagenet"],
+            ["image/channels", "image/class/label", "image/class/text"],
+        ),
+        (["cifar", SAMPLES / "cifar"], ["depth", "height", "image", "label"]),
+        (
+            ["cifar", SAMPLES / "cifar", "--variant", "cifar10"],
+            ["depth", "height", "image", "label"],
+        ),
+    ],
+)
+def test_sources(source: list[Argument], features: list[str], workers: int) -> None:
+    ran = recordmill("schema", "infer", *source, "--workers", workers)
+    assert ran.status == 0, ran.err
+    schema = load_schema(ran.out.encode(), "stdout")
+    assert list(schema.features)[: len(features)] == features
+
+
+def test_rows_that_cannot_be_read_are_told(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("a,b\n1,2\n3\n")
+    ran = recordmill("schema", "infer", "csv", tmp_path)
+    assert ran.status == 0
+    told = [
+        "Rows that cannot be read (convert rejects them): 1",
+        "  in.csv, byte 8: 1 columns, expected 2",
+    ]
+    assert ran.err.splitlines()[1:] == told
+    assert ran.out.splitlines()[1:3] == [f"# {line}" for line in told]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["schema", "infer"], 2, "Usage: recordmill schema infer"),
+        (["schema", "infer", "csv"], 2, "Missing argument 'INPUT...'"),
+        (["schema", "infer", "xml", "in"], 2, "No such command 'xml'"),
+        (["schema", "infer", "csv", IRIS, "--workers", "-1"], 2, "-1 is not in the"),
+        (["schema", "infer", "csv", IRIS, "--", "--runner=x"], 2, "only convert takes"),
+        (["schema", "infer", "csv", "nothing.csv"], 1, "nothing.csv: no such file"),
+        (["schema", "infer", "images", IRIS], 1, "no pictures among the 1 input files"),
+        (["schema", "infer", "csv", IRIS, "-o", "."], 1, ".: is a folder"),
+        (["schema", "infer", "csv", IRIS, "-o", "no/it.yaml"], 1, "there is no folder"),
+        (["schema", "infer", "csv", IRIS, "-o", "s3://b/it"], 1, "there is no folder"),
+        (["schema", "check"], 2, "Missing argument 'FILE'"),
+        (["schema", "check", "nothing.yaml"], 2, "'nothing.yaml' does not exist"),
+    ],
+)
+def test_errors(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[Argument],
+    status: int,
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = recordmill(*arguments)
+    assert (ran.status, ran.out) == (status, "")
+    assert message in ran.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_check(tmp_path: Path) -> None:
+    path = tmp_path / "it.yaml"
+    path.write_text(IRIS_YAML)
+    ran = recordmill("schema", "check", path)
+    assert (ran.status, ran.out) == (0, "")
+    assert ran.err == f"{path}: all right, features: 5\n"
+    path.write_text(IRIS_YAML.replace("species: string", "species: strings"))
+    ran = recordmill("schema", "check", path)
+    assert (ran.status, ran.out) == (1, "")
+    assert ran.err.startswith(f"Error: {path}: line 14: feature 'species'")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["schema", "--help"], "infer"),
+        (["schema", "infer", "--help"], "csv"),
+        (["schema", "infer", "csv", "-h"], "--overwrite"),
+        (["schema", "infer", "images", "--help"], "--feature-names"),
+        (["schema", "infer", "cifar", "--help"], "--variant"),
+        (["schema", "check", "--help"], "FILE"),
+    ],
+)
+def test_help_imports_nothing_heavy(arguments: list[str], message: str) -> None:
+    code = (
+        "import sys; from beam_jobs.cli import run; status = run(sys.argv[1:]); "
+        f"print('heavy', sorted(set({HEAVY}) & set(sys.modules))); sys.exit(status)"
+    )
+    ran = python(code, *arguments)
+    assert (ran.status, ran.err) == (0, "")
+    assert message in ran.out
+    assert ran.out.endswith("heavy []\n")
+
+
+def test_progress_on_a_terminal(tmp_path: Path) -> None:
+    """People at a terminal see a bar; the schema on stdout stays clean."""
+    ours, theirs = os.openpty()
+    process = subprocess.Popen(
+        [COMMAND, "schema", "infer", "csv", IRIS],
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
+    )
+    os.close(theirs)
+    out, _ = process.communicate(timeout=HANG_SECONDS)
+    shown = b""
+    with os.fdopen(ours, "rb", buffering=0) as terminal:
+        try:
+            while block := terminal.read(4096):
+                shown += block
+        except OSError:
+            pass  # the other side is closed
+    assert (process.returncode, out.decode()) == (0, IRIS_YAML)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
+    assert "1/1 ranges" in text
+    assert "features: 5, rows: 150" in text

@@ -1,0 +1,206 @@
+"""Facts of a column, whole and in parts, against Python's own count of every cell."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections import Counter
+from hashlib import blake2b
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from test_csv_types import COLUMNS, holds_of_all
+
+from transforms import column_facts
+from transforms.column_facts import ColumnFacts, look_at
+from transforms.sources.csv_types import Holds, cell_type
+
+Texts = list[str | None]
+
+
+def column(texts: Texts) -> pa.StringArray:
+    return pa.array(texts, pa.string())
+
+
+def facts_of(texts: Texts) -> ColumnFacts:
+    return look_at(column(texts))
+
+
+def merged(parts: list[ColumnFacts]) -> ColumnFacts:
+    return functools.reduce(ColumnFacts.merge, parts, ColumnFacts())
+
+
+def summary(facts: ColumnFacts) -> dict[str, object]:
+    """All that a person or a program is told."""
+    return {
+        "dtype": facts.dtype,
+        "rows": facts.rows,
+        "nulls": facts.nulls,
+        "limits": repr(facts.limits),  # tells 1 from 1.0 and 0.0 from -0.0
+        "lengths": (facts.shortest, facts.longest),
+        "values": facts.values,
+    }
+
+
+def naive_summary(texts: Texts) -> dict[str, object]:
+    there = [text for text in texts if text is not None]
+    dtype = cell_type(holds_of_all(texts)).dtype
+    limits = None
+    if dtype in ("int64", "float32"):
+        read = int if dtype == "int64" else float
+        numbers = [number for text in there if not math.isnan(number := read(text))]
+        if numbers:
+            limits = (min(numbers) or read("0"), max(numbers) or read("0"))
+    lengths = [len(text.encode()) for text in there]
+    return {
+        "dtype": dtype,
+        "rows": len(texts),
+        "nulls": len(texts) - len(there),
+        "limits": repr(limits),
+        "lengths": (min(lengths, default=None), max(lengths, default=None)),
+        "values": Counter(map(kept_of, there)),
+    }
+
+
+def kept_of(text: str) -> bytes:
+    """What is kept of a value."""
+    data = text.encode()
+    if len(data) <= 64:
+        return data
+    return b"\xff" + blake2b(data, digest_size=16).digest()
+
+
+@st.composite
+def columns_in_parts(draw: st.DrawFn) -> list[Texts]:
+    texts = draw(COLUMNS)
+    cuts = sorted(draw(st.lists(st.integers(0, len(texts)), max_size=4)))
+    edges = zip([0, *cuts], [*cuts, len(texts)], strict=True)
+    return [texts[start:stop] for start, stop in edges]
+
+
+@given(columns_in_parts(), st.data())
+@example([["9007199254740993"], ["1.5"]], None)  # an integer that no float64 holds
+@example([["-0.0"], ["0"], ["0.0"]], None)
+@example([["nan"], ["1"]], None)
+@example([["true"], ["1"], ["1.5"]], None)
+def test_parts_in_any_order_give_the_facts_of_the_whole(
+    parts: list[Texts], data: st.DataObject | None
+) -> None:
+    """Each part is looked at with what is known of any others by then."""
+    order = data.draw(st.permutations(range(len(parts)))) if data else range(len(parts))
+    found: list[ColumnFacts] = []
+    for index in order:
+        count = data.draw(st.integers(0, len(found))) if data else len(found)
+        known = merged(found[:count])
+        found.append(look_at(column(parts[index]), known.holds))
+    whole = [text for part in parts for text in part]
+    assert summary(merged(found)) == naive_summary(whole)
+
+
+FACTS = COLUMNS.map(facts_of)
+
+
+@given(FACTS, FACTS)
+def test_merge_is_commutative(one: ColumnFacts, other: ColumnFacts) -> None:
+    assert one.merge(other) == other.merge(one)
+
+
+@given(FACTS, FACTS, FACTS)
+def test_merge_is_associative(a: ColumnFacts, b: ColumnFacts, c: ColumnFacts) -> None:
+    assert a.merge(b).merge(c) == a.merge(b.merge(c))
+
+
+@given(FACTS)
+def test_facts_of_no_row_change_nothing(facts: ColumnFacts) -> None:
+    assert facts.merge(ColumnFacts()) == facts == ColumnFacts().merge(facts)
+
+
+SOME_VALUES = st.sets(st.integers(0, 9))
+
+
+@given(st.lists(SOME_VALUES, max_size=5), st.randoms())
+def test_limit_of_distinct_values_whatever_the_order(
+    parts: list[set[int]], random: object
+) -> None:
+    texts: list[Texts] = [[str(value) for value in part] for part in parts]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(column_facts, "MAX_DISTINCT", 4)
+        patch.setattr(column_facts, "_FIRST_LOOK", 6)
+        found = [facts_of(part) for part in texts]
+        random.shuffle(found)  # type: ignore[attr-defined]
+        distinct = merged(found).distinct
+    exact = len(functools.reduce(operator.or_, parts, set()))
+    assert distinct == (exact if exact <= 4 else None)
+
+
+@pytest.mark.parametrize(
+    ("num_values", "nulls", "distinct"),
+    [
+        (1000, 0, 1000),  # the last that is counted
+        (1001, 0, None),
+        (1000, 3, 1000),  # null is no value
+        (1001, 3, None),
+    ],
+)
+@pytest.mark.parametrize("times", [1, 5])
+def test_limit(num_values: int, nulls: int, distinct: int | None, times: int) -> None:
+    texts: Texts = [f"v{n}" for n in range(num_values)]
+    facts = facts_of([*[None] * nulls, *texts * times])
+    assert facts.distinct == distinct
+    if facts.values is not None:
+        assert set(facts.values.values()) == {times}
+
+
+def test_values_that_come_late_are_counted() -> None:
+    texts: Texts = [*["a"] * 5000, *(f"v{n}" for n in range(999))]
+    assert facts_of(texts).distinct == 1000
+    assert facts_of([*texts, "one more"]).distinct is None
+
+
+def test_long_values_are_kept_as_digests() -> None:
+    long, longer = "é" * 33, "é" * 33 + "!"
+    facts = facts_of([long, longer, long, "short"])
+    assert facts.distinct == 3
+    assert facts.values is not None
+    assert sorted(facts.values.values()) == [1, 1, 2]
+    assert max(map(len, facts.values)) == 17
+    assert facts.texts() is None
+    assert facts_of(["short", "é" * 32]).texts() == {"short": 1, "é" * 32: 1}
+
+
+def test_values_past_the_limit_elsewhere_are_not_counted() -> None:
+    facts = look_at(column(["a"]), counted=False)
+    assert facts.distinct is None
+    assert facts.merge(facts_of(["b"])).distinct is None
+
+
+@pytest.mark.parametrize(
+    ("texts", "limits"),
+    [
+        (["1", "-3"], "(-3, 1)"),
+        (
+            ["9223372036854775807", "-9223372036854775808"],
+            f"({-(1 << 63)}, {2**63 - 1})",
+        ),
+        (["1", "0.5"], "(0.5, 1.0)"),
+        (["nan", "2.5", "-inf"], "(-inf, 2.5)"),
+        (["nan"], "None"),  # nothing but NaN
+        (["-0.0"], "(0.0, 0.0)"),
+        (["1", "x"], "None"),  # text
+        (["true"], "None"),
+        ([None], "None"),
+        (["007", "008"], "None"),  # text: the zeros would be lost
+    ],
+)
+def test_limits(texts: Texts, limits: str) -> None:
+    assert repr(facts_of(texts).limits) == limits
+    assert repr(merged([facts_of([text]) for text in texts]).limits) == limits
+
+
+def test_default_holds_nothing() -> None:
+    facts = ColumnFacts()
+    assert (facts.holds, facts.dtype, facts.limits) == (Holds.NOTHING, "string", None)
+    assert (facts.distinct, facts.texts()) == (0, {})

@@ -1,0 +1,49 @@
+"""Known features declared: the same features once more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from infer_tools import renamed
+
+from schemas.declared_of import declared_of
+from schemas.features import Content, FeatureSpec, Kind, Schema
+from schemas.schema_file import dump_yaml, load_schema
+from transforms.sources.images import ImagesSource
+
+
+@pytest.mark.parametrize("names", ["default", "tutorial", "imagenet"])
+def test_declared_pictures_have_their_features(names: Any) -> None:
+    source = ImagesSource(feature_names=names, classes=("a", "b"))
+    declared = declared_of(source.schema())
+    assert declared.to_schema() == renamed(source.schema())
+    for feature in source.schema().features:
+        assert declared.column_of(feature.name) == feature.column
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        FeatureSpec("x", Kind.INT64, dtype="uint8", shape=(2, None)),
+        FeatureSpec("x", Kind.INT64, dtype="bool", optional=True),
+        FeatureSpec("x", Kind.FLOAT, dtype="float64", shape=(None, None, 3)),
+        FeatureSpec("x", Kind.FLOAT, dtype="int64"),  # numbers kept as floats
+        FeatureSpec("x", Kind.INT64, minimum=0, maximum=9),
+        FeatureSpec("x", Kind.INT64, class_names=("a", "b"), sequence=True),
+        FeatureSpec("x", Kind.BYTES, dtype="int16", content=Content.TENSOR),
+        FeatureSpec("x", Kind.BYTES, dtype="string", content=Content.TENSOR),
+        FeatureSpec(
+            "x", Kind.BYTES, "y", dtype="int16", shape=(4,), content=Content.ARRAY
+        ),
+        FeatureSpec("x", Kind.BYTES),
+        FeatureSpec(
+            "x", Kind.BYTES, dtype="uint8", shape=(8, None, 3), content=Content.PICTURE
+        ),
+    ],
+)
+def test_declared_again(spec: FeatureSpec) -> None:
+    declared = declared_of(Schema((spec,)))
+    assert declared.to_schema() == renamed(Schema((spec,)))
+    assert declared.column_of("x") == spec.column
+    assert load_schema(dump_yaml(declared).encode(), "it.yaml") == declared

@@ -1,0 +1,131 @@
+"""What TensorFlow wrote, decoded without it."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from decode_cases import plain, stored
+
+from schemas.features import Content, FeatureSpec, Kind, Schema
+from schemas.proto.tensor_pb2 import TensorProto
+from transforms import decode_batch as module
+from transforms.decode_batch import decode_batch
+from transforms.tensors import DATA_TYPES
+from transforms.tfrecord import read_records
+
+GOLDEN = Path(__file__).parent / "data" / "golden"
+
+
+@pytest.mark.parametrize(
+    ("field", "dtype", "values", "wanted"),
+    [
+        ("float_val", "float32", [1.5, 2.5], [1.5, 2.5, 2.5]),  # the last one repeats
+        ("double_val", "float64", [0.1], [0.1, 0.1, 0.1]),
+        ("int_val", "int8", [-1, 2, 3], [-1, 2, 3]),
+        ("int_val", "uint16", [65_535], [65_535] * 3),
+        ("int64_val", "int64", [-(1 << 63)], [-(1 << 63)] * 3),
+        ("uint64_val", "uint64", [(1 << 64) - 1, 0], [(1 << 64) - 1, 0, 0]),
+        ("bool_val", "bool", [True, False], [True, False, False]),
+        ("half_val", "float16", [0x3C00, 0xC000], [1.0, -2.0, -2.0]),
+        ("int_val", "int32", [], [0, 0, 0]),
+    ],
+)
+def test_tensor_of_loose_values(
+    field: str, dtype: str, values: list[Any], wanted: list[Any]
+) -> None:
+    """What tf.make_tensor_proto gives; as TensorFlow's Tensor::FromProto reads it."""
+    number = DATA_TYPES[dtype]
+    proto = TensorProto(dtype=number, **{field: values})
+    proto.tensor_shape.dim.add(size=3)
+    record = stored(f=(Kind.BYTES, [proto.SerializeToString()]))
+    feature = FeatureSpec(
+        "f", Kind.BYTES, dtype=dtype, shape=(3,), content=Content.TENSOR
+    )
+    decoded = decode_batch(pa.array([record], pa.binary()), Schema((feature,)))
+    assert decoded["f"].to_pylist() == [wanted]
+
+
+def golden_records(name: str) -> list[bytes]:
+    with (GOLDEN / name).open("rb") as file:
+        return [bytes(record) for record in read_records(file, name)]
+
+
+def test_golden_zoo() -> None:
+    """Edge values as TensorFlow wrote them; their values as JSON."""
+    entries = json.loads((GOLDEN / "zoo.json").read_text())
+    for data, entry in zip(golden_records("zoo.tfrecord"), entries, strict=True):
+        schema = Schema(
+            tuple(
+                FeatureSpec(
+                    name,
+                    Kind(facts["kind"]),
+                    dtype="string" if facts["kind"] == "bytes_list" else "",
+                    shape=(None,),
+                )
+                for name, facts in entry["features"].items()
+            )
+        )
+        (row,) = decode_batch(pa.array([data], pa.binary()), schema).to_pylist()
+        for name, facts in entry["features"].items():
+            wanted = facts["value"]
+            if facts["kind"] == "float_list":
+                wanted = [float(np.float32(value)) for value in wanted]
+            assert plain(row[name]) == plain(wanted)
+
+
+def test_golden_tutorial() -> None:
+    schema = Schema(
+        (
+            FeatureSpec("feature0", Kind.INT64, dtype="bool"),
+            FeatureSpec("feature1", Kind.INT64),
+            FeatureSpec("feature2", Kind.BYTES, dtype="string"),
+            FeatureSpec("feature3", Kind.FLOAT),
+        )
+    )
+    records = pa.array(golden_records("tutorial.tfrecord"), pa.binary())
+    rows = decode_batch(records, schema).to_pylist()
+    with (GOLDEN / "tutorial.csv").open(newline="") as file:
+        wanted = list(csv.DictReader(file))
+    assert len(rows) == len(wanted) == 1000
+    for row, texts in zip(rows, wanted, strict=True):
+        assert row == {
+            "feature0": texts["feature0"] == "True",
+            "feature1": int(texts["feature1"]),
+            "feature2": texts["feature2"],
+            "feature3": float(np.float32(texts["feature3"])),
+        }
+
+
+def golden_tensors() -> list[Any]:
+    entries: list[Any] = json.loads((GOLDEN / "tensors.json").read_text())
+    return entries
+
+
+@pytest.mark.parametrize(
+    "entry", golden_tensors(), ids=lambda entry: f"{entry['dtype']}{entry['shape']}"
+)
+def test_golden_tensors(entry: dict[str, Any]) -> None:
+    """What tf.io.serialize_tensor wrote."""
+    record = stored(f=(Kind.BYTES, [bytes.fromhex(entry["serialized_hex"])]))
+    records = pa.array([record] * 2, pa.binary())
+    shape = tuple(entry["shape"])
+    unknown = (None, *shape[1:]) if shape else ()
+    wanted = entry["values"] if shape else entry["values"][0]
+    for declared in {shape, unknown}:
+        feature = FeatureSpec(
+            "f",
+            Kind.BYTES,
+            dtype=entry["dtype"],
+            shape=declared,
+            content=Content.TENSOR,
+        )
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module._Reader, "_rewrite", None)
+            found = decode_batch(records, Schema((feature,)))["f"].to_pylist()
+        assert found == [wanted, wanted]

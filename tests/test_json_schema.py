@@ -1,0 +1,153 @@
+"""The JSON Schema that is shipped: up to date, and true to what the loader takes."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+import tomllib
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+from declared_zoo import declared_schemas
+from hypothesis import given, settings
+
+from schemas.declared import DeclaredSchema
+from schemas.errors import SchemaError
+from schemas.json_schema import json_schema, json_schema_bytes
+from schemas.schema_file import dump_yaml, load_schema
+from schemas.yaml_text import YamlDocument
+
+FILE = "schema_file.schema.json"
+SCHEMA = json_schema()
+TYPES: dict[str, Any] = {
+    "object": dict,
+    "array": list,
+    "string": str,
+    "boolean": bool,
+    "null": type(None),
+    "number": (int, float),
+    "integer": int,
+}
+SAYS_NOTHING = {"$schema", "$defs", "title", "description", "default", "examples"}
+
+
+def fits(value: Any, schema: dict[str, Any]) -> bool:
+    """A validator of the keywords in use; any other one ends in a KeyError."""
+    return all(
+        KEYWORDS[keyword](value, schema)
+        for keyword in schema
+        if keyword not in SAYS_NOTHING
+    )
+
+
+def has_type(value: Any, name: str) -> bool:
+    if isinstance(value, bool) and name in ("number", "integer"):
+        return False
+    return isinstance(value, TYPES[name])
+
+
+def properties_fit(value: Any, schema: dict[str, Any]) -> bool:
+    if not isinstance(value, dict):
+        return True
+    known = schema.get("properties", {})
+    others = schema.get("additionalProperties", {})
+    return all(
+        fits(item, known[name])
+        if name in known
+        else others is not False and fits(item, others)
+        for name, item in value.items()
+    )
+
+
+KEYWORDS: dict[str, Any] = {
+    "$ref": lambda v, s: fits(v, SCHEMA["$defs"][s["$ref"].rpartition("/")[2]]),
+    "anyOf": lambda v, s: any(fits(v, each) for each in s["anyOf"]),
+    "enum": lambda v, s: v in s["enum"],
+    "type": lambda v, s: any(
+        has_type(v, name)
+        for name in ([s["type"]] if isinstance(s["type"], str) else s["type"])
+    ),
+    "properties": properties_fit,
+    "additionalProperties": properties_fit,
+    "required": lambda v, s: not isinstance(v, dict) or v.keys() >= set(s["required"]),
+    "minProperties": lambda v, s: not isinstance(v, dict) or len(v) >= s["minProperties"],
+    "propertyNames": lambda v, s: all(fits(name, s["propertyNames"]) for name in v),
+    "items": lambda v, s: not isinstance(v, list)
+    or all(fits(item, s["items"]) for item in v),
+    "minimum": lambda v, s: not has_type(v, "number") or v >= s["minimum"],
+    "maximum": lambda v, s: not has_type(v, "number") or v <= s["maximum"],
+    "exclusiveMaximum": lambda v, s: not has_type(v, "number")
+    or v < s["exclusiveMaximum"],
+    "minLength": lambda v, s: not isinstance(v, str) or len(v) >= s["minLength"],
+    "pattern": lambda v, s: not isinstance(v, str) or bool(re.search(s["pattern"], v)),
+}  # fmt: skip
+
+
+def test_the_file_is_up_to_date() -> None:
+    stored = files("schemas").joinpath(FILE).read_bytes()
+    assert stored == json_schema_bytes(), (
+        f"python -m schemas.json_schema > schemas/{FILE}"
+    )
+
+
+def test_the_file_is_shipped() -> None:
+    project = tomllib.loads(
+        Path(__file__).parents[1].joinpath("pyproject.toml").read_text()
+    )
+    patterns = project["tool"]["setuptools"]["package-data"]["*"]
+    assert any(fnmatch.fnmatch(FILE, pattern) for pattern in patterns)
+
+
+def test_every_field_is_explained_or_a_model() -> None:
+    _, fields = SCHEMA["$defs"]["DeclaredFeature"]["anyOf"]
+    for name, field in fields["properties"].items():
+        models = [each for each in field.get("anyOf", ()) if "$ref" in each]
+        assert "description" in field or models or name == "dtype", name
+
+
+def values_of(text: str) -> Any:
+    return YamlDocument(f"features: {{x: {text}}}".encode(), "s.yaml").value
+
+
+GOOD = [
+    *("int8", "'string?'", "'bytes[]'", "'float32[3]'", "'int64[?,4]?'", "' bool '"),
+    *("{}", "{dtype: float16}", "{shape: [2, null], dtype: int8}", "{min: -1.5, dtype: int8}"),
+    *("{classes: [cat, dog]}", "{classes: [yes, no, 1, 1.5, true]}", "{column: 3}"),
+    *("{picture: {}}", "{picture: {height: 8, format: png}}", "{bytes_from: path}"),
+    *("{default: [1, x], dtype: string, optional: false}", "{unit: ms, dtype: int64}"),
+    *("{separator: ';', dtype: int8, shape: [null]}", "{cell: json, dtype: int8}"),
+    *("{stored: tensor, dtype: int8}", "{sequence: true, dtype: int8}"),
+]  # fmt: skip
+BAD = [
+    *("int9", "'int8[x]'", "'int8[1 2]'", "'int8??'", "5", "[int8]", "null"),
+    *("{dtpye: int8}", "{dtype: int9}", "{shape: 3}", "{shape: [-1]}", "{shape: [1.5]}"),
+    *("{shape: [2147483648]}", "{classes: cat}", "{classes: [[cat]]}", "{min: low}"),
+    *("{picture: true}", "{picture: {channels: 5}}", "{picture: {hight: 5}}"),
+    *("{optional: maybe}", "{unit: m}", "{cell: xml}", "{stored: list}", "{bytes_from: url}"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", GOOD)
+def test_accepts(text: str) -> None:
+    assert fits(values_of(text), SCHEMA)
+    load_schema(f"features: {{x: {text}}}".encode(), "s.yaml")
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_refuses(text: str) -> None:
+    assert not fits(values_of(text), SCHEMA)
+    with pytest.raises(SchemaError):
+        load_schema(f"features: {{x: {text}}}".encode(), "s.yaml")
+
+
+@pytest.mark.parametrize("value", [{}, [], {"features": {}}, {"features": {"": "int8"}}, {"features": {"a": "int8"}, "x": 1}])  # fmt: skip
+def test_refuses_as_a_whole(value: Any) -> None:
+    assert not fits(value, SCHEMA)
+
+
+@settings(max_examples=200, deadline=None)
+@given(declared_schemas())
+def test_accepts_what_is_written(schema: DeclaredSchema) -> None:
+    assert fits(YamlDocument(dump_yaml(schema).encode(), "s.yaml").value, SCHEMA)

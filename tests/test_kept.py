@@ -1,0 +1,69 @@
+"""What is kept with a dataset for those who read it, beside the shards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from job_tools import IRIS, SAMPLES, assert_whole, convert, manifest_of
+from small_dataset import SCHEMA
+
+from schemas.compare import differences
+from schemas.job import Compression, JobSpec, Payload
+from schemas.pbtxt import load_pbtxt
+from schemas.shards import ShardResult
+from transforms.expected import load_expected
+from transforms.publish import description_files
+
+SHARD = ShardResult("train", 0, "", 1, 116, 100, 0)
+ALWAYS = {"schema.pbtxt", "image.class.label.labels.txt"}
+OF_TFDS = {"dataset_info.json", "features.json"}
+
+
+@pytest.mark.parametrize("payload", get_args(Payload))
+@pytest.mark.parametrize("compression", get_args(Compression))
+def test_tfds_files_only_where_tfds_can_read(
+    payload: Payload, compression: Compression
+) -> None:
+    job = JobSpec(source="csv", name="zoo", payload=payload, compression=compression)
+    files = description_files(job, SCHEMA, [SHARD])
+    readable = payload == "example" and compression == "none"
+    assert set(files) == ALWAYS | (OF_TFDS if readable else set())
+
+
+@pytest.mark.parametrize(
+    ("source", "path"),
+    [
+        ("images", SAMPLES / "images"),
+        ("cifar", SAMPLES / "cifar"),
+        ("csv", IRIS),
+    ],
+)
+def test_schema_pbtxt_is_the_schema_of_the_dataset(
+    tmp_path: Path, source: str, path: Path
+) -> None:
+    output = tmp_path / "out"
+    convert(source, path, output, "--compression", "gzip")
+    assert_whole(output)
+    assert manifest_of(output)["payload"] == "example"
+    data = (output / "schema.pbtxt").read_bytes()
+    declared = load_pbtxt(data, "schema.pbtxt")
+    assert declared.to_schema() == load_expected(str(output))
+    assert differences(load_expected(str(output / "schema.pbtxt")), load_expected(str(output))) == []  # fmt: skip
+
+
+def test_overwriting_leaves_one_schema(tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    convert("cifar", SAMPLES / "cifar", output)
+    convert("csv", IRIS, output, "--overwrite")
+    assert sorted(file.name for file in output.iterdir() if file.is_file()) == [
+        "dataset_info.json",
+        "features.json",
+        "manifest.json",
+        "out-train.tfrecord-00000-of-00001",
+        "run.json",
+        "schema.pbtxt",
+    ]
+    features = load_pbtxt((output / "schema.pbtxt").read_bytes(), "").features
+    assert "species" in features

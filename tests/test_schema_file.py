@@ -1,0 +1,295 @@
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+import pytest
+import yaml
+from declared_zoo import declared_schemas
+from hypothesis import given, settings
+
+from schemas.declared import DeclaredFeature, DeclaredSchema, PictureRule
+from schemas.errors import SchemaError
+from schemas.schema_file import dump_yaml, load_schema
+from schemas.yaml_text import YamlDocument
+
+
+def load(text: str, uri: str = "s.yaml") -> DeclaredSchema:
+    return load_schema(textwrap.dedent(text).encode(), uri)
+
+
+def feature(text: str) -> DeclaredFeature:
+    return load(f"features: {{x: {text}}}").features["x"]
+
+
+EVERYTHING = """\
+# flowers
+# 2 columns
+features:
+  image: {column: path, picture: {format: jpeg}, bytes_from: path}
+  label: {dtype: int64, classes: [cat, dog]}
+  # 0.1 % missing
+  #
+  # a tab: \\t
+  note: string?
+  boxes: {dtype: float32, shape: [null, 4], min: 0.0, max: 1.0, cell: json}
+  size: int64[2]
+  grid: float32[?,4,?]
+  tags: string[]
+  blob: bytes
+  month:
+    dtype: int8
+    default: January is the first
+    classes:
+    - January is the first
+    - February is the second
+    - March is the third month
+    - 'no'
+"""
+EVERYTHING_SCHEMA = DeclaredSchema(
+    features={
+        "image": DeclaredFeature(
+            column="path", bytes_from="path", picture=PictureRule(format="jpeg")
+        ),
+        "label": DeclaredFeature(dtype="int64", classes=("cat", "dog")),
+        "note": DeclaredFeature(dtype="string", optional=True),
+        "boxes": DeclaredFeature(
+            dtype="float32", shape=(None, 4), min=0.0, max=1.0, cell="json"
+        ),
+        "size": DeclaredFeature(dtype="int64", shape=(2,)),
+        "grid": DeclaredFeature(dtype="float32", shape=(None, 4, None)),
+        "tags": DeclaredFeature(dtype="string", shape=(None,)),
+        "blob": DeclaredFeature(),
+        "month": DeclaredFeature(
+            dtype="int8",
+            classes=(
+                "January is the first",
+                "February is the second",
+                "March is the third month",
+                "no",
+            ),
+            default="January is the first",
+        ),
+    }
+)
+
+
+def test_load() -> None:
+    assert load(EVERYTHING) == EVERYTHING_SCHEMA
+
+
+def test_dump() -> None:
+    comments = {"note": ["0.1 % missing", "", "a tab: \t"], "nothing": ["not here"]}
+    text = dump_yaml(EVERYTHING_SCHEMA, comments, ["flowers", "2 columns"])
+    assert text == EVERYTHING
+
+
+@settings(max_examples=400, deadline=None)
+@given(declared_schemas())
+def test_load_gives_back_what_dump_wrote(schema: DeclaredSchema) -> None:
+    text = dump_yaml(schema, {name: [name, "x"] for name in schema.features}, ["y"])
+    assert load(text) == schema
+    # PyYAML's own loader, of YAML 1.1, is the oracle for the values.
+    data = text.encode()
+    assert yaml.safe_load(data) == YamlDocument(data, "s.yaml").value
+
+
+def test_dump_refuses_what_no_file_can_hold() -> None:
+    schema = DeclaredSchema(features={"x": DeclaredFeature(default=object())})
+    with pytest.raises(SchemaError, match=r"^feature 'x': cannot be written: "):
+        dump_yaml(schema)
+
+
+@pytest.mark.parametrize(
+    ("text", "classes"),
+    [
+        ("[yes, no]", ("yes", "no")),  # YAML 1.1 has truth values here
+        ("[on, off, y, n]", ("on", "off", "y", "n")),
+        ("[true, False]", ("true", "False")),
+        ("[0, 1]", ("0", "1")),
+        ("[007, 1.50, 1e-3, 0x1F]", ("007", "1.50", "1e-3", "0x1F")),
+        ("[2024-01-01, 12:30]", ("2024-01-01", "12:30")),
+        ('["null", "~", ""]', ("null", "~", "")),
+        ("[a b, 'it''s', \"\\u00e9\"]", ("a b", "it's", "é")),
+        ("[山羊]", ("山羊",)),
+    ],
+)
+def test_class_names_are_text(text: str, classes: tuple[str, ...]) -> None:
+    assert feature(f"{{classes: {text}}}").classes == classes
+
+
+@pytest.mark.parametrize(
+    ("text", "default"),
+    [
+        ("{dtype: string, default: 5}", "5"),
+        ("{dtype: string, default: no}", "no"),
+        ("{dtype: bytes, default: 007}", "007"),
+        ("{default: true}", True),  # no dtype: is refused when it is used
+        ("{dtype: bytes, default: !!binary AP8=}", b"\x00\xff"),
+        ("{dtype: string, shape: [null], default: [1, no]}", ["1", "no"]),
+        ("{dtype: string, default: null}", None),
+        ("{dtype: int64, default: 5}", 5),
+        ("{dtype: int64, default: 0x1F}", 31),
+        ("{dtype: int64, default: 18446744073709551616}", 1 << 64),
+        ("{dtype: int64, default: 007}", "007"),  # as a number it would lose zeros
+        ("{dtype: float32, default: 1e-3}", 0.001),  # text in YAML 1.1
+        ("{dtype: float32, default: .5}", 0.5),
+        ("{dtype: float32, default: -.inf}", float("-inf")),
+        ("{dtype: float32, shape: [2], default: [1, 2.5]}", [1, 2.5]),
+        ("{dtype: bool, default: false}", False),
+        ("{dtype: int64, classes: [yes, no], default: no}", "no"),
+    ],
+)
+def test_default(text: str, default: Any) -> None:
+    found = feature(text).default
+    assert found == default
+    assert type(found) is type(default)
+
+
+def test_other_text_fields() -> None:
+    found = feature(
+        "{dtype: float32, shape: [null], column: 3, separator: 0, min: 1e1}"
+    )
+    assert (found.column, found.separator, found.min) == ("3", "0", 10.0)
+
+
+@pytest.mark.parametrize(
+    ("word", "said"), [("yes", True), ("true", True), ("no", False)]
+)
+def test_truth_values_in_words(word: str, said: bool) -> None:
+    assert feature(f"{{dtype: int8, optional: {word}}}").optional is said
+
+
+def test_feature_names_are_text() -> None:
+    names = load("features: {no: int8, 1: int8, null: int8, 1.0: int8}").features
+    assert list(names) == ["no", "1", "null", "1.0"]
+
+
+def test_anchors_stand_for_what_they_name() -> None:
+    text = """\
+        features:
+          xmin: &side {dtype: float32, shape: [null], max: 1}
+          xmax: *side
+        """
+    features = load(text).features
+    assert features["xmin"] == features["xmax"]
+
+
+WRONG = [
+    # Not YAML at all.
+    ("", "s.yaml: is empty"),
+    ("# nothing\n", "s.yaml: is empty"),
+    ("features:\n\ta: int8\n", "s.yaml: line 2, column 1: no YAML: while scanning for the next token, found character '\\t' that cannot start any token"),
+    ("features:\n  a: [1\n", "s.yaml: line 3, column 1: no YAML: while parsing a flow sequence, expected ',' or ']', but got '<stream end>'"),
+    ("a: 1\n---\nb: 2\n", "s.yaml: line 2, column 1: no YAML: expected a single document in the stream, but found another document"),
+    ("a: 1\nb: \x01\n", "s.yaml: line 2: no YAML: the character U+0001 may not be in it"),
+    ("[" * 3000, "s.yaml: lists or mappings are nested too deep"),
+    # YAML that must not be read in silence.
+    ("features:\n  a: int8\n  b: int8\n  a: int16\n", "s.yaml: line 4: 'a' is given twice, first on line 2"),
+    ("features:\n  a: {dtype: int8,\n    dtype: int16}\n", "s.yaml: line 3: 'dtype' is given twice, first on line 2"),
+    ("features: !!python/object/apply:os.system [ls]\n", "s.yaml: line 1: the tag !!python/object/apply:os.system is not known here"),
+    ("features:\n  a: !thing x\n", "s.yaml: line 2: the tag !thing is not known here"),
+    ("features:\n  a: {default: !!int x}\n", "s.yaml: line 2: 'x' is no int"),
+    ("features:\n  a: {default: !!binary x}\n", "s.yaml: line 2: 'x' is no binary"),
+    ("features: &all\n  a: *all\n", "s.yaml: line 1: aliases that hold themselves, or far too many"),
+    ("features:\n  [a]: int8\n", "s.yaml: line 2: a key is text, found a list or a mapping"),
+    # Not a schema.
+    ("- a\n", "s.yaml: line 1: expected a mapping, found ['a']"),
+    ("features: {}\n", "s.yaml: line 1: features: expected at least one feature, found none"),
+    ("features: int8\n", "s.yaml: line 1: features: expected a mapping, found 'int8'"),
+    ("feature:\n  a: int8\n", "s.yaml: 2 problems:\n  line 1: features: not given\n  line 1: unknown field 'feature'; did you mean features?"),
+    # One feature that is wrong: which, what was found, what is expected.
+    ("features:\n  a: int8\n  b:\n", "s.yaml: line 3: feature 'b': expected a short form like int64[2]? or its fields, found nothing"),
+    ("features:\n  a: [int8]\n", "s.yaml: line 2: feature 'a': expected a short form like int64[2]? or its fields, found ['int8']"),
+    ("features:\n  a: int8[2\n", "s.yaml: line 2: feature 'a': the short form is like int64, float32[3], string[] or int64?, got 'int8[2'"),
+    ("features:\n  a: int8[1 2]\n", "s.yaml: line 2: feature 'a': the short form is like int64, float32[3], string[] or int64?, got 'int8[1 2]'"),
+    ("features:\n  '': int8\n", "s.yaml: line 2: feature '': a feature needs a name, found an empty one"),
+    ("features:\n  a:\n    dtype: int8\n    optinal: true\n", "s.yaml: line 4: feature 'a': unknown field 'optinal'; did you mean optional?"),
+    ("features:\n  a: {picture: {hight: 3}}\n", "s.yaml: line 2: feature 'a': picture: unknown field 'hight'; did you mean height?"),
+    ("features:\n  a: {picture: {xyz: 3}}\n", "s.yaml: line 2: feature 'a': picture: unknown field 'xyz'; known are height, width, channels, format"),
+    ("features:\n  a: {picture: {channels: 5}}\n", "s.yaml: line 2: feature 'a': picture: channels: expected less than or equal to 4, found 5"),
+    ("features:\n  a: {unit: m}\n", "s.yaml: line 2: feature 'a': unit: expected 'd', 's', 'ms', 'us' or 'ns', found 'm'"),
+    ("features:\n  a: {dtype: int8, shape: 3}\n", "s.yaml: line 2: feature 'a': shape: expected a list, found 3"),
+    ("features:\n  a:\n    dtype: int8\n    shape:\n    - 3\n    - x\n", "s.yaml: line 6: feature 'a': shape: item 2: expected a whole number, found 'x'"),
+    ("features:\n  a: {dtype: int8, shape: [-1]}\n", "s.yaml: line 2: feature 'a': shape: item 1: expected greater than or equal to 0, found -1"),
+    ("features:\n  a: {classes: [x, ~]}\n", "s.yaml: line 2: feature 'a': classes: item 2: expected text, found nothing"),
+    ("features:\n  a: {classes: [x, [y]]}\n", "s.yaml: line 2: feature 'a': classes: item 2: expected text, found ['y']"),
+    ("features:\n  a: {dtype: int8, min: low}\n", "s.yaml: line 2: feature 'a': min: expected a number, found 'low'"),
+    ("features:\n  a: {dtype: int8, min: .nan}\n", "s.yaml: line 2: feature 'a': min: expected a finite number, found nan"),
+    ("features:\n  a: {dtype: int8, min: 2, max: 1}\n", "s.yaml: line 2: feature 'a': min 2 is above max 1"),
+    ("features:\n  a: {classes: [yes, yes]}\n", "s.yaml: line 2: feature 'a': class names must differ"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "message"), WRONG)
+def test_wrong(text: str, message: str) -> None:
+    with pytest.raises(SchemaError) as caught:
+        load_schema(text.encode(), "s.yaml")
+    assert str(caught.value) == message
+
+
+def test_dtype_that_does_not_exist() -> None:
+    """In the short form too, the dtypes are told."""
+    for text in ("int9", "{dtype: int9}"):
+        with pytest.raises(SchemaError) as caught:
+            feature(text)
+        said = "s.yaml: line 1: feature 'x': dtype: expected 'bool', 'int8', 'int16', "
+        assert str(caught.value).startswith(said)
+        assert str(caught.value).endswith("'string' or 'bytes', found 'int9'")
+
+
+def test_every_problem_is_told() -> None:
+    with pytest.raises(SchemaError) as caught:
+        load("features:\n  a: int9\n  b: {shape: x}\n  c: {classes: [a, a]}\n")
+    first, *others = str(caught.value).split("\n  ")
+    assert first == "s.yaml: 3 problems:"
+    assert [line.partition(":")[0] for line in others] == ["line 2", "line 3", "line 4"]
+
+
+def test_many_problems_are_not_all_told() -> None:
+    with pytest.raises(SchemaError) as caught:
+        load("features:\n" + "".join(f"  f{n}: int9\n" for n in range(30)))
+    lines = str(caught.value).split("\n  ")
+    assert lines[0] == "s.yaml: 30 problems:"
+    assert lines[-1] == "... and 10 more"
+    assert len(lines) == 1 + 20 + 1
+
+
+def test_aliases_that_stand_for_more_than_memory_holds() -> None:
+    layers = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    layers += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
+    with pytest.raises(SchemaError, match=r"aliases that hold themselves, or far too"):
+        load("\n".join(layers))
+
+
+@pytest.mark.parametrize("data", [b"\xffeatures", b"features:\n  caf\xe9: int8\n"])
+def test_not_utf8(data: bytes) -> None:
+    with pytest.raises(SchemaError, match=r"^s.yaml: line [12]: byte 0x.. is no UTF-8"):
+        load_schema(data, "s.yaml")
+
+
+def test_byte_order_mark() -> None:
+    data = b"\xef\xbb\xbffeatures: {a: int8}\n"
+    assert list(load_schema(data, "s.yaml").features) == ["a"]
+
+
+@pytest.mark.parametrize(
+    "uri", ["s.pbtxt", "gs://b/s.PBTXT", "s.textproto", "s", "s.x"]
+)
+def test_pbtxt_by_ending_or_content(uri: str) -> None:
+    data = b'# TFDV wrote this\n\nfeature {\n  name: "a"\n  type: INT\n}\n'
+    assert load_schema(data, uri).features["a"].dtype == "int64"
+
+
+@pytest.mark.parametrize("uri", ["s.yaml", "gs://b/s.YML", "s", "s.json"])
+def test_yaml_by_ending_or_content(uri: str) -> None:
+    assert (
+        load_schema(b'{"features": {"a": "int8"}}', uri).features["a"].dtype == "int8"
+    )
+
+
+def test_ending_is_believed() -> None:
+    with pytest.raises(SchemaError, match=r"line 1, column 1: no tensorflow-metadata"):
+        load_schema(b"features: {a: int8}", "s.pbtxt")
+    with pytest.raises(SchemaError, match=r"no YAML"):
+        load_schema(b'feature {\n  name: "a"\n}\n', "s.yaml")

@@ -1,0 +1,144 @@
+"""Files that cells name: found beside the table, refused outside the input root."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from schemas.errors import InputError
+from transforms.side_files import SideFileError, SideFiles
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A secret beside the root, and in the root a table's folder and pictures."""
+    (tmp_path / "secret").write_bytes(b"secret")
+    root = tmp_path / "root"
+    for folder in ("tables/sub", "pictures", "..odd"):
+        (root / folder).mkdir(parents=True)
+    (root / "tables" / "a.bin").write_bytes(b"abc")
+    (root / "tables" / "sub" / "b c.bin").write_bytes(b"")
+    (root / "pictures" / "d.bin").write_bytes(b"d" * 1000)
+    (root / "..odd" / "e").write_bytes(b"e")
+    return root
+
+
+def beside(root: Path) -> SideFiles:
+    return SideFiles.beside(f"{root}/tables/table.csv", str(root))
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("a.bin", b"abc"),
+        ("./sub/../a.bin", b"abc"),
+        ("sub/b c.bin", b""),
+        ("../pictures/d.bin", b"d" * 1000),  # up, but within the root
+        ("../..odd/e", b"e"),  # a name that begins with two dots
+    ],
+)
+def test_local_files(tree: Path, scheme: str, path: str, expected: bytes) -> None:
+    files = SideFiles.beside(f"{scheme}{tree}/tables/table.csv", f"{scheme}{tree}")
+    assert files.read(path) == expected
+    assert files.size(path) == len(expected)
+
+
+BAD_PATHS = [
+    ("../../secret", "is outside the input root"),
+    ("sub/../../../secret", "is outside the input root"),
+    ("../../root-of-another/x", "is outside the input root"),
+    ("/etc/passwd", "is absolute, expected a path relative to the table's folder"),
+    ("file:///etc/passwd", "is absolute, expected a path relative to the"),
+    ("a::file:///etc/passwd", "is absolute, expected a path relative to the"),
+    ("", "is no path"),
+    ("a\0b", "is no path"),
+    ("none.bin", "no such file"),
+    ("a.bin/x", "no such file"),
+    ("A.BIN", "no such file"),
+    ("sub", "is no file"),
+    (".", "is no file"),
+]
+
+
+@pytest.mark.parametrize(("path", "reason"), BAD_PATHS)
+def test_local_paths_that_name_no_file(tree: Path, path: str, reason: str) -> None:
+    for ask in (beside(tree).size, beside(tree).read):
+        with pytest.raises(SideFileError) as caught:
+            ask(path)
+        assert str(caught.value).startswith(repr(path))
+        assert reason in str(caught.value)
+
+
+def test_links(tree: Path) -> None:
+    tables = tree / "tables"
+    (tables / "inside").symlink_to("../pictures/d.bin")
+    (tables / "folder").symlink_to("../pictures")
+    (tables / "outside").symlink_to(tree.parent / "secret")
+    (tables / "way out").symlink_to(tree.parent)
+    (tables / "chain").symlink_to("outside")
+    (tables / "nothing").symlink_to("../gone")
+    (tables / "circle").symlink_to("circle")
+    files = beside(tree)
+    assert files.size("inside") == files.size("folder/d.bin") == 1000
+    for path in (
+        "outside",
+        "way out/secret",
+        "way out/root/tables/../../secret",
+        "chain",
+    ):
+        for ask in (files.size, files.read):
+            with pytest.raises(SideFileError, match=r"out of the input root|outside"):
+                ask(path)
+    with pytest.raises(SideFileError, match="no such file"):
+        files.size("nothing")
+    with pytest.raises(InputError, match="circle: cannot be read"):
+        files.size("circle")
+
+
+def test_a_root_behind_a_link(tree: Path) -> None:
+    link = tree.parent / "link"
+    link.symlink_to(tree)
+    assert beside(link).read("../pictures/d.bin") == b"d" * 1000
+
+
+def test_unreadable_is_no_fault_of_the_row(tree: Path) -> None:
+    with pytest.raises(InputError, match=r"cannot be read: .*File name too long"):
+        beside(tree).size("x" * 5000)
+
+
+def test_remote_files() -> None:
+    system = fsspec.filesystem("memory")
+    system.pipe("/bucket/root/tables/a.bin", b"abc")
+    system.pipe("/bucket/root/tables/x::y", b"no chain")
+    system.pipe("/bucket/root/pictures/d.bin", b"d")
+    system.pipe("/bucket/secret", b"secret")
+    root = "memory://bucket/root"
+    files = SideFiles.beside(f"{root}/tables/table.csv", root)
+    for path, expected in (
+        ("a.bin", b"abc"),
+        ("../pictures/d.bin", b"d"),
+        ("x::y", b"no chain"),
+    ):
+        assert files.read(path) == expected
+        assert files.size(path) == len(expected)
+    for path, reason in (
+        ("../../secret", "outside the input root"),
+        ("memory://bucket/secret", "is absolute"),
+        ("none", "no such file"),
+        ("../pictures", "is no file"),
+    ):
+        with pytest.raises(SideFileError, match=reason):
+            files.size(path)
+    system.rm("/bucket", recursive=True)
+
+
+def test_travels_to_a_worker(tree: Path) -> None:
+    files = beside(tree)
+    files.read("a.bin")
+    again = pickle.loads(pickle.dumps(files))
+    assert again == files
+    assert again.read("a.bin") == b"abc"

@@ -1,0 +1,172 @@
+"""What is known of one column of text cells: facts that parts can merge in any order.
+
+What is known of other parts saves work: text is not tried as numbers again, and values
+past the limit are not counted. So a part's facts may depend on it, but what all parts
+merged say of the column (`dtype`, `limits` and the other facts) does not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from transforms.sources.csv_types import Holds, cell_type, convert
+
+MAX_DISTINCT = 1000  # values counted one by one; beyond, only that there are more
+MAX_VALUE_BYTES = 64  # of a value that is kept; of a longer one its digest is
+_FIRST_LOOK = 2 * MAX_DISTINCT  # rows that tell most columns with too many values
+_DIGEST = b"\xff"  # before a digest: no byte of UTF-8
+
+Number = int | float
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnFacts:
+    """Facts of a column, or of some of its rows; the default is that of no row.
+
+    Attributes:
+      holds: kinds of cells seen; of a column of text not every kind.
+      rows: cells, missing ones included.
+      nulls: missing cells.
+      minimum, maximum: of the numbers (NaN left out), None if there is none; they
+        mean nothing for a column that is no number in the end.
+      shortest, longest: UTF-8 bytes of a cell's text, None if there is none.
+      values: how often each distinct text stands there, as UTF-8 (of a long one a
+        digest); None if there are more than MAX_DISTINCT.
+    """
+
+    holds: Holds = Holds.NOTHING
+    rows: int = 0
+    nulls: int = 0
+    minimum: Number | None = None
+    maximum: Number | None = None
+    shortest: int | None = None
+    longest: int | None = None
+    values: Mapping[bytes, int] | None = field(default_factory=dict)
+
+    @property
+    def dtype(self) -> str:
+        """What the column is taken for, as `csv_types` names it."""
+        return cell_type(self.holds).dtype
+
+    @property
+    def limits(self) -> tuple[Number, Number] | None:
+        """Lowest and highest value of a column of numbers."""
+        if self.minimum is None or self.maximum is None:
+            return None
+        if self.dtype == "int64":
+            return self.minimum, self.maximum
+        if self.dtype == "float32":
+            # Integers may have been seen before the first decimal; and no -0.0.
+            return float(self.minimum) + 0.0, float(self.maximum) + 0.0
+        return None
+
+    @property
+    def distinct(self) -> int | None:
+        """Number of distinct cells as they are written; None: above MAX_DISTINCT."""
+        return None if self.values is None else len(self.values)
+
+    def texts(self) -> dict[str, int] | None:
+        """How often each value stands there; None if not all of them are kept."""
+        if self.values is None or any(key[:1] == _DIGEST for key in self.values):
+            return None
+        return {key.decode(): count for key, count in self.values.items()}
+
+    def merge(self, other: ColumnFacts) -> ColumnFacts:
+        """The facts of both, which have no row in common."""
+        return ColumnFacts(
+            holds=self.holds | other.holds,
+            rows=self.rows + other.rows,
+            nulls=self.nulls + other.nulls,
+            minimum=_least(self.minimum, other.minimum),
+            maximum=_most(self.maximum, other.maximum),
+            shortest=_least(self.shortest, other.shortest),
+            longest=_most(self.longest, other.longest),
+            values=_add_counts(self.values, other.values),
+        )
+
+
+def look_at(
+    cells: pa.StringArray, expected: int = Holds.NOTHING, counted: bool = True
+) -> ColumnFacts:
+    """The facts of some cells.
+
+    Args:
+      cells: text, null where a cell is empty.
+      expected: kinds of cells that the column is known to hold; saves work.
+      counted: whether to count values; false where there are too many elsewhere.
+    """
+    converted, holds = convert(cells, expected)
+    lengths = pc.min_max(pc.binary_length(cells))
+    minimum, maximum = _limits(converted)
+    return ColumnFacts(
+        holds=holds,
+        rows=len(cells),
+        nulls=cells.null_count,
+        minimum=minimum,
+        maximum=maximum,
+        shortest=lengths["min"].as_py(),
+        longest=lengths["max"].as_py(),
+        values=_count(cells) if counted else None,
+    )
+
+
+def _limits(values: pa.Array) -> tuple[Number | None, Number | None]:
+    if not (pt.is_integer(values.type) or pt.is_floating(values.type)):
+        return None, None
+    found = pc.min_max(values)  # passes over NaN
+    minimum, maximum = found["min"].as_py(), found["max"].as_py()
+    if minimum is None or math.isnan(minimum):
+        return None, None
+    return minimum, maximum
+
+
+def _count(cells: pa.StringArray) -> dict[bytes, int] | None:
+    if len(pc.unique(cells[:_FIRST_LOOK])) > MAX_DISTINCT + 1:  # null may be one
+        return None
+    counted = pc.value_counts(cells.drop_null())
+    if len(counted) > MAX_DISTINCT:
+        return None
+    keys = counted.field("values").cast(pa.binary()).to_pylist()
+    counts = counted.field("counts").to_pylist()
+    # Python per distinct value: at most MAX_DISTINCT for some ten thousand rows.
+    return {
+        key if len(key) <= MAX_VALUE_BYTES else _digest(key): count
+        for key, count in zip(keys, counts, strict=True)
+    }
+
+
+def _digest(key: bytes) -> bytes:
+    return _DIGEST + blake2b(key, digest_size=16).digest()
+
+
+def _add_counts(
+    one: Mapping[bytes, int] | None, other: Mapping[bytes, int] | None
+) -> Mapping[bytes, int] | None:
+    if one is None or other is None:
+        return None
+    if not one or not other:
+        return one or other
+    # Once there are too many there are ever, so the order of merging cannot matter.
+    added = dict(one)
+    for key, count in other.items():
+        added[key] = added.get(key, 0) + count
+    return added if len(added) <= MAX_DISTINCT else None
+
+
+_Known = TypeVar("_Known", int, Number)
+
+
+def _least(one: _Known | None, other: _Known | None) -> _Known | None:
+    return min((value for value in (one, other) if value is not None), default=None)
+
+
+def _most(one: _Known | None, other: _Known | None) -> _Known | None:
+    return max((value for value in (one, other) if value is not None), default=None)
