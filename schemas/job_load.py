@@ -24,8 +24,8 @@ from schemas.errors import SchemaError, UsageError
 from schemas.job import AUTO_VERSION, JobSpec, RunOptions
 from schemas.job_file import JobFile, StorageOptions
 from schemas.job_template import PARAMETER, Template, built_in
-from schemas.problems import declare
-from schemas.schema_file import TEXT_FIELDS, load_schema
+from schemas.problems import declare, expectation, report, unknown_field
+from schemas.schema_file import load_schema, texts_as_written
 from schemas.yaml_text import Place, YamlDocument
 
 _TEXT_KEYS = frozenset(
@@ -127,30 +127,13 @@ def _filled(
         if as_text:
             value = texts[key]
         elif key == "schema":
-            value = _with_texts(value, texts[key])
+            value = texts_as_written(value, texts[key])
         given[key] = template.fill(value, (key,), note, as_text=as_text)
     for name in settings.keys() - template.used:
         near = get_close_matches(name, sorted(template.used), 1)
         hint = f"did you mean {near[0]}?" if near else "is it {{ " + name + " }}?"
         note(("--set", name), f"nothing in the file uses it; {hint}")
     return given
-
-
-def _with_texts(schema: dict[str, Any], texts: Any) -> dict[str, Any]:
-    """An inline schema whose text fields are as written, as schema_file reads them."""
-    features = schema.get("features")
-    if not isinstance(features, dict):
-        return schema
-    kept = {}
-    for name, fields in features.items():
-        if isinstance(fields, dict):
-            keys = [key for key in TEXT_FIELDS if key in fields]
-            if fields.get("dtype") in ("string", "bytes") and "default" in fields:
-                keys += [] if isinstance(fields["default"], bytes) else ["default"]
-            written = texts["features"][name]
-            fields = fields | {key: written[key] for key in keys}
-        kept[name] = fields
-    return {**schema, "features": kept}
 
 
 def _validated(given: dict[str, Any], problems: _Problems) -> JobFile | None:
@@ -200,32 +183,13 @@ def _place_of(loc: tuple[str | int, ...], given: Any) -> tuple[str | int, ...]:
 
 
 def _sentence(detail: ErrorDetails) -> str:
-    found = f", found {detail['input']!r}"
-    match detail["type"]:
-        case "missing":
-            return "not given"
-        case "value_error":
-            return str(detail["ctx"]["error"])
-        case "extra_forbidden":
-            model = StorageOptions if len(detail["loc"]) > 1 else JobFile
-            names = [f.alias or name for name, f in model.model_fields.items()]
-            near = get_close_matches(str(detail["loc"][-1]), names, 1)
-            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(names)}"
-            return f"no such field; {hint}"
-        case "literal_error":
-            return f"expected {detail['ctx']['expected']}{found}"
-        case "int_type" | "int_parsing" | "int_from_float":
-            return f"expected a whole number{found}"
-        case "bool_type" | "bool_parsing":
-            return f"expected true or false{found}"
-        case "string_type":
-            return f"expected text{found}"
-        case "tuple_type":
-            return f"expected one or a list{found}"
-        case "dict_type" | "model_type":
-            return f"expected a mapping{found}"
-    message = detail["msg"].removeprefix("Input should be ")
-    return f"expected {message[0].lower()}{message[1:]}{found}"
+    if detail["type"] == "extra_forbidden":
+        model = StorageOptions if len(detail["loc"]) > 1 else JobFile
+        known = [field.alias or name for name, field in model.model_fields.items()]
+        return unknown_field(str(detail["loc"][-1]), known)
+    if detail["type"] == "string_too_short":
+        return "expected text, found none"
+    return expectation(detail)
 
 
 def _report(uri: str, document: YamlDocument, problems: _Problems) -> str:
@@ -239,10 +203,7 @@ def _report(uri: str, document: YamlDocument, problems: _Problems) -> str:
         return line, ": ".join([f"line {line}", *steps])
 
     told = sorted((*where(place), what) for place, what in problems.items())
-    lines = [f"{label}: {what}" for _, label, what in told]
-    if len(lines) == 1:
-        return f"{uri}: {lines[0]}"
-    return "\n  ".join([f"{uri}: {len(lines)} problems:", *lines])
+    return report(uri, [f"{label}: {what}" for _, label, what in told])
 
 
 def _quote_hint(problem: str, data: bytes) -> str:

@@ -12,18 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from schemas.job_file import JobFile
+from schemas.json_schema import DRAFT, without_titles
 from schemas.manifest import json_bytes
 
 SCHEMA_PATH = Path(__file__).with_name("job_file.schema.json")
 
 _SCHEMA_FILE = "schema_file.schema.json"  # of schema files; lies beside it
-_TOLD = ("title", "description", "default")
+_TOLD = ("description", "default")
 _PLACEHOLDER = {"type": "string", "pattern": r"\{\{.*\}\}"}
 
 
 def job_schema() -> dict[str, Any]:
     """What a job file may hold; a placeholder may stand for any value."""
-    made = JobFile.model_json_schema()
+    made = without_titles(JobFile.model_json_schema())
     made["properties"] = {
         name: _or_placeholder(field) for name, field in made["properties"].items()
     }
@@ -33,11 +34,7 @@ def job_schema() -> dict[str, Any]:
         {"$ref": _SCHEMA_FILE},
         {"type": "null"},
     ]
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **made,
-        "title": "recordmill job file",
-    }
+    return {"$schema": DRAFT, "title": "recordmill job file", **made}
 
 
 def job_schema_bytes() -> bytes:

@@ -181,7 +181,7 @@ def test_accounts_of_a_job_that_cannot_be_read(job: Path, tmp_path: Path) -> Non
             "nothing in the file uses it; did you mean name?",
         ),
         (JOB, ["--set", "name"], 2, "--set is KEY=VALUE, got 'name'"),
-        (JOB + "colour: red\n", [], 2, "line 9: colour: no such field"),
+        (JOB + "colour: red\n", [], 2, "line 9: colour: unknown field"),
         (JOB.replace("3", "{{ n }}"), [], 2, "a value that begins with {{ needs"),
         (JOB + "seed: 4\n", [], 2, "line 9: 'seed' is given twice, first on line 7"),
         (JOB + "storage: {input: {anon: true}}\n", [], 2, "leave it out"),
