@@ -106,6 +106,24 @@ def _convert_options(command: _Command) -> _Command:
             show_default=True,
             help="Rows that may be rejected.",
         ),
+        click.option(
+            "--schema",
+            metavar="FILE",
+            help="Declared features: YAML or schema.pbtxt.  [default: inferred]",
+        ),
+        click.option(
+            "--expect-schema",
+            metavar="FILE|DATASET",
+            default="",
+            help="Publish nothing that differs from it.",
+        ),
+        click.option(
+            "--payload",
+            type=click.Choice(["example", "sequence_example", "json", "raw"]),
+            default="example",
+            show_default=True,
+            help="What a record holds.",
+        ),
         click.option("--overwrite", is_flag=True, help="Replace another dataset."),
         click.option(
             "--scratch",
@@ -230,6 +248,7 @@ def _convert(ctx: click.Context, source: str, options: dict[str, Any]) -> None:
         overwrite=options.pop("overwrite"),
         auto_version=auto,
         keep=keep or 0,
+        expect_schema=options.pop("expect_schema"),
         beam_args=tuple(ctx.find_root().obj or ()),
     )
     job = _job_spec(source, Path(paths[-1]).absolute().name, options)
@@ -265,6 +284,7 @@ def _job_spec(source: str, default_name: str, options: dict[str, Any]) -> Any:
         "version": options.pop("dataset_version"),
         "sharding": rules or {"shard_bytes": DEFAULT_SHARD_BYTES},
         "max_rejects": {"text": options.pop("max_rejects")},
+        "declared": _declared(options.pop("schema")),
         **({"splits": splits} if splits else {}),
         **options,
     }
@@ -275,6 +295,20 @@ def _job_spec(source: str, default_name: str, options: dict[str, Any]) -> Any:
         where = str(first["loc"][0]) if first["loc"] else "options"
         reason = first["msg"].removeprefix("Value error, ")
         raise click.UsageError(f"{where}: {reason}") from error
+
+
+def _declared(uri: str | None) -> Any:
+    """The declared schema in a file, or None if no file is given."""
+    if uri is None:
+        return None
+    from schemas.errors import SchemaError, UsageError
+    from schemas.schema_file import load_schema
+    from transforms.storage import read_file
+
+    try:
+        return load_schema(read_file(uri), uri)
+    except SchemaError as error:
+        raise UsageError(str(error)) from error
 
 
 def run(argv: Sequence[str]) -> int:

@@ -157,10 +157,6 @@ def _run_options(
             f"{options['job_file']}: storage: file systems are built from the uri and "
             "the environment alone so far; leave it out"
         )
-    if loaded.file.expect_schema:
-        raise UsageError(
-            f"{options['job_file']}: expect_schema: is not known to runs so far"
-        )
     more: dict[str, Any] = {}
     if options["output"] is not None:
         more["output"] = options["output"]

@@ -24,8 +24,9 @@ from apache_beam.transforms.combiners import ToListCombineFn
 from schemas.manifest import Manifest, json_bytes
 from schemas.ranges import Bits, InputRange, RangeResult, RunRef, or_bits
 from schemas.shards import ShardPlan, ShardResult, ShardTask
+from transforms.expected import require_schema
 from transforms.plan import Histogram, plan_shards
-from transforms.publish import check_reject_limit, stage, switch
+from transforms.publish import check_reject_limit, column_facts, stage, switch
 from transforms.range_task import convert_range, histogram_of
 from transforms.run_context import RunContext
 from transforms.scratch import noting_errors
@@ -207,7 +208,9 @@ class SumHistograms(beam.CombineFn):
 def plan_dataset(
     histogram: Histogram, context: RunContext, results: list[RangeResult]
 ) -> ShardPlan:
-    """The plan; stops the run here if too many rows were rejected already."""
+    """The plan; stops the run here if too many rows were rejected already, or the
+    columns did not turn out as expected.
+    """
     with noting_errors(context.scratch):
         check_reject_limit(
             context.job.max_rejects,
@@ -215,6 +218,7 @@ def plan_dataset(
             sum(result.rows_rejected for result in results),
             context.scratch.rejects,
         )
+        require_schema(context.expected, context.schema(*column_facts(results)))
         return plan_shards(histogram, context.job.sharding, context.split_names)
 
 

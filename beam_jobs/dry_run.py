@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from beam_jobs.launch import list_inventory, output_folder
-from beam_jobs.versions import choose_version, versions_folder
-from schemas.errors import InputError, OutputError
+from beam_jobs.launch import (
+    check_published,
+    list_all_inputs,
+    output_folder,
+    prepare_run,
+)
+from beam_jobs.versions import choose_version
+from schemas.errors import OutputError
+from schemas.features import Schema
 from schemas.job import JobSpec, RunOptions
-from schemas.ranges import InputFile, InputRange
+from schemas.manifest import MANIFEST_NAME
 from transforms.decode import human_bytes
 from transforms.estimate import Estimate, estimate_run, estimate_seconds
-from transforms.plan import bucket_bits
+from transforms.expected import load_expected
 from transforms.publish import is_staged, look_at_output
-from transforms.run_context import (
-    RunContext,
-    choose_exchange,
-    fingerprint_of,
-    split_names,
-)
 from transforms.scratch import Scratch
-from transforms.sources import make_source
 
 Verdict = Literal["convert", "resume", "publish", "replace", "unchanged", "refused"]
 
@@ -51,7 +49,8 @@ class RunPlan:
       job: with the version that it would publish.
       output: folder of the dataset.
       fingerprint: of job and inventory.
-      files, input_bytes, ranges: what is read.
+      files, input_bytes: what may be read, files that cells name too.
+      ranges: what is read by one task each.
       finished_ranges: those that a killed run finished.
       removed: unfinished versions that go before the run.
       exchange: how rows reach their shards.
@@ -90,20 +89,21 @@ def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
     workers = _workers(options)
     removed: tuple[str, ...] = ()
     if options.auto_version:
-        versions_folder(options)
         chosen = choose_version(job, options)
-        job, options, files = chosen.job, chosen.options, chosen.files
+        job, options, inputs = chosen.job, chosen.options, chosen.inputs
         removed = tuple(str(entry.folder) for entry in chosen.stale)
         output = options.output
     else:
         output = output_folder(options)
-        files = list_inventory(options, output)
-    fingerprint = fingerprint_of(job, files)
-    verdict, reason = _verdict(output, fingerprint, options)
+        inputs = list_all_inputs(job, options, output)
+    fingerprint = inputs.fingerprint(job)
+    expected = load_expected(options.expect_schema) if options.expect_schema else None
+    verdict, reason = _verdict(job, output, fingerprint, options, expected)
+    files = [*inputs.files, *inputs.side_files]
     input_bytes = sum(file.size for file in files)
     if verdict in ("unchanged", "publish"):
         return RunPlan(verdict, "", job, output, fingerprint, len(files), input_bytes)
-    context, ranges = _prepared(job, options, output, fingerprint, files)
+    context, ranges = prepare_run(job, options, output, inputs, expected)
     finished = _finished(context.scratch, context.exchange)
     if verdict == "convert" and finished:
         verdict = "resume"
@@ -142,43 +142,25 @@ def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
     )
 
 
-def _verdict(output: str, fingerprint: str, options: RunOptions) -> tuple[Verdict, str]:
+def _verdict(
+    job: JobSpec,
+    output: str,
+    fingerprint: str,
+    options: RunOptions,
+    expected: Schema | None,
+) -> tuple[Verdict, str]:
     try:
         manifest = look_at_output(output, fingerprint, options.overwrite)
     except OutputError as error:
         return "refused", str(error)
     if manifest is not None:
+        check_published(job, output, manifest, expected)
         return "unchanged", ""
     scratch = Scratch.of(output, fingerprint, options.scratch)
     if is_staged(scratch):
         return "publish", ""
-    replaces = Path(output, "manifest.json").is_file()
+    replaces = Path(output, MANIFEST_NAME).is_file()
     return ("replace" if replaces else "convert"), ""
-
-
-def _prepared(
-    job: JobSpec,
-    options: RunOptions,
-    output: str,
-    fingerprint: str,
-    files: Sequence[InputFile],
-) -> tuple[RunContext, list[InputRange]]:
-    """The run as it would be launched."""
-    source = make_source(job).prepare(files)
-    ranges = source.cut(files)
-    if not ranges:
-        raise InputError("the input files are empty: there is nothing to convert")
-    context = RunContext(
-        job=job,
-        source=source,
-        split_names=split_names(job, ranges),
-        bits=bucket_bits(job.sharding, source.estimated_bytes(files)),
-        exchange=choose_exchange(options.exchange, source, files),
-        fingerprint=fingerprint,
-        output=output,
-        scratch=Scratch.of(output, fingerprint, options.scratch),
-    )
-    return context, ranges
 
 
 def _finished(scratch: Scratch, exchange: str) -> int:

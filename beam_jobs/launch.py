@@ -14,9 +14,15 @@ from pathlib import Path
 from typing import Protocol
 
 from schemas.errors import InputError, OutputError, RecordmillError, UsageError
+from schemas.features import Schema
 from schemas.job import JobSpec, RunOptions
-from schemas.manifest import MANIFEST_NAME, Manifest
+from schemas.manifest import MANIFEST_NAME, Manifest, schema_of
 from schemas.ranges import InputFile, InputRange
+from transforms.arrow_types import check_types
+from transforms.conform import check_columns
+from transforms.dataset_files import class_names
+from transforms.expected import load_expected, require_schema
+from transforms.payloads import check_payload
 from transforms.plan import bucket_bits
 from transforms.publish import (
     REJECTS_NAME,
@@ -33,6 +39,7 @@ from transforms.run_context import (
 )
 from transforms.scratch import Scratch, read_errors
 from transforms.sources import make_source
+from transforms.sources.base import Source
 from transforms.storage import is_local, list_inputs, local_path
 from transforms.tfrecord import require_fast_crc
 
@@ -72,7 +79,7 @@ def run_job(
     job: JobSpec,
     options: RunOptions,
     reporter: Reporter,
-    files: Sequence[InputFile] | None = None,
+    inputs: Inputs | None = None,
 ) -> Outcome:
     """Runs a job to its published dataset.
 
@@ -80,7 +87,7 @@ def run_job(
       job: what is converted and how.
       options: how it is run.
       reporter: shows the progress.
-      files: the inventory, if it is known already.
+      inputs: the inventory, if it is known already.
 
     Raises:
       UsageError: the job or its options are put wrongly.
@@ -90,59 +97,134 @@ def run_job(
     started = time.time()
     require_fast_crc()
     output = output_folder(options)
-    if files is None:
-        files = list_inventory(options, output)
-    fingerprint = fingerprint_of(job, files)
+    if inputs is None:
+        inputs = list_all_inputs(job, options, output)
+    fingerprint = inputs.fingerprint(job)
+    expected = load_expected(options.expect_schema) if options.expect_schema else None
     manifest = look_at_output(output, fingerprint, options.overwrite)
     scratch = Scratch.of(output, fingerprint, options.scratch)
     if manifest is not None:
-        _require_whole(output, manifest)
-        check_reject_limit(
-            job.max_rejects,
-            manifest.rows_read,
-            manifest.rows_rejected,
-            Path(output) / REJECTS_NAME,
-        )
+        check_published(job, output, manifest, expected)
         scratch.remove()  # left if the run that made it was killed at its very end
         return Outcome("unchanged", output, manifest, time.time() - started)
     if is_staged(scratch):
         manifest = switch(output, scratch)
     else:
-        source = make_source(job).prepare(files)
-        ranges = source.cut(files)
-        if not ranges:
-            raise InputError("the input files are empty: there is nothing to convert")
-        estimate = source.estimated_bytes(files)
-        context = RunContext(
-            job=job,
-            source=source,
-            split_names=split_names(job, ranges),
-            bits=bucket_bits(job.sharding, estimate),
-            exchange=choose_exchange(options.exchange, source, files),
-            fingerprint=fingerprint,
-            output=output,
-            scratch=scratch,
-        )
+        context, ranges = prepare_run(job, options, output, inputs, expected)
         manifest = _convert(context, ranges, options, reporter, started)
     rejects = str(Path(output) / REJECTS_NAME) if manifest.rows_rejected else ""
     scratch.remove()
     return Outcome("done", output, manifest, time.time() - started, rejects)
 
 
-def list_inventory(options: RunOptions, output: str) -> list[InputFile]:
-    """All input files.
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The inventory of a run.
+
+    Attributes:
+      files: what is converted.
+      side_files: what cells of it may name, if the job pulls any in.
+    """
+
+    files: list[InputFile]
+    side_files: list[InputFile]
+
+    def fingerprint(self, job: JobSpec) -> str:
+        """Names what fixes the dataset's bytes."""
+        return fingerprint_of(job, self.files, self.side_files)
+
+
+def list_all_inputs(job: JobSpec, options: RunOptions, output: str) -> Inputs:
+    """All input files, and those that cells may name: all below the input root.
 
     Raises:
       InputError: an input that is not there or cannot be listed.
       UsageError: one of the files lies in the output folder.
     """
-    _, files = list_inputs(options.inputs)
+    root, files = list_inputs(options.inputs)
     inside = [file.uri for file in files if Path(output) in Path(file.uri).parents]
     if inside:
         raise UsageError(
             f"{inside[0]} is input, but lies inside the output folder {output}"
         )
-    return files
+    declared = job.declared.features.values() if job.declared else ()
+    if not any(feature.bytes_from for feature in declared):
+        return Inputs(files, [])
+    _, below = list_inputs([root])
+    outside = [file for file in below if Path(output) not in Path(file.uri).parents]
+    return Inputs(files, outside)
+
+
+def check_published(
+    job: JobSpec, output: str, manifest: Manifest, expected: Schema | None
+) -> None:
+    """Makes sure that a dataset that is there already is what the job asks for.
+
+    Raises:
+      OutputError: a shard is missing or has another size.
+      RejectLimitError: more rows were rejected than the job now allows.
+      SchemaError: it differs from the schema expected.
+    """
+    _require_whole(output, manifest)
+    check_reject_limit(
+        job.max_rejects,
+        manifest.rows_read,
+        manifest.rows_rejected,
+        Path(output) / REJECTS_NAME,
+    )
+    require_schema(expected, schema_of(manifest, class_names(output, manifest)))
+
+
+def prepare_run(
+    job: JobSpec,
+    options: RunOptions,
+    output: str,
+    inputs: Inputs,
+    expected: Schema | None,
+) -> tuple[RunContext, list[InputRange]]:
+    """Looks at the input; gives the run and its input ranges. Makes nothing.
+
+    Raises:
+      RecordmillError: the input is not what the job says.
+    """
+    fingerprint = inputs.fingerprint(job)
+    source = make_source(job).prepare(inputs.files)
+    _check_schema(job, source, expected)
+    ranges = source.cut(inputs.files)
+    if not ranges:
+        raise InputError("the input files are empty: there is nothing to convert")
+    estimate = source.estimated_bytes(inputs.files)
+    estimate += sum(file.size for file in inputs.side_files)
+    context = RunContext(
+        job=job,
+        source=source,
+        split_names=split_names(job, ranges),
+        bits=bucket_bits(job.sharding, estimate),
+        exchange=choose_exchange(options.exchange, job, source, inputs.files),
+        fingerprint=fingerprint,
+        output=output,
+        scratch=Scratch.of(output, fingerprint, options.scratch),
+        expected=expected,
+    )
+    return context, ranges
+
+
+def _check_schema(job: JobSpec, source: Source, expected: Schema | None) -> None:
+    """Finds out before the run what can never fit: columns, types, the payload.
+
+    Raises:
+      SchemaError: says what does not fit.
+    """
+    if job.declared is not None:
+        check_columns(source.columns(), job.declared)
+        schema = job.declared.to_schema()
+    elif source.infers_types:
+        return  # known only after all rows were looked at
+    else:
+        schema = source.schema()
+        check_types(source.columns(), schema)
+    check_payload(schema, job.payload)
+    require_schema(expected, schema)
 
 
 def _convert(

@@ -12,16 +12,16 @@ import shutil
 from dataclasses import dataclass, replace
 
 from beam_jobs.launch import (
+    Inputs,
     Outcome,
     Reporter,
-    list_inventory,
+    list_all_inputs,
     output_folder,
     run_job,
 )
 from schemas.errors import UsageError
 from schemas.job import JobSpec, RunOptions
 from schemas.manifest import MANIFEST_NAME, Manifest
-from schemas.ranges import InputFile
 from transforms.latest import (
     VersionFolder,
     is_ours,
@@ -33,7 +33,6 @@ from transforms.latest import (
     sweep,
     unfinished_runs,
 )
-from transforms.run_context import fingerprint_of
 from transforms.storage import local_path
 
 
@@ -44,14 +43,14 @@ class VersionPlan:
     Attributes:
       job: with that version.
       options: with that version's folder.
-      files: the inventory.
+      inputs: the inventory.
       found: the versions that are there, oldest first.
       stale: unfinished versions of other jobs or inputs; they go before the run.
     """
 
     job: JobSpec
     options: RunOptions
-    files: list[InputFile]
+    inputs: Inputs
     found: list[VersionFolder]
     stale: list[VersionFolder]
 
@@ -65,8 +64,8 @@ def run_any(job: JobSpec, options: RunOptions, reporter: Reporter) -> Outcome:
     sweep(output)
     for entry in plan.stale:
         _remove_unfinished(entry, options.scratch)
-    # Not listed again: the version was chosen for these files.
-    outcome = run_job(plan.job, plan.options, reporter, plan.files)
+    # Not listed again: the version was chosen for these inputs.
+    outcome = run_job(plan.job, plan.options, reporter, plan.inputs)
     move_latest(output, outcome.manifest)
     _keep_newest(output, options.keep)
     return outcome
@@ -81,15 +80,15 @@ def choose_version(job: JobSpec, options: RunOptions) -> VersionPlan:
     """
     output = versions_folder(options)
     found = list_versions(output)
-    files = list_inventory(options, output)
+    inputs = list_all_inputs(job, options, output)
     whole = [entry for entry in found if entry.is_whole]
     newest = whole[-1] if whole else None
     version = newest.version if newest else None
-    if newest is None or not _is_same(job, newest, files):
+    if newest is None or not _is_same(job, newest, inputs):
         version = next_version(version)
     assert version is not None  # a newest one, or the next
     chosen = job.model_copy(update={"version": version})
-    own = fingerprint_of(chosen, files)
+    own = inputs.fingerprint(chosen)
     stale = [
         entry
         for entry in found
@@ -100,7 +99,7 @@ def choose_version(job: JobSpec, options: RunOptions) -> VersionPlan:
     folder = replace(
         options, output=f"{output}/{version}", auto_version=False, overwrite=False
     )
-    return VersionPlan(chosen, folder, files, found, stale)
+    return VersionPlan(chosen, folder, inputs, found, stale)
 
 
 def versions_folder(options: RunOptions) -> str:
@@ -110,12 +109,12 @@ def versions_folder(options: RunOptions) -> str:
     return output_folder(options)
 
 
-def _is_same(job: JobSpec, entry: VersionFolder, files: list[InputFile]) -> bool:
+def _is_same(job: JobSpec, entry: VersionFolder, inputs: Inputs) -> bool:
     """Whether a version is what this job would give, did it carry that version."""
     path = entry.folder / MANIFEST_NAME
     manifest = Manifest.from_bytes(path.read_bytes(), str(path))
     same = job.model_copy(update={"version": entry.version})
-    return manifest.fingerprint == fingerprint_of(same, files)
+    return manifest.fingerprint == inputs.fingerprint(same)
 
 
 def _is_of(entry: VersionFolder, fingerprint: str) -> bool:

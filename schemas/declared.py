@@ -66,6 +66,16 @@ class PictureRule(_Frozen):
         None, description="as a TensorFlow decoder reports them"
     )
     format: PictureFormat | None = None
+    decodable: bool = Field(
+        True,
+        description="whether readers get pixels; false where GIF, WebP or TIFF are "
+        "among the pictures, which no one TensorFlow op decodes as the others",
+    )
+
+    @property
+    def has_pixels(self) -> bool:
+        """Whether one TensorFlow op decodes all pictures to one rank."""
+        return self.decodable and self.format not in ("gif", "webp", "tiff")
 
 
 class DeclaredFeature(_Frozen):
@@ -124,7 +134,8 @@ class DeclaredFeature(_Frozen):
             raise ValueError(f"pictures and files are bytes, got dtype {self.dtype}")
         if self.cell in ("hex", "base64") and self.dtype != "bytes":
             raise ValueError(f"{self.cell} cells hold bytes, got dtype {self.dtype}")
-        if self.separator and (self.cell == "json" or not self.shape):
+        listed = self.shape or self.sequence
+        if self.separator and (self.cell == "json" or not listed):
             raise ValueError("a separator is for a plain list: give a shape, no json")
         self._check_stored(numeric)
         return self
@@ -177,8 +188,10 @@ class DeclaredFeature(_Frozen):
         shape = self.shape
         if self.picture is not None:
             # As the images source has it: pixels, not the file's bytes.
-            dtype = "uint8"
-            shape = (self.picture.height, self.picture.width, self.picture.channels)
+            if self.picture.has_pixels:
+                dtype = "uint8"
+                sides = self.picture
+                shape = (sides.height, sides.width, sides.channels)
         elif dtype not in ("string", "bytes"):
             dtype = np.dtype(dtype).name
         return FeatureSpec(

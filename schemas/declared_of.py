@@ -33,7 +33,8 @@ def declare(spec: FeatureSpec) -> DeclaredFeature:
         given["stored"] = "tensor"
     elif spec.content is Content.PICTURE:
         given |= {"dtype": "bytes", "shape": ()}
-        if spec.dtype != "bytes":  # else not every reader can make pixels of it
+        given["picture"] = {"decodable": False}
+        if spec.dtype != "bytes":
             height, width, channels = spec.shape
             given["picture"] = {"height": height, "width": width, "channels": channels}
     feature = DeclaredFeature.model_validate(given)

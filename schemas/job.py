@@ -222,6 +222,7 @@ class RunOptions:
       auto_version: publish each change as the next version, in a folder of its own
         inside the output.
       keep: versions to keep then; 0 keeps all.
+      expect_schema: schema file or dataset that the new dataset must keep to.
       beam_args: pipeline options as Beam spells them.
     """
 
@@ -233,4 +234,5 @@ class RunOptions:
     overwrite: bool = False
     auto_version: bool = False
     keep: int = 0
+    expect_schema: str = ""
     beam_args: tuple[str, ...] = field(default=())

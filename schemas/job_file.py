@@ -230,5 +230,6 @@ class JobFile(_Frozen):
             overwrite=self.overwrite,
             auto_version=self.version == AUTO_VERSION,
             keep=self.keep or 0,
+            expect_schema=self.expect_schema or "",
             beam_args=self.beam,
         )

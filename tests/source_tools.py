@@ -97,7 +97,7 @@ def read_text(source: CsvSource, *inputs: Path | str) -> list[list[str]]:
     """All rows of CSV input as text, the way Python's csv module gives them."""
     known = prepare(source, inputs).source
     assert isinstance(known, CsvSource)
-    reading = read(source, *inputs, expected=(int(Holds.TEXT),) * len(known.columns))
+    reading = read(source, *inputs, expected=(int(Holds.TEXT),) * len(known.names))
     return [[cell or "" for cell in row.values()] for row in reading.rows]
 
 

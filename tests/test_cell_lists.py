@@ -311,6 +311,11 @@ def test_separated_steps(rows: list[list[int]]) -> None:
     check(texts, wanted, dtype="int8", shape=[2], separator=";", sequence=True)
 
 
+def test_separated_steps_of_single_values() -> None:
+    fields: dict[str, Any] = {"dtype": "int8", "separator": ";", "sequence": True}
+    check(["1;2", None, "x"], [[1, 2], None, REFUSED], **fields)
+
+
 # Arrow lists
 
 LIST_TYPES = [pa.list_, pa.large_list, pa.list_view, pa.large_list_view]
@@ -370,6 +375,19 @@ def test_flat_lists_fill_the_shape(rows: list[list[int] | None]) -> None:
         check(
             pa.array(rows, pa.list_(pa.int64())), expected, dtype="int64", shape=shape
         )
+
+
+def test_shapes_beyond_all_lists() -> None:
+    vast = [None, (1 << 31) - 1, (1 << 31) - 1, (1 << 31) - 1]
+    column = pa.array([[], [1]], pa.list_(pa.int8()))
+    wanted = Refusal(
+        "1 value, expected a multiple of 4294967296 (shape [null, 2147483647, 2147483647, 2147483647])"
+    )
+    check(column, [[], wanted], dtype="int8", shape=vast)
+    steps = Refusal(
+        "1 value, expected a multiple of 4294967296 (steps of [2147483647, 2147483647, 2147483647])"
+    )
+    check(column, [[], steps], dtype="int8", shape=vast[1:], sequence=True)
 
 
 def fits(row: list[int], shape: Shape) -> bool:

@@ -79,6 +79,24 @@ def test_every_field_means_what_the_option_means(
     assert contents(tmp_path / "one" / "data") == contents(tmp_path / "two" / "data")
 
 
+def test_schema_of_a_file(job: Path, tmp_path: Path) -> None:
+    """Inline or in a file of its own, it is the schema of `convert --schema`."""
+    features = "features:\n  species: string\n  sepal_length_cm: float32\n"
+    (job.parent / "features.yaml").write_text(features)
+    indented = features.replace("\n", "\n  ").rstrip()
+    job.write_text(JOB + f"schema:\n  {indented}\nexpect_schema: features.yaml\n")
+    run(job)
+    job.write_text(JOB + "schema: features.yaml\n")
+    assert "already, nothing to do" in run(job).err
+    output = tmp_path / "sets" / "iris"
+    names = [feature["name"] for feature in manifest_of(output)["features"]]
+    assert sorted(names) == ["sepal_length_cm", "species"]
+    job.write_text(JOB + "expect_schema: ../sets/iris\n")
+    ran = recordmill("run", job, "--output", tmp_path / "other")
+    assert ran.status == 1
+    assert "sepal_width_cm" in ran.err
+
+
 def test_unchanged(job: Path, tmp_path: Path) -> None:
     run(job)
     before = states(tmp_path)

@@ -12,18 +12,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from conform_tools import PREFIX, Outcome, Refusal, check, declare, outcome
+from declared_zoo import declared_features
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from schemas.declared import DeclaredSchema
+from schemas.declared import DeclaredFeature, DeclaredSchema
 from schemas.errors import SchemaError
 from schemas.proto import example_pb2
 from schemas.ranges import InputRange
 from transforms import conform as conform_module
+from transforms.cell_lists import feature_type
 from transforms.conform import Conformed, check_columns, conform
 from transforms.encode import encode
-from transforms.side_files import SideFiles
+from transforms.side_files import SideFileError, SideFiles
 from transforms.sources.csv_cells import parse_rows
 
 GOLDEN = Path(__file__).parent / "data" / "golden"
@@ -92,7 +94,7 @@ REASONS: list[tuple[dict[str, Any], str | None, str]] = [
     ),
     (
         *({"dtype": "int8", "shape": [None], "separator": ";"}, "1;;x"),
-        "a list holds a null value",
+        "a list holds an empty or null value",
     ),
     (
         *({"dtype": "int8", "shape": [None], "cell": "json"}, "[1, 2"),
@@ -249,6 +251,7 @@ DEFAULTS: list[tuple[dict[str, Any], Any, Any]] = [
     ({"dtype": "string"}, "", ""),
     ({"dtype": "bytes"}, "é", "é".encode()),
     ({"dtype": "bytes", "cell": "hex"}, "00ff", b"\0\xff"),
+    ({"dtype": "bytes", "cell": "hex"}, b"00ff", b"00ff"),
     ({"classes": ["cat", "dog"]}, "dog", 1),
     ({"classes": ["cat", "dog"]}, 1, 1),
     ({"dtype": "int64", "unit": "d"}, "1970-01-02", 1),
@@ -357,6 +360,19 @@ def test_pictures_by_their_header() -> None:
     assert outcome(pa.array(pictures[:2]), dtype="bytes", picture={}) == pictures[:2]
 
 
+def test_pictures_of_a_sequence() -> None:
+    jpeg, png = golden_pictures()
+    rows = [[jpeg, jpeg], None, [], [jpeg, png, b""]]
+    wrong = Refusal("picture of format png, expected jpeg")
+    fields: dict[str, Any] = {"picture": {"format": "jpeg"}, "sequence": True}
+    check(
+        pa.array(rows, pa.list_(pa.binary())),
+        [*rows[:3], wrong],
+        dtype="bytes",
+        **fields,
+    )
+
+
 def test_pictures_in_base64() -> None:
     jpeg, png = golden_pictures()
     texts = [base64.b64encode(data).decode() for data in (jpeg, png)]
@@ -442,6 +458,64 @@ def test_a_file_that_goes_away(side_files: SideFiles) -> None:
     assert made.batch.num_rows == 0
 
 
+# Whatever is declared
+
+ODD_CELLS = st.one_of(
+    st.none(),
+    st.sampled_from(["1", "a", "1;2", "[1]", "[[1, 2]]", "[]", "1.5", "2024-01-01"]),
+    st.sampled_from(["ff", "YQ==", "null", '["a"]', '[[["a"]]]', " ", "true"]),
+    st.text(max_size=4),
+)
+COLUMNS: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
+    (pa.string(), ODD_CELLS),
+    (pa.int64(), st.none() | st.integers(0, 3)),
+    (pa.float64(), st.none() | st.floats()),
+    (pa.binary(), st.none() | st.binary(max_size=4)),
+    (pa.list_(pa.int64()), st.none() | st.lists(st.integers(0, 3))),
+    (
+        pa.list_(pa.list_(pa.string())),
+        st.none() | st.lists(st.none() | st.lists(ODD_CELLS, max_size=2), max_size=2),
+    ),
+]
+
+
+class AnyFiles:
+    """A file for every path that is not empty."""
+
+    def size(self, path: str) -> int:
+        if not path:
+            raise SideFileError("'' is no path")
+        return len(path)
+
+    def read(self, path: str) -> bytes:
+        return path.encode()
+
+
+@settings(max_examples=400)
+@given(declared_features(), st.sampled_from(COLUMNS), st.data())
+def test_what_passes_the_check_never_fails(
+    feature: DeclaredFeature,
+    column: tuple[pa.DataType, st.SearchStrategy[Any]],
+    data: st.DataObject,
+) -> None:
+    """Every row is kept or refused, and what is kept is of the feature's type."""
+    feature = feature.model_copy(update={"column": "c"})
+    declared = DeclaredSchema(features={"f": feature})
+    arrow_type, cells = column
+    array = pa.array(data.draw(st.lists(cells, max_size=4)), arrow_type)
+    batch = pa.RecordBatch.from_arrays([array], ["c"])
+    try:
+        check_columns(batch.schema, declared)
+    except SchemaError:
+        return
+    (made,) = conform(batch, declared, AnyFiles())
+    made.batch.validate(full=True)
+    assert made.batch["f"].type == feature_type(feature)
+    assert feature.optional or not made.batch["f"].null_count
+    rows = [*made.kept.tolist(), *(row for row, _ in made.refused)]
+    assert sorted(rows) == list(range(len(array)))
+
+
 # To the record
 
 ROWS = st.fixed_dictionaries(
@@ -454,6 +528,7 @@ ROWS = st.fixed_dictionaries(
         "boxes": st.lists(
             st.lists(st.floats(0, 1, width=32), min_size=4, max_size=4), max_size=2
         ),
+        "words": st.lists(st.lists(st.integers(-9, 9), max_size=2), max_size=3),
         "digest": st.binary(min_size=1, max_size=4),
         "day": st.dates(),
         "flag": st.none() | st.booleans(),
@@ -466,6 +541,7 @@ DECLARED = features(
     name={"dtype": "string", "default": "nobody"},
     sizes={"dtype": "uint8", "shape": [None], "separator": ";"},
     boxes={"dtype": "float32", "shape": [None, 4], "cell": "json"},
+    words={"dtype": "int8", "shape": [None, None], "cell": "json"},
     digest={"dtype": "bytes", "cell": "base64"},
     day={"dtype": "int64", "unit": "d"},
     flag="bool?",
@@ -480,6 +556,7 @@ def as_cells(row: dict[str, Any]) -> list[Any]:
         row["name"],
         "; ".join(map(str, row["sizes"])),
         json.dumps(row["boxes"]),
+        json.dumps(row["words"]),
         base64.b64encode(row["digest"]).decode(),
         row["day"],
         row["flag"],
@@ -496,6 +573,11 @@ def as_example(row: dict[str, Any]) -> dict[str, tuple[str, list[Any]]] | None:
         "name": ("bytes_list", [(row["name"] or "nobody").encode()]),
         "sizes": ("int64_list", row["sizes"]),
         "boxes": ("float_list", [side for box in row["boxes"] for side in box]),
+        "words/ragged_flat_values": (
+            "int64_list",
+            [x for word in row["words"] for x in word],
+        ),
+        "words/ragged_row_lengths_0": ("int64_list", list(map(len, row["words"]))),
         "digest": ("bytes_list", [row["digest"]]),
         "day": ("int64_list", [row["day"].toordinal() - 719_163]),
     }

@@ -209,7 +209,7 @@ def test_a_sample_of_a_row_longer_than_the_sample_tells_nothing(
 
 
 def test_touched_only_where_a_value_was_stored_otherwise() -> None:
-    source = CsvSource(columns=("a", "b"))
+    source = CsvSource(names=("a", "b"))
     integer, decimal, none = int(Holds.INTEGER), int(Holds.DECIMAL), int(Holds.NOTHING)
     both = integer | decimal
     for observed, used, final, expected in [
@@ -278,7 +278,7 @@ def test_golden_tutorial() -> None:
 
 def test_estimate_grows_with_names_and_is_bounded() -> None:
     files = [InputFile("a", "a", 1000)]
-    short = CsvSource(columns=("a",)).estimated_bytes(files)
-    long = CsvSource(columns=("a" * 9,)).estimated_bytes(files)
-    endless = CsvSource(columns=("a" * 9000,)).estimated_bytes(files)
+    short = CsvSource(names=("a",)).estimated_bytes(files)
+    long = CsvSource(names=("a" * 9,)).estimated_bytes(files)
+    endless = CsvSource(names=("a" * 9000,)).estimated_bytes(files)
     assert 1000 < short < long < endless == 16_000

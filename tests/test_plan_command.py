@@ -140,6 +140,48 @@ def test_parts_inside_quotes(tmp_path: Path) -> None:
     assert planned["bytes"] == pytest.approx(real["bytes"], rel=0.3)
 
 
+@pytest.mark.parametrize("large", [False, True])
+def test_declared_schema(tmp_path: Path, mixed: MixedInput, large: bool) -> None:
+    """The rows are conformed as the run does it: other records, other rejects."""
+    files = mixed.files if large else (IRIS,)
+    features = "{id: int32, score: {dtype: float32, max: 99}}"
+    if not large:
+        features = "{sepal_length_cm: {dtype: float32, max: 5}}"
+    schema = tmp_path / "schema.yaml"
+    schema.write_text(f"features: {features}\n")
+    options: list[Argument] = ["--schema", schema, "--payload", "json", "--shards", 2]
+    options += ["--max-rejects", "99%", *files, tmp_path / "data"]
+    planned = plan("csv", *options)
+    real = made("csv", *options)
+    assert real["rows_rejected"] > 50
+    assert planned["exact"] != large
+    assert planned["rows_rejected"] == pytest.approx(real["rows_rejected"], rel=0.05)
+    assert_near(planned, real, 0.05 if large else 0)
+
+
+def test_rows_that_pull_files_in(tmp_path: Path) -> None:
+    """Few of the files are read, however many there are."""
+    data = tmp_path / "data"
+    data.mkdir()
+    random = np.random.default_rng(2)
+    sizes = random.integers(0, 30_000, 800).tolist()
+    lines = [f"{n}.bin,{'x' * 40}" for n in range(800)]
+    for number, size in enumerate(sizes):
+        (data / f"{number}.bin").write_bytes(bytes(size))
+    rows = data / "rows.csv"
+    rows.write_text("\n".join(["path,text", *lines]))
+    schema = tmp_path / "schema.yaml"
+    schema.write_text("features: {file: {column: path, bytes_from: path}}\n")
+    options: list[Argument] = ["--schema", schema, "--shard-size", "1MB", rows]
+    (tmp_path / "out").mkdir()
+    planned = plan("csv", *options, tmp_path / "out" / "data")
+    assert not planned["exact"]
+    assert planned["files"] == 802  # the table once as input, once as a file below it
+    real = made("csv", *options, tmp_path / "out" / "data")
+    assert planned["rows"] == real["rows_read"]
+    assert_near(planned, real, 0.1)  # by 512 files whose sizes differ so much
+
+
 def test_rejects_are_warned_of(tmp_path: Path) -> None:
     source = tmp_path / "in.csv"
     source.write_text("a,b\n1,2\n3\n4,5\n")

@@ -206,7 +206,7 @@ WRONG = [
     ("features:\n  '': int8\n", "s.yaml: line 2: feature '': a feature needs a name, found an empty one"),
     ("features:\n  a:\n    dtype: int8\n    optinal: true\n", "s.yaml: line 4: feature 'a': unknown field 'optinal'; did you mean optional?"),
     ("features:\n  a: {picture: {hight: 3}}\n", "s.yaml: line 2: feature 'a': picture: unknown field 'hight'; did you mean height?"),
-    ("features:\n  a: {picture: {xyz: 3}}\n", "s.yaml: line 2: feature 'a': picture: unknown field 'xyz'; known are height, width, channels, format"),
+    ("features:\n  a: {picture: {xyz: 3}}\n", "s.yaml: line 2: feature 'a': picture: unknown field 'xyz'; known are height, width, channels, format, decodable"),
     ("features:\n  a: {picture: {channels: 5}}\n", "s.yaml: line 2: feature 'a': picture: channels: expected less than or equal to 4, found 5"),
     ("features:\n  a: {unit: m}\n", "s.yaml: line 2: feature 'a': unit: expected 'd', 's', 'ms', 'us' or 'ns', found 'm'"),
     ("features:\n  a: {dtype: int8, shape: 3}\n", "s.yaml: line 2: feature 'a': shape: expected a list, found 3"),

@@ -59,6 +59,7 @@ BAD_PATHS = [
     ("none.bin", "no such file"),
     ("a.bin/x", "no such file"),
     ("A.BIN", "no such file"),
+    ("x" * 5000, "File name too long"),
     ("sub", "is no file"),
     (".", "is no file"),
 ]
@@ -95,7 +96,7 @@ def test_links(tree: Path) -> None:
                 ask(path)
     with pytest.raises(SideFileError, match="no such file"):
         files.size("nothing")
-    with pytest.raises(InputError, match="circle: cannot be read"):
+    with pytest.raises(SideFileError, match="'circle': Too many levels"):
         files.size("circle")
 
 
@@ -105,9 +106,16 @@ def test_a_root_behind_a_link(tree: Path) -> None:
     assert beside(link).read("../pictures/d.bin") == b"d" * 1000
 
 
-def test_unreadable_is_no_fault_of_the_row(tree: Path) -> None:
-    with pytest.raises(InputError, match=r"cannot be read: .*File name too long"):
-        beside(tree).size("x" * 5000)
+def test_unreadable_is_no_fault_of_the_row() -> None:
+    files = SideFiles("/proc/self", "/proc/self")
+    with pytest.raises(InputError, match=r"^/proc/self/mem: cannot be read: .*Input/"):
+        files.read("mem")
+
+
+def test_a_table_without_a_folder(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tree / "tables")
+    assert SideFiles.beside("table.csv", str(tree)).read("a.bin") == b"abc"
+    assert SideFiles.beside("/table.csv", "/").folder == "/"
 
 
 def test_remote_files() -> None:

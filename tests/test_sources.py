@@ -20,8 +20,9 @@ from source_cases import CASES, Case
 from source_tools import Reading, prepare, read, read_one
 
 from schemas.errors import InputError, UsageError
+from schemas.job import JobSpec
 from schemas.ranges import InputFile, InputRange
-from transforms.range_task import encode_and_frame
+from transforms.records import frame_rows
 from transforms.sources import fixed_length, images
 from transforms.sources.base import REFERENCE, Rows, number_ranges
 from transforms.sources.csv import CsvSource
@@ -308,6 +309,17 @@ def test_rows_by_reference_are_the_rows_read(case: Case, folder: Path) -> None:
         assert (origins, places) == (part.origins, part.places)
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_columns_are_known_before_reading(folder: Path, name: str) -> None:
+    CASES[name].make(folder)
+    reading = prepare(CASES[name].source, [folder])
+    known = reading.source.columns()
+    (first, *_) = reading.source.read(reading.ranges[0], ())
+    assert known.names == first.batch.schema.names
+    if not reading.source.infers_types:
+        assert known.equals(first.batch.schema)
+
+
 def test_references_of_fixed_length_weigh_what_their_records_do(folder: Path) -> None:
     CASES["cifar"].make(folder)
     reading = prepare(CASES["cifar"].source, [folder])
@@ -315,9 +327,10 @@ def test_references_of_fixed_length_weigh_what_their_records_do(folder: Path) ->
     for spot in reading.ranges:
         (rows,) = reading.source.read(spot, ())
         (referred,) = reading.source.refer(spot)
-        framed, _, _ = encode_and_frame(rows.batch, schema)
+        (framed,) = frame_rows(rows.batch, schema, JobSpec(source="cifar", name="a"))
+        lengths = np.diff(array_parts(framed.records)[0])
         assert referred.weights is not None
-        assert referred.weights.tolist() == np.diff(array_parts(framed)[0]).tolist()
+        assert referred.weights.tolist() == lengths.tolist()
 
 
 def test_rows_without_a_size_unread_cannot_be_referred_to() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from conform_tools import REFUSED, check, declare, rounded
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from schemas.errors import SchemaError
@@ -41,6 +41,7 @@ def integers(dtype: str) -> st.SearchStrategy[int | None]:
 
 @pytest.mark.parametrize("dtype", INT_DTYPES)
 @pytest.mark.parametrize("source", INT_DTYPES)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_integers_to_integers(source: str, dtype: str, data: st.DataObject) -> None:
     values = data.draw(st.lists(integers(source), max_size=5))
@@ -154,6 +155,7 @@ def in_unit(count: int | None, unit: str, wanted: str) -> Any:
 
 @pytest.mark.parametrize("wanted", UNITS)
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@settings(max_examples=40)
 @given(counts=st.lists(COUNTS, max_size=5))
 def test_times_in_the_declared_unit(
     unit: str, wanted: str, counts: list[int | None]
@@ -315,6 +317,14 @@ UNFIT: list[tuple[pa.DataType, dict[str, Any], str]] = [
     (
         *(pa.int8(), {"dtype": "bytes", "bytes_from": "path"}),
         "int8 holds no paths: bytes_from needs a text column",
+    ),
+    (
+        *(pa.string(), {"dtype": "bytes", "bytes_from": "path", "shape": [1]}),
+        "a picture or file is a single value: leave out the shape",
+    ),
+    (
+        *(pa.string(), {"dtype": "bytes", "bytes_from": "path", "sequence": True}),
+        "a column of paths gives one file a row, no sequence",
     ),
     (
         *(pa.string(), {"dtype": "int8", "classes": [str(i) for i in range(200)]}),

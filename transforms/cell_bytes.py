@@ -26,9 +26,7 @@ from transforms.wire import I64, U8, binary_array, offsets_of
 
 _HEX = r"^(?:[0-9a-fA-F]{2})*$"
 _DIGIT = "[A-Za-z0-9+/]"
-_BASE64 = (
-    rf"^(?:{_DIGIT}{{4}})*(?:{_DIGIT}{{2}}(?:==)?|{_DIGIT}{{3}}=?)?$"  # {{}}: of RE2
-)
+_BASE64 = rf"^(?:{_DIGIT}{{4}})*(?:{_DIGIT}{{2}}(?:==)?|{_DIGIT}{{3}}=?)?$"
 _PADS = ["", "", "==", "="]  # by the digits behind the last four
 _EQUALS = ord("=")
 

@@ -22,7 +22,7 @@ import pyarrow.json as pa_json
 
 from schemas.declared import DeclaredFeature
 from transforms.class_labels import beyond_classes
-from transforms.converted import Converted, Refused, shown
+from transforms.converted import NULL_IN_LIST, Converted, Refused, shown
 from transforms.text_values import beyond_integer, trim
 
 _BLOCK_ROWS = 256  # so few rows Python's json module reads as fast
@@ -198,7 +198,7 @@ def _finite(digits: str) -> float:
 
 def _checked(value: Any, levels: int, leaf: _Leaf) -> Any:
     if value is None:
-        raise ValueError("a list holds a null value")
+        raise ValueError(NULL_IN_LIST)
     if not levels:
         if isinstance(value, list):
             raise ValueError(f"a list where {leaf.expected} is expected")

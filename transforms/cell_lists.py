@@ -13,7 +13,7 @@ Source of the row-major order: numpy, "Array objects".
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,7 @@ from schemas.errors import SchemaError
 from transforms.arrow_types import is_list, plain
 from transforms.converted import (
     ARROW_TYPES,
+    NULL_IN_LIST,
     Converted,
     Mask,
     Refused,
@@ -38,6 +39,8 @@ from transforms.converted import (
 from transforms.text_values import trim
 from transforms.values import convert_values
 from transforms.wire import I64, offsets_of
+
+_NO_LIST_IS_LONGER = 1 << 32  # Arrow counts a column's values in 32 bits
 
 Shape = tuple[int | None, ...]
 
@@ -63,7 +66,7 @@ def convert_lists(array: pa.Array, feature: DeclaredFeature) -> Converted:
     shape = feature.shape
     nested, refused = _take_apart(array, len(shape) + feature.sequence)
     made = convert_values(nested.values, feature)
-    null = refuse(~present(made.array), lambda _: "a list holds a null value")
+    null = refuse(~present(made.array), lambda _: NULL_IN_LIST)
     refused = merge(refused, by_row(merge(made.refused, null), nested.starts()))
     levels, valid = nested.levels, nested.valid
     if not feature.sequence:
@@ -127,7 +130,7 @@ def _take_apart(array: pa.Array, full_depth: int) -> tuple[_Nested, Refused]:
     starts = np.arange(len(array) + 1)  # where each row's lists start
     while is_list(array.type) or (pt.is_null(array.type) and len(levels) < full_depth):
         if levels and array.null_count:
-            null = refuse(~present(array), lambda _: "a list holds a null value")
+            null = refuse(~present(array), lambda _: NULL_IN_LIST)
             refused = merge(refused, by_row(null, starts))
         if pt.is_null(array.type):
             # Lists of type null hold nothing, at this depth and any below.
@@ -158,7 +161,7 @@ def _require_depth(levels: Sequence[I64], shape: Shape, kind: pa.DataType) -> No
 
 def _cut_steps(offsets: I64, shape: Shape) -> tuple[list[I64], Refused]:
     """Levels of steps and of their values, where rows are flat lists of both."""
-    size = math.prod(side or 0 for side in shape)
+    size = _size(side or 0 for side in shape)
     if not size:
         raise SchemaError(
             f"flat lists do not tell where a step of shape {_text(shape)} ends: use "
@@ -213,7 +216,7 @@ def _wrong_shapes(
 
 def _wrong_counts(lengths: I64, valid: Mask, shape: Shape) -> Refused:
     """Rows of flat lists that do not fill the shape."""
-    known = math.prod(side for side in shape if side is not None)
+    known = _size(side for side in shape if side is not None)
     if None in shape:
         wrong = lengths % known != 0 if known else lengths != 0
         expected = f"a multiple of {known}"
@@ -244,6 +247,11 @@ def _list_array(starts: I64, values: pa.Array, missing: Mask) -> pa.ListArray:
     offsets = pa.array(starts, pa.int32())
     mask = pa.array(missing) if missing.any() else None
     return pa.ListArray.from_arrays(offsets, values, mask=mask)
+
+
+def _size(sides: Iterable[int]) -> int:
+    """The values that fill these dimensions, or so many that no list has them."""
+    return min(math.prod(sides), _NO_LIST_IS_LONGER)
 
 
 def _values(count: int) -> str:

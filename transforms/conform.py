@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from schemas.declared import DeclaredFeature, DeclaredSchema
 from schemas.errors import SchemaError
-from transforms.converted import Converted, Refused, merge
+from transforms.converted import Converted, Refused, mask_of, merge
 from transforms.feature_columns import convert_column, default_of, wrong_pictures
 from transforms.side_files import FileReader, SideFileError
 from transforms.wire import I64, MAX_CELL_BYTES
@@ -176,8 +176,7 @@ def _rows(
     batch = pa.RecordBatch.from_pydict(columns)
     kept = np.arange(start, stop, dtype=np.int64)
     if refused:
-        good = np.ones(stop - start, np.bool_)
-        good[np.fromiter(refused, np.int64, len(refused)) - start] = False
+        good = ~mask_of(refused, stop)[start:]
         batch, kept = batch.filter(pa.array(good)), kept[good]
     return Conformed(batch, kept, sorted(refused.items()))
 

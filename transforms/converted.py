@@ -36,6 +36,8 @@ ARROW_TYPES: dict[str, pa.DataType] = {
     "bytes": pa.binary(),
 }
 
+NULL_IN_LIST = "a list holds an empty or null value"
+
 _shown = reprlib.Repr()
 _shown.maxstring = _shown.maxother = 60
 
@@ -50,6 +52,13 @@ class Converted(NamedTuple):
 def refuse(wrong: Mask, say: Callable[[int], str]) -> Refused:
     """The reason for every index where `wrong` is set."""
     return {index: say(index) for index in np.flatnonzero(wrong).tolist()}
+
+
+def mask_of(refused: Refused, size: int) -> Mask:
+    """Which of `size` values are refused."""
+    mask = np.zeros(size, np.bool_)
+    mask[list(refused)] = True
+    return mask
 
 
 def merge(first: Refused, second: Refused) -> Refused:

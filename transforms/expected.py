@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from schemas.errors import OutputError, UsageError
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from schemas.compare import differences, range_violations
+from schemas.errors import OutputError, SchemaError, UsageError
 from schemas.features import Schema
 from schemas.manifest import MANIFEST_NAME, schema_of
 from schemas.schema_file import load_schema
-from transforms.peek import class_names
+from transforms.dataset_files import class_names, read_manifest
 from transforms.storage import local_path
 from transforms.tfds import labels_file_name
-from transforms.verify import read_manifest
 
 
 def load_expected(path: str) -> Schema:
@@ -31,6 +35,59 @@ def load_expected(path: str) -> Schema:
     if place.name == MANIFEST_NAME:
         return _of_dataset(str(place.parent))
     return load_schema(_contents(place), path).to_schema()
+
+
+def require_schema(expected: Schema | None, found: Schema) -> None:
+    """Makes sure that a dataset's features are those expected; None expects nothing.
+
+    Raises:
+      SchemaError: with a line for each difference.
+    """
+    changes = differences(expected, found) if expected else []
+    if changes:
+        raise SchemaError(
+            "the dataset is not as --expect-schema asks:\n"
+            + "\n".join(f"  {change}" for change in changes)
+        )
+
+
+def require_values(batch: pa.RecordBatch, schema: Schema, expected: Schema) -> None:
+    """Makes sure that the values of a batch lie within the bounds expected.
+
+    Args:
+      batch: the columns that the schema's features name.
+      schema: features of the batch.
+      expected: minimum, maximum and classes of its features are the bounds.
+
+    Raises:
+      SchemaError: with a line for each feature that has others.
+    """
+    observed = {}
+    for feature in schema.features:
+        if feature.name not in _bounded(expected):
+            continue
+        values = batch[feature.column]
+        while pt.is_nested(values.type):
+            values = values.flatten()
+        if pt.is_integer(values.type) or pt.is_floating(values.type):
+            lowest, highest = pc.min_max(values).values()
+            if lowest.is_valid:
+                observed[feature.name] = (lowest.as_py(), highest.as_py())
+    if outside := range_violations(expected, observed):
+        raise SchemaError(
+            "values are not as --expect-schema asks:\n"
+            + "\n".join(f"  {line}" for line in outside)
+        )
+
+
+def _bounded(expected: Schema) -> set[str]:
+    return {
+        feature.name
+        for feature in expected.features
+        if feature.minimum is not None
+        or feature.maximum is not None
+        or feature.class_names
+    }
 
 
 def _of_dataset(folder: str) -> Schema:

@@ -108,9 +108,7 @@ class Inferred:
         """The features that a conversion without a declared schema would make."""
         if not isinstance(self.source, CsvSource):
             return self.source.schema()
-        columns = [
-            self.facts.columns.get(n, ColumnFacts()) for n in self.source.columns
-        ]
+        columns = [self.facts.columns.get(n, ColumnFacts()) for n in self.source.names]
         return self.source.schema(
             tuple(int(facts.holds) for facts in columns),
             tuple(facts.nulls for facts in columns),
@@ -123,7 +121,7 @@ class Inferred:
         if not isinstance(self.source, CsvSource):
             return declared
         return DeclaredSchema(
-            features={name: declared.features[name] for name in self.source.columns}
+            features={name: declared.features[name] for name in self.source.names}
         )
 
 
@@ -176,7 +174,7 @@ def _guess(source: Source, spot: InputRange) -> TableFacts:
     return TableFacts(
         columns={
             name: ColumnFacts(holds=Holds(holds))
-            for name, holds in zip(source.columns, bits, strict=True)
+            for name, holds in zip(source.names, bits, strict=True)
         }
     )
 
@@ -215,7 +213,7 @@ def look_at_range(source: Source, spot: InputRange, known: TableFacts) -> TableF
 def _read(source: Source, spot: InputRange) -> Iterator[Rows]:
     """The rows of a range with what their facts need; CSV cells stay text."""
     if isinstance(source, CsvSource):
-        return source.read(spot, (int(Holds.TEXT),) * len(source.columns))
+        return source.read(spot, (int(Holds.TEXT),) * len(source.names))
     if isinstance(source, FixedLengthSource):
         return source.refer(spot)  # labels, without laying out the pixels
     return source.read(spot, ())

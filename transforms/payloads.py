@@ -61,8 +61,8 @@ def raw_feature(schema: Schema) -> FeatureSpec:
         )
     raise SchemaError(
         "payload raw: a record holds the bytes of one feature, there are "
-        f"{', '.join(feature.name for feature in media or candidates)}: declare a "
-        "schema with one of them"
+        f"{', '.join(feature.name for feature in media or candidates)}: say which "
+        "by a schema with one of them (--schema)"
     )
 
 

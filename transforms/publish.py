@@ -75,7 +75,7 @@ def build_manifest(
       RecordmillError: rows are missing or double.
     """
     observed, nulls = column_facts(ranges)
-    schema = context.source.schema(observed, nulls)
+    schema = context.schema(observed, nulls)
     rows_read = sum(result.rows_read for result in ranges)
     rejected = sum(result.rows_rejected for result in ranges)
     rejected += sum(shard.rows_rejected for shard in shards)
@@ -145,7 +145,7 @@ def stage(
     """Puts everything but the shards into staging, the manifest last."""
     manifest = build_manifest(context, ranges, shards)
     staging = context.scratch.staging
-    schema = context.source.schema(*column_facts(ranges))
+    schema = context.schema(*column_facts(ranges))
     files = description_files(context.job, schema, shards)
     for name, data in files.items():
         write_whole(staging / name, data, durable=True)

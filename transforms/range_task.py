@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from schemas.errors import RowsError, UsageError
+from schemas.errors import UsageError
 from schemas.features import Schema
 from schemas.ranges import Bits, InputRange, RangeResult, Reject, RunRef, or_bits
-from transforms.encode import encode
 from transforms.keys import position_keys, shuffle_keys, value_hashes
 from transforms.plan import Histogram
+from transforms.records import frame_rows
 from transforms.run_context import RunContext
 from transforms.runs import read_index, run_is_whole, write_run
 from transforms.scratch import load_fact, save_fact, save_rejects
+from transforms.side_files import SideFiles
 from transforms.sources.base import REFERENCE, Rows
-from transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, array_parts, seal
+from transforms.tfrecord import array_parts
 from transforms.wire import I64, U64
 
 RUN_BYTES = 256 << 20  # records of a range beyond this go into a further run
@@ -81,7 +83,7 @@ def _read_all(builder: _RangeBuilder, expected: Bits) -> tuple[Bits, bool]:
         # A first batch may widen the types alone: if no other follows, all is well.
         if builder.num_batches and source.touched(used, expected, used):
             return used, False
-        builder.add(rows, source.schema(used))
+        builder.add(rows, builder.context.schema(used))
     return used, True
 
 
@@ -115,26 +117,39 @@ class _RangeBuilder:
         if rows.batch.num_rows == 0:
             return
         context = self.context
+        keys, splits = place_rows(context, self.spot, rows)
+        for payloads, kept in self._payloads(rows, schema):
+            if rows.weights is not None:
+                weights = rows.weights[kept]
+            else:
+                weights = np.diff(array_parts(payloads)[0])
+            self.payloads.append(payloads)
+            self.keys.append(keys[kept])
+            self.splits.append(splits[kept])
+            self.weights.append(weights)
+            self.num_bytes += payloads.nbytes
+            if self.num_bytes >= RUN_BYTES:
+                self.flush()
+
+    def _payloads(
+        self, rows: Rows, schema: Schema
+    ) -> Iterator[tuple[pa.BinaryArray, I64]]:
+        """What goes into the run for which rows: references or framed records."""
+        context = self.context
         if context.exchange == "reference":
-            payloads = rows.batch[REFERENCE]
-            kept = np.arange(rows.batch.num_rows, dtype=np.int64)
-        else:
-            payloads, kept, refused = encode_and_frame(rows.batch, schema)
-            for row, reason in refused:
+            yield rows.batch[REFERENCE], np.arange(rows.batch.num_rows, dtype=np.int64)
+            return
+        for framed in frame_rows(
+            rows.batch,
+            schema,
+            context.job,
+            files=side_files_of(self.spot),
+            expected=context.expected,
+        ):
+            for row, reason in framed.refused:
                 position, raw = rows.raw(row)
                 self.rejects.append(Reject(self.spot.path, position, reason, raw))
-        if rows.weights is not None:
-            weights = rows.weights[kept]
-        else:
-            weights = np.diff(array_parts(payloads)[0])
-        keys, splits = place_rows(context, self.spot, rows)
-        self.payloads.append(payloads)
-        self.keys.append(keys[kept])
-        self.splits.append(splits[kept])
-        self.weights.append(weights)
-        self.num_bytes += payloads.nbytes
-        if self.num_bytes >= RUN_BYTES:
-            self.flush()
+            yield framed.records, framed.kept
 
     def flush(self) -> None:
         """Sorts what was collected and writes it as a run."""
@@ -156,6 +171,11 @@ class _RangeBuilder:
         for column in (self.keys, self.splits, self.weights):
             column.clear()
         self.num_bytes = 0
+
+
+def side_files_of(spot: InputRange) -> SideFiles:
+    """The files that a table's cells may name: beside it, below the input root."""
+    return SideFiles.beside(spot.uri, spot.uri.removesuffix(spot.path))
 
 
 def place_rows(
@@ -201,27 +221,3 @@ def histogram_of(context: RunContext, result: RangeResult) -> Histogram:
         weights = index.weights.astype(np.int64)
         histogram += Histogram.of(index.keys, weights, run.counts, context.bits)
     return histogram
-
-
-def encode_and_frame(
-    batch: pa.RecordBatch, schema: Schema
-) -> tuple[pa.BinaryArray, I64, list[tuple[int, str]]]:
-    """Framed records of all rows that can be encoded.
-
-    Returns:
-      The records, the row indices they come from, and (row index, reason) of the
-      rows left out.
-    """
-    kept = np.arange(batch.num_rows, dtype=np.int64)
-    refused: list[tuple[int, str]] = []
-    while True:
-        try:
-            framed = encode(batch, schema, head_room=HEAD_BYTES, tail_room=TAIL_BYTES)
-            break
-        except RowsError as error:
-            refused += zip(kept[error.rows].tolist(), error.reasons, strict=True)
-            mask = np.ones(len(kept), np.bool_)
-            mask[error.rows] = False
-            batch, kept = batch.filter(pa.array(mask)), kept[mask]
-    seal(framed)
-    return framed, kept, sorted(refused)

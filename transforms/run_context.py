@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from schemas.errors import UsageError
+from schemas.features import Schema
 from schemas.job import JobSpec, parse_fraction
-from schemas.ranges import InputFile, InputRange
+from schemas.ranges import Bits, InputFile, InputRange
 from transforms.keys import assign_splits
 from transforms.scratch import Scratch
 from transforms.sources.base import Source
@@ -38,6 +39,7 @@ class RunContext:
       fingerprint: of job and inventory, hexadecimal.
       output: folder of the dataset.
       scratch: where the run works.
+      expected: a schema that the dataset must keep to, or None.
     """
 
     job: JobSpec
@@ -48,10 +50,17 @@ class RunContext:
     fingerprint: str
     output: str
     scratch: Scratch
+    expected: Schema | None = None
 
     @property
     def num_splits(self) -> int:
         return len(self.split_names)
+
+    def schema(self, observed: Bits = (), nulls: tuple[int, ...] = ()) -> Schema:
+        """The features of the records: those declared, or else the source's own."""
+        if self.job.declared is not None:
+            return self.job.declared.to_schema()
+        return self.source.schema(observed, nulls)
 
     def splits_of(self, groups: U64, spot: InputRange) -> npt.NDArray[np.uint8]:
         """The split index of each row of a range."""
@@ -66,11 +75,24 @@ class RunContext:
 
 
 def choose_exchange(
-    wanted: str, source: Source, files: Sequence[InputFile]
+    wanted: str, job: JobSpec, source: Source, files: Sequence[InputFile]
 ) -> Exchange:
-    """The exchange to use when `wanted` may be "auto"."""
+    """The exchange to use when `wanted` may be "auto".
+
+    Raises:
+      UsageError: rows cannot travel by reference here.
+    """
+    # The plan must know a record's size unread: not what a declaration makes of it.
+    known = source.plans_unread or (job.declared is None and job.payload == "example")
     if wanted == "auto":
-        return "reference" if source.prefers_reference(files) else "scratch"
+        by_reference = known and source.prefers_reference(files)
+        return "reference" if by_reference else "scratch"
+    if wanted == "reference" and not known:
+        raise UsageError(
+            f"{job.source} rows cannot travel by reference with --schema or --payload, "
+            "because their size is unknown before they are converted: leave out "
+            "--exchange, or say --exchange scratch"
+        )
     return "reference" if wanted == "reference" else "scratch"
 
 
@@ -91,8 +113,12 @@ def split_names(job: JobSpec, ranges: Sequence[InputRange]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def fingerprint_of(job: JobSpec, files: Sequence[InputFile]) -> str:
+def fingerprint_of(
+    job: JobSpec, files: Sequence[InputFile], side_files: Sequence[InputFile] = ()
+) -> str:
     """Names what fixes the dataset's bytes: format version, job and inventory.
+
+    Files that cells may name count as well (`side_files`).
 
     How many rejects are allowed fixes no byte: a run that failed of them can go on
     with a higher limit.
@@ -101,6 +127,6 @@ def fingerprint_of(job: JobSpec, files: Sequence[InputFile]) -> str:
     digest = blake2b(digest_size=16)
     digest.update(f"recordmill {FORMAT_VERSION}\n".encode())
     digest.update(json.dumps(fixed, sort_keys=True).encode())
-    for file in files:
+    for file in (*files, *side_files):
         digest.update(f"\n{file.path}\0{file.size}\0{file.version}".encode())
     return digest.hexdigest()

@@ -10,7 +10,7 @@ import pyarrow as pa
 from schemas.ranges import Reject, RunRef
 from schemas.shards import ShardResult, ShardTask, shard_file_name
 from transforms.exchange import gather
-from transforms.range_task import encode_and_frame
+from transforms.records import frame_rows
 from transforms.run_context import RunContext
 from transforms.scratch import load_fact, save_fact, save_rejects
 from transforms.tfrecord import check_frames, crc32c
@@ -68,13 +68,19 @@ def _fetched(
     context: RunContext, windows: Iterator[pa.BinaryArray], rejects: list[Reject]
 ) -> Iterator[pa.BinaryArray]:
     """By reference: reads the rows that a window refers to, and encodes them."""
-    schema = context.source.schema()
+    schema = context.schema()
     for window in windows:
         fetched = context.source.fetch(window)
         rejects += fetched.rejects
-        if fetched.batch.num_rows:
-            framed, _, _ = encode_and_frame(fetched.batch, schema)
-            yield framed
+        if not fetched.batch.num_rows:
+            continue
+        for framed in frame_rows(
+            fetched.batch, schema, context.job, expected=context.expected
+        ):
+            for row, reason in framed.refused:
+                path, position, raw = fetched.raw(row)
+                rejects.append(Reject(path, position, reason, raw))
+            yield framed.records
 
 
 def _checked(windows: Iterator[pa.BinaryArray], where: str) -> Iterator[pa.BinaryArray]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import posixpath
 import stat
@@ -50,7 +51,8 @@ class SideFiles:
     @classmethod
     def beside(cls, uri: str, root: str) -> SideFiles:
         """The files beside a table of this uri."""
-        return cls(root, uri.rpartition("/")[0] or "/")
+        above, slash, _ = uri.rpartition("/")
+        return cls(root, above or slash or ".")
 
     def size(self, path: str) -> int:
         uri = self._resolve(path)
@@ -64,7 +66,7 @@ class SideFiles:
         except (FileNotFoundError, NotADirectoryError):
             raise SideFileError(f"{path!r}: no such file") from None
         except OSError as error:
-            raise InputError(f"{uri}: cannot be read: {error}") from error
+            raise _failure(path, uri, error) from error
         if facts["type"] != "file" or facts["size"] is None:
             raise SideFileError(f"{path!r} is no file")
         return int(facts["size"])
@@ -80,7 +82,7 @@ class SideFiles:
         except IsADirectoryError:
             raise SideFileError(f"{path!r} is no file") from None
         except OSError as error:
-            raise InputError(f"{uri}: cannot be read: {error}") from error
+            raise _failure(path, uri, error) from error
 
     def _resolve(self, path: str) -> str:
         """The place of a file in its file system.
@@ -122,6 +124,13 @@ class SideFiles:
         # Of the root alone: a path like a::b must not become a chain of file systems.
         # fsspec keeps file systems that were built before.
         return fsspec.core.url_to_fs(self.root)[0]
+
+
+def _failure(path: str, uri: str, error: OSError) -> Exception:
+    """Whose fault an error is: the path's, so the row's, or the storage's."""
+    if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
+        return SideFileError(f"{path!r}: {error.strerror}")
+    return InputError(f"{uri}: cannot be read: {error}")
 
 
 def _place(uri: str) -> str:

@@ -1,8 +1,8 @@
 """Text cells in ISO 8601 as counts of a unit: of days, seconds, milliseconds...
 
     2024-01-31                     midnight, counted from 1970-01-01
-    2024-01-31T10:20:30.123Z       a space for the T, and hour or minute the last part,
-    2024-01-31 10:20+02:00         will do; without a zone it is UTC
+    2024-01-31T10:20:30.123Z       without a zone it is UTC; up to nine decimals
+    2024-01-31 10:20+02:00         a space for the T; seconds, minutes may be left out
     10:20:30.5                     a time of day, counted from midnight
 
 Nothing is rounded: what the unit cannot hold is refused, like a time in days.
@@ -61,7 +61,7 @@ def _quick_times(cells: pa.StringArray, unit: str) -> pa.Array | None:
 
 
 def read_times(cells: pa.StringArray, unit: str) -> Converted:
-    """The same for cells of any of the forms; 4 million a second."""
+    """The same for cells of any of the forms; 1 million a second."""
     dated = matches(cells, _DATE_TIME)
     clock = matches(cells, _TIME_OF_DAY) & (pc.utf8_length(cells).to_numpy(False) > 2)
     seconds = np.zeros(len(cells), np.int64)

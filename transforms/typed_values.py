@@ -25,6 +25,7 @@ from transforms.converted import (
     ARROW_TYPES,
     Converted,
     Mask,
+    mask_of,
     present,
     refuse,
     shown,
@@ -90,9 +91,8 @@ def _bytes_or_text(array: pa.Array, dtype: str) -> Converted:
         for row, value in enumerate(binary)
         if value.is_valid and (reason := _not_utf8(value.as_py()))
     }
-    wrong = np.zeros(len(binary), np.bool_)
-    wrong[list(reasons)] = True
-    return Converted(without(binary, wrong).cast(pa.string()), reasons)
+    valid = without(binary, mask_of(reasons, len(binary)))
+    return Converted(valid.cast(pa.string()), reasons)
 
 
 def _not_utf8(raw: bytes) -> str:
@@ -171,9 +171,8 @@ def _decimals(array: pa.Array, dtype: str) -> Converted:
 
     # Row by row: only a batch that holds something to refuse.
     reasons = {row: why for row, v in enumerate(array) if (why := reason(v.as_py()))}
-    wrong = np.zeros(len(array), np.bool_)
-    wrong[list(reasons)] = True
-    return Converted(without(array, wrong).cast(ARROW_TYPES[dtype]), reasons)
+    valid = without(array, mask_of(reasons, len(array)))
+    return Converted(valid.cast(ARROW_TYPES[dtype]), reasons)
 
 
 def _times(array: pa.Array, wanted: str | None) -> Converted:

@@ -19,6 +19,7 @@ from transforms.converted import (
     ARROW_TYPES,
     Converted,
     Refused,
+    mask_of,
     merge,
     present,
     refuse,
@@ -49,9 +50,8 @@ def convert_values(array: pa.Array, feature: DeclaredFeature) -> Converted:
     outside = _out_of_bounds(made.array, feature)
     if not outside:
         return made
-    wrong = np.zeros(len(array), np.bool_)
-    wrong[list(outside)] = True
-    return Converted(without(made.array, wrong), merge(made.refused, outside))
+    inside = without(made.array, mask_of(outside, len(array)))
+    return Converted(inside, merge(made.refused, outside))
 
 
 def _convert(array: pa.Array, feature: DeclaredFeature) -> Converted:

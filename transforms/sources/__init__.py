@@ -15,4 +15,4 @@ def make_source(job: JobSpec) -> Source:
         return ImagesSource(feature_names=job.feature_names)
     if job.source == "cifar":
         return FixedLengthSource(variant=job.variant)
-    return CsvSource()
+    return CsvSource(as_text=job.declared is not None)

@@ -58,18 +58,24 @@ class Fetched:
       batch: the columns of the rows that could be read.
       kept: their places among the references.
       rejects: the others.
+      raw: row index -> (path, byte offset in the file, the row's raw bytes).
     """
 
     batch: pa.RecordBatch
     kept: I64
     rejects: list[Reject]
+    raw: Callable[[int], tuple[str, int, bytes]]
 
 
 class Source(ABC):
     """One input format."""
 
     plans_unread = False  # whether the plan counts file sizes, known without reading
-    infers_types = False  # whether `sample`, `observed` and `touched` mean something
+
+    @property
+    def infers_types(self) -> bool:
+        """Whether `sample`, `Rows.observed` and `touched` mean something."""
+        return False
 
     @abstractmethod
     def prepare(self, files: Sequence[InputFile]) -> Self:
@@ -78,6 +84,10 @@ class Source(ABC):
         Raises:
           InputError: the input cannot be of this format.
         """
+
+    @abstractmethod
+    def columns(self) -> pa.Schema:
+        """Names and types of the columns that `read` gives, known once prepared."""
 
     @abstractmethod
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:

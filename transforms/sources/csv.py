@@ -41,25 +41,38 @@ ENTRY_BYTES = 24  # what a feature's map entry costs beside its name and value
 
 @dataclass(frozen=True)
 class CsvSource(Source):
-    """Comma-separated values; `columns` are those of the first file's header."""
+    """Comma-separated values.
 
-    columns: tuple[str, ...] = ()
+    Attributes:
+      as_text: whether every cell stays text, because a declared schema converts it.
+      names: the columns of the first file's header.
+      range_bytes: size of the blocks that ranges are cut from.
+    """
+
+    as_text: bool = False
+    names: tuple[str, ...] = ()
     range_bytes: int = RANGE_BYTES
 
-    infers_types = True
+    @property
+    def infers_types(self) -> bool:
+        return not self.as_text
+
+    def columns(self) -> pa.Schema:
+        """All text: the types are known only after all cells were looked at."""
+        return pa.schema([(name, pa.string()) for name in self.names])
 
     def prepare(self, files: Sequence[InputFile]) -> Self:
-        columns: tuple[str, ...] = ()
+        names: tuple[str, ...] = ()
         for file in _filled(files):
-            names, _ = read_header(partial(read_range, file.uri), file.uri)
-            columns = columns or names
-            if set(names) != set(columns):
-                raise InputError(_other_columns(file.uri, names, columns))
-        if not columns:
+            own, _ = read_header(partial(read_range, file.uri), file.uri)
+            names = names or own
+            if set(own) != set(names):
+                raise InputError(_other_columns(file.uri, own, names))
+        if not names:
             raise InputError(
                 "every input file is empty; expected a header and rows of values"
             )
-        return replace(self, columns=columns)
+        return replace(self, names=names)
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
         return number_ranges(
@@ -99,7 +112,7 @@ class CsvSource(Source):
             spans = row_spans(text)
             text = text[: spans[-1][0]] if spans else b""
         table = parse_rows(text, names, spot, begin, read).table
-        return tuple(int(classify(cells_of(table, name))) for name in self.columns)
+        return tuple(int(classify(cells_of(table, name))) for name in self.names)
 
     def excerpts(self, ranges: Sequence[InputRange]) -> list[InputRange]:
         parts = spread(ranges, EXCERPTS, EXCERPT_BYTES)
@@ -123,7 +136,7 @@ class CsvSource(Source):
         """
         rows = rejected = 0
         try:
-            for read in self.read(part, (int(Holds.TEXT),) * len(self.columns)):
+            for read in self.read(part, (int(Holds.TEXT),) * len(self.names)):
                 rejected += len(read.rejects)
                 rows += read.batch.num_rows + len(read.rejects)
         except InputError:
@@ -131,10 +144,10 @@ class CsvSource(Source):
         return rejected / rows if rows else 0.5
 
     def schema(self, observed: Bits = (), nulls: tuple[int, ...] = ()) -> Schema:
-        observed = observed or (int(Holds.NOTHING),) * len(self.columns)
-        nulls = nulls or (0,) * len(self.columns)
+        observed = observed or (int(Holds.NOTHING),) * len(self.names)
+        nulls = nulls or (0,) * len(self.names)
         features = []
-        for name, holds, missing in zip(self.columns, observed, nulls, strict=True):
+        for name, holds, missing in zip(self.names, observed, nulls, strict=True):
             cells = cell_type(holds)
             features.append(
                 FeatureSpec(name, cells.kind, dtype=cells.dtype, optional=missing > 0)
@@ -162,7 +175,7 @@ class CsvSource(Source):
                 f"{spot.uri}: ends at byte {begin + len(body)}, but had {spot.stop} "
                 "bytes when the run began: did it change meanwhile?"
             )
-        expected = expected or (int(Holds.NOTHING),) * len(self.columns)
+        expected = expected or (int(Holds.NOTHING),) * len(self.names)
         rows_before = 0
         for start, stop in _parts(body, spot.uri):
             parsed = parse_rows(body[start:stop], names, spot, begin + start, read)
@@ -186,28 +199,31 @@ class CsvSource(Source):
         self, table: pa.Table, expected: Bits
     ) -> tuple[pa.RecordBatch, Bits, tuple[int, ...]]:
         """The typed columns, what they were seen to hold, and their missing values."""
+        if self.as_text:
+            cells = [cells_of(table, name) for name in self.names]
+            return pa.RecordBatch.from_arrays(cells, names=list(self.names)), (), ()
         columns, observed, nulls = [], [], []
-        for name, holds in zip(self.columns, expected, strict=True):
+        for name, holds in zip(self.names, expected, strict=True):
             cells = cells_of(table, name)
             converted, seen = convert(cells, holds)
             columns.append(converted)
             observed.append(int(seen))
             nulls.append(cells.null_count)
-        batch = pa.RecordBatch.from_arrays(columns, names=list(self.columns))
+        batch = pa.RecordBatch.from_arrays(columns, names=list(self.names))
         return batch, tuple(observed), tuple(nulls)
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
         # A short cell ("1,") becomes an entry with the column's name.
-        names = sum(len(name.encode()) + ENTRY_BYTES for name in self.columns)
-        growth = 1 + names // (4 * len(self.columns))
+        names = sum(len(name.encode()) + ENTRY_BYTES for name in self.names)
+        growth = 1 + names // (4 * len(self.names))
         return sum(file.size for file in files) * min(growth, 16)
 
     def _begin(self, spot: InputRange) -> tuple[int, tuple[str, ...]]:
         """Byte offset of a range's first row, and the file's columns in its order."""
         read = partial(read_range, spot.uri)
         names, header_end = read_header(read, spot.uri)
-        if set(names) != set(self.columns):
-            raise InputError(_other_columns(spot.uri, names, self.columns))
+        if set(names) != set(self.names):
+            raise InputError(_other_columns(spot.uri, names, self.names))
         if spot.start == 0:
             return header_end, names
         start = row_start(read, spot.start, spot.quoted[0], spot.uri)

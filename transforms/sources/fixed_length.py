@@ -87,6 +87,10 @@ class FixedLengthSource(Source):
             raise ValueError("the layout is unknown before prepare()")
         return self.layout
 
+    def columns(self) -> pa.Schema:
+        layout = self.known_layout
+        return _to_batch(np.empty((0, layout.record_bytes), np.uint8), layout).schema
+
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
         size = self.known_layout.record_bytes
         step = RANGE_BYTES // size * size
@@ -158,7 +162,13 @@ class FixedLengthSource(Source):
             rows = np.flatnonzero(file_of == index)
             read_rows(uri, positions[rows] - start, records, rows)
         kept = np.arange(len(records), dtype=np.int64)
-        return Fetched(_to_batch(records, layout), kept, [])
+
+        def raw(row: int) -> tuple[str, int, bytes]:
+            index = int(file_of[row])
+            start = int(positions[row] - starts[index])
+            return self.files[index][0], start, records[row].tobytes()
+
+        return Fetched(_to_batch(records, layout), kept, [], raw)
 
     @cached_property
     def _framed_bytes(self) -> int:

@@ -31,7 +31,7 @@ from transforms.wire import I64
 
 ENDINGS = (".jpeg", ".jpg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff")
 FILES_PER_RANGE = 4096
-EXCERPT_FILES = 64
+EXCERPT_FILES = 32
 READ_BYTES = 16 << 20  # pictures read at once
 _DECODABLE = (".jpeg", ".jpg", ".png", ".bmp")  # tf.io.decode_image, TFDS Image
 
@@ -120,6 +120,9 @@ class ImagesSource(Source):
         if self.inventory:
             return read_inventory(self.inventory, self.root, spot.start, spot.stop)
         return self.listing[spot.start : spot.stop]
+
+    def columns(self) -> pa.Schema:
+        return self.fetch(pa.array([], pa.binary())).batch.schema
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
         """Slices of the inventory, in files; the ranges' unit is one file."""
@@ -252,7 +255,12 @@ class ImagesSource(Source):
                 "text": pa.array(classes, pa.string()),
             }
         )
-        return Fetched(batch, np.array(kept, np.int64), rejects)
+        return Fetched(
+            batch,
+            np.array(kept, np.int64),
+            rejects,
+            raw=lambda row: (paths[row], 0, data[row]),
+        )
 
 
 def _raw_of_kept(rows: Rows, kept: I64, row: int) -> tuple[int, bytes]:
