@@ -103,19 +103,22 @@ def test_types_without_an_answer(arrow_type: pa.DataType, way_out: str) -> None:
         assert str(caught.value).endswith(f": {way_out}")
 
 
-LISTS = "levels of lists and shape"
 WRONG_DEPTHS = [
-    (pa.int64(), (3,), f"0 {LISTS} [3] asks for 1", "a scalar for a list"),
-    (pa.list_(pa.int64()), (), f"1 {LISTS} [] asks for 0", "a list for a scalar"),
-    (pa.list_(pa.list_(pa.int64())), (None,), f"2 {LISTS} [null] asks for 1", "deep"),
-    (pa.list_(pa.int64()), (None, None), f"1 {LISTS} [null, null] asks for 2", "flat"),
+    (pa.int64(), (3,), "0, shape [3] asks for 1", "a scalar for a list"),
+    (pa.list_(pa.int64()), (), "1, shape [] asks for 0", "a list for a scalar"),
     (
-        pa.list_(pa.int64()),
-        (None, None, 2),
-        f"1 {LISTS} [null, null, 2] asks for 2 to 3",
-        "the last dimension may lie flat",
+        *(pa.list_(pa.list_(pa.int64())), (None,)),
+        *("2, shape [null] asks for 1", "deep"),
     ),
-    (pa.list_(pa.null()), (), f"1 {LISTS} [] asks for 0", "of no type"),
+    (
+        *(pa.list_(pa.int64()), (None, None)),
+        *("1, shape [null, null] asks for 2", "flat"),
+    ),
+    (
+        *(pa.list_(pa.int64()), (None, None, 2)),
+        *("1, shape [null, null, 2] asks for 2 to 3", "the last may lie flat"),
+    ),
+    (pa.list_(pa.null()), (), "1, shape [] asks for 0", "of no type"),
 ]
 
 
@@ -126,7 +129,7 @@ def test_lists_and_shape_differ(
     with pytest.raises(SchemaError) as caught:
         encode_column(pa.array([], arrow_type), INT64, shape=shape)
     assert str(caught.value) == (
-        f"feature 'f': column 'c' of type {arrow_type} has {said}: "
+        f"feature 'f': column 'c' of type {arrow_type} has list depth {said}: "
         "declare the shape that the column has"
     ), reason
 
@@ -323,7 +326,7 @@ PIECES = st.lists(
 
 @settings(max_examples=300)
 @given(st.lists(PIECES, max_size=4), st.integers(0, 2))
-def test_utf8_of_all_values_at_once(values: list[bytes], start: int) -> None:
+def test_utf8_is_judged_by_value(values: list[bytes], start: int) -> None:
     array = pa.array(values, pa.binary()).slice(start)
     assert is_utf8(array) == utf8_by_value(values[start:])
 
@@ -464,3 +467,13 @@ def test_examples_beyond_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(encode_column(small, BYTES)) == 1
     with pytest.raises(RecordmillError, match=r"^a batch of 126 bytes is over 100, "):
         encode_column(large, BYTES)
+
+
+def test_values_beyond_arrow() -> None:
+    size = 3 << 30
+    offsets = np.array([0, 1 << 30, 2 << 30, size])
+    zeros = np.zeros(size, np.uint8)  # never read, so it takes no memory
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(zeros)]
+    array = pa.LargeBinaryArray.from_buffers(pa.large_binary(), 3, buffers)
+    with pytest.raises(RecordmillError, match=rf"^a batch of {size} bytes is over "):
+        encode_column(array, BYTES)

@@ -1,36 +1,52 @@
-"""The README shows only what runs: its commands are run, its options all exist."""
+"""README and docs show only what runs: commands are run, options and links exist."""
 
 from __future__ import annotations
 
 import re
 import shlex
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
 
 from beam_jobs.cli import cli, run
+from schemas.schema_file import load_schema
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def shell_lines() -> list[str]:
-    blocks = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
-    return [line for block in blocks for line in block.splitlines() if line.strip()]
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
 
 
-def test_every_command_of_the_readme_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_of_a_page_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: Path
 ) -> None:
     (tmp_path / "tests").mkdir()
     shutil.copytree(ROOT / "tests/samples", tmp_path / "tests/samples")
     monkeypatch.chdir(tmp_path)
-    commands = [line for line in shell_lines() if line.startswith("recordmill ")]
-    assert len(commands) >= 6
+    for block in blocks(page, "yaml"):  # named by their first line
+        (tmp_path / block.splitlines()[0].removeprefix("# ")).write_text(block)
+    lines = "".join(blocks(page, "sh")).splitlines()
+    commands = [line for line in lines if line.startswith("recordmill ")]
+    assert commands
     for command in commands:
         assert run(shlex.split(command)[1:]) == 0, command
+
+
+def test_every_schema_of_the_docs_loads() -> None:
+    files = {
+        block.splitlines()[0]: load_schema(block.encode(), page.name)
+        for page in PAGES
+        for block in blocks(page, "yaml")
+        if "features:" in block
+    }
+    assert {"# flowers.yaml", "# boxes.yaml"} <= set(files)
 
 
 def test_every_make_target_of_the_readme_exists() -> None:
@@ -41,32 +57,39 @@ def test_every_make_target_of_the_readme_exists() -> None:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 
 
+def commands_below(group: click.Group) -> Iterator[click.Command]:
+    for command in group.commands.values():
+        if isinstance(command, click.Group):
+            yield from commands_below(command)
+        else:
+            yield command
+
+
+def options_of(command: click.Command) -> set[str]:
+    return {
+        name
+        for parameter in command.params
+        if isinstance(parameter, click.Option)
+        for name in (*parameter.opts, *parameter.secondary_opts)
+    }
+
+
 def test_every_option_of_convert_is_in_the_readme() -> None:
-    context = click.Context(cli)
-    group = cli.get_command(context, "convert")
+    group = cli.get_command(click.Context(cli), "convert")
     assert isinstance(group, click.Group)
     for command in group.commands.values():
-        for parameter in command.params:
-            if isinstance(parameter, click.Option):
-                names = [*parameter.opts, *parameter.secondary_opts]
-                assert all(f"`{n}" in README for n in names), names
+        for name in options_of(command):
+            assert f"`{name}" in README or f" / `{name}" in README, name
 
 
-def test_the_readme_names_no_option_that_does_not_exist() -> None:
-    context = click.Context(cli)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_names_no_option_that_does_not_exist(page: Path) -> None:
     known = {"--runner", "--help"}  # Beam's, and click's own
-    for name in cli.list_commands(context):
-        command = cli.get_command(context, name)
-        commands = (
-            command.commands.values() if isinstance(command, click.Group) else [command]
-        )
-        for each in commands:
-            assert each is not None
-            for parameter in each.params:
-                known |= {*parameter.opts, *parameter.secondary_opts}
-    assert set(re.findall(r"--[a-z][a-z-]+", README)) <= known
+    known |= {name for command in commands_below(cli) for name in options_of(command)}
+    assert set(re.findall(r"--[a-z][a-z-]+", page.read_text())) <= known
 
 
-def test_links_of_the_readme_lead_somewhere() -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", README):
-        assert (ROOT / target).exists(), target
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_of_a_page_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        assert (page.parent / target).exists(), target

@@ -49,7 +49,7 @@ def test_oracle_is_the_c_runtime() -> None:
     assert api_implementation.Type() == "upb"
 
 
-@settings(max_examples=1200)
+@settings(max_examples=2000)
 @given(batches(), st.sampled_from([(0, 0), (12, 4), (1, 0), (0, 3)]))
 def test_equals_protobuf(
     made: tuple[pa.RecordBatch, Schema, list[Case]], room: tuple[int, int]

@@ -188,6 +188,7 @@ def test_array_of_binary_stays_as_it_is() -> None:
     assert arrays(fixed, "int16", (1, None)) == [b"\1\0\2\0"]
     with pytest.raises(RowsError, match="3 bytes are no array of int16 of shape"):
         arrays(pa.array([b"abc"]), "int16", (None,))
+    assert arrays(pa.array(rows), "bytes", ()) == rows  # no dtype to check
 
 
 def test_tensor_lies_in_a_bytes_list() -> None:

@@ -164,7 +164,9 @@ def test_varint_stream_of_several_blocks(
 VALUES = st.lists(
     st.one_of(
         st.binary(max_size=5),
-        st.builds(lambda size: b"x" * size, st.sampled_from([126, 127, 128, 300])),
+        st.builds(
+            lambda size: b"x" * size, st.sampled_from([31, 32, 33, 127, 128, 300])
+        ),
     ),
     max_size=6,
 )

@@ -74,7 +74,10 @@ def check_types(arrow_schema: pa.Schema, schema: Schema) -> None:
         except SchemaError as error:
             problems.append(str(error))
             continue
-        problem = type_problem(arrow_schema.field(feature.column).type, feature)
+        arrow_type = arrow_schema.field(feature.column).type
+        problem = value_problem(arrow_type, feature) or depth_problem(
+            arrow_type, feature
+        )
         if problem:
             problems.append(": ".join(problem))
     if problems:
@@ -95,31 +98,37 @@ def require_column(arrow_schema: pa.Schema, feature: FeatureSpec) -> None:
         )
 
 
-def type_problem(
+def value_problem(
     arrow_type: pa.DataType, feature: FeatureSpec
 ) -> tuple[str, str] | None:
-    """Why a column of this type cannot become the feature, and the way out, or None."""
-    depth, leaf = 0, plain_type(arrow_type)
-    while is_list(leaf):
-        depth, leaf = depth + 1, plain_type(leaf.value_type)
+    """Why the column's innermost values cannot be the feature's, and the way out."""
+    depth, leaf = _take_apart(arrow_type)
     family = _FAMILY.get(leaf.id)
-    if family == NULL and depth == 0:
+    if family == NULL or family in _accepted(feature, depth):
         return None
-    if family != NULL and family not in _accepted(feature, depth):
-        return (
-            f"feature {feature.name!r}: {_holder(feature)} cannot hold column "
-            f"{feature.column!r} of type {leaf}",
-            _way_out(leaf),
-        )
+    return (
+        f"feature {feature.name!r}: {_holder(feature)} cannot hold column "
+        f"{feature.column!r} of type {leaf}",
+        _way_out(leaf),
+    )
+
+
+def depth_problem(
+    arrow_type: pa.DataType, feature: FeatureSpec
+) -> tuple[str, str] | None:
+    """Why the column's lists cannot be of the feature's shape, and the way out."""
+    depth, leaf = _take_apart(arrow_type)
+    family = _FAMILY.get(leaf.id)
     fewest, most = list_depths(feature, of_bytes=family == BYTES)
-    if fewest <= depth <= most or (family == NULL and depth <= most):
+    if family == NULL:
+        fewest = 0
+    if fewest <= depth <= most:
         return None
     needed = f"{fewest} to {most}" if most > fewest else str(most)
-    steps = ", one of them for the steps" if feature.sequence else ""
+    steps = ", a list of steps included" if feature.sequence else ""
     return (
         f"feature {feature.name!r}: column {feature.column!r} of type {arrow_type} has "
-        f"{depth} levels of lists and shape {shape_text(feature)} asks for "
-        f"{needed}{steps}",
+        f"list depth {depth}, shape {shape_text(feature)} asks for {needed}{steps}",
         "declare the shape that the column has",
     )
 
@@ -193,6 +202,14 @@ def shape_text(feature: FeatureSpec) -> str:
     """
     sides = ("null" if size is None else str(size) for size in feature.shape)
     return f"[{', '.join(sides)}]"
+
+
+def _take_apart(arrow_type: pa.DataType) -> tuple[int, pa.DataType]:
+    """How deep lists are nested, and the plain type of the innermost values."""
+    depth, leaf = 0, plain_type(arrow_type)
+    while is_list(leaf):
+        depth, leaf = depth + 1, plain_type(leaf.value_type)
+    return depth, leaf
 
 
 def _accepted(feature: FeatureSpec, depth: int) -> set[int]:

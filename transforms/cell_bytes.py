@@ -90,7 +90,12 @@ def _unhex(offsets: I64, data: U8) -> pa.BinaryArray:
 
 def _pad(cells: pa.StringArray) -> pa.StringArray:
     """The cells with the padding that was left out."""
-    rest = np.diff(array_parts(cells)[0]) % 4
+    offsets, data = _text_parts(cells)
+    rest = np.diff(offsets) % 4
+    ends = offsets[1:][rest > 0] - 1
+    rest[rest > 0] *= (
+        data[ends] != _EQUALS
+    )  # half of the padding is wrong, not left out
     if not rest.any():
         return cells
     return pc.binary_join_element_wise(cells, pa.array(_PADS).take(pa.array(rest)), "")

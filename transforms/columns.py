@@ -112,20 +112,16 @@ def byte_values(nested: Nested) -> pa.BinaryArray:
 def is_utf8(array: pa.BinaryArray) -> bool:
     """Whether every value of a plain binary array without nulls is UTF-8."""
     offsets = value_offsets(array)
-    data = array.buffers()[2]
-    if data is None or offsets[0] == offsets[-1]:
+    if offsets[0] == offsets[-1]:
         return True
-    # All values as one: four times as fast as one by one. That one is UTF-8 and no
-    # value starts inside a character says the same.
-    ends = pa.py_buffer(offsets[[0, -1]])
-    joined = pa.BinaryArray.from_buffers(pa.binary(), 1, [None, ends, data])
+    data = np.frombuffer(array.buffers()[2], np.uint8)
+    if data[offsets[0] : offsets[-1]].max() < 0x80:
+        return True  # ASCII: ten times as fast to see as the cast below
     try:
-        joined.cast(pa.string())
+        array.cast(pa.string())
     except pa.ArrowInvalid:
         return False
-    starts = offsets[:-1][offsets[:-1] < offsets[1:]]
-    first_bytes = np.frombuffer(data, np.uint8)[starts]
-    return not ((first_bytes & 0xC0) == 0x80).any()
+    return True
 
 
 def _floats(

@@ -13,7 +13,13 @@ import pyarrow.compute as pc
 
 from schemas.errors import RowsError, SchemaError
 from schemas.features import FeatureSpec
-from transforms.arrow_types import is_list, list_depths, plain, type_problem
+from transforms.arrow_types import (
+    depth_problem,
+    is_list,
+    list_depths,
+    plain,
+    value_problem,
+)
 from transforms.wire import I64
 
 
@@ -104,10 +110,13 @@ def rows_of(where: npt.NDArray[np.intp], starts: I64) -> npt.NDArray[np.intp]:
 
 
 def _require_type(array: pa.Array, feature: FeatureSpec) -> None:
-    problem = type_problem(array.type, feature)
+    problem = value_problem(array.type, feature)
     if problem:
         what, way_out = problem
         raise SchemaError(f"{what}{_example(array, feature)}: {way_out}")
+    problem = depth_problem(array.type, feature)
+    if problem:
+        raise SchemaError(": ".join(problem))
 
 
 def _closed(array: pa.Array, feature: FeatureSpec) -> Nested:

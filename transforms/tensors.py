@@ -29,7 +29,7 @@ from transforms.wire import (
     delimited_stream,
     field_header,
     offsets_of,
-    value_offsets,
+    value_lengths,
     varint,
 )
 
@@ -86,9 +86,11 @@ def array_column(nested: Nested) -> Column:
         return Column(_content(nested), None, nested.valid)
     values = byte_values(nested)
     feature = nested.feature
+    if feature.dtype in TEXT_DTYPES:  # of unknown items
+        return Column(values, None, nested.valid)
     item_bytes = np.dtype(feature.dtype).itemsize
     known = item_bytes * math.prod(n for n in feature.shape if n is not None)
-    lengths = np.diff(value_offsets(values))
+    lengths = value_lengths(values)
     if None not in feature.shape:
         wrong = lengths != known
     else:

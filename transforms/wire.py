@@ -226,6 +226,11 @@ def header_cells(
     return binary_array(offsets, scatter(rows, offsets)), header_lengths
 
 
+# Up to here copies at full width beat the join, by 1.1 to 2.5 times; at 127 bytes they
+# take up to twice as long.
+_SHORT_BYTES = 32
+
+
 def delimited_stream(values: pa.BinaryArray, tag: bytes) -> tuple[I64, U8]:
     """All values end to end, each as a length-delimited field.
 
@@ -238,7 +243,7 @@ def delimited_stream(values: pa.BinaryArray, tag: bytes) -> tuple[I64, U8]:
     """
     starts, lengths = value_offsets(values), value_lengths(values)
     longest = int(lengths.max()) if len(lengths) else 0
-    if not 0 < longest < 1 << 7:
+    if not 0 < longest <= _SHORT_BYTES:
         headers, header_lengths = header_cells(partial(field_header, tag), lengths)
         joined = pc.binary_join_element_wise(headers, values, b"")
         data = np.frombuffer(joined.buffers()[2] or b"", np.uint8)
@@ -246,7 +251,7 @@ def delimited_stream(values: pa.BinaryArray, tag: bytes) -> tuple[I64, U8]:
         return offsets, data[: offsets[-1]]
     # Short values: headers of two bytes, and every value copied at the longest one's
     # width; what is too much, the next value or the headers overwrite. The copies
-    # are made in index order, see scatter. Twice as fast as the join.
+    # are made in index order, see scatter.
     first, end = int(starts[0]), int(starts[-1])
     source = np.zeros(end - first + longest, np.uint8)
     source[: end - first] = np.frombuffer(values.buffers()[2], np.uint8)[first:end]

@@ -65,7 +65,7 @@ def scalar_table(num_rows: int) -> tuple[list[pa.RecordBatch], Schema]:
 def list_table(num_rows: int) -> tuple[list[pa.RecordBatch], Schema]:
     """Make list columns as detection and text data sets have them, and their schema.
 
-    About 1.4 kB a row: an embedding of 128 floats; 0 to 16 boxes of four floats with
+    About 1 kB a row: an embedding of 128 floats; 0 to 16 boxes of four floats with
     their labels; 0 to 128 token ids below 30,000; 0 to 16 words of 3 to 12 letters.
     """
     words = text_pool(20_000, 99)
