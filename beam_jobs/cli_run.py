@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -85,26 +84,22 @@ def run_command(ctx: click.Context, /, **options: Any) -> None:
 
     What stands after -- goes to Beam, behind the file's own options.
     """
-    from beam_jobs.execute import Accounts, execute, tell_failure
-    from schemas.errors import RecordmillError
+    from beam_jobs.execute import Accounts, execute, telling_failure
 
-    started = time.time()
     given = Accounts(
         as_json=options.pop("as_json"),
         metrics_file=options.pop("metrics_file"),
         log_format=options.pop("log_format"),
     )
-    try:
+    with telling_failure(given, ""):
         loaded = _load(options)
-    except RecordmillError as error:
-        tell_failure(error, given, "", started, {})
-        raise
+        run_options = _run_options(ctx, loaded, options)
     accounts = replace(
         given,
         metrics_file=given.metrics_file or loaded.file.metrics_file or "",
         log_format=given.log_format or loaded.file.log_format,
     )
-    execute(loaded.job, _run_options(ctx, loaded, options), accounts)
+    execute(loaded.job, run_options, accounts)
 
 
 @click.command("plan")

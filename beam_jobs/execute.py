@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TextIO
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 from beam_jobs.launch import Outcome, Reporter
 from beam_jobs.logs import LogFormat, LogLines
@@ -41,61 +41,72 @@ def execute(job: JobSpec, options: RunOptions, accounts: Accounts) -> None:
     Raises:
       RecordmillError: it did not end well; that is told, too.
     """
-    started = time.time()
-    if accounts.metrics_file:
-        require_metrics_file(accounts.metrics_file)
     stages = Stages()
     lines = LogLines(accounts.log_format, sys.stderr) if accounts.log_format else None
-    try:
-        outcome = run_any(job, options, _Several([stages, lines or _shown(accounts)]))
-    except BaseException as error:
-        tell_failure(error, accounts, job.name, started, stages.seconds)
-        raise
+    without_metrics = replace(accounts, metrics_file="")
     if accounts.metrics_file:
-        write_metrics(
-            accounts.metrics_file, job.name, outcome.seconds, outcome, stages.seconds
-        )
+        with telling_failure(without_metrics, job.name):
+            require_metrics_file(accounts.metrics_file)
+    with telling_failure(accounts, job.name, stages.seconds):
+        outcome = run_any(job, options, _Several([stages, lines or _shown(accounts)]))
+    if accounts.metrics_file:
+        with telling_failure(without_metrics, job.name):
+            write_metrics(
+                accounts.metrics_file,
+                job.name,
+                outcome.seconds,
+                outcome,
+                stages.seconds,
+            )
     if lines:
         _log_outcome(lines, outcome, stages.seconds)
     if accounts.as_json or not lines:
         show_outcome(outcome, as_json=accounts.as_json)
 
 
-def tell_failure(
-    error: BaseException,
-    accounts: Accounts,
-    dataset: str,
-    started: float,
-    stages: Mapping[str, float],
-) -> None:
-    """Notes a failed run in the metrics and the log.
+@contextmanager
+def telling_failure(
+    accounts: Accounts, dataset: str, stages: Mapping[str, float] | None = None
+) -> Iterator[None]:
+    """Notes in the metrics and the log that a run failed.
+
+    Args:
+      accounts: where they are.
+      dataset: its name; "" if it is not known yet.
+      stages: seconds of each stage, filled in as the run goes on.
 
     Raises:
       SystemExit: the log tells all there is to say; nothing else goes to stderr.
     """
-    if accounts.metrics_file:
-        try:
-            seconds = time.time() - started
-            write_metrics(accounts.metrics_file, dataset, seconds, None, stages)
-        except RecordmillError as another:
-            _warn(sys.stderr, accounts, str(another))
-    if accounts.log_format:
-        lines = LogLines(accounts.log_format, sys.stderr)
-        kind = type(error).__name__
-        lines.event(
-            "run_failed", "error", dataset=dataset, kind=kind, message=str(error)
-        )
-        if isinstance(error, RecordmillError):
-            sys.exit(2 if isinstance(error, UsageError) else 1)
+    started = time.time()
+    try:
+        yield
+    except BaseException as error:
+        if accounts.metrics_file:
+            _write_failure(accounts, dataset, time.time() - started, stages or {})
+        if accounts.log_format:
+            kind, message = type(error).__name__, str(error)
+            lines = LogLines(accounts.log_format, sys.stderr)
+            lines.event(
+                "run_failed", "error", dataset=dataset, kind=kind, message=message
+            )
+            if isinstance(error, RecordmillError):
+                sys.exit(2 if isinstance(error, UsageError) else 1)
+        raise
 
 
-def _warn(stream: TextIO, accounts: Accounts, message: str) -> None:
-    if accounts.log_format:
-        LogLines(accounts.log_format, stream).event(
-            "warning", "warning", message=message
-        )
-    else:
-        stream.write(f"Warning: {message}\n")
+def _write_failure(
+    accounts: Accounts, dataset: str, seconds: float, stages: Mapping[str, float]
+) -> None:
+    """Writes the metrics; that this fails too must not hide what went wrong."""
+    try:
+        write_metrics(accounts.metrics_file, dataset, seconds, None, stages)
+    except RecordmillError as error:
+        if accounts.log_format:
+            lines = LogLines(accounts.log_format, sys.stderr)
+            lines.event("metrics_failed", "warning", message=str(error))
+        else:
+            sys.stderr.write(f"Warning: {error}\n")
 
 
 def _shown(accounts: Accounts) -> Reporter:

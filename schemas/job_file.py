@@ -52,9 +52,10 @@ from schemas.job import (
 from schemas.sizes import parse_size
 
 _SECRET = re.compile(
-    r"secret|token|passw|credential|connection_string|account_key|^key$|_key$|sas",
-    re.IGNORECASE,
+    r"secret|token|passw|credential|connection_string|access_key", re.IGNORECASE
 )
+_SECRET_OPTION = re.compile(rf"{_SECRET.pattern}|^key$|_key$|^sas", re.IGNORECASE)
+_PASSWORD_IN_URL = re.compile(r"://[^/]*:[^/]*@")
 
 
 class _Frozen(BaseModel):
@@ -93,14 +94,25 @@ def _auto_or_version(version: str) -> str:
         raise ValueError(f"{error}; or say auto") from error
 
 
+_CREDENTIALS_COME_FROM = (
+    "looks like a secret: credentials come from the environment or from the "
+    "workload's identity, never from a job file"
+)
+
+
 def _no_secrets(options: dict[str, Any]) -> dict[str, Any]:
-    for key in options:
-        if _SECRET.search(key):
-            raise ValueError(
-                f"{key} looks like a secret: credentials come from the environment or "
-                "from the workload's identity, never from a job file"
-            )
+    for key, value in options.items():
+        if _SECRET_OPTION.search(key) or _PASSWORD_IN_URL.search(str(value)):
+            raise ValueError(f"{key} {_CREDENTIALS_COME_FROM}")
     return options
+
+
+def _no_secret_arguments(arguments: tuple[str, ...]) -> tuple[str, ...]:
+    for argument in arguments:
+        name = argument.partition("=")[0]
+        if _SECRET.search(name):
+            raise ValueError(f"{name} {_CREDENTIALS_COME_FROM}")
+    return arguments
 
 
 Text = Annotated[str, Field(min_length=1)]
@@ -181,6 +193,7 @@ class JobFile(_Frozen):
     )
     beam: Annotated[
         tuple[str, ...],
+        AfterValidator(_no_secret_arguments),
         BeforeValidator(_one_or_more, json_schema_input_type=Text | list[Text]),
     ] = Field((), description="Beam's options, like --runner=...")
     metrics_file: Text | None = Field(

@@ -139,6 +139,24 @@ def test_metrics_that_cannot_be_written(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "manifest.json").exists()
 
 
+def test_metrics_problems_are_in_the_log(tmp_path: Path) -> None:
+    """Nothing but JSON on stderr, whatever goes wrong."""
+    (tmp_path / "m.prom").mkdir()
+    source = tmp_path / "in.csv"
+    source.write_text("a,b\n1\n")
+    cases = [
+        (IRIS, "m.prom", ["run_started", "run_failed"]),
+        (source, "m.prom", ["run_started", "metrics_failed", "run_failed"]),
+        (IRIS, "no/m.prom", ["run_failed"]),
+    ]
+    for number, (inputs, file, events) in enumerate(cases):
+        options = ["--log-format", "json", "--metrics-file", tmp_path / file]
+        ran = recordmill("convert", "csv", inputs, tmp_path / str(number), *options)
+        assert ran.status == (2 if "no/" in file else 1)
+        found = [json.loads(line)["event"] for line in ran.err.splitlines()]
+        assert found == events
+
+
 @pytest.mark.parametrize(
     ("reason", "expected"),
     [
