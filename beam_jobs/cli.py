@@ -193,13 +193,16 @@ def convert_csv(ctx: click.Context, /, **options: Any) -> None:
 @cli.command()
 @click.argument("output", type=click.Path(file_okay=False))
 @click.option("--quick", is_flag=True, help="Sizes and counts only, no checksums.")
+@click.option("--deep", is_flag=True, help="Decode every record: does it fit?")
 @click.option("--json", "as_json", is_flag=True, help="One object on stdout.")
-def verify(output: str, quick: bool, as_json: bool) -> None:
+def verify(output: str, quick: bool, deep: bool, as_json: bool) -> None:
     """Checks every CRC, every count and size against the manifest."""
+    if quick and deep:
+        raise click.UsageError("--quick reads no record, --deep all: give one of them")
     from beam_jobs.show import show_verify
     from transforms.verify import verify_dataset
 
-    result = verify_dataset(output, full=not quick)
+    result = verify_dataset(output, full=not quick, deep=deep)
     show_verify(result, as_json=as_json)
     if result.problems:
         sys.exit(_EXIT_FAILED)
@@ -209,11 +212,12 @@ def verify(output: str, quick: bool, as_json: bool) -> None:
 @click.argument("output", type=click.Path(file_okay=False))
 @click.option("--examples", default=3, show_default=True, help="Examples to show.")
 @click.option("--json", "as_json", is_flag=True, help="One object on stdout.")
-def inspect(output: str, examples: int, as_json: bool) -> None:
+@click.option("--tf", is_flag=True, help="TensorFlow code that parses the records.")
+def inspect(output: str, examples: int, as_json: bool, tf: bool) -> None:
     """Shows features, splits, shards, and the first examples."""
     from beam_jobs.show import show_inspect
 
-    show_inspect(output, num_examples=examples, as_json=as_json)
+    show_inspect(output, num_examples=examples, as_json=as_json, tf=tf)
 
 
 cli.add_command(run_command)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
+from beam_jobs.tables import count, make_console, make_table, print_table, write_json
+
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
     from schemas.manifest import FeatureEntry, Manifest
     from transforms.peek import FoundExample
     from transforms.verify import VerifyResult
 
     _ClassNames = Mapping[str, tuple[str, ...]]
+
+_JSON_LINES = 60  # of one record
+_JSON_CHARACTERS = 200  # of one line
 
 # rich, pydantic, pyarrow and protobuf are imported inside the functions: the command
 # line imports this module whatever it is asked to do.
@@ -25,6 +30,7 @@ def show_inspect(
     *,
     num_examples: int = 3,
     as_json: bool = False,
+    tf: bool = False,
     stream: TextIO | None = None,
 ) -> None:
     """Shows what a dataset holds: features, splits and its first examples.
@@ -33,22 +39,33 @@ def show_inspect(
       output: the dataset's folder.
       num_examples: examples to read and show.
       as_json: write one JSON object instead of tables.
+      tf: write only the TensorFlow code that parses the records.
       stream: where to; standard output unless given.
 
     Raises:
       OutputError: there is no dataset in the folder, or a shard is missing.
       CorruptRecordError: one of the first records is damaged.
     """
-    from transforms.peek import class_names, first_examples
-    from transforms.verify import read_manifest
+    from transforms.dataset_files import class_names, read_manifest
+    from transforms.peek import first_examples
 
     manifest = read_manifest(output)
     names = class_names(output, manifest)
+    if tf:
+        from schemas.manifest import schema_of
+        from transforms.tf_spec import parsing_spec
+
+        code = parsing_spec(schema_of(manifest, names), manifest.payload)
+        if as_json:
+            write_json({"tf": code}, stream)
+        else:
+            (stream or sys.stdout).write(code)
+        return
     examples = first_examples(output, manifest, num_examples)
     if as_json:
-        _write_json(_inspect_json(manifest, names, list(examples)), stream)
+        write_json(_inspect_json(manifest, names, list(examples)), stream)
         return
-    console = _console(stream)
+    console = make_console(stream)
     _print_header(console, output, manifest)
     _print_features(console, manifest)
     _print_splits(console, manifest)
@@ -69,18 +86,23 @@ def show_verify(
     from transforms.decode import human_bytes, printable
 
     if as_json:
-        _write_json(_verify_json(result), stream)
+        write_json(_verify_json(result), stream)
         return
-    console = _console(stream)
+    console = make_console(stream)
     size = human_bytes(result.bytes)
-    found = f"{_count(result.shards, 'shard')}, {_count(result.records, 'record')}"
+    found = f"{count(result.shards, 'shard')}, {count(result.records, 'record')}"
     if result.ok:
         what = "every checksum, count and size is" if result.full else "all sizes are"
-        console.print(f"{result.name}: {what} right ({found}, {size})", style="green")
+        fits = ", every record fits the schema" if result.deep else ""
+        console.print(
+            f"{result.name}: {what} right{fits} ({found}, {size})",
+            style="green",
+            soft_wrap=True,
+        )
         return
-    problems = _count(len(result.problems), "problem")
+    problems = count(len(result.problems), "problem")
     console.print(f"{result.name}: {problems} ({found} found, {size})", style="red")
-    table = _table(("file", "left"), ("problem", "left"))
+    table = make_table(("file", "left"), ("problem", "left"))
     for problem in result.problems:
         table.add_row(printable(problem.file), printable(problem.message))
     console.print(table)
@@ -119,6 +141,7 @@ def _inspect_json(
                 name: value_facts(values, _entry(name, entries), names.get(name, ()))
                 for name, values in example.values.items()
             },
+            **({"json": json.loads(example.json_text)} if example.json_text else {}),
         }
         for example in examples
     ]
@@ -131,6 +154,7 @@ def _verify_json(result: VerifyResult) -> dict[str, Any]:
         "output": result.output,
         "name": result.name,
         "full": result.full,
+        "deep": result.deep,
         "shards": result.shards,
         "records": result.records,
         "bytes": result.bytes,
@@ -145,22 +169,23 @@ def _print_header(console: Console, output: str, manifest: Manifest) -> None:
     from transforms.decode import human_bytes, printable
 
     order = f"shuffled with seed {manifest.seed}" if manifest.shuffle else "input order"
+    payload = "" if manifest.payload == "example" else f"payload {manifest.payload}, "
     console.print(f"{manifest.name} {manifest.version}", style="bold")
     console.print(printable(output), style="dim", soft_wrap=True)
     console.print(
-        f"{_count(manifest.records, 'record')} in "
-        f"{_count(manifest.num_shards, 'shard')}, {human_bytes(manifest.num_bytes)}, "
-        f"compression {manifest.compression}, {order}"
+        f"{count(manifest.records, 'record')} in "
+        f"{count(manifest.num_shards, 'shard')}, {human_bytes(manifest.num_bytes)}, "
+        f"{payload}compression {manifest.compression}, {order}"
     )
     console.print(
-        f"{_count(manifest.rows_read, 'row')} read, {manifest.rows_rejected:,} rejected"
+        f"{count(manifest.rows_read, 'row')} read, {manifest.rows_rejected:,} rejected"
     )
 
 
 def _print_features(console: Console, manifest: Manifest) -> None:
     from transforms.decode import printable
 
-    table = _table(
+    table = make_table(
         ("feature", "left"),
         ("kind", "left"),
         ("dtype", "left"),
@@ -177,13 +202,13 @@ def _print_features(console: Console, manifest: Manifest) -> None:
             _what(feature),
             "yes" if feature.optional else "no",
         )
-    _print_table(console, "features", table)
+    print_table(console, "features", table)
 
 
 def _print_splits(console: Console, manifest: Manifest) -> None:
     from transforms.decode import human_bytes, printable
 
-    table = _table(
+    table = make_table(
         ("split", "left"),
         ("records", "right"),
         ("size", "right"),
@@ -201,7 +226,7 @@ def _print_splits(console: Console, manifest: Manifest) -> None:
             human_bytes(min(sizes)) if sizes else "-",
             human_bytes(max(sizes)) if sizes else "-",
         )
-    _print_table(console, "splits", table)
+    print_table(console, "splits", table)
 
 
 def _print_example(
@@ -209,15 +234,29 @@ def _print_example(
 ) -> None:
     from transforms.decode import printable, readable
 
+    title = printable(
+        f"{example.split}: record {example.record_index} of {example.file}"
+    )
+    if example.json_text:
+        lines = example.json_text.splitlines()
+        console.print()
+        console.print(title, style="bold", soft_wrap=True)
+        for line in lines[:_JSON_LINES]:
+            more = "..." if len(line) > _JSON_CHARACTERS else ""
+            console.print(printable(line[:_JSON_CHARACTERS]) + more)
+        if len(lines) > _JSON_LINES:
+            console.print(f"... {len(lines):,} lines in all")
+        return
     entries = {feature.name: feature for feature in manifest.features}
-    table = _table(("feature", "left"), ("value", "left"))
-    for name in sorted({*entries, *example.values}):
+    # A raw record is one feature's bytes; the others are not in it.
+    wanted = set() if manifest.payload == "raw" else set(entries)
+    table = make_table(("feature", "left"), ("value", "left"))
+    for name in sorted({*wanted, *example.values}):
         values = example.values.get(name)
         entry = _entry(name, entries)
         shown = "-" if values is None else readable(values, entry, names.get(name, ()))
         table.add_row(printable(name), shown)
-    title = f"{example.split}: record {example.record_index} of {example.file}"
-    _print_table(console, printable(title), table)
+    print_table(console, title, table)
 
 
 def _entry(name: str, entries: dict[str, FeatureEntry]) -> FeatureEntry:
@@ -236,50 +275,15 @@ def _entry(name: str, entries: dict[str, FeatureEntry]) -> FeatureEntry:
 
 def _shape(feature: FeatureEntry) -> str:
     sides = ["?" if size is None else str(size) for size in feature.shape]
-    return "x".join(sides) or "scalar"
+    shape = "x".join(sides) or "scalar"
+    return f"steps of {shape}" if feature.sequence else shape
 
 
 def _what(feature: FeatureEntry) -> str:
     if feature.content != "values":
         return feature.content
     if feature.num_classes is not None:
-        return _count(feature.num_classes, "class")
+        return count(feature.num_classes, "class")
     if feature.kind != "bytes_list":
         return "truth value" if feature.dtype == "bool" else "number"
     return "text" if feature.dtype == "string" else "bytes"
-
-
-def _count(number: int, noun: str) -> str:
-    plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
-    return f"{number:,} {noun if number == 1 else plural}"
-
-
-def _console(stream: TextIO | None) -> Console:
-    """A console that takes all text as it is; without colour unless on a terminal."""
-    from rich.console import Console
-
-    return Console(
-        file=stream or sys.stdout, markup=False, highlight=False, emoji=False
-    )
-
-
-def _table(*columns: tuple[str, Any]) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for name, justify in columns:
-        table.add_column(name, justify=justify, overflow="fold")
-    return table
-
-
-def _print_table(console: Console, title: str, table: Table) -> None:
-    console.print()
-    console.print(title, style="bold", soft_wrap=True)
-    console.print(table, end="")
-
-
-def _write_json(value: dict[str, Any], stream: TextIO | None) -> None:
-    from schemas.manifest import json_bytes
-
-    (stream or sys.stdout).write(json_bytes(value).decode())

@@ -13,9 +13,10 @@ from small_dataset import write_dataset
 
 from schemas.errors import OutputError
 from schemas.manifest import MANIFEST_NAME, Manifest
+from transforms.dataset_files import read_manifest
 from transforms.tfrecord import crc32c as checksum
 from transforms.tfrecord import mask
-from transforms.verify import Problem, VerifyResult, read_manifest, verify_dataset
+from transforms.verify import Problem, VerifyResult, verify_dataset
 
 FIRST = "zoo-train.tfrecord-00000-of-00002"
 SECOND = "zoo-train.tfrecord-00001-of-00002"

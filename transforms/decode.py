@@ -3,38 +3,61 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from google.protobuf.message import DecodeError
 
 from schemas.errors import OutputError
 from schemas.manifest import FeatureEntry
-from schemas.proto.example_pb2 import Example
+from schemas.proto.example_pb2 import Example, SequenceExample
 from transforms.pixels import ImageHeaderError, read_header
+from transforms.tensor_read import read_tensor
 
-Values = list[int] | list[float] | list[bytes]
+Values = list[Any]  # numbers or bytes; of ragged features lists, and text decoded
+Found = Values | tuple[Values, ...]  # of a feature list the values of each step
+
+_Message = TypeVar("_Message", Example, SequenceExample)
 
 _HEX_BYTES = 12
 _UNITS = ("kB", "MB", "GB", "TB", "PB")
 _LIST_VALUES = 6
+_STEPS = 3
 _TEXT_CHARACTERS = 200
 
 
-def decode_example(data: bytes | memoryview) -> dict[str, Values]:
+def decode_example(data: bytes | memoryview) -> dict[str, Found]:
     """The values of every feature, sorted by its name.
 
     Raises:
       OutputError: the bytes are no tf.train.Example.
     """
+    features = _parse(data, Example).features.feature
+    return {name: _values(features[name]) for name in sorted(features)}
+
+
+def decode_sequence_example(data: bytes | memoryview) -> dict[str, Found]:
+    """The values of the context, and of every step of the feature lists, by name.
+
+    Raises:
+      OutputError: the bytes are no tf.train.SequenceExample.
+    """
+    message = _parse(data, SequenceExample)
+    context, lists = message.context.feature, message.feature_lists.feature_list
+    found: dict[str, Found] = {name: _values(context[name]) for name in sorted(context)}
+    for name in sorted(lists):
+        found[name] = tuple(_values(step) for step in lists[name].feature)
+    return found
+
+
+def _parse(data: bytes | memoryview, kind: type[_Message]) -> _Message:
     try:
-        features = Example.FromString(bytes(data)).features.feature
+        return kind.FromString(bytes(data))
     except DecodeError as error:
         raise OutputError(
             f"{len(data)} bytes that start with {bytes(data[:_HEX_BYTES]).hex()} are "
-            f"no tf.train.Example: {error}"
+            f"no tf.train.{kind.__name__}: {error}"
         ) from error
-    return {name: _values(features[name]) for name in sorted(features)}
 
 
 def _values(feature: Any) -> Values:
@@ -43,30 +66,44 @@ def _values(feature: Any) -> Values:
 
 
 def value_facts(
-    values: Values, feature: FeatureEntry, class_names: tuple[str, ...] = ()
+    values: Found, feature: FeatureEntry, class_names: tuple[str, ...] = ()
 ) -> Any:
     """A feature's values as JSON: a list, or the value itself where the shape is ().
 
     Numbers and text stay what they are (NaN and infinities as text); a label becomes
-    its index and name; of pictures, arrays and other bytes only the facts remain.
+    its index and name; of pictures, arrays and other bytes only the facts remain. A
+    feature list is a list of steps.
     """
+    if isinstance(values, tuple):
+        return [value_facts(step, feature, class_names) for step in values]
     facts = [_facts(value, feature, class_names) for value in values]
     return facts[0] if len(facts) == 1 and _is_single(feature) else facts
 
 
 def readable(
-    values: Values, feature: FeatureEntry, class_names: tuple[str, ...] = ()
+    values: Found, feature: FeatureEntry, class_names: tuple[str, ...] = ()
 ) -> str:
     """A feature's values on one line, without control characters."""
-    shown = [
-        f"{value:.6g}"
-        if isinstance(value, float)
-        else _readable(_facts(value, feature, class_names))
-        for value in values[:_LIST_VALUES]
-    ]
+    if isinstance(values, tuple):
+        steps = [readable(step, feature, class_names) for step in values[:_STEPS]]
+        more = ", ..." if len(values) > len(steps) else ""
+        return f"{len(values):,} steps: {', '.join(steps)}{more}".rstrip(" :")
     if len(values) == 1 and _is_single(feature):
-        return shown[0]
-    more = f", ... {len(values):,} in all" if len(values) > len(shown) else ""
+        return _readable_item(values[0], feature, class_names)
+    return _readable_item(values, feature, class_names)
+
+
+def _readable_item(
+    value: Any, feature: FeatureEntry, class_names: tuple[str, ...]
+) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if not isinstance(value, list):
+        return _readable(_facts(value, feature, class_names))
+    shown = [
+        _readable_item(item, feature, class_names) for item in value[:_LIST_VALUES]
+    ]
+    more = f", ... {len(value):,} in all" if len(value) > len(shown) else ""
     return f"[{', '.join(shown)}{more}]"
 
 
@@ -99,9 +136,11 @@ def _is_single(feature: FeatureEntry) -> bool:
     return feature.shape == () or feature.content != "values"
 
 
-def _facts(
-    value: float | bytes, feature: FeatureEntry, class_names: tuple[str, ...]
-) -> Any:
+def _facts(value: Any, feature: FeatureEntry, class_names: tuple[str, ...]) -> Any:
+    if isinstance(value, list):
+        return [_facts(item, feature, class_names) for item in value]
+    if isinstance(value, str):
+        return value
     if isinstance(value, bytes):
         return _bytes_facts(value, feature)
     if isinstance(value, float):
@@ -126,6 +165,8 @@ def _bytes_facts(value: bytes, feature: FeatureEntry) -> Any:
         }
     if feature.content == "array":
         return _array_facts(value, feature)
+    if feature.content == "tensor":
+        return _tensor_facts(value)
     if feature.dtype == "string":
         try:
             return value.decode()
@@ -150,6 +191,26 @@ def _array_facts(value: bytes, feature: FeatureEntry) -> Any:
     }
 
 
+def _tensor_facts(value: bytes) -> Any:
+    try:
+        tensor = read_tensor(value)
+    except ValueError as error:
+        return {"tensor": f"not a tensor: {error}", **_hex_facts(value)}
+    few: list[Any]
+    if isinstance(tensor.values, np.ndarray):
+        numbers = tensor.values[:_LIST_VALUES].tolist()
+        few = [v if math.isfinite(v) else str(v) for v in numbers]
+    else:
+        texts = tensor.values[:_LIST_VALUES]
+        few = [text.decode(errors="backslashreplace") for text in texts]
+    return {
+        "tensor": tensor.dtype,
+        "shape": list(tensor.shape),
+        "first": few,
+        "bytes": len(value),
+    }
+
+
 def _hex_facts(value: bytes) -> dict[str, Any]:
     return {"hex": value[:_HEX_BYTES].hex(), "bytes": len(value)}
 
@@ -165,7 +226,7 @@ def _readable(facts: Any) -> str:
         return f"{facts['index']} ({printable(facts['name'])})"
     size = human_bytes(facts["bytes"])
     if "hex" in facts:
-        what = facts.get("picture") or facts.get("array")
+        what = facts.get("picture") or facts.get("array") or facts.get("tensor")
         dots = "..." if 2 * facts["bytes"] > len(facts["hex"]) else ""
         start = f"{facts['hex']}{dots} ({size})" if facts["bytes"] else size
         return f"{printable(what)}; {start}" if what else start
@@ -173,6 +234,12 @@ def _readable(facts: Any) -> str:
         sides = f"{facts['width']}x{facts['height']}x{facts['depth']}"
         return f"{facts['picture'].upper()} {sides}, {size}"
     sides = "x".join(str(length) for length in facts["shape"])
+    if "tensor" in facts:
+        few = ", ".join(
+            f"{v:.6g}" if isinstance(v, float) else _readable(v) for v in facts["first"]
+        )
+        more = ", ..." if math.prod(facts["shape"]) > len(facts["first"]) else ""
+        return f"{facts['tensor']} tensor {sides or 'scalar'} [{few}{more}]"
     mean = facts["mean"]
     mean = f"{mean:.4g}" if isinstance(mean, float) else mean
     return f"{facts['array']} {sides}, mean {mean}"

@@ -153,7 +153,7 @@ class _Reader:
             found.odd |= read_lists(data, spans[name], key.kind).odd
             if self._unknown == "error":
                 for row in np.flatnonzero(spans[name].present).tolist():
-                    found.reasons.setdefault(row, _stranger(name))
+                    found.reasons.setdefault(row, stranger(name))
         return arrays, found
 
     def _meet_strangers(self, examples: pa.BinaryArray, odd: Mask) -> bool:
@@ -208,7 +208,7 @@ class _Reader:
             )
         if self._unknown == "error":
             for name in sorted(features.keys() - self._keys.keys()):
-                raise _RefusedError(_stranger(name))
+                raise _RefusedError(stranger(name))
         entries = b""
         for name in sorted(features.keys() & self._keys.keys(), key=map_order):
             if features[name].WhichOneof("kind") is not None:
@@ -279,5 +279,6 @@ def _delimited(tag: bytes, data: bytes) -> bytes:
     return tag + varint(len(data)) + data
 
 
-def _stranger(name: str) -> str:
+def stranger(name: str) -> str:
+    """Why a record with this feature is refused."""
     return f"feature {name!r} is not in the schema"

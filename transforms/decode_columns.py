@@ -20,23 +20,13 @@ import pyarrow as pa
 from schemas.errors import SchemaError
 from schemas.features import Content, FeatureSpec, Kind
 from transforms.arrow_types import list_depths, shape_text
+from transforms.converted import ARROW_TYPES
 from transforms.decode_ragged import join_ragged
 from transforms.nested import rows_of
 from transforms.tensor_read import read_tensors
 from transforms.value_lists import Lists, read_lists, read_scalars
 from transforms.wire import I64, U8, offsets_of
 from transforms.wire_read import Mask, Spans, validity
-
-ARROW_TYPES = {
-    "bool": pa.bool_(),
-    **{f"int{bits}": getattr(pa, f"int{bits}")() for bits in (8, 16, 32, 64)},
-    **{f"uint{bits}": getattr(pa, f"uint{bits}")() for bits in (8, 16, 32, 64)},
-    "float16": pa.float16(),
-    "float32": pa.float32(),
-    "float64": pa.float64(),
-    "string": pa.string(),
-    "bytes": pa.binary(),
-}
 
 
 @dataclass(slots=True)
@@ -110,7 +100,7 @@ def read_column(
         leaf = _leaf(lists, feature, found)
         if not feature.shape:
             return _spread(leaf, lists)
-        return _nest(leaf, _levels_of(dims, feature), lists.present)
+        return nest(leaf, _levels_of(dims, feature), lists.present)
     if not feature.shape or feature.content is not Content.VALUES:
         lists = read_scalars(data, span, feature.kind)
         found.odd |= lists.odd
@@ -120,7 +110,7 @@ def read_column(
     lists = read_lists(data, span, feature.kind)
     found.odd |= lists.odd
     _check_counts(lists, feature, found)
-    return _nest(_leaf(lists, feature, found), [lists.offsets], lists.present)
+    return nest(_leaf(lists, feature, found), [lists.offsets], lists.present)
 
 
 def _leaf(lists: Lists, feature: FeatureSpec, found: Findings) -> pa.Array:
@@ -196,8 +186,15 @@ def _spread(leaf: pa.Array, lists: Lists) -> pa.Array:
     return leaf.take(pa.array(lists.offsets[:-1], mask=lists.counts == 0))
 
 
-def _nest(leaf: pa.Array, levels: list[I64], present: Mask) -> pa.Array:
-    """Lists around the values, the innermost of `levels` last."""
+def nest(leaf: pa.Array, levels: list[I64], present: Mask) -> pa.Array:
+    """Lists around the values.
+
+    Args:
+      leaf: the values.
+      levels: for every level of lists, outermost first, where each list's items start
+        (lists + 1).
+      present: which of the outermost lists are not null.
+    """
     array = leaf
     for place, offsets in reversed(list(enumerate(levels))):
         bitmap = validity(present) if place == 0 else None
@@ -271,4 +268,4 @@ def _read_ragged(
     flat, levels, problems = join_ragged(flat, row_lengths, feature)
     for rows, say in problems:
         found.refuse(feature, rows, say)
-    return _nest(_leaf(flat, feature, found), levels, flat.present)
+    return nest(_leaf(flat, feature, found), levels, flat.present)

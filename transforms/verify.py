@@ -1,4 +1,7 @@
-"""Is a dataset whole? Sizes, counts and every checksum against its manifest."""
+"""Is a dataset whole? Sizes, counts and every checksum against its manifest.
+
+And do its records hold what its schema says (see transforms.deep_check)?
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,19 @@ from pathlib import Path
 from threading import Lock
 from typing import BinaryIO, cast
 
-from schemas.errors import CorruptRecordError, OutputError
-from schemas.manifest import MANIFEST_NAME, Manifest, ShardEntry
+from schemas.errors import CorruptRecordError
+from schemas.features import Schema
+from schemas.manifest import MANIFEST_NAME, Manifest, ShardEntry, schema_of
 from schemas.shards import shard_file_name
+from transforms.dataset_files import (
+    class_names,
+    file_sizes,
+    open_file,
+    read_manifest,
+)
+from transforms.deep_check import DeepCheck
 from transforms.storage import local_path
+from transforms.tfds import labels_file_name
 from transforms.tfrecord import crc32c, open_stream, read_records
 
 _DRAIN_BYTES = 1 << 20
@@ -43,6 +55,7 @@ class VerifyResult:
       bytes: size of the shard files found.
       problems: those of the manifest, of its shards in order, of other files; empty
         if the dataset is whole.
+      deep: whether the records were decoded, too.
     """
 
     output: str
@@ -52,43 +65,18 @@ class VerifyResult:
     records: int
     bytes: int
     problems: tuple[Problem, ...]
+    deep: bool = False
 
     @property
     def ok(self) -> bool:
         return not self.problems
 
 
-def read_manifest(output: str) -> Manifest:
-    """The manifest of a finished dataset.
-
-    Raises:
-      OutputError: there is no dataset in the folder, and what is missing.
-    """
-    folder = local_path(output)
-    if not folder.is_dir():
-        found = "is a file" if folder.exists() else "no such folder"
-        raise OutputError(
-            f"{output}: {found}; expected the output folder of `recordmill convert`"
-        )
-    try:
-        with open_file(folder, MANIFEST_NAME) as file:
-            data = file.read()
-    except FileNotFoundError as error:
-        raise OutputError(
-            f"{output}: no {MANIFEST_NAME}, so this is not a finished dataset: the "
-            "manifest is written last. Run `recordmill convert` (again)"
-        ) from error
-    except OSError as error:
-        raise OutputError(
-            f"{output}: {MANIFEST_NAME} cannot be read: {error}"
-        ) from error
-    return Manifest.from_bytes(data, f"{output}/{MANIFEST_NAME}")
-
-
 def verify_dataset(
     output: str,
     *,
     full: bool = True,
+    deep: bool = False,
     on_progress: Callable[[int], None] | None = None,
     workers: int = 2,
 ) -> VerifyResult:
@@ -97,10 +85,11 @@ def verify_dataset(
     Args:
       output: the dataset's folder.
       full: read every byte; otherwise only the files' names and sizes.
+      deep: decode every record as well, and look whether it fits the schema.
       on_progress: told now and then how many more bytes (as stored) were read; from
         other threads, but never from two at once.
-      workers: shards read at the same time. Each takes some 16 MB of memory, and
-        the size of its largest record.
+      workers: shards read at the same time. Each takes some 16 MB of memory (some
+        100 MB if deep), and a few times the size of its largest record.
 
     Raises:
       OutputError: there is no dataset in the folder.
@@ -112,9 +101,14 @@ def verify_dataset(
     present = [shard for shard in shards if shard.file in sizes]
     problems = [*_manifest_problems(manifest), *_file_problems(shards, sizes)]
     records = sum(shard.records for shard in present)
-    if full:
+    if full or deep:
+        schema = None
+        if deep:
+            names = class_names(output, manifest)
+            problems += _label_problems(manifest, names)
+            schema = schema_of(manifest, names)
         progress = _Progress(on_progress)
-        check = partial(_check_shard, folder, manifest.compression, progress)
+        check = partial(_check_shard, folder, manifest, schema, progress)
         pool = ThreadPoolExecutor(max(1, workers), "verify")
         try:
             checked = list(pool.map(check, present))
@@ -128,26 +122,13 @@ def verify_dataset(
     return VerifyResult(
         output=output,
         name=manifest.name,
-        full=full,
+        full=full or deep,
         shards=len(present),
         records=records,
         bytes=sum(sizes[shard.file] for shard in present),
         problems=tuple(problems),
+        deep=deep,
     )
-
-
-def open_file(folder: Path, name: str) -> BinaryIO:
-    """A file of a dataset, as stored. All that is read goes through here."""
-    return (folder / name).open("rb")
-
-
-def file_sizes(folder: Path) -> dict[str, int]:
-    """Name and size in bytes of every file of a dataset, by name."""
-    return {
-        path.name: path.stat().st_size
-        for path in sorted(folder.iterdir())
-        if path.is_file()
-    }
 
 
 def _manifest_problems(manifest: Manifest) -> Iterator[Problem]:
@@ -205,19 +186,39 @@ def _file_problems(
             )
 
 
+def _label_problems(
+    manifest: Manifest, names: dict[str, tuple[str, ...]]
+) -> Iterator[Problem]:
+    """Class names without which the labels' range cannot be checked."""
+    for feature in manifest.features:
+        if feature.num_classes is not None and feature.name not in names:
+            yield Problem(
+                labels_file_name(feature.name),
+                f"does not hold the {feature.num_classes} class names of "
+                f"{feature.name!r}, which its labels are checked against",
+            )
+
+
 def _check_shard(
-    folder: Path, compression: str, progress: _Progress, shard: ShardEntry
+    folder: Path,
+    manifest: Manifest,
+    schema: Schema | None,
+    progress: _Progress,
+    shard: ShardEntry,
 ) -> tuple[int, list[Problem]]:
     """Reads one shard; the whole records found, and what is wrong with them."""
     records = 0
     damage: str | None = None
+    deep = None if schema is None else DeepCheck(schema, manifest.payload)
     try:
         with open_file(folder, shard.file) as file:
             metered = _Metered(file, progress)
-            stream = open_stream(cast("BinaryIO", metered), compression)
+            stream = open_stream(cast("BinaryIO", metered), manifest.compression)
             try:
-                for _ in read_records(stream, shard.file):
+                for record in read_records(stream, shard.file):
                     records += 1
+                    if deep is not None:
+                        deep.add(record)
             except CorruptRecordError as error:
                 damage = (
                     f"record {error.record_index} at byte {error.offset}: {error.what}"
@@ -235,7 +236,10 @@ def _check_shard(
             f"CRC-32C of the whole file is {found}, expected {shard.crc32c}; all its "
             "records are whole, but it is not the file that was written"
         )
-    return records, [Problem(shard.file, damage)] if damage else []
+    messages = [] if deep is None else deep.problems()
+    if damage is not None:
+        messages.append(damage)
+    return records, [Problem(shard.file, message) for message in messages]
 
 
 class _Progress:

@@ -1,0 +1,299 @@
+"""TensorFlow parses every kind of feature with the printed code, and gets its values."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from decode_cases import plain
+
+from schemas.features import Content, FeatureSpec, Kind, Schema
+from schemas.job import Payload
+from transforms.converted import ARROW_TYPES
+from transforms.payloads import encode_payload
+from transforms.tf_spec import parsing_spec
+
+ROOT = Path(__file__).parent.parent
+SCRIPT = ROOT / "tests" / "interop" / "parse_with_spec.py"
+PYTHON = "RECORDMILL_INTEROP_PYTHON"
+LIMIT_SECONDS = 600  # TensorFlow's import alone takes seconds, on a cold disk many
+
+NUM_ROWS = 5
+DTYPES = [
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+    "float16", "float32", "float64", "string", "bytes",
+]  # fmt: skip
+SHAPES: list[tuple[int | None, ...]] = [
+    (), (3,), (2, 2), (0,), (None,), (None, 2), (2, None), (2, None, 3),
+]  # fmt: skip
+RAGGED: list[tuple[int | None, ...]] = [
+    (None, None), (None, None, 2), (2, None, None), (None, 2, None, 2, 3),
+]  # fmt: skip
+STEPS: list[tuple[int | None, ...]] = [
+    (), (3,), (2, 2), (None,), (None, 2), (2, None), (2, 3, None, 2),
+]  # fmt: skip
+
+
+def parsed(cases: list[tuple[Schema, Payload, pa.RecordBatch]]) -> list[Any]:
+    """What TensorFlow finds in each case's records with the code for its schema."""
+    python = Path(os.environ.get(PYTHON, ROOT / ".venv-interop" / "bin" / "python"))
+    if not python.is_file():
+        pytest.fail(
+            f"{python}: no such file. These tests need TensorFlow in an environment of "
+            f"its own: `make test` builds it, {PYTHON} names another"
+        )
+    asked = [
+        {
+            "code": parsing_spec(schema, payload),
+            "records": [
+                record.hex()
+                for record in encode_payload(batch, schema, payload).to_pylist()
+            ],
+        }
+        for schema, payload, batch in cases
+    ]
+    done = subprocess.run(
+        [python, SCRIPT],
+        input=json.dumps(asked),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def kinds_of(dtype: str) -> list[Kind]:
+    if dtype in ("string", "bytes"):
+        return [Kind.BYTES]
+    return [Kind.FLOAT] if dtype.startswith("float") else [Kind.INT64, Kind.FLOAT]
+
+
+def every_feature(*, sequence: bool) -> list[FeatureSpec]:
+    """One feature of each kind, dtype and shape; again as an optional one."""
+    found = []
+    for dtype in DTYPES:
+        for shape in STEPS if sequence else [*SHAPES, *RAGGED]:
+            ragged = shape.count(None) > 1
+            ways = [(kind, Content.VALUES) for kind in kinds_of(dtype)]
+            ways.append((Kind.BYTES, Content.TENSOR))
+            if dtype not in ("string", "bytes") and not ragged:
+                ways.append((Kind.BYTES, Content.ARRAY))
+            for kind, content in ways:
+                for optional in (False, True):
+                    name = f"{dtype}{list(shape)} {kind} {content} {optional}"
+                    found.append(
+                        FeatureSpec(
+                            name,
+                            kind,
+                            dtype=dtype,
+                            shape=shape,
+                            content=content,
+                            optional=optional,
+                            sequence=sequence,
+                        )
+                    )
+    return found
+
+
+def several_unknown() -> list[FeatureSpec]:
+    """What only tensors can be as steps."""
+    return [
+        FeatureSpec(
+            f"{shape}",
+            Kind.BYTES,
+            dtype="int16",
+            shape=shape,
+            content=Content.TENSOR,
+            sequence=True,
+        )
+        for shape in [(None, None), (None, 2, None), (3, None, None, 2)]
+    ]
+
+
+def pictures(*, sequence: bool) -> list[FeatureSpec]:
+    return [
+        FeatureSpec(
+            f"picture {dtype} {optional}",
+            Kind.BYTES,
+            dtype=dtype,
+            shape=(None, None, 3),
+            content=Content.PICTURE,
+            optional=optional,
+            sequence=sequence,
+        )
+        for dtype in ("uint8", "uint16")
+        for optional in (False, True)
+    ]
+
+
+def draw_leaf(rng: np.random.Generator, feature: FeatureSpec) -> Any:
+    dtype = feature.dtype
+    if dtype == "string":
+        return ["", "a", "ß漢😀", "x" * 200][rng.integers(4)]
+    if dtype == "bytes" or feature.content is Content.PICTURE:
+        return [b"", b"\0\xff", b"\x0a" * 130][rng.integers(3)]
+    if dtype.startswith("float"):
+        return float(np.dtype("float16").type(rng.normal() * 100))
+    if dtype == "bool":
+        return bool(rng.integers(2))
+    if feature.kind is Kind.FLOAT:
+        return int(rng.integers(0, 100))
+    high = int(np.iinfo(dtype).max)
+    if feature.kind is Kind.INT64:
+        high = min(high, (1 << 63) - 1)
+    low = int(np.iinfo(dtype).min)
+    return [low, high, 0, 1, high // 3][rng.integers(5)]
+
+
+def draw(rng: np.random.Generator, feature: FeatureSpec) -> Any:
+    """A value as lists nested to the shape's full depth."""
+    even = [int(rng.integers(4)) if size is None else size for size in feature.shape]
+    if feature.content is Content.PICTURE:
+        even = []
+
+    def nest(place: int) -> Any:
+        if place == len(even):
+            return draw_leaf(rng, feature)
+        size = even[place]
+        if feature.is_ragged and feature.shape[place] is None:
+            size = int(rng.integers(4))
+        return [nest(place + 1) for _ in range(size)]
+
+    return nest(0)
+
+
+def column(feature: FeatureSpec, values: list[Any]) -> pa.Array:
+    kind = ARROW_TYPES[feature.dtype]
+    if feature.content is Content.PICTURE:
+        kind = pa.binary()
+    else:
+        for _ in feature.shape:
+            kind = pa.list_(kind)
+    return pa.array(values, pa.list_(kind) if feature.sequence else kind)
+
+
+def expected(feature: FeatureSpec, value: Any) -> Any:
+    """The value that the code gives: what stands for a missing one as tf_spec says."""
+    shape = feature.shape
+    if feature.sequence:
+        return [] if value is None else hexed(value)
+    picture = feature.content is Content.PICTURE
+    either = False
+    if feature.optional and not feature.is_ragged:
+        marked = feature.content is Content.VALUES and (
+            feature.dtype.startswith("float") or bool(feature.class_names)
+        )
+        either = picture or not (None in shape or 0 in shape or marked)
+        if value is None and marked and None not in shape and 0 not in shape:
+            marker = -1 if feature.class_names else math.nan
+            return nested(marker, [size or 0 for size in shape])
+    if either:
+        return [] if value is None else [hexed(value)]
+    if value is None and feature.is_ragged:
+        return []
+    if value is None:  # empty: nothing, in as many dimensions as are known outside
+        return nested(None, [size or 0 for size in shape])
+    return hexed(value)
+
+
+def nested(value: Any, sides: list[int]) -> Any:
+    if not sides:
+        return value
+    return [nested(value, sides[1:]) for _ in range(sides[0])]
+
+
+def hexed(value: Any) -> Any:
+    if isinstance(value, list):
+        return [hexed(item) for item in value]
+    if isinstance(value, str):
+        value = value.encode()
+    return value.hex() if isinstance(value, bytes) else value
+
+
+def tf_dtype(feature: FeatureSpec) -> str:
+    if feature.content is Content.PICTURE or feature.dtype == "bytes":
+        return "string"
+    return feature.dtype
+
+
+def check(features: list[FeatureSpec], payload: Payload) -> None:
+    rng = np.random.default_rng(11)
+    rows: dict[str, list[Any]] = {}
+    for feature in features:
+        values: list[Any] = []
+        for row in range(NUM_ROWS):
+            if feature.optional and row % 2:
+                values.append(None)
+            elif feature.sequence:
+                steps = [draw(rng, feature) for _ in range(row and rng.integers(4))]
+                values.append(steps)
+            else:
+                values.append(draw(rng, feature))
+        rows[feature.name] = values
+    columns = [column(feature, rows[feature.name]) for feature in features]
+    batch = pa.RecordBatch.from_arrays(columns, [f.name for f in features])
+    found = parsed([(Schema(tuple(features)), payload, batch)])
+    assert len(found) == NUM_ROWS
+    for row, facts in enumerate(found):
+        assert facts.keys() == rows.keys()
+        for feature in features:
+            fact, value = facts[feature.name], rows[feature.name][row]
+            wanted = expected(feature, value)
+            assert plain(fact["value"]) == plain(wanted), (feature, value)
+            assert fact["dtype"] == tf_dtype(feature), feature
+            sides = fact["shape"]
+            if feature.content is not Content.PICTURE and value is not None:
+                known = (size for size in feature.shape)
+                sides = sides[len(sides) - len(feature.shape) :]
+                for side, size in zip(sides, known, strict=True):
+                    assert size is None or side in (size, None), feature
+
+
+def labels() -> list[FeatureSpec]:
+    names = tuple("abcdefgh")
+    return [
+        FeatureSpec("label", Kind.INT64, class_names=names),
+        FeatureSpec("label?", Kind.INT64, class_names=names, optional=True),
+        FeatureSpec(
+            "labels?", Kind.INT64, class_names=names, shape=(2,), optional=True
+        ),
+        FeatureSpec('say "it\'s"\n/\\ ß', Kind.INT64),
+    ]
+
+
+def test_examples() -> None:
+    features = every_feature(sequence=False)
+    assert len(features) > 500
+    check([*features, *pictures(sequence=False), *labels()], "example")
+
+
+def test_json() -> None:
+    features = [
+        feature
+        for feature in every_feature(sequence=False)
+        if feature.dtype in ("bool", "int64", "float32", "bytes")
+    ]
+    check([*features, *pictures(sequence=False), *labels()], "json")
+
+
+def test_sequence_examples() -> None:
+    features = every_feature(sequence=True)
+    assert len(features) > 300
+    features += [*several_unknown(), *pictures(sequence=True), *labels()]
+    check(features, "sequence_example")
+
+
+def test_only_context_or_only_lists() -> None:
+    context = FeatureSpec("a", Kind.INT64)
+    steps = FeatureSpec("b", Kind.INT64, sequence=True)
+    for features in ([context], [steps]):
+        check(features, "sequence_example")
