@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from beam_jobs.cli_run import account_options, plan_command, run_command
 from beam_jobs.cli_schema import schema
 
 _EXIT_FAILED = 1
@@ -20,12 +19,6 @@ _EXIT_USAGE = 2
 _EXIT_INTERRUPTED = 130
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-
-_UNITS = ("", "K", "M", "G", "T")
-# 64M is 64MiB; only a B without an i means thousands.
-_SIZE = re.compile(
-    r"(\d{0,15}\.?\d{1,15}) ?(?:([KMGT])(I)?)?(B)?", re.ASCII | re.IGNORECASE
-)
 
 
 class _Size(click.ParamType):  # type: ignore[type-arg]
@@ -38,15 +31,12 @@ class _Size(click.ParamType):  # type: ignore[type-arg]
     ) -> int:
         if isinstance(value, int):
             return value
-        match = _SIZE.fullmatch(str(value).strip())
-        if match is None:
-            self.fail(f"give a size like 128MiB or 100MB, got {value!r}", param, ctx)
-        number, unit, binary, is_bytes = match.groups(default="")
-        thousand = 1000 if is_bytes and not binary else 1024
-        size = int(Fraction(number) * thousand ** _UNITS.index(unit.upper()))
-        if size < 1:
-            self.fail("a shard has at least one byte", param, ctx)
-        return size
+        from schemas.sizes import parse_size
+
+        try:
+            return parse_size(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -70,7 +60,16 @@ def _convert_options(command: _Command) -> _Command:
     options = [
         click.argument("paths", nargs=-1, required=True, metavar="INPUT... OUTPUT"),
         click.option("--name", help="Dataset name.  [default: OUTPUT's last part]"),
-        click.option("--dataset-version", default="1.0.0", show_default=True),
+        click.option(
+            "--dataset-version",
+            default="1.0.0",
+            show_default=True,
+            metavar="X.Y.Z|auto",
+            help="auto: each change becomes the next version, OUTPUT/X.Y.Z.",
+        ),
+        click.option(
+            "--keep", type=click.IntRange(1), help="Versions to keep, with auto."
+        ),
         click.option(
             "--split",
             "splits",
@@ -142,8 +141,14 @@ def _convert_options(command: _Command) -> _Command:
         click.option(
             "--workers", type=click.IntRange(0), default=0, help="[default: all cores]"
         ),
-        click.option("--json", "as_json", is_flag=True, help="One object on stdout."),
+        click.option(
+            "--plan",
+            "only_plan",
+            is_flag=True,
+            help="Tell what would happen, and do nothing.",
+        ),
     ]
+    command = account_options(command)
     for option in reversed(options):
         command = option(command)
     return command
@@ -215,16 +220,29 @@ def inspect(output: str, examples: int, as_json: bool, tf: bool) -> None:
     show_inspect(output, num_examples=examples, as_json=as_json, tf=tf)
 
 
+cli.add_command(run_command)
+cli.add_command(plan_command)
+
+
 def _convert(ctx: click.Context, source: str, options: dict[str, Any]) -> None:
     paths = options.pop("paths")
     if len(paths) < 2:
         raise click.UsageError("give at least one INPUT, and the folder OUTPUT last")
-    from beam_jobs.launch import run_job
-    from beam_jobs.progress import Bars, Silent
-    from beam_jobs.summary import show_outcome
-    from schemas.job import RunOptions
+    from beam_jobs.execute import Accounts, execute
+    from schemas.job import AUTO_VERSION, FIRST_VERSION, RunOptions
 
-    as_json = options.pop("as_json")
+    accounts = Accounts(
+        as_json=options.pop("as_json"),
+        metrics_file=options.pop("metrics_file"),
+        log_format=options.pop("log_format"),
+    )
+    only_plan = options.pop("only_plan")
+    keep = options.pop("keep")
+    auto = options["dataset_version"] == AUTO_VERSION
+    if auto:
+        options["dataset_version"] = FIRST_VERSION
+    elif keep:
+        raise click.UsageError("--keep is for --dataset-version auto")
     run_options = RunOptions(
         inputs=tuple(paths[:-1]),
         output=paths[-1],
@@ -232,17 +250,18 @@ def _convert(ctx: click.Context, source: str, options: dict[str, Any]) -> None:
         exchange=options.pop("exchange"),
         workers=options.pop("workers"),
         overwrite=options.pop("overwrite"),
+        auto_version=auto,
+        keep=keep or 0,
         expect_schema=options.pop("expect_schema"),
         beam_args=tuple(ctx.find_root().obj or ()),
     )
     job = _job_spec(source, Path(paths[-1]).absolute().name, options)
-    if sys.stderr.isatty() and not as_json:
-        from rich.console import Console
+    if only_plan:
+        from beam_jobs.show_plan import tell_plan
 
-        outcome = run_job(job, run_options, Bars(Console(file=sys.stderr)))
+        tell_plan(job, run_options, as_json=accounts.as_json)
     else:
-        outcome = run_job(job, run_options, Silent())
-    show_outcome(outcome, as_json=as_json)
+        execute(job, run_options, accounts)
 
 
 def _job_spec(source: str, default_name: str, options: dict[str, Any]) -> Any:
@@ -307,8 +326,9 @@ def run(argv: Sequence[str]) -> int:
     if "--" in arguments:
         place = arguments.index("--")
         arguments, beam_args = arguments[:place], arguments[place + 1 :]
-        if arguments[:1] != ["convert"]:
-            click.echo("Error: only convert takes Beam options after --", err=True)
+        if arguments[:1] not in (["convert"], ["run"], ["plan"]):
+            message = "Error: only convert, run and plan take Beam options after --"
+            click.echo(message, err=True)
             return _EXIT_USAGE
     try:
         result = cli.main(

@@ -75,8 +75,19 @@ class Outcome:
     rejects: str = ""
 
 
-def run_job(job: JobSpec, options: RunOptions, reporter: Reporter) -> Outcome:
+def run_job(
+    job: JobSpec,
+    options: RunOptions,
+    reporter: Reporter,
+    inputs: Inputs | None = None,
+) -> Outcome:
     """Runs a job to its published dataset.
+
+    Args:
+      job: what is converted and how.
+      options: how it is run.
+      reporter: shows the progress.
+      inputs: the inventory, if it is known already.
 
     Raises:
       UsageError: the job or its options are put wrongly.
@@ -85,63 +96,117 @@ def run_job(job: JobSpec, options: RunOptions, reporter: Reporter) -> Outcome:
     """
     started = time.time()
     require_fast_crc()
-    output = _output_folder(options)
-    root, files = list_inputs(options.inputs)
-    inside = [file.uri for file in files if Path(output) in Path(file.uri).parents]
-    if inside:
-        raise UsageError(
-            f"{inside[0]} is input, but lies inside the output folder {output}"
-        )
-    side_files = _side_files(job, root, output)
-    fingerprint = fingerprint_of(job, files, side_files)
+    output = output_folder(options)
+    if inputs is None:
+        inputs = list_all_inputs(job, options, output)
+    fingerprint = inputs.fingerprint(job)
     expected = load_expected(options.expect_schema) if options.expect_schema else None
     manifest = look_at_output(output, fingerprint, options.overwrite)
     scratch = Scratch.of(output, fingerprint, options.scratch)
     if manifest is not None:
-        _require_whole(output, manifest)
-        check_reject_limit(
-            job.max_rejects,
-            manifest.rows_read,
-            manifest.rows_rejected,
-            Path(output) / REJECTS_NAME,
-        )
-        require_schema(expected, schema_of(manifest, class_names(output, manifest)))
+        check_published(job, output, manifest, expected)
         scratch.remove()  # left if the run that made it was killed at its very end
         return Outcome("unchanged", output, manifest, time.time() - started)
     if is_staged(scratch):
         manifest = switch(output, scratch)
     else:
-        source = make_source(job).prepare(files)
-        _check_schema(job, source, expected)
-        ranges = source.cut(files)
-        if not ranges:
-            raise InputError("the input files are empty: there is nothing to convert")
-        estimate = source.estimated_bytes(files)
-        estimate += sum(file.size for file in side_files)
-        context = RunContext(
-            job=job,
-            source=source,
-            split_names=split_names(job, ranges),
-            bits=bucket_bits(job.sharding, estimate),
-            exchange=choose_exchange(options.exchange, job, source, files),
-            fingerprint=fingerprint,
-            output=output,
-            scratch=scratch,
-            expected=expected,
-        )
+        context, ranges = prepare_run(job, options, output, inputs, expected)
         manifest = _convert(context, ranges, options, reporter, started)
     rejects = str(Path(output) / REJECTS_NAME) if manifest.rows_rejected else ""
     scratch.remove()
     return Outcome("done", output, manifest, time.time() - started, rejects)
 
 
-def _side_files(job: JobSpec, root: str, output: str) -> list[InputFile]:
-    """The files that cells may name, if the job pulls any in: all below the root."""
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The inventory of a run.
+
+    Attributes:
+      files: what is converted.
+      side_files: what cells of it may name, if the job pulls any in.
+    """
+
+    files: list[InputFile]
+    side_files: list[InputFile]
+
+    def fingerprint(self, job: JobSpec) -> str:
+        """Names what fixes the dataset's bytes."""
+        return fingerprint_of(job, self.files, self.side_files)
+
+
+def list_all_inputs(job: JobSpec, options: RunOptions, output: str) -> Inputs:
+    """All input files, and those that cells may name: all below the input root.
+
+    Raises:
+      InputError: an input that is not there or cannot be listed.
+      UsageError: one of the files lies in the output folder.
+    """
+    root, files = list_inputs(options.inputs)
+    inside = [file.uri for file in files if Path(output) in Path(file.uri).parents]
+    if inside:
+        raise UsageError(
+            f"{inside[0]} is input, but lies inside the output folder {output}"
+        )
     declared = job.declared.features.values() if job.declared else ()
     if not any(feature.bytes_from for feature in declared):
-        return []
-    _, files = list_inputs([root])
-    return [file for file in files if Path(output) not in Path(file.uri).parents]
+        return Inputs(files, [])
+    _, below = list_inputs([root])
+    outside = [file for file in below if Path(output) not in Path(file.uri).parents]
+    return Inputs(files, outside)
+
+
+def check_published(
+    job: JobSpec, output: str, manifest: Manifest, expected: Schema | None
+) -> None:
+    """Makes sure that a dataset that is there already is what the job asks for.
+
+    Raises:
+      OutputError: a shard is missing or has another size.
+      RejectLimitError: more rows were rejected than the job now allows.
+      SchemaError: it differs from the schema expected.
+    """
+    _require_whole(output, manifest)
+    check_reject_limit(
+        job.max_rejects,
+        manifest.rows_read,
+        manifest.rows_rejected,
+        Path(output) / REJECTS_NAME,
+    )
+    require_schema(expected, schema_of(manifest, class_names(output, manifest)))
+
+
+def prepare_run(
+    job: JobSpec,
+    options: RunOptions,
+    output: str,
+    inputs: Inputs,
+    expected: Schema | None,
+) -> tuple[RunContext, list[InputRange]]:
+    """Looks at the input; gives the run and its input ranges. Makes nothing.
+
+    Raises:
+      RecordmillError: the input is not what the job says.
+    """
+    fingerprint = inputs.fingerprint(job)
+    source = make_source(job).prepare(inputs.files)
+    _check_schema(job, source, expected)
+    ranges = source.cut(inputs.files)
+    if not ranges:
+        raise InputError("the input files are empty: there is nothing to convert")
+    estimate = source.estimated_bytes(inputs.files)
+    estimate += sum(file.size for file in inputs.side_files)
+    context = RunContext(
+        job=job,
+        source=source,
+        split_names=split_names(job, ranges),
+        bits=bucket_bits(job.sharding, estimate),
+        exchange=choose_exchange(options.exchange, job, source, inputs.files),
+        fingerprint=fingerprint,
+        output=output,
+        scratch=Scratch.of(output, fingerprint, options.scratch),
+        expected=expected,
+    )
+    return context, ranges
 
 
 def _check_schema(job: JobSpec, source: Source, expected: Schema | None) -> None:
@@ -238,7 +303,12 @@ def _where(scratch: Scratch) -> str:
     )
 
 
-def _output_folder(options: RunOptions) -> str:
+def output_folder(options: RunOptions) -> str:
+    """The absolute path of the dataset's folder.
+
+    Raises:
+      UsageError: it is no local folder.
+    """
     for folder in (options.output, options.scratch):
         if not is_local(folder):
             raise UsageError(

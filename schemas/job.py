@@ -8,7 +8,14 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
 
 from schemas.declared import DeclaredSchema
 
@@ -16,6 +23,8 @@ MIB = 1 << 20
 DEFAULT_SHARD_BYTES = 128 * MIB
 READER_MIN_SHARD_BYTES = 10_000_000  # the tutorial: no shard under 10 MB ...
 SHARDS_PER_READER = 10  # ... and ten shards for each host that reads
+FIRST_VERSION = "1.0.0"
+AUTO_VERSION = "auto"  # of a run: each change becomes the next patch version
 MAX_SPLITS = 255  # a row's split is a u8, and a format may add its own test split
 
 NAME_PATTERN = re.compile(r"[a-zA-Z]\w*", re.ASCII)
@@ -128,56 +137,63 @@ class RejectLimit(_Frozen):
         return int(self.text)
 
 
+def check_name(name: str) -> str:
+    """A dataset's name, as it stands in file names and in TFDS."""
+    if not NAME_PATTERN.fullmatch(name):
+        raise ValueError(
+            "a dataset name starts with a letter and has letters, digits and "
+            f"'_' only, got {name!r}"
+        )
+    return name
+
+
+def check_version(version: str) -> str:
+    """A dataset's version, three numbers."""
+    if not VERSION_PATTERN.fullmatch(version):
+        raise ValueError(f"a version is like 1.0.0, got {version!r}")
+    return version
+
+
+def check_splits(splits: tuple[SplitSpec, ...]) -> tuple[SplitSpec, ...]:
+    """Splits that no row falls between."""
+    names = [split.name for split in splits]
+    if len(names) > MAX_SPLITS:
+        raise ValueError(f"at most {MAX_SPLITS} splits, got {len(names)}")
+    if len(set(names)) != len(names):
+        raise ValueError(f"split names must differ, got {', '.join(names)}")
+    total = sum(parse_fraction(split.fraction) for split in splits)
+    if total != 1:
+        given = " + ".join(split.fraction for split in splits)
+        raise ValueError(
+            "the splits' fractions must add up to 1 so that no row is lost, "
+            f"got {given or 'no split'}"
+        )
+    return splits
+
+
+DatasetName = Annotated[str, AfterValidator(check_name)]
+Version = Annotated[str, AfterValidator(check_version)]
+Splits = Annotated[tuple[SplitSpec, ...], AfterValidator(check_splits)]
+Seed = Annotated[int, Field(ge=0, lt=1 << 64)]
+
+
 class JobSpec(_Frozen):
     """What is converted and how. Equal specs on equal inputs give equal bytes."""
 
     source: SourceKind
-    name: str
-    version: str = "1.0.0"
-    splits: tuple[SplitSpec, ...] = (SplitSpec(name="train", fraction="1"),)
+    name: DatasetName
+    version: Version = FIRST_VERSION
+    splits: Splits = (SplitSpec(name="train", fraction="1"),)
     split_by: str | None = None
     sharding: Sharding = Sharding(shard_bytes=DEFAULT_SHARD_BYTES)
     shuffle: bool = True
-    seed: Annotated[int, Field(ge=0, lt=1 << 64)] = 0
+    seed: Seed = 0
     compression: Compression = "none"
     max_rejects: RejectLimit = RejectLimit()
     feature_names: FeatureNames = "default"
     variant: Variant = "auto"
     declared: DeclaredSchema | None = None  # None: the source's own, or inferred
     payload: Payload = "example"
-
-    @field_validator("name")
-    @classmethod
-    def _name(cls, name: str) -> str:
-        if not NAME_PATTERN.fullmatch(name):
-            raise ValueError(
-                "a dataset name starts with a letter and has letters, digits and "
-                f"'_' only, got {name!r}"
-            )
-        return name
-
-    @field_validator("version")
-    @classmethod
-    def _version(cls, version: str) -> str:
-        if not VERSION_PATTERN.fullmatch(version):
-            raise ValueError(f"a version is like 1.0.0, got {version!r}")
-        return version
-
-    @model_validator(mode="after")
-    def _splits(self) -> Self:
-        names = [split.name for split in self.splits]
-        if len(names) > MAX_SPLITS:
-            raise ValueError(f"at most {MAX_SPLITS} splits, got {len(names)}")
-        if len(set(names)) != len(names):
-            raise ValueError(f"split names must differ, got {', '.join(names)}")
-        total = sum(parse_fraction(split.fraction) for split in self.splits)
-        if total != 1:
-            given = " + ".join(split.fraction for split in self.splits)
-            raise ValueError(
-                "the splits' fractions must add up to 1 so that no row is lost, "
-                f"got {given or 'no split'}"
-            )
-        return self
 
 
 def identifier_from(text: str) -> str:
@@ -203,6 +219,9 @@ class RunOptions:
       exchange: how rows reach the shards' writers: auto, reference or scratch.
       workers: threads of the embedded runner; 0 means all cores.
       overwrite: replace a dataset that differs.
+      auto_version: publish each change as the next version, in a folder of its own
+        inside the output.
+      keep: versions to keep then; 0 keeps all.
       expect_schema: schema file or dataset that the new dataset must keep to.
       beam_args: pipeline options as Beam spells them.
     """
@@ -213,5 +232,7 @@ class RunOptions:
     exchange: str = "auto"
     workers: int = 0
     overwrite: bool = False
+    auto_version: bool = False
+    keep: int = 0
     expect_schema: str = ""
     beam_args: tuple[str, ...] = field(default=())

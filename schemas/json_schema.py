@@ -14,13 +14,13 @@ from schemas.declared import SHAPE_FORM, DeclaredSchema, Dtype
 from schemas.manifest import json_bytes
 from schemas.schema_file import TEXT_FIELDS
 
-_DRAFT = "https://json-schema.org/draft/2020-12/schema"  # the one that pydantic writes
+DRAFT = "https://json-schema.org/draft/2020-12/schema"  # the one that pydantic writes
 _SCALARS = ["string", "number", "boolean"]  # what YAML may take a text for
 
 
 def json_schema() -> dict[str, Any]:
     """The JSON Schema: pydantic's, and what the loader accepts beyond the model."""
-    made = _without_titles(DeclaredSchema.model_json_schema())
+    made = without_titles(DeclaredSchema.model_json_schema())
     feature = made["$defs"]["DeclaredFeature"]
     for name in TEXT_FIELDS:
         field = feature["properties"][name]
@@ -36,7 +36,7 @@ def json_schema() -> dict[str, Any]:
             feature,
         ]
     }
-    return {"$schema": _DRAFT, "title": "recordmill schema file", **made}
+    return {"$schema": DRAFT, "title": "recordmill schema file", **made}
 
 
 def json_schema_bytes() -> bytes:
@@ -44,14 +44,14 @@ def json_schema_bytes() -> bytes:
     return json_bytes(json_schema())
 
 
-def _without_titles(value: Any) -> Any:
+def without_titles(value: Any) -> Any:
     """Without the title that pydantic makes from each name."""
     if isinstance(value, list):
-        return [_without_titles(item) for item in value]
+        return [without_titles(item) for item in value]
     if not isinstance(value, dict):
         return value
     return {
-        key: _without_titles(item)
+        key: without_titles(item)
         for key, item in value.items()
         if key != "title" or not isinstance(item, str)
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -41,13 +41,51 @@ def declare(
             if (place, rest) not in problems:
                 where = f"line {line_of(place)}: " if line_of else ""
                 problems[place, rest] = f"{where}{_sentence(place, rest, detail)}"
-    lines = list(problems.values())
-    if len(lines) == 1:
-        raise SchemaError(f"{uri}: {lines[0]}")
-    more = len(lines) - _MAX_PROBLEMS
-    if more > 0:
-        lines[_MAX_PROBLEMS:] = [f"... and {more} more"]
-    raise SchemaError("\n  ".join([f"{uri}: {len(problems)} problems:", *lines]))
+    raise SchemaError(report(uri, list(problems.values())))
+
+
+def report(uri: str, problems: Sequence[str]) -> str:
+    """All that is wrong with a file, a line for each problem."""
+    if len(problems) == 1:
+        return f"{uri}: {problems[0]}"
+    lines = [f"{uri}: {len(problems)} problems:", *problems[:_MAX_PROBLEMS]]
+    if len(problems) > _MAX_PROBLEMS:
+        lines.append(f"... and {len(problems) - _MAX_PROBLEMS} more")
+    return "\n  ".join(lines)
+
+
+def unknown_field(name: str, known: Iterable[str]) -> str:
+    """That there is no such field, and which one may be meant."""
+    names = list(known)
+    near = get_close_matches(name, names, 1)
+    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
+    return f"unknown field {name!r}; {hint}"
+
+
+def expectation(detail: ErrorDetails) -> str:
+    """What was expected and what was found, in plain words."""
+    found = f", found {_shown(detail['input'])}"
+    match detail["type"]:
+        case "missing":
+            return "not given"
+        case "value_error":
+            return str(detail["ctx"]["error"])
+        case "literal_error":
+            return f"expected {detail['ctx']['expected']}{found}"
+        case "tuple_type":
+            return f"expected a list{found}"
+        case "string_type":
+            return f"expected text{found}"
+        case "int_type" | "int_parsing" | "int_from_float":
+            return f"expected a whole number{found}"
+        case "float_type" | "float_parsing":
+            return f"expected a number{found}"
+        case "bool_type" | "bool_parsing":
+            return f"expected true or false{found}"
+        case "model_type" | "dict_type":
+            return f"expected a mapping{found}"
+    message = detail["msg"].removeprefix("Input should be ").removeprefix("a valid ")
+    return f"expected {message[0].lower()}{message[1:]}{found}"
 
 
 def _place(loc: Loc, given: Any) -> tuple[Loc, Loc]:
@@ -80,38 +118,20 @@ def _sentence(place: Loc, rest: Loc, detail: ErrorDetails) -> str:
 
 
 def _what(steps: Loc | list[str | int], unknown: Any, detail: ErrorDetails) -> str:
-    found = f", found {_shown(detail['input'])}"
     if unknown is not None:
         models: dict[int, type[BaseModel]] = {0: DeclaredSchema, 2: DeclaredFeature}
-        names = list(models.get(len(steps), PictureRule).model_fields)
-        near = get_close_matches(str(unknown), names, 1)
-        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
-        return f"unknown field {unknown!r}; {hint}"
+        return unknown_field(
+            str(unknown), models.get(len(steps), PictureRule).model_fields
+        )
     match detail["type"]:
-        case "missing":
-            return "not given"
-        case "value_error":
-            return str(detail["ctx"]["error"])
-        case "literal_error":
-            return f"expected {detail['ctx']['expected']}{found}"
-        case "tuple_type":
-            return f"expected a list{found}"
-        case "string_type":
-            return f"expected text{found}"
-        case "int_type" | "int_parsing" | "int_from_float":
-            return f"expected a whole number{found}"
-        case "float_type" | "float_parsing":
-            return f"expected a number{found}"
         case "model_type" | "dict_type" if len(steps) == 2:
-            return f"expected a short form like int64[2]? or its fields{found}"
-        case "model_type" | "dict_type":
-            return f"expected a mapping{found}"
+            found = _shown(detail["input"])
+            return f"expected a short form like int64[2]? or its fields, found {found}"
         case "too_short":
             return "expected at least one feature, found none"
         case "string_too_short":
             return "a feature needs a name, found an empty one"
-    message = detail["msg"].removeprefix("Input should be ").removeprefix("a valid ")
-    return f"expected {message[0].lower()}{message[1:]}{found}"
+    return expectation(detail)
 
 
 def _shown(value: Any) -> str:

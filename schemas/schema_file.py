@@ -89,23 +89,35 @@ def given_fields(feature: DeclaredFeature) -> dict[str, Any]:
     return feature.model_dump(exclude_defaults=True)
 
 
-def _load_yaml(data: bytes, uri: str) -> DeclaredSchema:
-    document = YamlDocument(data, uri)
-    value = document.value
-    features = value.get("features") if isinstance(value, dict) else None
-    if isinstance(features, dict):
-        for name, fields in features.items():
-            if not isinstance(fields, dict):
-                continue
-            # `classes: [yes, no]`, `[1, 2]` and `default: 007` are text here.
-            for key in TEXT_FIELDS:
-                if key in fields:
-                    fields[key] = document.as_written(("features", name, key))
+def texts_as_written(schema: Any, written: Any) -> Any:
+    """A schema's plain values, where text is meant with what is written in the file.
+
+    `classes: [yes, no]`, `[1, 2]` and `default: 007` are text, whatever YAML says.
+
+    Args:
+      schema: as `YamlDocument.value` has it.
+      written: as `YamlDocument.as_written` has it.
+    """
+    features = schema.get("features") if isinstance(schema, dict) else None
+    if not isinstance(features, dict):
+        return schema
+    meant = {}
+    for name, fields in features.items():
+        if isinstance(fields, dict):
+            keys = [key for key in TEXT_FIELDS if key in fields]
             default = fields.get("default")
             is_text = fields.get("dtype") in ("string", "bytes")
             if default is not None and is_text and not isinstance(default, bytes):
-                place = ("features", name, "default")
-                fields["default"] = document.as_written(place)
+                keys.append("default")
+            own = written["features"][name]
+            fields = fields | {key: own[key] for key in keys}
+        meant[name] = fields
+    return schema | {"features": meant}
+
+
+def _load_yaml(data: bytes, uri: str) -> DeclaredSchema:
+    document = YamlDocument(data, uri)
+    value = texts_as_written(document.value, document.as_written(()))
     return declare(value, uri, document.line)
 
 

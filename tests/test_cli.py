@@ -27,7 +27,16 @@ from job_tools import (
     started,
 )
 
-HEAVY = ("apache_beam", "pyarrow", "pydantic", "numpy", "fsspec", "grpc", "rich")
+HEAVY = (
+    "apache_beam",
+    "yaml",
+    "pyarrow",
+    "pydantic",
+    "numpy",
+    "fsspec",
+    "grpc",
+    "rich",
+)
 
 
 def test_json_is_all_on_stdout(tmp_path: Path) -> None:
@@ -120,8 +129,8 @@ CONVERT: list[Argument] = ["convert", "csv", IRIS, "out"]
         ([*CONVERT, "--dataset-version", "1.0"], "a version is like 1.0.0"),
         ([*CONVERT, "--compression", "zip"], "'zip' is not one of 'none', 'gzip'"),
         ([*CONVERT, "--workers", "-1"], "-1 is not in the range x>=0"),
-        (["verify", "out", "--", "--runner=Flink"], "only convert takes Beam options"),
-        (["--", "--runner=Flink"], "only convert takes Beam options"),
+        (["verify", "out", "--", "--runner=Flink"], "only convert, run and plan take"),
+        (["--", "--runner=Flink"], "only convert, run and plan take"),
         (["verify"], "Missing argument 'OUTPUT'"),
         (["inspect", "out", "--examples", "few"], "'few' is not a valid integer"),
     ],
@@ -149,6 +158,8 @@ def test_wrong_usage(
         (["convert", "images", "--help"], "--feature-names"),
         (["convert", "cifar", "--help"], "--variant"),
         (["convert", "csv", "--help"], "--max-rejects"),
+        (["run", "--help"], "--set KEY=VALUE"),
+        (["plan", "--help"], "does nothing"),
         (["verify", "--help"], "--quick"),
         (["inspect", "--help"], "--examples"),
     ],

@@ -135,7 +135,7 @@ def test_rows_that_cannot_be_read_are_told(tmp_path: Path) -> None:
         (["schema", "infer", "csv"], 2, "Missing argument 'INPUT...'"),
         (["schema", "infer", "xml", "in"], 2, "No such command 'xml'"),
         (["schema", "infer", "csv", IRIS, "--workers", "-1"], 2, "-1 is not in the"),
-        (["schema", "infer", "csv", IRIS, "--", "--runner=x"], 2, "only convert takes"),
+        (["schema", "infer", "csv", IRIS, "--", "--runner=x"], 2, "take Beam options"),
         (["schema", "infer", "csv", "nothing.csv"], 1, "nothing.csv: no such file"),
         (["schema", "infer", "images", IRIS], 1, "no pictures among the 1 input files"),
         (["schema", "infer", "csv", IRIS, "-o", "."], 1, ".: is a folder"),

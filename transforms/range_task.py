@@ -143,7 +143,7 @@ class _RangeBuilder:
             rows.batch,
             schema,
             context.job,
-            files=_side_files(self.spot),
+            files=side_files_of(self.spot),
             expected=context.expected,
         ):
             for row, reason in framed.refused:
@@ -173,7 +173,7 @@ class _RangeBuilder:
         self.num_bytes = 0
 
 
-def _side_files(spot: InputRange) -> SideFiles:
+def side_files_of(spot: InputRange) -> SideFiles:
     """The files that a table's cells may name: beside it, below the input root."""
     return SideFiles.beside(spot.uri, spot.uri.removesuffix(spot.path))
 

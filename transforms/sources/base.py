@@ -7,8 +7,10 @@ workers pickled. `prepare` is the one step that looks at the input before the ru
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Self
 
@@ -152,9 +154,38 @@ class Source(ABC):
         """The source with what is large and workers need put into a file."""
         return self
 
+    def excerpts(self, ranges: Sequence[InputRange]) -> list[InputRange]:
+        """Small parts of the input, spread over it, that can be read each alone."""
+        return list(ranges[:: -(-len(ranges) // 4)])
+
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
         """An upper estimate of all records' bytes; fixes the histogram's grain."""
         return sum(file.size for file in files)
+
+
+def spread(ranges: Sequence[InputRange], count: int, size: int) -> list[InputRange]:
+    """Parts of the same size, spread evenly over all ranges; none reaches into two.
+
+    Args:
+      ranges: what to look at.
+      count: how many parts; fewer where ranges are small.
+      size: of a part, in the ranges' unit; parts begin at multiples of it.
+    """
+    ends = list(accumulate(spot.num_positions for spot in ranges))
+    parts: dict[tuple[int, int], InputRange] = {}
+    for number in range(count):
+        place = ends[-1] * (2 * number + 1) // (2 * count)
+        index = bisect_right(ends, place)
+        spot = ranges[index]
+        inside = place - (ends[index] - spot.num_positions)
+        start = spot.start + inside // size * size
+        parts[index, start] = replace(
+            spot,
+            start=start,
+            stop=min(start + size, spot.stop),
+            first_position=spot.first_position + start - spot.start,
+        )
+    return list(parts.values())
 
 
 def number_ranges(parts: Sequence[tuple[InputFile, int, int, str]]) -> list[InputRange]:

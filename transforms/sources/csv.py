@@ -25,6 +25,7 @@ from transforms.sources.base import (
     Rows,
     Source,
     number_ranges,
+    spread,
 )
 from transforms.sources.csv_cells import cells_of, parse_rows
 from transforms.sources.csv_rows import QUOTE, read_header, row_spans, row_start
@@ -33,6 +34,8 @@ from transforms.storage import read_range
 
 PART_BYTES = 4 << 20
 SAMPLE_BYTES = 1 << 16
+EXCERPTS = 32
+EXCERPT_BYTES = 1 << 18
 ENTRY_BYTES = 24  # what a feature's map entry costs beside its name and value
 
 
@@ -110,6 +113,35 @@ class CsvSource(Source):
             text = text[: spans[-1][0]] if spans else b""
         table = parse_rows(text, names, spot, begin, read).table
         return tuple(int(classify(cells_of(table, name))) for name in self.names)
+
+    def excerpts(self, ranges: Sequence[InputRange]) -> list[InputRange]:
+        parts = spread(ranges, EXCERPTS, EXCERPT_BYTES)
+        return [self._with_quotes(part) for part in parts]
+
+    def _with_quotes(self, part: InputRange) -> InputRange:
+        """Whether a part lies in quotes, told by which reading makes rows of it.
+
+        To know would take a look at the whole file before the part.
+        """
+        odd = read_range(part.uri, part.start, part.stop).count(QUOTE) % 2 == 1
+        outside = replace(part, quoted=(False, odd))
+        inside = replace(part, quoted=(True, not odd))
+        if part.start == 0 or self._strangeness(outside) <= self._strangeness(inside):
+            return outside
+        return inside
+
+    def _strangeness(self, part: InputRange) -> float:
+        """The share of rows that cannot be split as they should; one half if none is
+        there, as in the midst of a long text.
+        """
+        rows = rejected = 0
+        try:
+            for read in self.read(part, (int(Holds.TEXT),) * len(self.names)):
+                rejected += len(read.rejects)
+                rows += read.batch.num_rows + len(read.rejects)
+        except InputError:
+            return 1.0
+        return rejected / rows if rows else 0.5
 
     def schema(self, observed: Bits = (), nulls: tuple[int, ...] = ()) -> Schema:
         observed = observed or (int(Holds.NOTHING),) * len(self.names)

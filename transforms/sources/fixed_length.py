@@ -28,6 +28,7 @@ from transforms.sources.base import (
     Rows,
     Source,
     number_ranges,
+    spread,
 )
 from transforms.sources.cifar_layout import (
     CHANNELS,
@@ -100,6 +101,9 @@ class FixedLengthSource(Source):
                 for start in range(0, file.size, step)
             ]
         )
+
+    def excerpts(self, ranges: Sequence[InputRange]) -> list[InputRange]:
+        return spread(ranges, 32, 32 * self.known_layout.record_bytes)
 
     def schema(self, observed: Bits = (), nulls: tuple[int, ...] = ()) -> Schema:
         layout = self.known_layout

@@ -24,13 +24,14 @@ from schemas.ranges import Bits, InputFile, InputRange, Reject
 from transforms.inventory import read_inventory, write_inventory
 from transforms.keys import text_hashes
 from transforms.pixels import ImageHeader, ImageHeaderError, read_header
-from transforms.sources.base import REFERENCE, Fetched, Rows, Source
+from transforms.sources.base import REFERENCE, Fetched, Rows, Source, spread
 from transforms.storage import read_file
 from transforms.tfrecord import FRAME_BYTES
 from transforms.wire import I64
 
 ENDINGS = (".jpeg", ".jpg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff")
 FILES_PER_RANGE = 4096
+EXCERPT_FILES = 32
 READ_BYTES = 16 << 20  # pictures read at once
 _DECODABLE = (".jpeg", ".jpg", ".png", ".bmp")  # tf.io.decode_image, TFDS Image
 
@@ -139,6 +140,9 @@ class ImagesSource(Source):
             )
             for index, start in enumerate(starts)
         ]
+
+    def excerpts(self, ranges: Sequence[InputRange]) -> list[InputRange]:
+        return spread(ranges, EXCERPT_FILES, 1)
 
     def schema(self, observed: Bits = (), nulls: tuple[int, ...] = ()) -> Schema:
         features = []

@@ -1,0 +1,216 @@
+"""What a run would do, found out by looking alone: nothing is made, nothing changed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from beam_jobs.launch import (
+    check_published,
+    list_all_inputs,
+    output_folder,
+    prepare_run,
+)
+from beam_jobs.versions import choose_version
+from schemas.errors import OutputError
+from schemas.features import Schema
+from schemas.job import JobSpec, RunOptions
+from schemas.manifest import MANIFEST_NAME
+from transforms.decode import human_bytes
+from transforms.estimate import Estimate, estimate_run, estimate_seconds
+from transforms.expected import load_expected
+from transforms.publish import is_staged, look_at_output
+from transforms.scratch import Scratch
+
+Verdict = Literal["convert", "resume", "publish", "replace", "unchanged", "refused"]
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """Bytes that a run needs on one disk, and what is free there."""
+
+    folder: str
+    needed: int
+    free: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """What a run would do.
+
+    Attributes:
+      verdict: whether it would convert afresh, go on where a killed run was, only
+        publish what one had finished, replace another dataset, find nothing to do, or
+        be refused.
+      reason: why it would be refused, else "".
+      job: with the version that it would publish.
+      output: folder of the dataset.
+      fingerprint: of job and inventory.
+      files, input_bytes: what may be read, files that cells name too.
+      ranges: what is read by one task each.
+      finished_ranges: those that a killed run finished.
+      removed: unfinished versions that go before the run.
+      exchange: how rows reach their shards.
+      estimate: None if nothing would be converted.
+      space: for each disk concerned.
+      workers: threads of the embedded runner; 0 on another runner.
+      seconds: by measured rates; None on another runner.
+      warnings: what may go wrong.
+    """
+
+    verdict: Verdict
+    reason: str
+    job: JobSpec
+    output: str
+    fingerprint: str
+    files: int
+    input_bytes: int
+    ranges: int = 0
+    finished_ranges: int = 0
+    removed: tuple[str, ...] = ()
+    exchange: str = ""
+    estimate: Estimate | None = None
+    space: tuple[Space, ...] = ()
+    workers: int = 0
+    seconds: float | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
+    """Finds out what a run would do.
+
+    Raises:
+      RecordmillError: the job or its options are put wrongly, or the input is none;
+        the run would say the same.
+    """
+    workers = _workers(options)
+    removed: tuple[str, ...] = ()
+    if options.auto_version:
+        chosen = choose_version(job, options)
+        job, options, inputs = chosen.job, chosen.options, chosen.inputs
+        removed = tuple(str(entry.folder) for entry in chosen.stale)
+        output = options.output
+    else:
+        output = output_folder(options)
+        inputs = list_all_inputs(job, options, output)
+    fingerprint = inputs.fingerprint(job)
+    expected = load_expected(options.expect_schema) if options.expect_schema else None
+    verdict, reason = _verdict(job, output, fingerprint, options, expected)
+    files = [*inputs.files, *inputs.side_files]
+    input_bytes = sum(file.size for file in files)
+    if verdict in ("unchanged", "publish"):
+        return RunPlan(verdict, "", job, output, fingerprint, len(files), input_bytes)
+    context, ranges = prepare_run(job, options, output, inputs, expected)
+    finished = _finished(context.scratch, context.exchange)
+    if verdict == "convert" and finished:
+        verdict = "resume"
+    made = estimate_run(context, files, ranges)
+    seconds = None
+    if workers:
+        seconds = estimate_seconds(
+            job.source, context.exchange, input_bytes, len(ranges), made, workers
+        )
+    space = _space(context.scratch, made)
+    short = [disk for disk in space if disk.needed > disk.free]
+    if short and verdict != "refused":
+        verdict = "refused"
+        reason = (
+            f"{short[0].folder}: about {human_bytes(short[0].needed)} are needed, "
+            f"{human_bytes(short[0].free)} are free; make room, or choose another "
+            "folder with --scratch or OUTPUT"
+        )
+    return RunPlan(
+        verdict=verdict,
+        reason=reason,
+        job=job,
+        output=output,
+        fingerprint=fingerprint,
+        files=len(files),
+        input_bytes=input_bytes,
+        ranges=len(ranges),
+        finished_ranges=finished,
+        removed=removed,
+        exchange=context.exchange,
+        estimate=made,
+        space=space,
+        workers=workers,
+        seconds=seconds,
+        warnings=tuple(_warnings(job, made)),
+    )
+
+
+def _verdict(
+    job: JobSpec,
+    output: str,
+    fingerprint: str,
+    options: RunOptions,
+    expected: Schema | None,
+) -> tuple[Verdict, str]:
+    try:
+        manifest = look_at_output(output, fingerprint, options.overwrite)
+    except OutputError as error:
+        return "refused", str(error)
+    if manifest is not None:
+        check_published(job, output, manifest, expected)
+        return "unchanged", ""
+    scratch = Scratch.of(output, fingerprint, options.scratch)
+    if is_staged(scratch):
+        return "publish", ""
+    replaces = Path(output, MANIFEST_NAME).is_file()
+    return ("replace" if replaces else "convert"), ""
+
+
+def _finished(scratch: Scratch, exchange: str) -> int:
+    return sum(1 for _ in scratch.facts.glob(f"range-{exchange}-*.json"))
+
+
+def _workers(options: RunOptions) -> int:
+    """Threads of the embedded runner; 0 if the job goes to another."""
+    if options.beam_args:
+        # Beam takes half a second to import: only where its options are to be checked.
+        from beam_jobs.runners import is_embedded, pipeline_options
+
+        if not is_embedded(pipeline_options(options.beam_args, options.workers)):
+            return 0
+    cores = os.cpu_count() or 1
+    return min(options.workers or cores, cores)
+
+
+def _space(scratch: Scratch, made: Estimate) -> tuple[Space, ...]:
+    """What is needed where; output and scratch may lie on one disk."""
+    needs = {scratch.staging_root: made.bytes}
+    root = scratch.scratch_root
+    needs[root] = needs.get(root, 0) + made.scratch_bytes
+    disks: dict[int, Space] = {}
+    for folder, needed in needs.items():
+        place = _existing(Path(folder))
+        device = place.stat().st_dev
+        before = disks.get(device)
+        disks[device] = Space(
+            before.folder if before else str(place),
+            needed + (before.needed if before else 0),
+            shutil.disk_usage(place).free,
+        )
+    return tuple(disks.values())
+
+
+def _existing(folder: Path) -> Path:
+    while not folder.exists():
+        folder = folder.parent
+    return folder
+
+
+def _warnings(job: JobSpec, made: Estimate) -> list[str]:
+    warnings = []
+    if made.rejected > job.max_rejects.allowed(made.rows):
+        warnings.append(
+            f"about {made.rejected:,} rows would be rejected, allowed are "
+            f"{job.max_rejects.text}: {made.reason}"
+        )
+    empty = [split.name for split in made.splits if not split.records]
+    if empty:
+        warnings.append(f"no row would fall into {', '.join(empty)}")
+    return warnings

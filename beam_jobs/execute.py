@@ -1,0 +1,148 @@
+"""One run as a command has it: bars or log lines, metrics, and how it ended."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from beam_jobs.launch import Outcome, Reporter
+from beam_jobs.logs import LogFormat, LogLines
+from beam_jobs.metrics import Stages, require_metrics_file, write_metrics
+from beam_jobs.progress import Bars, Silent
+from beam_jobs.summary import outcome_facts, show_outcome
+from beam_jobs.versions import run_any
+from schemas.errors import RecordmillError, UsageError
+from schemas.job import JobSpec, RunOptions
+from schemas.ranges import InputRange
+from transforms.run_context import RunContext
+
+
+@dataclass(frozen=True, slots=True)
+class Accounts:
+    """Where a run's accounts go.
+
+    Attributes:
+      as_json: the summary as one object on stdout.
+      metrics_file: Prometheus textfile, or "".
+      log_format: log lines on stderr instead of bars and summary, or None.
+    """
+
+    as_json: bool = False
+    metrics_file: str = ""
+    log_format: LogFormat | None = None
+
+
+def execute(job: JobSpec, options: RunOptions, accounts: Accounts) -> None:
+    """Runs a job and tells how it ended.
+
+    Raises:
+      RecordmillError: it did not end well; that is told, too.
+    """
+    stages = Stages()
+    lines = LogLines(accounts.log_format, sys.stderr) if accounts.log_format else None
+    without_metrics = replace(accounts, metrics_file="")
+    if accounts.metrics_file:
+        with telling_failure(without_metrics, job.name):
+            require_metrics_file(accounts.metrics_file)
+    with telling_failure(accounts, job.name, stages.seconds):
+        outcome = run_any(job, options, _Several([stages, lines or _shown(accounts)]))
+    if accounts.metrics_file:
+        with telling_failure(without_metrics, job.name):
+            write_metrics(
+                accounts.metrics_file,
+                job.name,
+                outcome.seconds,
+                outcome,
+                stages.seconds,
+            )
+    if lines:
+        _log_outcome(lines, outcome, stages.seconds)
+    if accounts.as_json or not lines:
+        show_outcome(outcome, as_json=accounts.as_json)
+
+
+@contextmanager
+def telling_failure(
+    accounts: Accounts, dataset: str, stages: Mapping[str, float] | None = None
+) -> Iterator[None]:
+    """Notes in the metrics and the log that a run failed.
+
+    Args:
+      accounts: where they are.
+      dataset: its name; "" if it is not known yet.
+      stages: seconds of each stage, filled in as the run goes on.
+
+    Raises:
+      SystemExit: the log tells all there is to say; nothing else goes to stderr.
+    """
+    started = time.time()
+    try:
+        yield
+    except BaseException as error:
+        if accounts.metrics_file:
+            _write_failure(accounts, dataset, time.time() - started, stages or {})
+        if accounts.log_format:
+            kind, message = type(error).__name__, str(error)
+            lines = LogLines(accounts.log_format, sys.stderr)
+            lines.event(
+                "run_failed", "error", dataset=dataset, kind=kind, message=message
+            )
+            if isinstance(error, RecordmillError):
+                sys.exit(2 if isinstance(error, UsageError) else 1)
+        raise
+
+
+def _write_failure(
+    accounts: Accounts, dataset: str, seconds: float, stages: Mapping[str, float]
+) -> None:
+    """Writes the metrics; that this fails too must not hide what went wrong."""
+    try:
+        write_metrics(accounts.metrics_file, dataset, seconds, None, stages)
+    except RecordmillError as error:
+        if accounts.log_format:
+            lines = LogLines(accounts.log_format, sys.stderr)
+            lines.event("metrics_failed", "warning", message=str(error))
+        else:
+            sys.stderr.write(f"Warning: {error}\n")
+
+
+def _shown(accounts: Accounts) -> Reporter:
+    if not sys.stderr.isatty() or accounts.as_json:
+        return Silent()
+    from rich.console import Console
+
+    return Bars(Console(file=sys.stderr))
+
+
+def _log_outcome(
+    lines: LogLines, outcome: Outcome, stages: Mapping[str, float]
+) -> None:
+    facts = outcome_facts(outcome)
+    status = facts.pop("status")
+    if outcome.manifest.rows_rejected:
+        rejected = outcome.manifest.rows_rejected
+        lines.event("rows_rejected", "warning", rows=rejected, kept=outcome.rejects)
+    rounded = {stage: round(seconds, 3) for stage, seconds in stages.items()}
+    lines.event(f"run_{status}", **facts, stages=rounded)
+
+
+class _Several:
+    """Reporters that are told the same."""
+
+    def __init__(self, reporters: Sequence[Reporter]) -> None:
+        self._reporters = reporters
+
+    def begin(self, context: RunContext, ranges: Sequence[InputRange]) -> None:
+        for reporter in self._reporters:
+            reporter.begin(context, ranges)
+
+    def poll(self) -> None:
+        for reporter in self._reporters:
+            reporter.poll()
+
+    def end(self) -> None:
+        for reporter in self._reporters:
+            reporter.end()

@@ -1,0 +1,79 @@
+"""Log lines of a run on stderr, one event a line: JSON for machines, or plain text.
+
+{"time": "2026-11-20T02:00:03Z", "level": "info", "event": "run_done", ...}
+2026-11-20T02:00:03Z INFO run_done dataset=users version=1.0.7 records=1200
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, TextIO
+
+from schemas.ranges import InputRange
+from transforms.run_context import RunContext
+
+LogFormat = Literal["text", "json"]
+SECONDS_BETWEEN = 30.0  # two lines on a run's progress
+
+
+class LogLines:
+    """Writes events; as a reporter, those of a run's progress."""
+
+    def __init__(self, form: LogFormat, stream: TextIO) -> None:
+        self._form = form
+        self._stream = stream
+        self._facts: Path | None = None
+        self._ranges = 0
+        self._told = 0.0
+
+    def event(self, event: str, level: str = "info", /, **facts: Any) -> None:
+        """Writes one line."""
+        now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        if self._form == "json":
+            line = {"time": now, "level": level, "event": event, **facts}
+            text = json.dumps(line, default=str)
+        else:
+            parts = (f"{key}={_plain(value)}" for key, value in facts.items())
+            text = " ".join([now, level.upper(), event, *parts])
+        self._stream.write(f"{text}\n")
+        self._stream.flush()
+
+    def begin(self, context: RunContext, ranges: Sequence[InputRange]) -> None:
+        self._facts = context.scratch.facts
+        self._ranges = len(ranges)
+        self._told = time.monotonic()
+        self.event(
+            "run_started",
+            dataset=context.job.name,
+            version=context.job.version,
+            fingerprint=context.fingerprint,
+            output=context.output,
+            ranges=len(ranges),
+            exchange=context.exchange,
+        )
+
+    def poll(self) -> None:
+        if self._facts is None or time.monotonic() - self._told < SECONDS_BETWEEN:
+            return
+        self._told = time.monotonic()
+        names = [path.name for path in self._facts.glob("*.json")]
+        self.event(
+            "run_progress",
+            ranges_done=sum(name.startswith("range-") for name in names),
+            ranges=self._ranges,
+            shards_done=sum(name.startswith("shard-") for name in names),
+        )
+
+    def end(self) -> None:
+        pass
+
+
+def _plain(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    # Quoted where a reader could not tell the value's end.
+    odd = not text or not text.isprintable() or any(mark in text for mark in ' "=')
+    return json.dumps(text, ensure_ascii=not text.isprintable()) if odd else text

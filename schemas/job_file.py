@@ -1,0 +1,248 @@
+"""JobFile: what a job file can say; the same file runs on a laptop and on a cluster.
+
+    source: csv                           # images, cifar or csv
+    inputs: raw/{{ date }}/*.csv          # one, or a list
+    output: sets/users
+    version: auto                         # or 1.0.0
+    keep: 3
+    splits: {train: 0.9, test: 0.1}
+    split_by: user
+    shard_size: 128MiB                    # or shards: 8, or readers: 4
+    max_rejects: 0.5%
+    beam: [--runner=FlinkRunner, --flink_master=cluster:8081]
+
+Paths are relative to the file. How it is read stands in job_load; job_file.schema.json,
+shipped beside this module, tells its form to editors.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+)
+
+from schemas.declared import DeclaredSchema
+from schemas.job import (
+    AUTO_VERSION,
+    DEFAULT_SHARD_BYTES,
+    FIRST_VERSION,
+    Compression,
+    DatasetName,
+    FeatureNames,
+    JobSpec,
+    Payload,
+    RejectLimit,
+    RunOptions,
+    Seed,
+    Sharding,
+    SourceKind,
+    Splits,
+    SplitSpec,
+    Variant,
+    check_version,
+    identifier_from,
+)
+from schemas.sizes import parse_size
+
+_SECRET = re.compile(
+    r"secret|token|passw|credential|connection_string|access_key", re.IGNORECASE
+)
+_SECRET_OPTION = re.compile(rf"{_SECRET.pattern}|^key$|_key$|^sas", re.IGNORECASE)
+_PASSWORD_IN_URL = re.compile(r"://[^/]*:[^/]*@")
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def _one_or_more(given: Any) -> Any:
+    return [given] if isinstance(given, str) else given
+
+
+def _from_mapping(given: Any) -> Any:
+    """{train: 0.9, test: 0.1} as splits; fractions are text, so that they are exact."""
+    if not isinstance(given, dict):
+        raise ValueError(f"splits are like {{train: 0.9, test: 0.1}}, got {given!r}")
+    return [{"name": name, "fraction": share} for name, share in given.items()]
+
+
+def _limit(given: Any) -> Any:
+    if not isinstance(given, str):
+        raise ValueError(f"give a count like 10 or a share like 0.5%, got {given!r}")
+    return {"text": given}
+
+
+def _size(given: Any) -> Any:
+    if not isinstance(given, str):
+        raise ValueError(f"give a size like 128MiB or 100MB, got {given!r}")
+    return parse_size(given)
+
+
+def _auto_or_version(version: str) -> str:
+    if version == AUTO_VERSION:
+        return version
+    try:
+        return check_version(version)
+    except ValueError as error:
+        raise ValueError(f"{error}; or say auto") from error
+
+
+_CREDENTIALS_COME_FROM = (
+    "looks like a secret: credentials come from the environment or from the "
+    "workload's identity, never from a job file"
+)
+
+
+def _no_secrets(options: dict[str, Any]) -> dict[str, Any]:
+    for key, value in options.items():
+        if _SECRET_OPTION.search(key) or _PASSWORD_IN_URL.search(str(value)):
+            raise ValueError(f"{key} {_CREDENTIALS_COME_FROM}")
+    return options
+
+
+def _no_secret_arguments(arguments: tuple[str, ...]) -> tuple[str, ...]:
+    for argument in arguments:
+        name = argument.partition("=")[0]
+        if _SECRET.search(name):
+            raise ValueError(f"{name} {_CREDENTIALS_COME_FROM}")
+    return arguments
+
+
+Text = Annotated[str, Field(min_length=1)]
+Texts = Annotated[
+    tuple[Text, ...],
+    Field(min_length=1),
+    BeforeValidator(_one_or_more, json_schema_input_type=Text | list[Text]),
+]
+Fraction = Annotated[float, Field(gt=0, le=1)] | str
+Options = Annotated[dict[str, bool | int | float | str], AfterValidator(_no_secrets)]
+
+
+class StorageOptions(_Frozen):
+    """Options of the file systems of input and output, as fsspec spells them."""
+
+    input: Options = {}
+    output: Options = {}
+
+
+class JobFile(_Frozen):
+    """A job: what is converted, where to, and how it is run."""
+
+    source: SourceKind = Field(description="the input's format")
+    inputs: Texts = Field(description="files, folders or globs")
+    output: Text = Field(description="folder of the dataset, or of its versions")
+    name: DatasetName | None = Field(
+        None, description="the dataset's name; by default the output's last part"
+    )
+    version: Annotated[str, AfterValidator(_auto_or_version)] = Field(
+        FIRST_VERSION,
+        description="like 1.0.0; auto: each change is published as the next one",
+    )
+    keep: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="with version: auto, how many versions to keep"
+    )
+    schema_: str | dict[str, Any] | None = Field(
+        None, alias="schema", description="declared features, or a file with them"
+    )
+    expect_schema: Text | None = Field(
+        None, description="schema file or dataset that the features must keep to"
+    )
+    payload: Payload = Field("example", description="what a record holds")
+    splits: Annotated[
+        Splits,
+        BeforeValidator(_from_mapping, json_schema_input_type=dict[str, Fraction]),
+    ] = Field(
+        (SplitSpec(name="train", fraction="1"),),
+        description="each split's share of the rows",
+    )
+    split_by: Text | None = Field(
+        None, description="column whose equal values never part"
+    )
+    shuffle: bool = Field(True, description="shuffle all, or keep the input's order")
+    seed: Seed = Field(0, description="another seed, another order and other splits")
+    shards: Annotated[int, Field(ge=1, le=99_999)] | None = Field(
+        None, description="shards of each split"
+    )
+    shard_size: Annotated[
+        int, BeforeValidator(_size, json_schema_input_type=str | int)
+    ] = Field(DEFAULT_SHARD_BYTES, description="bytes of a shard, like 128MiB")
+    readers: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="ten shards for each host that reads, none under 10 MB"
+    )
+    compression: Compression = Field("none", description="of the shards")
+    max_rejects: Annotated[
+        RejectLimit, BeforeValidator(_limit, json_schema_input_type=str | int)
+    ] = Field(RejectLimit(), description="rows that may be rejected, like 10 or 0.5%")
+    feature_names: FeatureNames | None = Field(None, description="of source: images")
+    variant: Variant | None = Field(None, description="of source: cifar")
+    overwrite: bool = Field(False, description="replace another dataset")
+    storage: StorageOptions = Field(StorageOptions(), description="nothing secret")
+    exchange: Literal["auto", "reference", "scratch"] = Field(
+        "auto", description="how rows reach their shards; the bytes are the same"
+    )
+    workers: Annotated[int, Field(ge=0)] = Field(0, description="0: all cores")
+    scratch: Text | None = Field(
+        None, description="folder for sorted runs; by default inside the output"
+    )
+    beam: Annotated[
+        tuple[str, ...],
+        AfterValidator(_no_secret_arguments),
+        BeforeValidator(_one_or_more, json_schema_input_type=Text | list[Text]),
+    ] = Field((), description="Beam's options, like --runner=...")
+    metrics_file: Text | None = Field(
+        None, description="Prometheus textfile, written when the run ends"
+    )
+    log_format: Literal["text", "json"] | None = Field(
+        None, description="log lines on stderr"
+    )
+    params: dict[str, bool | int | float | str | None] = Field(
+        {}, description="parameters and their defaults; null: must be given with --set"
+    )
+
+    def to_job(self, declared: DeclaredSchema | None) -> JobSpec:
+        """What is converted and how; auto stands for the first version here."""
+        if self.shards:
+            sharding = Sharding(num_shards=self.shards)
+        elif self.readers:
+            sharding = Sharding(num_readers=self.readers)
+        else:
+            sharding = Sharding(shard_bytes=self.shard_size)
+        last_part = self.output.rstrip("/").rpartition("/")[2]
+        return JobSpec(
+            source=self.source,
+            name=self.name or identifier_from(last_part),
+            version=FIRST_VERSION if self.version == AUTO_VERSION else self.version,
+            splits=self.splits,
+            split_by=self.split_by,
+            sharding=sharding,
+            shuffle=self.shuffle,
+            seed=self.seed,
+            compression=self.compression,
+            max_rejects=self.max_rejects,
+            feature_names=self.feature_names or "default",
+            variant=self.variant or "auto",
+            declared=declared,
+            payload=self.payload,
+        )
+
+    def to_options(self) -> RunOptions:
+        """How it is run."""
+        return RunOptions(
+            inputs=self.inputs,
+            output=self.output,
+            scratch=self.scratch or "",
+            exchange=self.exchange,
+            workers=self.workers,
+            overwrite=self.overwrite,
+            auto_version=self.version == AUTO_VERSION,
+            keep=self.keep or 0,
+            expect_schema=self.expect_schema or "",
+            beam_args=self.beam,
+        )

@@ -1,0 +1,254 @@
+"""Reading a job file: fill its placeholders in, validate it, make its paths absolute.
+
+All that is wrong is reported at once, each with its line. Fields that are text take
+what is written, whatever YAML makes of it: `name: on`, `version: 1.0` and a folder
+called 2026 are text; so is 0.10, which as a split's share has to be exact.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from schemas.declared import DeclaredSchema
+from schemas.errors import SchemaError, UsageError
+from schemas.job import AUTO_VERSION, JobSpec, RunOptions
+from schemas.job_file import JobFile, StorageOptions
+from schemas.job_template import PARAMETER, Template, built_in
+from schemas.problems import declare, expectation, report, unknown_field
+from schemas.schema_file import load_schema, texts_as_written
+from schemas.yaml_text import Place, YamlDocument
+
+_TEXT_KEYS = frozenset(
+    {"name", "version", "inputs", "output", "expect_schema", "splits", "split_by"}
+    | {"shard_size", "max_rejects", "scratch", "beam", "metrics_file"}
+)
+_PATH_KEYS = ("output", "expect_schema", "scratch", "metrics_file")
+_SHARD_RULES = ("shards", "shard_size", "readers")
+
+_Problems = dict[tuple[str | int, ...], str]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedJob:
+    """A job file that was read.
+
+    Attributes:
+      file: what it says, with paths as they are to be used.
+      job: what is converted and how.
+      options: how it is run.
+    """
+
+    file: JobFile
+    job: JobSpec
+    options: RunOptions
+
+
+def load_job(
+    data: bytes,
+    uri: str,
+    settings: Mapping[str, str],
+    today: date,
+    read: Callable[[str], bytes],
+) -> LoadedJob:
+    """The job in a file.
+
+    Args:
+      data: the file's bytes.
+      uri: where it lies; relative paths begin there.
+      settings: parameters given with --set.
+      today: the date for {{ date }} (UTC).
+      read: reads the schema file that the job names.
+
+    Raises:
+      UsageError: all that is wrong with it, a line for each.
+      SchemaError: the schema that it declares is wrong.
+    """
+    try:
+        document = YamlDocument(data, uri)
+    except SchemaError as error:
+        raise UsageError(f"{error}{_quote_hint(str(error), data)}") from error
+    if not isinstance(document.value, dict):
+        raise UsageError(
+            f"{uri}: expected a mapping like\n"
+            "  source: csv\n  inputs: data/*.csv\n  output: out/data"
+        )
+    problems: _Problems = {}
+    given = _filled(document, settings, today, problems)
+    file = _validated(given, problems)
+    if problems or file is None:
+        raise UsageError(_report(uri, document, problems))
+    file = _with_paths(file, posixpath.dirname(uri))
+    declared = _declared(file, uri, document, read)
+    return LoadedJob(file, file.to_job(declared), file.to_options())
+
+
+def _filled(
+    document: YamlDocument,
+    settings: Mapping[str, str],
+    today: date,
+    problems: _Problems,
+) -> dict[str, Any]:
+    """The fields that are given, without null ones, with all placeholders filled in."""
+
+    def note(place: Place, what: str) -> None:
+        problems.setdefault(tuple(place), what)
+
+    texts = document.as_written(())
+    defaults = texts.get("params") or {}
+    if not isinstance(defaults, dict):
+        note(("params",), f"expected a mapping of parameters, found {defaults!r}")
+        defaults = {}
+    for name, text in defaults.items():
+        if not PARAMETER.fullmatch(name):
+            note(("params", name), f"a parameter is named like date, found {name!r}")
+        if isinstance(text, dict | list):
+            note(("params", name), "a parameter is one value, no list and no mapping")
+        elif text is not None and "{{" in text:
+            note(("params", name), "defaults hold no placeholders")
+    plain = {name: text for name, text in defaults.items() if isinstance(text, str)}
+    template = Template(
+        {**built_in(today), **plain, **settings}, frozenset(defaults.keys())
+    )
+    given = {}
+    for key, value in document.value.items():
+        if value is None or key == "params":
+            continue
+        as_text = key in _TEXT_KEYS or (key == "schema" and not isinstance(value, dict))
+        if as_text:
+            value = texts[key]
+        elif key == "schema":
+            value = texts_as_written(value, texts[key])
+        given[key] = template.fill(value, (key,), note, as_text=as_text)
+    for name in settings.keys() - template.used:
+        near = get_close_matches(name, sorted(template.used), 1)
+        hint = f"did you mean {near[0]}?" if near else "is it {{ " + name + " }}?"
+        note(("--set", name), f"nothing in the file uses it; {hint}")
+    return given
+
+
+def _validated(given: dict[str, Any], problems: _Problems) -> JobFile | None:
+    """The validated fields; None, and what is wrong in `problems`, if they are not."""
+    for key, what in _contradictions(given):
+        problems.setdefault((key,), what)
+    try:
+        return JobFile.model_validate(given)
+    except ValidationError as error:
+        for detail in error.errors():
+            place = _place_of(detail["loc"], given)
+            # A placeholder without a value is told already.
+            if not any(place[:depth] in problems for depth in range(1, len(place) + 1)):
+                problems[place] = _sentence(detail)
+    return None
+
+
+def _contradictions(given: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """What is wrong with fields together, one by one valid or not."""
+    rules = [key for key in _SHARD_RULES if key in given]
+    for key in rules[1:]:
+        yield key, f"give one of {rules[0]} and {key}, not both"
+    auto = given.get("version") == AUTO_VERSION
+    if "keep" in given and not auto:
+        yield "keep", "is for version: auto"
+    if given.get("overwrite") is True and auto:
+        yield "overwrite", "version: auto never overwrites; leave it out"
+    for key, source in (("feature_names", "images"), ("variant", "cifar")):
+        if key in given and given.get("source") != source:
+            yield key, f"is for source: {source}"
+
+
+def _place_of(loc: tuple[str | int, ...], given: Any) -> tuple[str | int, ...]:
+    """Where in the file an error stands; pydantic's own marks are left out."""
+    if loc[:1] == ("splits",) and len(loc) > 1 and isinstance(loc[1], int):
+        return ("splits", list(given["splits"])[loc[1]])
+    place: list[str | int] = []
+    for step in loc:
+        try:
+            given = given[step]
+        except (KeyError, IndexError, TypeError):
+            if place:
+                continue
+            given = None  # a field that is missing
+        place.append(step)
+    return tuple(place)
+
+
+def _sentence(detail: ErrorDetails) -> str:
+    if detail["type"] == "extra_forbidden":
+        model = StorageOptions if len(detail["loc"]) > 1 else JobFile
+        known = [field.alias or name for name, field in model.model_fields.items()]
+        return unknown_field(str(detail["loc"][-1]), known)
+    if detail["type"] == "string_too_short":
+        return "expected text, found none"
+    return expectation(detail)
+
+
+def _report(uri: str, document: YamlDocument, problems: _Problems) -> str:
+    def where(place: Place) -> tuple[int, str]:
+        if place[:1] == ("--set",):
+            return 0, f"--set {place[1]}"
+        steps = [f"item {s + 1}" if isinstance(s, int) else s for s in place]
+        if place[0] not in document.value:
+            return 0, ": ".join(steps)
+        line = document.line(place)
+        return line, ": ".join([f"line {line}", *steps])
+
+    told = sorted((*where(place), what) for place, what in problems.items())
+    return report(uri, [f"{label}: {what}" for _, label, what in told])
+
+
+def _quote_hint(problem: str, data: bytes) -> str:
+    line = re.search(r": line (\d+)", problem)
+    lines = data.decode(errors="replace").splitlines()
+    if line is None or "{{" not in "".join(lines[int(line[1]) - 1 : int(line[1])]):
+        return ""
+    return '; a value that begins with {{ needs quotes: "{{ date }}"'
+
+
+def _with_paths(file: JobFile, base: str) -> JobFile:
+    """The same with paths that hold wherever the command is run."""
+    update: dict[str, Any] = {
+        "inputs": tuple(absolute(path, base) for path in file.inputs)
+    }
+    for key in _PATH_KEYS:
+        if path := getattr(file, key):
+            update[key] = absolute(path, base)
+    if isinstance(file.schema_, str):
+        update["schema_"] = absolute(file.schema_, base)
+    return file.model_copy(update=update)
+
+
+def absolute(path: str, base: str) -> str:
+    """A path of a job file as seen from the folder that the file lies in.
+
+    >>> absolute("../raw/*.csv", "s3://bucket/jobs"), absolute("/raw", "jobs")
+    ('s3://bucket/raw/*.csv', '/raw')
+    """
+    if "://" in path:
+        return path
+    if "://" in base:
+        protocol, _, folder = base.partition("://")
+        return f"{protocol}://{posixpath.normpath(posixpath.join(folder, path))}"
+    joined = Path(base, Path(path).expanduser()).absolute()
+    return posixpath.normpath(joined.as_posix())
+
+
+def _declared(
+    file: JobFile, uri: str, document: YamlDocument, read: Callable[[str], bytes]
+) -> DeclaredSchema | None:
+    if isinstance(file.schema_, str):
+        return load_schema(read(file.schema_), file.schema_)
+    if file.schema_ is None:
+        return None
+    return declare(
+        file.schema_, f"{uri}: schema", lambda loc: document.line(("schema", *loc))
+    )

@@ -1,0 +1,396 @@
+"""Job files: what they may say, how placeholders are filled in, what is refused."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.errors import RecordmillError, SchemaError, UsageError
+from schemas.job import JobSpec, RunOptions, Sharding, SplitSpec
+from schemas.job_file import JobFile
+from schemas.job_load import LoadedJob, absolute, load_job
+from schemas.job_schema import SCHEMA_PATH, job_schema_bytes
+from schemas.job_template import parse_settings
+
+DAY = date(2026, 11, 20)
+MINIMAL = "source: csv\ninputs: in.csv\noutput: out/users\n"
+
+
+def load(text: str, **settings: str) -> LoadedJob:
+    def read(uri: str) -> bytes:
+        assert uri == "/jobs/features.yaml"
+        return b"features: {age: int64}\n"
+
+    return load_job(text.encode(), "/jobs/job.yaml", settings, DAY, read)
+
+
+def problems(text: str, **settings: str) -> str:
+    with pytest.raises(UsageError) as caught:
+        load(text, **settings)
+    return str(caught.value)
+
+
+def test_minimal() -> None:
+    """What is not said has the defaults of `convert`."""
+    loaded = load(MINIMAL)
+    assert loaded.job == JobSpec(source="csv", name="users")
+    assert loaded.options == RunOptions(("/jobs/in.csv",), "/jobs/out/users")
+
+
+def test_everything() -> None:
+    loaded = load(
+        """
+        source: images
+        inputs: [raw/a, s3://bucket/b, /c/*.jpg]
+        output: ../sets/pets
+        name: pets
+        version: 2.0.1
+        schema:
+          features: {label: {classes: [no, yes]}, size: "int64[2]"}
+        payload: json
+        splits: {train: 0.90, val: 1/20, test: .05}
+        split_by: label
+        shuffle: no
+        seed: 18446744073709551615
+        shard_size: 100MB
+        compression: gzip
+        max_rejects: 0.5%
+        feature_names: imagenet
+        overwrite: true
+        storage: {input: {anon: true, endpoint_url: http://host:9000}}
+        exchange: scratch
+        workers: 4
+        scratch: ~/scratch
+        beam: [--runner=FlinkRunner, --parallelism=8]
+        metrics_file: /metrics/pets.prom
+        log_format: json
+        """.replace("\n        ", "\n")
+    )
+    job, options = loaded.job, loaded.options
+    assert job.splits == (
+        SplitSpec(name="train", fraction="0.90"),
+        SplitSpec(name="val", fraction="1/20"),
+        SplitSpec(name="test", fraction=".05"),
+    )
+    assert job.declared is not None
+    assert job.declared.features["label"].classes == ("no", "yes")  # not booleans
+    assert job.declared.features["size"].shape == (2,)
+    assert (job.name, job.version, job.payload) == ("pets", "2.0.1", "json")
+    assert (job.split_by, job.shuffle, job.seed) == ("label", False, (1 << 64) - 1)
+    assert job.sharding == Sharding(shard_bytes=100_000_000)
+    assert (job.compression, job.max_rejects.text) == ("gzip", "0.5%")
+    assert (job.feature_names, job.variant) == ("imagenet", "auto")
+    assert options == RunOptions(
+        inputs=("/jobs/raw/a", "s3://bucket/b", "/c/*.jpg"),
+        output="/sets/pets",
+        scratch=str(Path("~/scratch").expanduser()),
+        exchange="scratch",
+        workers=4,
+        overwrite=True,
+        beam_args=("--runner=FlinkRunner", "--parallelism=8"),
+    )
+    file = loaded.file
+    assert (file.metrics_file, file.log_format) == ("/metrics/pets.prom", "json")
+    assert file.storage.input == {"anon": True, "endpoint_url": "http://host:9000"}
+
+
+def test_versions_and_schema_file() -> None:
+    more = (
+        "version: auto\nkeep: 3\nschema: features.yaml\nshards: 8\nbeam: --runner=X\n"
+    )
+    loaded = load(MINIMAL + more)
+    assert (loaded.options.auto_version, loaded.options.keep) == (True, 3)
+    assert loaded.job.version == "1.0.0"
+    assert loaded.job.declared is not None
+    assert list(loaded.job.declared.features) == ["age"]
+    assert loaded.job.sharding == Sharding(num_shards=8)
+    assert loaded.options.beam_args == ("--runner=X",)
+
+
+def test_text_is_what_is_written() -> None:
+    """Whatever YAML takes it for: a number, a date, a boolean."""
+    loaded = load(
+        "source: csv\ninputs: [2026, 1.0, on, 007]\noutput: 2026-11-20\nname: No\n"
+    )
+    assert loaded.options.inputs == tuple(
+        f"/jobs/{name}" for name in ("2026", "1.0", "on", "007")
+    )
+    assert (loaded.options.output, loaded.job.name) == ("/jobs/2026-11-20", "No")
+    assert load("source: csv\ninputs: a\noutput: 2026\n").job.name == "dataset_2026"
+
+
+def test_null_is_not_given() -> None:
+    loaded = load(MINIMAL + "name:\nshards: null\nsplits: ~\nparams:\n")
+    assert loaded.job == JobSpec(source="csv", name="users")
+
+
+# --- placeholders ---
+
+
+def test_date_is_today_unless_set() -> None:
+    text = "source: csv\ninputs: raw/{{ date }}/*.csv\noutput: out/{{date}}\n"
+    assert load(text).options.inputs == ("/jobs/raw/2026-11-20/*.csv",)
+    assert load(text, date="2026-11-19").options.output == "/jobs/out/2026-11-19"
+
+
+def test_parameters() -> None:
+    text = (
+        "source: csv\ninputs: '{{ region }}/{{month}}/{{ n }}.csv'\noutput: out\n"
+        "shards: '{{ n }}'\nshuffle: '{{ mixed }}'\nname: '{{ name }}'\n"
+        "splits: {train: '{{ share }}', test: 0.10}\n"
+        "params: {region: eu, month: 07, n: 8, mixed: false, name: null, share: 0.90}\n"
+    )
+    loaded = load(text, name="on", region="us")
+    assert loaded.options.inputs == ("/jobs/us/07/8.csv",)
+    job = loaded.job
+    assert (job.sharding.num_shards, job.shuffle, job.name) == (8, False, "on")
+    assert [split.fraction for split in job.splits] == ["0.90", "0.10"]
+    assert "name: {{ name }} has no value: give one with --set name=VALUE" in problems(
+        text
+    )
+
+
+@given(value=st.text(min_size=1))
+def test_no_value_changes_the_structure(value: str) -> None:
+    """A value is one text, whatever it holds, alone or inside a longer one."""
+    text = MINIMAL + "split_by: '{{ v }}'\nscratch: '/x{{ v }}y'\n"
+    file = load_job(text.encode(), "/jobs/job.yaml", {"v": value}, DAY, bytes).file
+    assert file.split_by == value
+    unchanged = {"split_by", "scratch"}
+    assert file.model_dump(exclude=unchanged) == load(MINIMAL).file.model_dump(
+        exclude=unchanged
+    )
+
+
+def test_a_value_is_not_filled_in_again() -> None:
+    assert load(MINIMAL + "split_by: '{{ v }}'", v="{{ date }}").job.split_by == (
+        "{{ date }}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("inputs: '{{ dat }}'", "{{ dat }} has no value: give one with --set dat=VALUE, or a default in params; did you mean date?"),
+        ("inputs: '{{ env.TOKEN }}'", "job files do not read the environment: secrets belong into"),
+        ("inputs: '{{ env }}'", "job files do not read the environment"),
+        ("inputs: '{{ a b }}'", "between the braces stands one parameter's name"),
+        ("inputs: '{{ date | upper }}'", "between the braces stands one parameter's name"),
+        ("inputs: '{{}}'", "between the braces stands one parameter's name"),
+        ("inputs: '{{ date'", "a {{ without its }}"),
+        ("inputs: '{{ {{ date }} }}'", "between the braces stands one parameter's name"),
+        ("splits: {'{{ date }}': 1}", "keys are never filled in, only values"),
+        ("inputs: {{ date }}", 'a value that begins with {{ needs quotes: "{{ date }}"'),
+        ("inputs: {{ date }}/a", 'a value that begins with {{ needs quotes: "{{ date }}"'),
+        ("params: [a]", "expected a mapping of parameters"),
+        ("params: {a: [1]}", "a parameter is one value, no list and no mapping"),
+        ("params: {a: '{{ date }}'}", "defaults hold no placeholders"),
+        ("params: {a-b: 1}", "a parameter is named like date, found 'a-b'"),
+    ],
+)  # fmt: skip
+def test_wrong_placeholders(text: str, message: str) -> None:
+    told = problems(f"source: csv\noutput: out\n{text}\n")
+    assert message in told
+    assert "line 3" in told
+
+
+def test_settings_that_nothing_uses() -> None:
+    told = problems(MINIMAL + "seed: '{{ seed }}'\n", sede="1", seed="1")
+    assert told == (
+        "/jobs/job.yaml: --set sede: nothing in the file uses it; did you mean seed?"
+    )
+
+
+@pytest.mark.parametrize("setting", ["a", "=1", "a b=1", "1a=1", "a-b=1"])
+def test_wrong_settings(setting: str) -> None:
+    with pytest.raises(UsageError, match="--set is KEY=VALUE, got"):
+        parse_settings([setting])
+
+
+def test_settings() -> None:
+    assert parse_settings(["a=1", "b=x=y", "c="]) == {"a": "1", "b": "x=y", "c": ""}
+    with pytest.raises(UsageError, match="--set a is given twice"):
+        parse_settings(["a=1", "a=2"])
+
+
+# --- what is wrong is told, all at once, with its line ---
+
+
+def test_all_problems_at_once() -> None:
+    text = """\
+source: cvs
+input: a
+shards: 0
+shard_size: 1M
+splits: {train: 0.9, 'a b': x}
+seed: '{{ sed }}'
+name: 7up
+keep: 2
+storage: {input: {secret_key: a}, outptu: 3}
+beam: [1, {a: b}]
+variant: cifar10
+"""
+    assert problems(text, seed="1").splitlines() == [
+        "/jobs/job.yaml: 15 problems:",
+        "  --set seed: nothing in the file uses it; did you mean sed?",
+        "  inputs: not given",
+        "  output: not given",
+        "  line 1: source: expected 'images', 'cifar' or 'csv', found 'cvs'",
+        "  line 2: input: unknown field 'input'; did you mean inputs?",
+        "  line 3: shards: expected greater than or equal to 1, found 0",
+        "  line 4: shard_size: give one of shards and shard_size, not both",
+        "  line 5: splits: a b: a split name has letters, digits, '_' and '-', got 'a b'",
+        "  line 6: seed: {{ sed }} has no value: give one with --set sed=VALUE, or a "
+        "default in params; did you mean seed?",
+        "  line 7: name: a dataset name starts with a letter and has letters, digits "
+        "and '_' only, got '7up'",
+        "  line 8: keep: is for version: auto",
+        "  line 9: storage: input: secret_key looks like a secret: credentials come "
+        "from the environment or from the workload's identity, never from a job file",
+        "  line 9: storage: outptu: unknown field 'outptu'; did you mean output?",
+        "  line 10: beam: item 2: expected text, found {'a': 'b'}",
+        "  line 11: variant: is for source: cifar",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("colour: red", "line 4: colour: unknown field 'colour'; known are source, inputs,"),
+        ("source: cifar", "line 4: 'source' is given twice, first on line 1"),
+        ("splits: {train: 0.5, train: 0.5}", "'train' is given twice"),
+        ("splits: {train: 0.5, test: 0.4}", "must add up to 1 so that no row is lost"),
+        ("splits: {train: much, test: 0.4}", "splits: train: a fraction is a number"),
+        ("splits: {train: }", "line 4: splits: train: expected text, found nothing"),
+        ("splits: [train]", "splits are like {train: 0.9, test: 0.1}, got ['train']"),
+        ("shards: many", "line 4: shards: expected a whole number, found 'many'"),
+        ("shards: 2\nreaders: 2", "line 5: readers: give one of shards and readers"),
+        ("shard_size: huge", "shard_size: give a size like 128MiB or 100MB"),
+        ("shard_size: [1]", "shard_size: give a size like 128MiB or 100MB"),
+        ("max_rejects: 101%", "max_rejects: a share is at most 100%, got 101%"),
+        ("max_rejects: [1]", "max_rejects: give a count like 10 or a share like 0.5%"),
+        ("version: 1.0", "a version is like 1.0.0, got '1.0'; or say auto"),
+        ("version: auto\noverwrite: true", "line 5: overwrite: version: auto never"),
+        ("version: auto\nkeep: 0", "line 5: keep: expected greater than or equal to 1"),
+        ("shuffle: maybe", "shuffle: expected true or false, found 'maybe'"),
+        ("compression: zip", "compression: expected 'none' or 'gzip', found 'zip'"),
+        ("feature_names: tutorial", "feature_names: is for source: images"),
+        ("storage: {output: {aws_session_token: x}}", "looks like a secret"),
+        ("storage: {input: {connection_string: x}}", "looks like a secret"),
+        ("storage: {input: {endpoint_url: 'http://me:pw@host'}}", "endpoint_url looks like a secret"),
+        ("storage: {input: {key: x}}", "key looks like a secret"),
+        ("beam: --s3_secret_access_key=x", "--s3_secret_access_key looks like a secret"),
+        ("storage: s3", "storage: expected a mapping, found 's3'"),
+        ("beam: {a: b}", "beam: expected a list, found {'a': 'b'}"),
+        ("split_by: ''", "split_by: expected text, found none"),
+        ("seed: -1", "seed: expected greater than or equal to 0, found -1"),
+        ("schema: 3", None),  # a file called 3, which the reader below does not know
+        ("a: !!python/object:os.system {}", "the tag !!python/object:os.system is not"),
+        ("a: b: c", "no YAML"),
+    ],
+)  # fmt: skip
+def test_refused(more: str, message: str | None) -> None:
+    if message is None:
+        with pytest.raises(AssertionError):
+            load(f"{MINIMAL}{more}\n")
+    else:
+        assert message in problems(f"{MINIMAL}{more}\n")
+
+
+@pytest.mark.parametrize("text", ["- a", "just text", "3"])
+def test_no_mapping(text: str) -> None:
+    assert "job.yaml: expected a mapping like\n  source: csv" in problems(text)
+
+
+def test_empty_file() -> None:
+    assert problems("") == "/jobs/job.yaml: is empty"
+
+
+def test_inline_schema_is_told_by_its_lines() -> None:
+    with pytest.raises(SchemaError) as caught:
+        load(MINIMAL + "schema:\n  features:\n    a: int32\n    b: {dtyp: int64}\n")
+    assert "line 7: feature 'b'" in str(caught.value)
+    assert "did you mean dtype?" in str(caught.value)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from([*JobFile.model_fields, "features", "x"]) | st.text(),
+                inner,
+                max_size=4,
+            )
+        ),
+        max_leaves=12,
+    )
+)
+def test_any_yaml_is_read_or_refused(value: Any) -> None:
+    """Never another error than one that a person can mend."""
+    text = yaml.safe_dump(value, allow_unicode=True)
+    if isinstance(value, dict):
+        text = yaml.safe_dump({"source": "csv", "inputs": "a", "output": "b"} | value)
+    with suppress(RecordmillError):
+        load_job(text.encode(), "job.yaml", {}, DAY, lambda uri: b"")
+
+
+# --- paths ---
+
+
+@pytest.mark.parametrize(
+    ("path", "base", "expected"),
+    [
+        ("a/*.csv", "/jobs", "/jobs/a/*.csv"),
+        ("../a", "/jobs/x", "/jobs/a"),
+        ("/a", "/jobs", "/a"),
+        ("gs://b/a", "/jobs", "gs://b/a"),
+        ("a", "s3://b/jobs", "s3://b/jobs/a"),
+        ("../a", "s3://b/jobs", "s3://b/a"),
+        ("file:///a", "s3://b/jobs", "file:///a"),
+    ],
+)
+def test_paths_begin_at_the_file(path: str, base: str, expected: str) -> None:
+    assert absolute(path, base) == expected
+
+
+def test_relative_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert absolute("a", "") == f"{tmp_path}/a"
+    assert absolute("../a", "jobs") == f"{tmp_path}/a"
+
+
+# --- the JSON Schema ---
+
+
+def test_json_schema_is_up_to_date() -> None:
+    """If not: python -m schemas.job_schema > schemas/job_file.schema.json"""
+    assert SCHEMA_PATH.read_bytes() == job_schema_bytes()
+
+
+def test_json_schema_knows_every_field() -> None:
+    made = json.loads(job_schema_bytes())
+    names = {field.alias or name for name, field in JobFile.model_fields.items()}
+    assert set(made["properties"]) == names
+    assert made["additionalProperties"] is False
+    assert made["required"] == ["source", "inputs", "output"]
+    assert all(field["description"] for field in made["properties"].values())
+
+
+def test_json_schema_takes_placeholders() -> None:
+    """Wherever no text stands anyway, so that editors do not complain."""
+    placeholder = {"type": "string", "pattern": r"\{\{.*\}\}"}
+    fields = json.loads(job_schema_bytes())["properties"]
+    for name in ("source", "shards", "seed", "shuffle", "workers", "compression"):
+        assert placeholder in fields[name]["anyOf"], name
+    for name in ("output", "version", "inputs", "splits", "params", "beam"):
+        assert placeholder not in fields[name].get("anyOf", []), name

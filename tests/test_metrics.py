@@ -1,0 +1,245 @@
+"""A run's accounts: the Prometheus textfile and the log lines."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from job_tools import IRIS, command, convert, manifest_of, recordmill, shards_of
+
+from beam_jobs.logs import LogLines
+from beam_jobs.metrics import MAX_REASONS, count_reasons, reason_class
+
+_SAMPLE = re.compile(r'(\w+)\{((?:\w+="(?:[^"\\\n]|\\.)*",?)*)\} (\S+)')
+
+
+def samples(file: Path) -> dict[tuple[str, ...], float]:
+    """{(name, label values but the dataset...): value}, the format checked by the way."""
+    found: dict[tuple[str, ...], float] = {}
+    family = ""
+    for line in file.read_text().splitlines():
+        if line.startswith("# HELP "):
+            family = line.split()[2]
+            continue
+        if line.startswith("# TYPE "):
+            assert line == f"# TYPE {family} gauge"
+            continue
+        match = _SAMPLE.fullmatch(line)
+        assert match, line
+        assert match[1] == family
+        labels = dict(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', match[2]))
+        key = (match[1].removeprefix("recordmill_"), *list(labels.values())[1:])
+        assert key not in found
+        found[key] = float(match[3])
+    return found
+
+
+def test_metrics_of_a_run(tmp_path: Path) -> None:
+    file, output = tmp_path / "iris.prom", tmp_path / "iris"
+    options = ["--split", "train=0.8", "--split", "test=0.2", "--shards", "2"]
+    before = time.time()
+    convert("csv", IRIS, output, *options, "--metrics-file", file)
+    found = samples(file)
+    manifest = manifest_of(output)
+    assert file.read_text().count('dataset="iris"') == len(found)
+    assert found[("last_run_success",)] == 1
+    assert found[("last_run_status", "done")] == 1
+    assert before < found[("last_run_timestamp_seconds",)] < time.time()
+    assert (
+        found[("last_success_timestamp_seconds",)]
+        == (found[("last_run_timestamp_seconds",)])
+    )
+    stages = {k[1]: v for k, v in found.items() if k[0] == "last_run_stage_seconds"}
+    assert list(stages) == ["prepare", "read", "write", "publish"]
+    assert min(stages.values()) >= 0
+    assert stages["read"] > 0
+    assert sum(stages.values()) == pytest.approx(
+        found[("last_run_seconds",)], abs=0.5, rel=0.5
+    )
+    assert found[("dataset_info", "1.0.0", manifest["fingerprint"])] == 1
+    assert (found[("rows_read",)], found[("rows_rejected",)]) == (150, 0)
+    for name, split in manifest["splits"].items():
+        sizes = [shard.stat().st_size for shard in shards_of(output, name)]
+        assert found[("rows_written", name)] == split["records"]
+        assert found[("bytes", name)] == sum(sizes)
+        assert found[("shards", name)] == 2
+        assert found[("shard_skew", name)] == max(sizes) / min(sizes)
+
+
+def test_rejects_by_reason(tmp_path: Path) -> None:
+    source, file = tmp_path / "in.csv", tmp_path / "m.prom"
+    source.write_text("a,b\n1,2\n3\n4,5,6\n7\n8,9\n")
+    options = ["--max-rejects", "3", "--metrics-file", file]
+    convert("csv", source, tmp_path / "out", *options)
+    expected = {
+        ("rows_rejected",): 3,
+        ("rows_rejected_by_reason", "# columns, expected #"): 3,
+        ("rows_read",): 5,
+        ("rows_written", "train"): 2,
+    }
+    assert expected.items() <= samples(file).items()
+    convert("csv", source, tmp_path / "out", *options)
+    found = samples(file)
+    assert found[("last_run_status", "unchanged")] == 1
+    assert expected.items() <= found.items()
+
+
+def test_metrics_of_a_failure(tmp_path: Path) -> None:
+    """The last good run stays known, so that an alert can count the days."""
+    source, file = tmp_path / "in.csv", tmp_path / "m.prom"
+    options = ["--metrics-file", file]
+    source.write_text("a,b\n1\n")
+    assert recordmill("convert", "csv", source, tmp_path / "out", *options).status == 1
+    found = samples(file)
+    assert found[("last_run_success",)] == 0
+    assert found[("last_run_status", "failed")] == 1
+    assert ("last_success_timestamp_seconds",) not in found
+    assert found[("last_run_stage_seconds", "read")] > 0
+    convert("csv", IRIS, tmp_path / "iris", *options)
+    good = samples(file)[("last_success_timestamp_seconds",)]
+    no_input = recordmill("convert", "csv", tmp_path / "no", tmp_path / "o", *options)
+    assert no_input.status == 1
+    found = samples(file)
+    assert found[("last_run_success",)] == 0
+    assert found[("last_success_timestamp_seconds",)] == good
+    assert ("rows_read",) not in found
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        ("no/m.prom", "there is no folder"),
+        ("gs://bucket/m.prom", "metrics are written to local files only"),
+    ],
+)
+def test_no_place_for_metrics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, message: str
+) -> None:
+    """Told before the run, not behind it."""
+    monkeypatch.chdir(tmp_path)
+    ran = recordmill("convert", "csv", IRIS, "out", "--metrics-file", file)
+    assert ran.status == 2
+    assert message in ran.err
+    assert not Path("out").exists()
+
+
+def test_metrics_that_cannot_be_written(tmp_path: Path) -> None:
+    """The dataset is published, but silence about its metrics would be wrong."""
+    file = tmp_path / "m.prom"
+    file.mkdir()
+    ran = recordmill("convert", "csv", IRIS, tmp_path / "out", "--metrics-file", file)
+    assert ran.status == 1
+    assert f"{file}: the metrics cannot be written: Is a directory" in ran.err
+    assert (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_metrics_problems_are_in_the_log(tmp_path: Path) -> None:
+    """Nothing but JSON on stderr, whatever goes wrong."""
+    (tmp_path / "m.prom").mkdir()
+    source = tmp_path / "in.csv"
+    source.write_text("a,b\n1\n")
+    cases = [
+        (IRIS, "m.prom", ["run_started", "run_failed"]),
+        (source, "m.prom", ["run_started", "metrics_failed", "run_failed"]),
+        (IRIS, "no/m.prom", ["run_failed"]),
+    ]
+    for number, (inputs, file, events) in enumerate(cases):
+        options = ["--log-format", "json", "--metrics-file", tmp_path / file]
+        ran = recordmill("convert", "csv", inputs, tmp_path / str(number), *options)
+        assert ran.status == (2 if "no/" in file else 1)
+        found = [json.loads(line)["event"] for line in ran.err.splitlines()]
+        assert found == events
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        ("3 columns, expected 2", "# columns, expected #"),
+        ("labels [12, 3] for label", "labels # for label"),
+        ("a quoted field is never closed", "a quoted field is never closed"),
+        ("not UTF-8 at byte 17: b'\\xff\\'a'", "not UTF-# at byte #: #"),
+        ("class 'it\\'s' is unknown", "class # is unknown"),
+        ("-1.5e3 is below 0", "#e# is below #"),
+    ],
+)
+def test_reason_class(reason: str, expected: str) -> None:
+    assert reason_class(reason) == expected.replace("UTF-#", reason_class("UTF-8"))
+
+
+def test_rare_reasons_are_one(tmp_path: Path) -> None:
+    words = [chr(97 + n) * 3 for n in range(MAX_REASONS + 5)]
+    rows = [word for n, word in enumerate(words) for _ in range(100 - n)]
+    lines = [json.dumps({"reason": word}) + "\n" for word in rows]
+    (tmp_path / "a.jsonl").write_text("".join(lines[::2]))
+    (tmp_path / "b.jsonl").write_text("".join(lines[1::2]))
+    counts = count_reasons(tmp_path)
+    assert sum(counts.values()) == len(rows)
+    assert list(counts.items())[:2] == [("aaa", 100), ("bbb", 99)]
+    assert len(counts) == MAX_REASONS + 1
+    assert counts["other"] == sum(100 - n for n in range(MAX_REASONS, len(words)))
+
+
+# --- log lines ---
+
+
+def test_json_log_is_all_on_stderr(tmp_path: Path) -> None:
+    ran = command("convert", "csv", IRIS, tmp_path / "iris", "--log-format", "json")
+    assert (ran.status, ran.out) == (0, "")
+    begun, done = (json.loads(line) for line in ran.err.splitlines())
+    assert (begun["event"], begun["level"]) == ("run_started", "info")
+    assert (begun["dataset"], begun["ranges"]) == ("iris", 1)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", begun["time"])
+    assert (done["event"], done["records"], done["shards"]) == ("run_done", 150, 1)
+    assert list(done["stages"]) == ["prepare", "read", "write", "publish"]
+    again = command(
+        "convert", "csv", IRIS, tmp_path / "iris", "--log-format", "json", "--json"
+    )
+    assert json.loads(again.err)["event"] == "run_unchanged"
+    assert json.loads(again.out)["status"] == "unchanged"
+
+
+def test_failure_in_the_log(tmp_path: Path) -> None:
+    """One line, and nothing that is no JSON beside it."""
+    source = tmp_path / "in.csv"
+    source.write_text("a,b\n1\n")
+    options = ["--log-format", "json"]
+    ran = command("convert", "csv", source, tmp_path / "out", *options)
+    assert (ran.status, ran.out) == (1, "")
+    _, failed = (json.loads(line) for line in ran.err.splitlines())
+    assert (failed["event"], failed["level"]) == ("run_failed", "error")
+    assert failed["message"].startswith("1 of 1 rows were rejected")
+    wrong = command("convert", "csv", source, "gs://bucket/out", *options)
+    assert wrong.status == 2
+    assert json.loads(wrong.err)["kind"] == "UsageError"
+
+
+def test_rejects_are_a_warning(tmp_path: Path) -> None:
+    source = tmp_path / "in.csv"
+    source.write_text("a,b\n1,2\n3\n")
+    options = ["--max-rejects", "1", "--log-format", "text"]
+    ran = convert("csv", source, tmp_path / "out", *options)
+    lines = ran.err.splitlines()
+    assert [line.split()[1:3] for line in lines] == [
+        ["INFO", "run_started"],
+        ["WARNING", "rows_rejected"],
+        ["INFO", "run_done"],
+    ]
+    assert f"rows=1 kept={tmp_path}/out/rejects" in lines[1]
+
+
+@given(st.dictionaries(st.from_regex(r"x[a-z]*", fullmatch=True), st.text()))
+def test_an_event_is_one_line(facts: dict[str, str]) -> None:
+    for form in ("json", "text"):
+        stream = io.StringIO()
+        LogLines(form, stream).event("thing", **facts)  # type: ignore[arg-type]
+        text = stream.getvalue()
+        assert text.endswith("\n")
+        assert len(text.splitlines()) == 1
+        if form == "json":
+            assert facts.items() <= json.loads(text).items()
