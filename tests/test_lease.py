@@ -100,9 +100,7 @@ def test_a_run_elsewhere_that_renews_is_left_alone(place: Place) -> None:
 def test_a_lease_lost_is_noticed(place: Place) -> None:
     with take(place.store) as first:
         plant(place.store, SECOND)
-        with pytest.raises(
-            OutputError, match="taken over by another run"
-        ):
+        with pytest.raises(OutputError, match="taken over by another run"):
             first.require_held()
     assert SECOND in place.store.list()  # not ours to remove
 

@@ -27,6 +27,7 @@ class Cloud:
       objects: a put is one step; otherwise files are put aside, then renamed.
       exclusive: it can create a file only if there is none.
       options: for the file system's constructor, below those of the user.
+      attributes: set on the file system, where its constructor takes no such option.
       put_options: for `put_file`, so that memory stays bounded.
       environment: set before its package is imported, unless set already.
     """
@@ -37,6 +38,7 @@ class Cloud:
     objects: bool = False
     exclusive: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = field(default_factory=dict)
     put_options: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -55,7 +57,12 @@ _S3 = Cloud(
     ),
     objects=True,
     exclusive=True,  # If-None-Match
-    options={"use_listings_cache": False},
+    # Its tries times those of s3fs (attributes) times ours: a few are enough.
+    options={
+        "use_listings_cache": False,
+        "config_kwargs": {"retries": {"mode": "standard", "total_max_attempts": 3}},
+    },
+    attributes={"retries": 2},
     # The package's own would be ten parts of 50 MiB at once, for every upload.
     put_options={"chunksize": _PART_BYTES, "max_concurrency": 4},
 )

@@ -43,6 +43,7 @@ _PASSING_CLASSES = frozenset(
         "azure.ServiceRequestError",
         "azure.ServiceResponseError",
         "botocore.ConnectionClosedError",
+        "botocore.ConnectionError",
         "botocore.HTTPClientError",
         "botocore.IncompleteReadError",
         "botocore.ResponseStreamingError",

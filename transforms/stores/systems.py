@@ -44,10 +44,16 @@ def system_of(url: str, options: StorageOptions = NO_OPTIONS) -> tuple[Any, str]
         return system, str(path)
     protocol = url.partition("://")[0]
     kind = fsspec.get_filesystem_class(protocol)
-    in_url = kind._get_kwargs_from_urls(url)
-    values = dict(cloud.options) | in_url | options.to_dict()
+    values = dict(cloud.options) | kind._get_kwargs_from_urls(url)
+    for name, value in options.to_dict().items():
+        known = values.get(name)
+        both = isinstance(known, dict) and isinstance(value, dict)
+        values[name] = {**known, **value} if both else value
     key = (os.getpid(), protocol, json.dumps(values, sort_keys=True))
     with _lock:
         if key not in _systems:
-            _systems[key] = kind(**values, skip_instance_cache=True)
+            system = kind(**values, skip_instance_cache=True)
+            for name, value in cloud.attributes.items():
+                setattr(system, name, value)
+            _systems[key] = system
         return _systems[key], str(kind._strip_protocol(url))
