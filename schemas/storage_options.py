@@ -106,7 +106,8 @@ def parse_storage_options(given: Sequence[str]) -> BothSides:
     for text in given:
         left, equals, right = text.partition("=")
         side, colon, name = left.rpartition(":")
-        if not equals or not name.isidentifier() or (colon and side not in sides):
+        known = side in ("input", "output") if colon else True
+        if not (equals and known and name.isidentifier()):
             # The value may be a secret; what stands left of it is not.
             raise UsageError(
                 f"--storage-option {left}{equals}: expected key=value, "
