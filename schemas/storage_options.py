@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from schemas.errors import UsageError
 
@@ -128,13 +128,16 @@ def require_secretless_url(url: str) -> None:
     Raises:
       UsageError: it does; the message leaves the secret out.
     """
-    parts = urlsplit(url)
-    names = [name for name, _ in parse_qsl(parts.query, keep_blank_values=True)]
-    if parts.password is not None or any(map(_names_secret, names)):
-        host = parts.netloc.rpartition("@")[2]
+    # Not urlsplit: brackets and question marks may be those of a pattern.
+    scheme, _, rest = url.partition("://")
+    place, _, query = rest.partition("?")
+    host, slash, path = place.partition("/")
+    user, _, host = host.rpartition("@")
+    names = [name for name, _ in parse_qsl(query, keep_blank_values=True)]
+    if ":" in user or any(map(_names_secret, names)):
         raise UsageError(
-            f"{parts.scheme}://{host}{parts.path}: the address carries a secret; "
-            f"leave it out: {_WAY_OUT}"
+            f"{scheme}://{host}{slash}{path}: the address carries a secret; leave it "
+            f"out: {_WAY_OUT}"
         )
 
 

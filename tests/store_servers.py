@@ -152,8 +152,10 @@ class FoldersFileSystem(LocalFileSystem):
     protocol = "folders"
 
 
+fsspec.register_implementation("folders", FoldersFileSystem)
+
+
 def folders_place(address: str, folder: Path) -> Place:
-    fsspec.register_implementation("folders", FoldersFileSystem, clobber=True)
     return Place("folders", f"folders://{folder}/out")
 
 

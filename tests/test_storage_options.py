@@ -162,4 +162,4 @@ def test_which_store_a_root_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert open_store("abfss://c@account.dfs.core.windows.net/o").uri_of("x") == (
         "abfss://c@account.dfs.core.windows.net/o/x"
     )
-    assert open_store("gs://b/a?.csv").uri == "gs://b/a?.csv"
+    assert open_store("gs://b[/a?.csv").uri == "gs://b[/a?.csv"  # a pattern

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from store_servers import SECRET, SERVERS, Place
+from store_servers import SECRET, SERVERS
 from tcp_proxy import Proxy, proxy_to
 
 from schemas.errors import InputError, OutputError
@@ -221,12 +221,9 @@ def test_a_local_writer_killed_in_its_put_leaves_nothing_visible(
     assert store.unfinished() == {}
 
 
-def test_a_full_disk(
-    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if place.kind != "local":
-        return  # the others do not tell, or are not full
-    place.store.put_bytes(b"old", "a")
+def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = LocalStore(str(tmp_path / "out"))
+    store.put_bytes(b"old", "a")
 
     def fill(source: Path, target: Path) -> None:
         target.write_bytes(source.read_bytes()[:100])
@@ -234,9 +231,9 @@ def test_a_full_disk(
 
     monkeypatch.setattr("transforms.stores.local.shutil.copyfile", fill)
     with pytest.raises(OutputError, match="the disk is full or the quota used up"):
-        place.store.put_file(big_file(tmp_path), "a")
-    assert place.store.read("a") == b"old"
-    assert place.store.unfinished() == {}
+        store.put_file(big_file(tmp_path), "a")
+    assert store.read("a") == b"old"
+    assert store.unfinished() == {}
 
 
 class UnavailableError(Exception):
@@ -310,7 +307,12 @@ def everything_of(error: BaseException) -> str:
 @pytest.mark.parametrize(
     ("root", "options", "environment", "message"),
     [
-        ("s3://no-such-bucket-here/out", {}, {}, "is there such a bucket"),
+        (
+            "s3://no-such-bucket-here/out",
+            {},
+            {},
+            "does it exist? recordmill makes no bucket",
+        ),
         (
             "s3://bucket/out",
             {"endpoint_url": "http://127.0.0.1:1"},

@@ -112,6 +112,7 @@ def test_a_put_to_azure_that_breaks_leaves_nothing(
         with pytest.raises(OutputError, match="cannot be written") as error:
             store.put_file(big_file(tmp_path), "shard")
         assert time.monotonic() - began < 60
+        assert proxy.spoiled > 0
     assert AZURITE_KEY not in "".join(traceback.format_exception(error.value))
     assert direct.list() == {"shard": 3}
     assert direct.read("shard") == b"old"
@@ -156,8 +157,16 @@ def test_an_upload_whose_answers_are_lost(
 @pytest.mark.parametrize(
     ("root", "options", "message"),
     [
-        ("gs://no-such-bucket-here/out", "gcs", "is there such a bucket"),
-        ("az://no-such-container-here/out", "azure", "is there such a container"),
+        (
+            "gs://no-such-bucket-here/out",
+            "gcs",
+            "does it exist? recordmill makes no bucket",
+        ),
+        (
+            "az://no-such-container-here/out",
+            "azure",
+            "does it exist? recordmill makes no container",
+        ),
     ],
 )
 def test_preflight_says_what_to_do(

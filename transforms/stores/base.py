@@ -106,7 +106,7 @@ class Store(ABC):
 
     @abstractmethod
     def move_all(self, pairs: Iterable[tuple[str, str]]) -> None:
-        """Moves files, (source, target) each, replacing the targets.
+        """Moves files, (source, target) each, in any order, replacing the targets.
 
         Each target is whole or not there at any moment. An object store copies, looks
         whether the copy is whole, then deletes the source. MissingFileError if a source

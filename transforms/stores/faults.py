@@ -226,7 +226,7 @@ def _way_out(error: Exception, uri: str) -> str:
     if errno.EROFS in numbers:
         return "the file system is read-only: choose another place"
     if isinstance(error, FileNotFoundError) or 404 in statuses:
-        return f"is there such a {cloud.container}? recordmill makes none"
+        return f"does it exist? recordmill makes no {cloud.container}"
     if isinstance(error, NotImplementedError):
         return "this kind of storage cannot be written to"
     if is_passing(error):
