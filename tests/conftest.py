@@ -53,9 +53,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "place" in metafunc.fixturenames:
+    if "store_place" in metafunc.fixturenames:
         kinds = metafunc.config.getoption("--stores").split(",")
-        metafunc.parametrize("place", kinds, indirect=True)
+        metafunc.parametrize("store_place", kinds, indirect=True)
 
 
 @pytest.fixture(scope="session")
@@ -74,7 +74,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str],
 
 
 @pytest.fixture
-def place(
+def store_place(
     request: pytest.FixtureRequest,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -37,30 +37,32 @@ def plant(store: Store, name: str = FIRST, seconds: float = SHORT) -> Holder:
     return holder
 
 
-def test_the_second_is_told_who_has_it(place: Place) -> None:
-    with take(place.store) as first:
+def test_the_second_is_told_who_has_it(store_place: Place) -> None:
+    with take(store_place.store) as first:
         with pytest.raises(OutputError) as error:
-            take(place.store)
+            take(store_place.store)
         message = str(error.value)
-        assert message.startswith(f"{place.store.uri}: another run is writing here")
+        assert message.startswith(
+            f"{store_place.store.uri}: another run is writing here"
+        )
         assert f"process {os.getpid()} on {first.holder.host}" in message
         assert first.holder.started in message
         assert "Wait until it has ended" in message
         first.require_held()
-    assert place.store.list() == {}  # neither lock nor probe is left
-    with take(place.store) as third:
+    assert store_place.store.list() == {}  # neither lock nor probe is left
+    with take(store_place.store) as third:
         third.require_held()
 
 
-def test_a_lock_shows_no_secret(place: Place) -> None:
-    with take(place.store):
-        assert SECRET.encode() not in place.store.read(FIRST)
+def test_a_lock_shows_no_secret(store_place: Place) -> None:
+    with take(store_place.store):
+        assert SECRET.encode() not in store_place.store.read(FIRST)
 
 
-def test_one_of_many_gets_it(place: Place) -> None:
+def test_one_of_many_gets_it(store_place: Place) -> None:
     def attempt(number: int) -> Lease | None:
         try:
-            return take(place.store, 60)
+            return take(store_place.store, 60)
         except OutputError:
             return None
 
@@ -69,16 +71,16 @@ def test_one_of_many_gets_it(place: Place) -> None:
     assert len(leases) == 1
     leases[0].require_held()
     leases[0].release()
-    assert place.store.list() == {}
+    assert store_place.store.list() == {}
 
 
-def test_one_of_many_takes_over_from_the_dead(place: Place) -> None:
-    plant(place.store, seconds=1.0)
+def test_one_of_many_takes_over_from_the_dead(store_place: Place) -> None:
+    plant(store_place.store, seconds=1.0)
     time.sleep(2.5)
 
     def attempt(number: int) -> Lease | None:
         try:
-            return take(place.store, 60)
+            return take(store_place.store, 60)
         except OutputError:
             return None
 
@@ -86,23 +88,23 @@ def test_one_of_many_takes_over_from_the_dead(place: Place) -> None:
         leases = [found for found in pool.map(attempt, range(6)) if found]
     assert len(leases) == 1
     leases[0].require_held()
-    assert list(place.store.list()) == [SECOND]
+    assert list(store_place.store.list()) == [SECOND]
     leases[0].release()
 
 
-def test_a_run_elsewhere_that_renews_is_left_alone(place: Place) -> None:
-    plant(place.store)
+def test_a_run_elsewhere_that_renews_is_left_alone(store_place: Place) -> None:
+    plant(store_place.store)
     with pytest.raises(OutputError, match="process 7 on elsewhere"):
-        take(place.store)
-    assert list(place.store.list()) == [FIRST]
+        take(store_place.store)
+    assert list(store_place.store.list()) == [FIRST]
 
 
-def test_a_lease_lost_is_noticed(place: Place) -> None:
-    with take(place.store) as first:
-        plant(place.store, SECOND)
+def test_a_lease_lost_is_noticed(store_place: Place) -> None:
+    with take(store_place.store) as first:
+        plant(store_place.store, SECOND)
         with pytest.raises(OutputError, match="taken over by another run"):
             first.require_held()
-    assert SECOND in place.store.list()  # not ours to remove
+    assert SECOND in store_place.store.list()  # not ours to remove
 
 
 def hold_and_wait(root: str) -> None:

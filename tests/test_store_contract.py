@@ -22,15 +22,15 @@ BIG = 33 << 20  # sent in parts where a store knows parts
 
 
 @pytest.fixture
-def store(place: Place) -> Store:
-    return place.store
+def store(store_place: Place) -> Store:
+    return store_place.store
 
 
 @pytest.fixture
-def fresh(place: Place) -> Iterator[Store]:
+def fresh(store_place: Place) -> Iterator[Store]:
     """The store as another process would see it: nothing cached."""
     fsspec.filesystem("memory")
-    return place.store
+    return store_place.store
 
 
 def contents(store: Store) -> dict[str, bytes]:
@@ -72,17 +72,17 @@ def test_a_file_is_replaced(store: Store, tmp_path: Path) -> None:
 
 
 def test_a_checksum_that_the_store_keeps_is_compared(
-    place: Place, tmp_path: Path
+    store_place: Place, tmp_path: Path
 ) -> None:
     source = spool(tmp_path, b"123456789")
-    place.store.put_file(source, "a", crc32c=0xE3069283)
-    assert place.store.checksum("a") in (None, 0xE3069283)
-    if place.store.checksum("a") is not None:
+    store_place.store.put_file(source, "a", crc32c=0xE3069283)
+    assert store_place.store.checksum("a") in (None, 0xE3069283)
+    if store_place.store.checksum("a") is not None:
         with pytest.raises(OutputError, match="with another CRC-32C; it was removed"):
-            place.store.put_file(source, "b", crc32c=1)
-        assert place.store.list().keys() == {"a"}
-    assert (place.store.checksum("a") is not None) == (place.kind == "gcs")
-    assert place.store.checksum("missing") is None
+            store_place.store.put_file(source, "b", crc32c=1)
+        assert store_place.store.list().keys() == {"a"}
+    assert (store_place.store.checksum("a") is not None) == (store_place.kind == "gcs")
+    assert store_place.store.checksum("missing") is None
 
 
 def test_a_source_that_is_gone(store: Store, tmp_path: Path) -> None:
@@ -200,10 +200,10 @@ def test_create_lets_the_first_through(store: Store) -> None:
     assert store.create(b"second", "l/lock")
 
 
-def test_create_lets_one_of_many_through(place: Place) -> None:
-    store = place.store
+def test_create_lets_one_of_many_through(store_place: Place) -> None:
+    store = store_place.store
     if not store.exclusive:
-        assert place.kind == "folders"  # says so, and must
+        assert store_place.kind == "folders"  # says so, and must
         return
     for turn in range(5):
         with ThreadPoolExecutor(8) as pool:
@@ -226,10 +226,10 @@ def test_modified_goes_forward_by_the_stores_clock(store: Store) -> None:
     assert second > first
 
 
-def test_preflight_leaves_nothing(store: Store, place: Place) -> None:
+def test_preflight_leaves_nothing(store: Store, store_place: Place) -> None:
     found = store.preflight()
-    assert found.exclusive == (place.kind != "folders")
-    assert (found.free_bytes is not None) == (place.kind == "local")
+    assert found.exclusive == (store_place.kind != "folders")
+    assert (found.free_bytes is not None) == (store_place.kind == "local")
     assert store.list() == {}
     assert store.unfinished() == {}
 
@@ -254,11 +254,13 @@ def use_in_child(store: Store, answers: multiprocessing.Queue[object]) -> None:
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_another_process_can_use_it(place: Place, store: Store, method: str) -> None:
+def test_another_process_can_use_it(
+    store_place: Place, store: Store, method: str
+) -> None:
     """After a fork, connections, locks and the loop's thread of the parent are gone."""
     store.put_bytes(b"parent", "parent")
     # Memory is of one process; a fork begins with a copy of it.
-    alone = place.kind == "memory"
+    alone = store_place.kind == "memory"
     expected = "missing" if alone and method == "spawn" else b"parent"
     context = multiprocessing.get_context(method)
     answers = context.Queue()
@@ -283,20 +285,20 @@ def test_many_threads_share_it(store: Store) -> None:
         assert list(pool.map(work, range(32))) == [b"%d" % n for n in range(32)]
 
 
-def test_what_others_do_is_seen_at_once(place: Place, store: Store) -> None:
+def test_what_others_do_is_seen_at_once(store_place: Place, store: Store) -> None:
     """Listings are cached by default, which would hide other workers' files."""
     assert store.list("w") == {}
     assert store.size("w/a") is None
-    if place.kind == "local":
-        other = Path(place.root, "w/a")
+    if store_place.kind == "local":
+        other = Path(store_place.root, "w/a")
         other.parent.mkdir(parents=True)
         other.write_bytes(b"theirs")
     else:
-        system, path = system_of(f"{place.root}/w/a", place.options)
+        system, path = system_of(f"{store_place.root}/w/a", store_place.options)
         other_system = type(system)(
             **{**system.storage_options, "skip_instance_cache": True}
         )
-        if place.kind == "folders":
+        if store_place.kind == "folders":
             other_system.makedirs(path.rpartition("/")[0])
         other_system.pipe_file(path, b"theirs")
     assert store.list("w") == {"w/a": 6}
