@@ -224,6 +224,45 @@ def test_a_lock_that_cannot_be_read_expires_too(
             mine.require_held()
 
 
+def test_a_lock_taken_by_a_third_meanwhile_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Judged dead, it was let go at last, and a third began anew under its name."""
+    store = LocalStore(str(tmp_path))
+    plant(store, seconds=0.4)
+    os.utime(tmp_path / FIRST, (time.time() - 60,) * 2)
+    judge = lease._require_dead
+
+    def judge_slowly(store: Store, name: str) -> Holder | None:
+        dead = judge(store, name)
+        plant(store, seconds=60.0)
+        return dead
+
+    monkeypatch.setattr(lease, "_require_dead", judge_slowly)
+    with pytest.raises(OutputError, match="another run is writing here"):
+        take(store)
+    assert list(store.list()) == [FIRST]
+
+
+def test_a_run_that_sleeps_amid_a_renewal_has_lost_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looked, slept, and wrote: another may have come and gone in between."""
+    real, slept = lease._clock, [0.0]
+    monkeypatch.setattr(lease, "_clock", lambda: real() + slept[0])
+
+    class Sleepy(LocalStore):
+        def put_bytes(self, data: bytes, name: str) -> None:
+            slept[0] = 61.0
+            LocalStore.put_bytes(self, data, name)
+
+    with take(Sleepy(str(tmp_path)), 60) as mine:
+        mine._renew()
+        slept[0] = 0.0
+        with pytest.raises(OutputError, match="could not be renewed for 61 s"):
+            mine.require_held()
+
+
 def child_releases(mine: Lease, done: multiprocessing.Queue[bool]) -> None:
     mine.release()
     done.put(True)

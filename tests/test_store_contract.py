@@ -91,6 +91,19 @@ def test_a_source_that_is_gone(store: Store, tmp_path: Path) -> None:
     assert store.list() == {}
 
 
+def test_a_source_that_cannot_be_read(store: Store) -> None:
+    """An error amid a put, which would close a file that is open, and so publish it."""
+    source = Path("/proc/self/mem")  # a file, and reading it at 0 is an I/O error
+    with pytest.raises(OutputError, match="cannot be written"):
+        store.put_file(source, "a")
+    assert store.list() == {}
+    store.put_bytes(b"old", "a")
+    with pytest.raises(OutputError, match="cannot be written"):
+        store.put_file(source, "a")
+    assert contents(store) == {"a": b"old"}
+    assert store.unfinished() == {}
+
+
 @pytest.mark.parametrize(
     ("start", "stop", "expected"),
     [

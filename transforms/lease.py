@@ -176,8 +176,7 @@ def acquire(
             # Several came at once, and each saw the others: not all again together.
             time.sleep(random.uniform(0.05, 0.5))
         judged = _highest(store)
-        if judged is not None:
-            _require_dead(store, judged)
+        dead = _require_dead(store, judged) if judged is not None else None
         name = _name(_number(judged) + 1)
         since = _clock()
         holder = Holder.this_process(lease_seconds)
@@ -189,7 +188,7 @@ def acquire(
             if found is None or found.nonce != holder.nonce:
                 continue
         others = set(_locks(store)) - {name}
-        if others - {judged}:
+        if others - {judged} or (judged in others and _read(store, judged) != dead):
             # Released while it was judged, and taken by a third: that one has it.
             store.delete([name])
             continue
@@ -202,19 +201,22 @@ def acquire(
     )
 
 
-def _require_dead(store: Store, name: str) -> None:
+def _require_dead(store: Store, name: str) -> Holder | None:
     """Goes on only if a lock's holder is dead or the lock disappears.
+
+    Returns:
+      The dead holder; None if there is no lock any more, or one that cannot be read.
 
     Raises:
       OutputError: the holder lives.
     """
     holder = _read(store, name)
     if holder is None and store.size(name) is None:
-        return
+        return None
     if holder is not None and holder.is_on_this_machine():
         if holder.is_running():
             raise _held(store, name, holder)
-        return
+        return holder
     # A lock that cannot be read was written by a run of another version.
     seconds = holder.lease_seconds if holder else LEASE_SECONDS
     before = store.modified(name)
@@ -228,9 +230,10 @@ def _require_dead(store: Store, name: str) -> None:
         time.sleep(min(pause / 4, max(0.0, until - _clock())))
         now = _read(store, name)
         if now is None and store.size(name) is None:
-            return
+            return None
         if now != holder or store.modified(name) != before:
             raise _held(store, name, now or holder)
+    return holder
 
 
 def _age(store: Store, written: float | None) -> float | None:
