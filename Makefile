@@ -3,15 +3,22 @@ PYTHON ?= python3
 VENV := .venv
 INTEROP := .venv-interop
 BIN := $(VENV)/bin
+TOOLS := .tools
+FAKE_GCS := v1.56.1
+AZURITE := 3.37.0
 PIP_INSTALL := pip install --quiet --disable-pip-version-check --require-hashes
 
-.PHONY: demo test check bench lock clean
+.PHONY: demo test test-integration check bench lock clean
 
 demo: $(VENV)/.ready
 	sh tests/demo.sh $(BIN)/recordmill
 
 test: $(VENV)/.ready $(INTEROP)/.ready
 	$(BIN)/python -m pytest
+
+# Every store on a server of its own, which the tests start and stop. Needs Go and Node.
+test-integration: $(VENV)/.clouds $(TOOLS)/fake-gcs-server-$(FAKE_GCS)/fake-gcs-server $(TOOLS)/azurite-$(AZURITE)/.ready
+	$(BIN)/python -m pytest --stores gcs,azure tests/test_store_contract.py tests/test_lease.py tests/integration
 
 check: $(VENV)/.ready
 	$(BIN)/ruff format --check .
@@ -29,6 +36,19 @@ $(VENV)/.ready: requirements-dev.lock pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@
 
+# All extras too; one solution with the lock above, so nothing else changes.
+$(VENV)/.clouds: $(VENV)/.ready requirements-all.lock
+	$(BIN)/$(PIP_INSTALL) -r requirements-all.lock
+	touch $@
+
+$(TOOLS)/fake-gcs-server-$(FAKE_GCS)/fake-gcs-server:
+	GOBIN=$(CURDIR)/$(@D) go install github.com/fsouza/fake-gcs-server@$(FAKE_GCS)
+
+# No lock file: it would name where packages are downloaded from.
+$(TOOLS)/azurite-$(AZURITE)/.ready:
+	npm install --silent --no-save --no-package-lock --no-audit --no-fund --prefix $(@D) azurite@$(AZURITE)
+	touch $@
+
 # TensorFlow and TFDS, to read what was written: never beside the project itself.
 $(INTEROP)/.ready: requirements-interop.lock
 	$(PYTHON) -m venv $(INTEROP)
@@ -44,4 +64,4 @@ lock:
 	$(LOCK) tests/interop/requirements.in -o requirements-interop.lock
 
 clean:
-	rm -rf $(VENV) $(INTEROP) demo-output bench-data build *.egg-info
+	rm -rf $(VENV) $(INTEROP) $(TOOLS) demo-output bench-data build *.egg-info

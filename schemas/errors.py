@@ -26,6 +26,10 @@ class OutputError(RecordmillError):
     """The output folder cannot be used, or what was written is not whole."""
 
 
+class MissingFileError(OutputError):
+    """A file that should be in the output is not there."""
+
+
 class RejectLimitError(RecordmillError):
     """More rows were rejected than the job allows."""
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 from job_inputs import MixedInput, make_cifar, make_mixed, make_pictures
 from job_tools import IRIS, convert
+from store_servers import SERVERS, Place
 
 # How long one example takes tells more of the machine's load than of the code.
 settings.register_profile("recordmill", deadline=None)
@@ -39,3 +42,47 @@ def iris(tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("dataset") / "iris"
     convert("csv", IRIS, output, "--shards", 2)
     return output
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--stores",
+        default="local,folders,memory,s3",
+        help="what the contract of stores is tried on; gcs and azure need their servers",
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "store_place" in metafunc.fixturenames:
+        kinds = metafunc.config.getoption("--stores").split(",")
+        metafunc.parametrize("store_place", kinds, indirect=True)
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], str]]:
+    """Starts the server of a kind of store when it is first asked for; its address."""
+    running: dict[str, str] = {}
+    with ExitStack() as stack:
+
+        def address_of(kind: str) -> str:
+            if kind not in running:
+                folder = tmp_path_factory.mktemp(kind)
+                running[kind] = stack.enter_context(SERVERS[kind].run(folder))
+            return running[kind]
+
+        yield address_of
+
+
+@pytest.fixture
+def store_place(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    server: Callable[[str], str],
+) -> Place:
+    """An empty root of the kind of store that the test is run for."""
+    kind = SERVERS[request.param]
+    address = server(request.param)
+    for name, value in kind.environment(address).items():
+        monkeypatch.setenv(name, value)
+    return kind.make_place(address, tmp_path)

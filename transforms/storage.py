@@ -1,7 +1,8 @@
 """Files by uri: listing and reading, local or through fsspec. Nothing secret is kept.
 
-File systems are built where they are used, from the uri alone; credentials come from
-the environment. Local files go round fsspec: a plain pread is several times faster.
+File systems are built where they are used, from uri and non-secret options; credentials
+come from the environment. Local files go round fsspec: a plain pread is several times
+faster. Transient faults of remote storage are tried again.
 """
 
 from __future__ import annotations
@@ -9,15 +10,20 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import fsspec
-
 from schemas.errors import InputError
 from schemas.ranges import InputFile
+from schemas.storage_options import (
+    NO_OPTIONS,
+    StorageOptions,
+    require_secretless_url,
+)
+from transforms.stores.faults import cause_to_show, reason, retrying
+from transforms.stores.systems import system_of
 from transforms.wire import I64, U8
 
 
@@ -31,8 +37,16 @@ def local_path(uri: str) -> Path:
     return Path(uri.removeprefix("file://"))
 
 
-def read_range(uri: str, start: int, stop: int) -> bytes:
+def read_range(
+    uri: str, start: int, stop: int, options: StorageOptions = NO_OPTIONS
+) -> bytes:
     """Bytes start to stop of a file; fewer if it ends before.
+
+    Args:
+      uri: the file.
+      start: first byte.
+      stop: the byte behind the last one.
+      options: of the inputs' storage.
 
     Raises:
       InputError: the file cannot be read.
@@ -43,14 +57,26 @@ def read_range(uri: str, start: int, stop: int) -> bytes:
         if is_local(uri):
             with local_path(uri).open("rb", buffering=0) as file:
                 return _read_all(file.fileno(), start, stop - start)
-        system, path = fsspec.core.url_to_fs(uri)
+    except OSError as error:
+        raise InputError(f"{uri}: cannot be read: {error}") from error
+
+    def read() -> bytes:
+        system, path = system_of(uri, options)
         # Stores differ in what they say to a range behind the end; so never ask.
         size = system.size(path)
         if start >= size:
             return b""
         return bytes(system.cat_file(path, start=start, end=min(stop, size)))
-    except OSError as error:
-        raise InputError(f"{uri}: cannot be read: {error}") from error
+
+    return _read_remote(uri, read)
+
+
+def _read_remote(uri: str, read: Callable[[], bytes]) -> bytes:
+    try:
+        return retrying(read)
+    except Exception as error:
+        message = f"{uri}: cannot be read: {reason(error, uri)}"
+        raise InputError(message) from cause_to_show(error)
 
 
 def _read_all(descriptor: int, start: int, length: int) -> bytes:
@@ -113,8 +139,8 @@ def available_memory() -> int:
     return available
 
 
-def read_file(uri: str) -> bytes:
-    """All bytes of a file.
+def read_file(uri: str, options: StorageOptions = NO_OPTIONS) -> bytes:
+    """All bytes of a file; options of the inputs' storage.
 
     Raises:
       InputError: the file cannot be read.
@@ -122,18 +148,28 @@ def read_file(uri: str) -> bytes:
     try:
         if is_local(uri):
             return local_path(uri).read_bytes()
-        system, path = fsspec.core.url_to_fs(uri)
-        return bytes(system.cat_file(path))
     except OSError as error:
         raise InputError(f"{uri}: cannot be read: {error}") from error
 
+    def read() -> bytes:
+        system, path = system_of(uri, options)
+        return bytes(system.cat_file(path))
 
-def list_inputs(inputs: Sequence[str]) -> tuple[str, list[InputFile]]:
+    return _read_remote(uri, read)
+
+
+def list_inputs(
+    inputs: Sequence[str], options: StorageOptions = NO_OPTIONS
+) -> tuple[str, list[InputFile]]:
     """Every file below the inputs: files, folders (searched through) or globs.
 
     Files keep the order of the inputs, within one input that of their names, folder
     by folder; hidden files and folders are passed over unless they are named; a file
     named twice counts once. Links are followed, but not back into where they lie.
+
+    Args:
+      inputs: as a person gave them.
+      options: of their storage.
 
     Returns:
       The input root, below which all of them lie, and the files with paths relative
@@ -141,14 +177,14 @@ def list_inputs(inputs: Sequence[str]) -> tuple[str, list[InputFile]]:
 
     Raises:
       InputError: an input that does not exist, matches nothing or cannot be listed.
+      UsageError: an input's url carries a secret.
     """
     found: dict[str, tuple[int, str]] = {}
     roots = []
     for given in inputs:
-        try:
-            root, files = _list_local(given) if is_local(given) else _list_remote(given)
-        except (OSError, ImportError, ValueError) as error:
-            raise InputError(f"{given}: cannot be listed: {error}") from error
+        root, files = (
+            _list_local(given) if is_local(given) else _list_remote(given, options)
+        )
         if not files:
             raise InputError(f"{given}: no such file or folder, and no file matches")
         roots.append(root)
@@ -165,6 +201,13 @@ _Entry = tuple[str, int, str]  # uri, size in bytes, version
 
 
 def _list_local(given: str) -> tuple[str, list[_Entry]]:
+    try:
+        return _search_local(given)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{given}: cannot be listed: {error}") from error
+
+
+def _search_local(given: str) -> tuple[str, list[_Entry]]:
     path = Path(os.path.abspath(local_path(given)))  # noqa: PTH100 (keeps links)
     root = path
     if path.is_dir():
@@ -225,9 +268,21 @@ def _is_file(path: str) -> bool:
     return place.is_file()
 
 
-def _list_remote(given: str) -> tuple[str, list[_Entry]]:
+def _list_remote(given: str, options: StorageOptions) -> tuple[str, list[_Entry]]:
+    require_secretless_url(given)
+    try:
+        return retrying(lambda: _search_remote(given, options))
+    except InputError:
+        raise
+    except Exception as error:
+        message = f"{given}: cannot be listed: {reason(error, given)}"
+        raise InputError(message) from cause_to_show(error)
+
+
+def _search_remote(given: str, options: StorageOptions) -> tuple[str, list[_Entry]]:
     protocol = given.split("://", 1)[0]
-    system, path = fsspec.core.url_to_fs(given)
+    system, path = system_of(given, options)
+    system.invalidate_cache()
     try:
         if glob.has_magic(path) and not system.exists(path):
             root, listing = _glob_remote(system, path)

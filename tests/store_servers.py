@@ -1,0 +1,213 @@
+"""Stores to try things on: each with a server of its own on this machine, if any.
+
+Servers are found where `make test-integration` put them, listen on a free port of
+127.0.0.1 and are stopped by their own process. One that is missing is an error.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+from schemas.storage_options import NO_OPTIONS, StorageOptions
+from transforms.stores import Store, open_store
+from transforms.stores.systems import system_of
+
+TOOLS = Path(__file__).parent.parent / ".tools"
+
+# Planted: must never be seen in a pickle, a repr, an error or a file.
+SECRET = "planted/0secret0key0that0nobody0should0see"
+# Azurite's one account, the same everywhere, as its documentation says.
+AZURITE_KEY = (
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/"
+    "KBHBeksoGMGw=="
+)
+PROTOCOLS = {"s3": "s3", "gcs": "gs", "azure": "az"}
+
+
+@dataclass(frozen=True)
+class Place:
+    """An empty root: where it is, and the options to reach it."""
+
+    kind: str
+    root: str
+    options: StorageOptions = NO_OPTIONS
+
+    @property
+    def store(self) -> Store:
+        return open_store(self.root, self.options)
+
+
+@dataclass(frozen=True)
+class Server:
+    """How to get places of one kind of store.
+
+    Attributes:
+      run: starts its server; gives its address.
+      make_place: a new place, given that address and a folder for local files.
+      environment: what the place needs of it, credentials above all, given the address.
+    """
+
+    run: Callable[[Path], AbstractContextManager[str]]
+    make_place: Callable[[str, Path], Place]
+    environment: Callable[[str], Mapping[str, str]] = lambda address: {}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def running(command: list[str], port: int, log: Path) -> Iterator[str]:
+    """A server's address, once it accepts connections; stopped in the end."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+        try:
+            deadline = time.monotonic() + 60
+            while True:
+                with (
+                    suppress(OSError),
+                    socket.create_connection(("127.0.0.1", port), 1),
+                ):
+                    break
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError(f"{command[0]}: no server: {log.read_text()}")
+                time.sleep(0.05)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def tool(pattern: str) -> str:
+    """A program that `make test-integration` builds."""
+    found = sorted(TOOLS.glob(pattern))
+    if not found:
+        raise FileNotFoundError(f"{TOOLS}/{pattern}: run make test-integration")
+    return str(found[-1])
+
+
+@contextmanager
+def nothing(folder: Path) -> Iterator[str]:
+    yield ""
+
+
+@contextmanager
+def moto(folder: Path) -> Iterator[str]:
+    port = free_port()
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", f"{port}"]
+    with running(command, port, folder / "log") as address:
+        yield address
+
+
+@contextmanager
+def fake_gcs(folder: Path) -> Iterator[str]:
+    port = free_port()
+    address = f"http://127.0.0.1:{port}"
+    command = [tool("fake-gcs-server-*/fake-gcs-server"), "-scheme", "http"]
+    command += ["-host", "127.0.0.1", "-port", f"{port}", "-backend", "memory"]
+    command += ["-public-host", f"127.0.0.1:{port}", "-external-url", address]
+    with running(command, port, folder / "log"):
+        yield address
+
+
+@contextmanager
+def azurite(folder: Path) -> Iterator[str]:
+    port = free_port()
+    node = shutil.which("node")
+    if node is None:
+        raise FileNotFoundError("node: needed to run azurite")
+    script = tool("azurite-*/node_modules/azurite/dist/src/blob/main.js")
+    command = [node, script, "--blobHost", "127.0.0.1", "--blobPort", f"{port}"]
+    command += ["--location", str(folder), "--skipApiVersionCheck", "--silent"]
+    command += ["--disableTelemetry"]
+    with running(command, port, folder / "log") as address:
+        yield address
+
+
+def local_place(address: str, folder: Path) -> Place:
+    return Place("local", str(folder / "out"))
+
+
+class FoldersFileSystem(LocalFileSystem):
+    """Stands for storage with folders that is not this machine's, such as sftp."""
+
+    protocol = "folders"
+
+
+fsspec.register_implementation("folders", FoldersFileSystem)
+
+
+def folders_place(address: str, folder: Path) -> Place:
+    return Place("folders", f"folders://{folder}/out")
+
+
+def memory_place(address: str, folder: Path) -> Place:
+    return Place("memory", f"memory://{uuid.uuid4().hex}/out")
+
+
+def s3_place(address: str, folder: Path) -> Place:
+    options = StorageOptions.of({"endpoint_url": address})
+    return bucket_place("s3", options)
+
+
+def bucket_place(kind: str, options: StorageOptions) -> Place:
+    bucket = f"b{uuid.uuid4().hex}"
+    root = f"{PROTOCOLS[kind]}://{bucket}"
+    system, path = system_of(root, options)
+    system.mkdir(path)
+    return Place(kind, f"{root}/some/out", options)
+
+
+def gcs_place(address: str, folder: Path) -> Place:
+    # The server wants a project for a bucket; gcsfs would have to look one up.
+    options = {"endpoint_url": address, "token": "anon", "project": "tests"}
+    return bucket_place("gcs", StorageOptions.of(options))
+
+
+def azure_place(address: str, folder: Path) -> Place:
+    return bucket_place("azure", NO_OPTIONS)
+
+
+def s3_environment(address: str) -> dict[str, str]:
+    # The region as a variable: as an option, us-east-1 would make bucket making fail.
+    return {
+        "AWS_ACCESS_KEY_ID": "tester",
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "NO_PROXY": "127.0.0.1",
+    }
+
+
+def azure_environment(address: str) -> dict[str, str]:
+    account = f"AccountName=devstoreaccount1;AccountKey={AZURITE_KEY}"
+    where = f"BlobEndpoint={address}/devstoreaccount1"
+    text = f"DefaultEndpointsProtocol=http;{account};{where};"
+    return {"AZURE_STORAGE_CONNECTION_STRING": text}
+
+
+SERVERS = {
+    "local": Server(nothing, local_place),
+    "folders": Server(nothing, folders_place),
+    "memory": Server(nothing, memory_place),
+    "s3": Server(moto, s3_place, s3_environment),
+    "gcs": Server(fake_gcs, gcs_place),
+    "azure": Server(azurite, azure_place, azure_environment),
+}

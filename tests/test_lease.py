@@ -1,0 +1,305 @@
+"""Two runs on one output: one has it, the others are told; the dead let go."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from store_servers import SECRET, Place
+
+from schemas.errors import OutputError
+from transforms import lease
+from transforms.holder import Holder
+from transforms.lease import LOCK_FOLDER, Lease, acquire
+from transforms.stores import LocalStore, Store
+
+FIRST = f"{LOCK_FOLDER}/000001.json"
+SECOND = f"{LOCK_FOLDER}/000002.json"
+SHORT = 3.0  # S3 tells times in whole seconds
+
+
+def take(store: Store, seconds: float = SHORT) -> Lease:
+    return acquire(store, lease_seconds=seconds, settle_seconds=0.5)
+
+
+def plant(store: Store, name: str = FIRST, seconds: float = SHORT) -> Holder:
+    """The lock of a run on another machine."""
+    holder = replace(Holder.this_process(seconds), host="elsewhere", pid=7)
+    store.put_bytes(holder.to_bytes(), name)
+    return holder
+
+
+def test_the_second_is_told_who_has_it(store_place: Place) -> None:
+    with take(store_place.store) as first:
+        with pytest.raises(OutputError) as error:
+            take(store_place.store)
+        message = str(error.value)
+        assert message.startswith(
+            f"{store_place.store.uri}: another run is writing here"
+        )
+        assert f"process {os.getpid()} on {first.holder.host}" in message
+        assert first.holder.started in message
+        assert "Wait until it has ended" in message
+        first.require_held()
+    assert store_place.store.list() == {}  # neither lock nor probe is left
+    with take(store_place.store) as third:
+        third.require_held()
+
+
+def test_a_lock_shows_no_secret(store_place: Place) -> None:
+    with take(store_place.store):
+        assert SECRET.encode() not in store_place.store.read(FIRST)
+
+
+def test_one_of_many_gets_it(store_place: Place) -> None:
+    def attempt(number: int) -> Lease | None:
+        try:
+            return take(store_place.store, 60)
+        except OutputError:
+            return None
+
+    with ThreadPoolExecutor(6) as pool:
+        leases = [found for found in pool.map(attempt, range(6)) if found]
+    assert len(leases) == 1
+    leases[0].require_held()
+    leases[0].release()
+    assert store_place.store.list() == {}
+
+
+def test_one_of_many_takes_over_from_the_dead(store_place: Place) -> None:
+    plant(store_place.store, seconds=1.0)
+    time.sleep(2.5)
+
+    def attempt(number: int) -> Lease | None:
+        try:
+            return take(store_place.store, 60)
+        except OutputError:
+            return None
+
+    with ThreadPoolExecutor(6) as pool:
+        leases = [found for found in pool.map(attempt, range(6)) if found]
+    assert len(leases) == 1
+    leases[0].require_held()
+    assert list(store_place.store.list()) == [SECOND]
+    leases[0].release()
+
+
+def test_a_run_elsewhere_that_renews_is_left_alone(store_place: Place) -> None:
+    plant(store_place.store)
+    with pytest.raises(OutputError, match="process 7 on elsewhere"):
+        take(store_place.store)
+    assert list(store_place.store.list()) == [FIRST]
+
+
+def test_a_lease_lost_is_noticed(store_place: Place) -> None:
+    with take(store_place.store) as first:
+        plant(store_place.store, SECOND)
+        with pytest.raises(OutputError, match="taken over by another run"):
+            first.require_held()
+    assert SECOND in store_place.store.list()  # not ours to remove
+
+
+def hold_and_wait(root: str) -> None:
+    with acquire(LocalStore(root)):
+        time.sleep(600)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_run_of_this_machine_is_taken_over_at_once(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    store = LocalStore(str(tmp_path / "out"))
+    code = "import sys, test_lease; test_lease.hold_and_wait(sys.argv[1])"
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, store.root], cwd=Path(__file__).parent
+    )
+    try:
+        deadline = time.monotonic() + 30
+        while store.size(FIRST) is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        with pytest.raises(OutputError, match=f"process {child.pid} on"):
+            acquire(store)
+        child.send_signal(number)
+        while Path(f"/proc/{child.pid}/stat").read_text().split()[2] != "Z":
+            time.sleep(0.02)
+        began = time.monotonic()  # dead, and not even reaped
+        with acquire(store) as mine:
+            mine.require_held()
+            assert list(store.list()) == [SECOND]
+        assert time.monotonic() - began < 5
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_a_pid_used_again_is_another_process(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    gone = replace(Holder.this_process(60.0), process_start="1")
+    store.put_bytes(gone.to_bytes(), FIRST)
+    with acquire(store) as mine:
+        mine.require_held()
+
+
+def test_a_pid_of_another_container_says_nothing(tmp_path: Path) -> None:
+    """Containers of one machine share name and boot, but count processes apart."""
+    store = LocalStore(str(tmp_path))
+    other = replace(Holder.this_process(60.0), pid=999_999_999, pid_namespace="pid:[1]")
+    store.put_bytes(other.to_bytes(), FIRST)
+    with pytest.raises(OutputError, match="process 999999999 on"):
+        acquire(store)
+
+
+def test_it_is_renewed_and_stays_held(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    with take(store, 0.8) as mine:
+        before = store.modified(FIRST)
+        time.sleep(2.0)
+        mine.require_held()
+        after = store.modified(FIRST)
+        assert before is not None
+        assert after is not None
+        assert after - before > 0.8
+
+
+@pytest.mark.parametrize("hours", [-3, 3])
+def test_a_clock_that_jumps_makes_no_living_run_look_dead(
+    tmp_path: Path, hours: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A jump shows as the difference between the lock's time and the probe's."""
+    store = LocalStore(str(tmp_path))
+    monkeypatch.setattr(Holder, "is_on_this_machine", lambda self: False)
+    with take(store, 2.0) as mine:
+        path = tmp_path / FIRST
+        os.utime(path, (time.time() - hours * 3600,) * 2)
+        with pytest.raises(OutputError, match="another run is writing here"):
+            take(store, 2.0)
+        mine.require_held()
+
+
+def test_a_dead_run_from_the_future_is_taken_over(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    plant(store, seconds=0.4)
+    os.utime(tmp_path / FIRST, (time.time() + 3600,) * 2)
+    with take(store) as mine:
+        mine.require_held()
+
+
+def test_a_run_that_slept_longer_than_its_lease_has_lost_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with take(LocalStore(str(tmp_path)), 60) as mine:
+        real = lease._clock
+        monkeypatch.setattr(lease, "_clock", lambda: real() + 61)
+        with pytest.raises(OutputError, match="could not be renewed for 61 s"):
+            mine.require_held()
+
+
+def test_a_lock_that_is_removed_by_hand_is_lost(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    with take(store) as mine:
+        store.delete([FIRST])
+        with pytest.raises(OutputError, match="its lock is gone"):
+            mine.require_held()
+
+
+def test_a_lock_that_cannot_be_read_expires_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "LEASE_SECONDS", 0.4)
+    store = LocalStore(str(tmp_path))
+    for data in (b"", b"{}", b"[]", b'{"pid": 1}', b"\xff"):
+        store.put_bytes(data, FIRST)
+        with pytest.raises(OutputError, match="its lock cannot be read"):
+            acquire(store, lease_seconds=SHORT)
+        time.sleep(0.5)
+        with take(store) as mine:
+            mine.require_held()
+
+
+def test_a_lock_taken_by_a_third_meanwhile_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Judged dead, it was let go at last, and a third began anew under its name."""
+    store = LocalStore(str(tmp_path))
+    plant(store, seconds=0.4)
+    os.utime(tmp_path / FIRST, (time.time() - 60,) * 2)
+    judge = lease._require_dead
+
+    def judge_slowly(store: Store, name: str) -> Holder | None:
+        dead = judge(store, name)
+        plant(store, seconds=60.0)
+        return dead
+
+    monkeypatch.setattr(lease, "_require_dead", judge_slowly)
+    with pytest.raises(OutputError, match="another run is writing here"):
+        take(store)
+    assert list(store.list()) == [FIRST]
+
+
+def test_a_run_that_sleeps_amid_a_renewal_has_lost_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looked, slept, and wrote: another may have come and gone in between."""
+    real, slept = lease._clock, [0.0]
+    monkeypatch.setattr(lease, "_clock", lambda: real() + slept[0])
+
+    class Sleepy(LocalStore):
+        def put_bytes(self, data: bytes, name: str) -> None:
+            slept[0] = 61.0
+            LocalStore.put_bytes(self, data, name)
+
+    with take(Sleepy(str(tmp_path)), 60) as mine:
+        mine._renew()
+        slept[0] = 0.0
+        with pytest.raises(OutputError, match="could not be renewed for 61 s"):
+            mine.require_held()
+
+
+def child_releases(mine: Lease, done: multiprocessing.Queue[bool]) -> None:
+    mine.release()
+    done.put(True)
+
+
+def test_a_forked_child_does_not_release_it(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    done = context.Queue()
+    with take(LocalStore(str(tmp_path))) as mine:
+        child = context.Process(target=child_releases, args=(mine, done))
+        child.start()
+        assert done.get(timeout=20)
+        child.join(20)
+        mine.require_held()
+
+
+def test_without_exclusive_create_the_last_writer_has_it(tmp_path: Path) -> None:
+    """As documented: written, then read again after a pause."""
+
+    class Overwriting(LocalStore):
+        def create(self, data: bytes, name: str) -> bool:
+            if self.size(name) is not None:
+                return False
+            time.sleep(0.2)  # all have looked, nobody has written
+            self.put_bytes(data, name)
+            return True
+
+    store = Overwriting(str(tmp_path))
+
+    def attempt(number: int) -> Lease | None:
+        try:
+            return acquire(store, exclusive=False, settle_seconds=1.0)
+        except OutputError:
+            return None
+
+    with ThreadPoolExecutor(4) as pool:
+        leases = [found for found in pool.map(attempt, range(4)) if found]
+    assert len(leases) == 1
+    leases[0].require_held()
+    leases[0].release()

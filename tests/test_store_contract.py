@@ -1,0 +1,319 @@
+"""What every store promises, tried on each kind (`--stores` says which)."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import fsspec
+import pytest
+from store_servers import SECRET, Place
+
+from schemas.errors import MissingFileError, OutputError
+from transforms.stores import Store
+from transforms.stores.systems import system_of
+from transforms.tfrecord import crc32c
+
+BIG = 33 << 20  # sent in parts where a store knows parts
+
+
+@pytest.fixture
+def store(store_place: Place) -> Store:
+    return store_place.store
+
+
+@pytest.fixture
+def fresh(store_place: Place) -> Iterator[Store]:
+    """The store as another process would see it: nothing cached."""
+    fsspec.filesystem("memory")
+    return store_place.store
+
+
+def contents(store: Store) -> dict[str, bytes]:
+    return {name: store.read(name) for name in store.list()}
+
+
+def spool(folder: Path, data: bytes) -> Path:
+    path = folder / "spool"
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize("size", [0, 1, 1 << 20, (6 << 20) + 1])
+def test_a_file_comes_back_as_it_was_put(
+    store: Store, tmp_path: Path, size: int
+) -> None:
+    data = (bytes(range(256)) * (size // 256 + 1))[:size]
+    source = spool(tmp_path, data)
+    store.put_file(source, "a/b.bin", crc32c=crc32c(data))
+    assert store.read("a/b.bin") == data
+    assert store.size("a/b.bin") == size
+    assert source.read_bytes() == data
+
+
+def test_a_big_file_is_whole(store: Store, tmp_path: Path) -> None:
+    data = bytes(range(251)) * (BIG // 251)
+    store.put_file(spool(tmp_path, data), "big", crc32c=crc32c(data))
+    assert store.size("big") == len(data)
+    assert store.read_range("big", BIG // 2, BIG // 2 + 7) == data[BIG // 2 :][:7]
+    assert crc32c(store.read("big")) == crc32c(data)
+
+
+def test_a_file_is_replaced(store: Store, tmp_path: Path) -> None:
+    store.put_bytes(b"a longer first", "a")
+    store.put_file(spool(tmp_path, b"second"), "a")
+    assert contents(store) == {"a": b"second"}
+    store.put_bytes(b"3", "a")
+    assert contents(store) == {"a": b"3"}
+
+
+def test_a_checksum_that_the_store_keeps_is_compared(
+    store_place: Place, tmp_path: Path
+) -> None:
+    source = spool(tmp_path, b"123456789")
+    store_place.store.put_file(source, "a", crc32c=0xE3069283)
+    assert store_place.store.checksum("a") in (None, 0xE3069283)
+    if store_place.store.checksum("a") is not None:
+        with pytest.raises(OutputError, match="with another CRC-32C; it was removed"):
+            store_place.store.put_file(source, "b", crc32c=1)
+        assert store_place.store.list().keys() == {"a"}
+    assert (store_place.store.checksum("a") is not None) == (store_place.kind == "gcs")
+    assert store_place.store.checksum("missing") is None
+
+
+def test_a_source_that_is_gone(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=r"gone: is to be copied to .*, but is gone"):
+        store.put_file(tmp_path / "gone", "a")
+    assert store.list() == {}
+
+
+def test_a_source_that_cannot_be_read(store: Store) -> None:
+    """An error amid a put, which would close a file that is open, and so publish it."""
+    source = Path("/proc/self/mem")  # a file, and reading it at 0 is an I/O error
+    with pytest.raises(OutputError, match="cannot be written"):
+        store.put_file(source, "a")
+    assert store.list() == {}
+    store.put_bytes(b"old", "a")
+    with pytest.raises(OutputError, match="cannot be written"):
+        store.put_file(source, "a")
+    assert contents(store) == {"a": b"old"}
+    assert store.unfinished() == {}
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "expected"),
+    [
+        (0, 10, b"0123456789"),
+        (3, 5, b"34"),
+        (8, 99, b"89"),  # fewer at the end
+        (10, 20, b""),
+        (50, 60, b""),
+        (5, 5, b""),
+        (5, 3, b""),
+    ],
+)
+def test_read_range(store: Store, start: int, stop: int, expected: bytes) -> None:
+    store.put_bytes(b"0123456789", "a")
+    assert store.read_range("a", start, stop) == expected
+
+
+def test_what_is_missing(store: Store) -> None:
+    store.put_bytes(b"x", "there/a")
+    for name in ("missing", "there", "there/b", "there/a/below", "no/where"):
+        assert store.size(name) is None, name
+        assert store.modified(name) is None, name
+        for read in (store.read, lambda name: store.read_range(name, 0, 1)):
+            with pytest.raises(MissingFileError, match=f"/{name}: is missing"):
+                read(name)
+        if name != "there":
+            with pytest.raises(MissingFileError, match=f"/{name}: is missing"):
+                store.move(name, "target")
+    assert contents(store) == {"there/a": b"x"}
+
+
+def test_list_tells_all_files_below(store: Store) -> None:
+    assert store.list() == {}
+    assert store.list("a") == {}
+    for name in ("b", "a/1", "a/c/2", "ab/3", ".recordmill/x/4", "a/.5"):
+        store.put_bytes(name.encode(), name)
+    assert list(store.list().items()) == [
+        (".recordmill/x/4", 15),
+        ("a/.5", 4),
+        ("a/1", 3),
+        ("a/c/2", 5),
+        ("ab/3", 4),
+        ("b", 1),
+    ]
+    assert store.list("a").keys() == {"a/.5", "a/1", "a/c/2"}
+    assert store.list("a/c").keys() == {"a/c/2"}
+    assert store.list("b") == {}  # a file is no folder
+    assert store.list("missing") == {}
+
+
+def test_odd_names(store: Store) -> None:
+    names = ["a b", "a+b", "a%20b", "ü-日本", "a[1].bin", "a*", "a=1&b=2", "p/q,r;s#t"]
+    for name in names:
+        store.put_bytes(name.encode(), name)
+    assert contents(store) == {name: name.encode() for name in names}
+    store.move("a[1].bin", "a*b")
+    store.delete(["a*", "p/q,r;s#t"])
+    assert set(store.list()) == {*names[:4], "a=1&b=2", "a*b"}
+
+
+@pytest.mark.parametrize(
+    "name", ["", "/a", "a/", "../a", "a/../b", ".", "a//b", "a\\b"]
+)
+def test_names_stay_below_the_root(store: Store, name: str) -> None:
+    with pytest.raises(ValueError, match="names are relative paths"):
+        store.put_bytes(b"", name)
+    with pytest.raises(ValueError, match="names are relative paths"):
+        store.read(name)
+
+
+def test_delete(store: Store) -> None:
+    names = [f"d/{number}" for number in range(40)]
+    for name in (*names, "kept"):
+        store.put_bytes(b"x", name)
+    store.delete(["never/was", *names, "d"])
+    assert contents(store) == {"kept": b"x"}
+    store.delete(names)
+    store.delete([])
+    assert contents(store) == {"kept": b"x"}
+
+
+def test_move(store: Store) -> None:
+    store.put_bytes(b"new", "staging/a")
+    store.put_bytes(b"older", "a")
+    store.move("staging/a", "a")
+    assert contents(store) == {"a": b"new"}
+    store.put_bytes(b"b", "s/b")
+    store.put_bytes(b"c", "s/t/c")
+    store.move_all([("s/b", "b"), ("s/t/c", "x/y/c")])
+    assert contents(store) == {"a": b"new", "b": b"b", "x/y/c": b"c"}
+
+
+def test_moving_a_big_file(store: Store, tmp_path: Path) -> None:
+    data = bytes(range(251)) * (BIG // 251)
+    store.put_file(spool(tmp_path, data), "s/big")
+    store.move("s/big", "big")
+    assert store.list() == {"big": len(data)}
+    assert crc32c(store.read("big")) == crc32c(data)
+
+
+def test_create_lets_the_first_through(store: Store) -> None:
+    assert store.create(b"first", "l/lock")
+    assert not store.create(b"second", "l/lock")
+    assert store.create(b"first", "l/lock")  # a try whose answer got lost
+    assert contents(store) == {"l/lock": b"first"}
+    store.delete(["l/lock"])
+    assert store.create(b"second", "l/lock")
+
+
+def test_create_lets_one_of_many_through(store_place: Place) -> None:
+    store = store_place.store
+    if not store.exclusive:
+        assert store_place.kind == "folders"  # says so, and must
+        return
+    for turn in range(5):
+        with ThreadPoolExecutor(8) as pool:
+            wishes = [b"%d" % number for number in range(8)]
+            name = f"lock{turn}"
+            won = list(pool.map(lambda wish: store.create(wish, name), wishes))  # noqa: B023
+        assert won.count(True) == 1
+        assert store.read(name) == wishes[won.index(True)]
+
+
+def test_modified_goes_forward_by_the_stores_clock(store: Store) -> None:
+    store.put_bytes(b"1", "a")
+    first = store.modified("a")
+    assert first is not None
+    assert abs(first - time.time()) < 60
+    time.sleep(1.1)  # S3 tells whole seconds
+    store.put_bytes(b"1", "a")
+    second = store.modified("a")
+    assert second is not None
+    assert second > first
+
+
+def test_preflight_leaves_nothing(store: Store, store_place: Place) -> None:
+    found = store.preflight()
+    assert found.exclusive == (store_place.kind != "folders")
+    assert (found.free_bytes is not None) == (store_place.kind == "local")
+    assert store.list() == {}
+    assert store.unfinished() == {}
+
+
+def test_a_store_is_small_and_shows_no_secret(store: Store) -> None:
+    store.put_bytes(b"x", "a")  # connected
+    pickled = pickle.dumps(store)
+    assert len(pickled) < 1000
+    assert SECRET.encode() not in pickled
+    assert SECRET not in repr(store)
+    again = pickle.loads(pickled)
+    assert again == store
+    assert again.read("a") == b"x"
+
+
+def use_in_child(store: Store, answers: multiprocessing.Queue[object]) -> None:
+    store.put_bytes(b"child", "child")
+    try:
+        answers.put(store.read("parent"))
+    except MissingFileError:
+        answers.put("missing")
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_another_process_can_use_it(
+    store_place: Place, store: Store, method: str
+) -> None:
+    """After a fork, connections, locks and the loop's thread of the parent are gone."""
+    store.put_bytes(b"parent", "parent")
+    # Memory is of one process; a fork begins with a copy of it.
+    alone = store_place.kind == "memory"
+    expected = "missing" if alone and method == "spawn" else b"parent"
+    context = multiprocessing.get_context(method)
+    answers = context.Queue()
+    child = context.Process(target=use_in_child, args=(store, answers))
+    child.start()
+    try:
+        assert answers.get(timeout=60) == expected
+        child.join(20)
+        assert child.exitcode == 0
+    finally:
+        child.kill()
+    assert store.size("child") == (None if alone else 5)
+    assert store.read("parent") == b"parent"
+
+
+def test_many_threads_share_it(store: Store) -> None:
+    def work(number: int) -> bytes:
+        store.put_bytes(b"%d" % number, f"t/{number}")
+        return store.read(f"t/{number}")
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(work, range(32))) == [b"%d" % n for n in range(32)]
+
+
+def test_what_others_do_is_seen_at_once(store_place: Place, store: Store) -> None:
+    """Listings are cached by default, which would hide other workers' files."""
+    assert store.list("w") == {}
+    assert store.size("w/a") is None
+    if store_place.kind == "local":
+        other = Path(store_place.root, "w/a")
+        other.parent.mkdir(parents=True)
+        other.write_bytes(b"theirs")
+    else:
+        system, path = system_of(f"{store_place.root}/w/a", store_place.options)
+        other_system = type(system)(
+            **{**system.storage_options, "skip_instance_cache": True}
+        )
+        if store_place.kind == "folders":
+            other_system.makedirs(path.rpartition("/")[0])
+        other_system.pipe_file(path, b"theirs")
+    assert store.list("w") == {"w/a": 6}
+    assert store.size("w/a") == 6
+    assert store.read("w/a") == b"theirs"

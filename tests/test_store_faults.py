@@ -1,0 +1,441 @@
+"""What a store does when things break: nothing half is seen, faults are borne."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from store_servers import SECRET, SERVERS
+from tcp_proxy import Proxy, proxy_to
+
+from schemas.errors import InputError, OutputError
+from schemas.storage_options import StorageOptions
+from transforms.storage import list_inputs, read_file, read_range
+from transforms.stores import LocalStore, RemoteStore, open_store
+from transforms.stores.faults import Patience, is_passing, reason, retrying
+from transforms.stores.systems import system_of
+
+BRIEF = Patience(tries=2, first_seconds=0.05, limit_seconds=5.0)
+BIG = 40 << 20  # three parts
+
+
+@dataclass
+class Flaky:
+    """S3 reached through a proxy, and as it really is."""
+
+    proxy: Proxy
+    store: RemoteStore
+    direct: RemoteStore
+
+    @property
+    def options(self) -> StorageOptions:
+        return self.store.options
+
+    def open_uploads(self) -> list[object]:
+        system, path = system_of(self.direct.url, self.direct.options)
+        found: list[object] = system.list_multipart_uploads(path.partition("/")[0])
+        return found
+
+
+@pytest.fixture
+def flaky(
+    server: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Flaky]:
+    address = server("s3")
+    for name, value in SERVERS["s3"].environment(address).items():
+        monkeypatch.setenv(name, value)
+    place = SERVERS["s3"].make_place(address, tmp_path)
+    with proxy_to(address) as proxy:
+        options = StorageOptions.of({"endpoint_url": proxy.address})
+        direct = RemoteStore(place.root, place.options)
+        yield Flaky(proxy, RemoteStore(place.root, options), direct)
+
+
+def big_file(folder: Path) -> Path:
+    path = folder / "big"
+    path.write_bytes(bytes(range(256)) * (BIG >> 8))
+    return path
+
+
+def test_a_put_that_breaks_leaves_nothing(flaky: Flaky, tmp_path: Path) -> None:
+    flaky.direct.put_bytes(b"old", "shard")
+    flaky.proxy.bytes_per_connection = 5 << 20  # no part gets through, all else does
+    store = replace(flaky.store, patience=BRIEF)
+    with pytest.raises(OutputError) as error:
+        store.put_file(big_file(tmp_path), "shard")
+    assert f"{store.url}/shard: cannot be written: " in str(error.value)
+    assert "(tried 2 times in " in str(error.value)
+    assert "the network or the store is down or slow" in str(error.value)
+    assert flaky.proxy.spoiled > 0
+    assert flaky.direct.read("shard") == b"old"
+    assert flaky.direct.list() == {"shard": 3}
+    assert flaky.open_uploads() == []
+
+
+def test_a_store_that_goes_away_is_one_error(flaky: Flaky) -> None:
+    flaky.store.put_bytes(b"x", "a")
+    flaky.proxy.judge = lambda number, line: "cut"
+    store = replace(flaky.store, patience=BRIEF)
+    for act in (
+        lambda: store.put_bytes(b"y", "b"),
+        lambda: store.create(b"y", "b"),
+        lambda: store.read("a"),
+        lambda: store.list(),
+    ):
+        with pytest.raises(OutputError, match="run it again later"):
+            act()
+    assert flaky.direct.list() == {"a": 1}
+
+
+def exercise(flaky: Flaky, tmp_path: Path) -> None:
+    """Does everything there is, and looks at the outcome past the proxy."""
+    store, expected = flaky.store, {}
+    for number in range(12):
+        data = os.urandom(2000)
+        store.put_bytes(data, f"staging/{number}")
+        expected[f"{number}"] = data
+    assert store.create(b"mine", "lock")
+    assert not store.create(b"theirs", "lock")
+    for number in range(12):
+        assert store.size(f"staging/{number}") == 2000
+        assert store.read_range(f"staging/{number}", 5, 9) == expected[f"{number}"][5:9]
+        store.move(f"staging/{number}", f"{number}")
+        assert store.read(f"{number}") == expected[f"{number}"]
+    store.delete(["lock"])
+    store.put_file(big_file(tmp_path), "big")
+    assert flaky.direct.list() == {**dict.fromkeys(expected, 2000), "big": BIG}
+    assert {name: flaky.direct.read(name) for name in expected} == expected
+    assert flaky.direct.read("big") == (tmp_path / "big").read_bytes()
+    assert flaky.proxy.requests > 100
+    assert flaky.proxy.spoiled >= flaky.proxy.requests // 12
+
+
+@pytest.mark.parametrize("fault", ["cut", "mute", "delay"])
+def test_a_tenth_of_the_requests_fails(
+    flaky: Flaky, tmp_path: Path, fault: str
+) -> None:
+    flaky.proxy.judge = lambda number, line: "" if number % 10 else fault
+    exercise(flaky, tmp_path)
+
+
+def test_answers_that_are_lost(flaky: Flaky) -> None:
+    """Done, but nobody heard: so it is done again, and comes to the same."""
+    lost: set[bytes] = set()
+
+    def lose_once(number: int, line: bytes) -> str:
+        if line in lost:
+            return ""
+        lost.add(line)
+        return "mute"
+
+    store = flaky.store
+    flaky.proxy.judge = lose_once
+    store.put_bytes(b"1", "a")
+    assert store.create(b"2", "b")
+    store.move("a", "c")
+    store.delete(["c"])
+    assert flaky.direct.list() == {"b": 1}
+    assert flaky.direct.read("b") == b"2"
+
+
+def test_inputs_through_a_bad_network(flaky: Flaky) -> None:
+    flaky.direct.put_bytes(b"0123456789", "in/a.csv")
+    flaky.proxy.judge = lambda number, line: "cut" if number % 2 else ""
+    uri = f"{flaky.store.url}/in/a.csv"
+    _, (file,) = list_inputs([f"{flaky.store.url}/in"], flaky.options)
+    assert (file.uri, file.size) == (uri, 10)
+    assert read_range(uri, 3, 5, flaky.options) == b"34"
+    assert read_file(uri, flaky.options) == b"0123456789"
+
+
+def put_slowly(root: str, options: StorageOptions, source: str) -> None:
+    open_store(root, options).put_file(Path(source), "shard")
+
+
+def test_a_writer_killed_in_its_put_leaves_nothing(
+    flaky: Flaky, tmp_path: Path
+) -> None:
+    flaky.direct.put_bytes(b"old", "shard")
+    flaky.proxy.bytes_per_second = 20 << 20
+    code = (
+        "import pickle, sys; "
+        "from test_store_faults import put_slowly; "
+        "put_slowly(*pickle.load(sys.stdin.buffer))"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=Path(__file__).parent, stdin=subprocess.PIPE
+    )
+    assert child.stdin is not None
+    with child.stdin as pipe:
+        work = (flaky.store.url, flaky.options, str(big_file(tmp_path)))
+        pipe.write(pickle.dumps(work))
+    deadline = time.monotonic() + 60
+    while flaky.proxy.sent < 10 << 20 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    child.kill()
+    assert child.wait() == -signal.SIGKILL
+    assert flaky.proxy.sent < BIG
+    assert flaky.direct.list() == {"shard": 3}
+    assert flaky.direct.read("shard") == b"old"
+
+
+def put_and_wait(root: str, source: str) -> None:
+    def wait(descriptor: int) -> None:
+        time.sleep(600)
+
+    os.fsync = wait
+    LocalStore(root).put_file(Path(source), "shard")
+
+
+def test_a_local_writer_killed_in_its_put_leaves_nothing_visible(
+    tmp_path: Path,
+) -> None:
+    store = LocalStore(str(tmp_path / "out"))
+    store.put_bytes(b"old", "shard")
+    source = big_file(tmp_path)
+    code = "import sys; from test_store_faults import put_and_wait; "
+    code += "put_and_wait(*sys.argv[1:])"
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, store.root, str(source)],
+        cwd=Path(__file__).parent,
+    )
+    deadline = time.monotonic() + 60
+    while BIG not in store.unfinished().values() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    child.kill()
+    assert child.wait() == -signal.SIGKILL
+    assert store.list() == {"shard": 3}
+    assert store.read("shard") == b"old"
+    assert list(store.unfinished().values()) == [BIG]
+    store.delete(store.unfinished())
+    assert store.unfinished() == {}
+
+
+def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = LocalStore(str(tmp_path / "out"))
+    store.put_bytes(b"old", "a")
+
+    def fill(source: Path, target: Path) -> None:
+        target.write_bytes(source.read_bytes()[:100])
+        raise OSError(errno.ENOSPC, "No space left on device", str(target))
+
+    monkeypatch.setattr("transforms.stores.local.shutil.copyfile", fill)
+    with pytest.raises(OutputError, match="the disk is full or the quota used up"):
+        store.put_file(big_file(tmp_path), "a")
+    assert store.read("a") == b"old"
+    assert store.unfinished() == {}
+
+
+class UnavailableError(Exception):
+    """As azure's errors are: no OSError, and with a status."""
+
+    status_code = 503
+
+
+def test_only_faults_that_pass_are_tried_again() -> None:
+    calls: list[int] = []
+
+    def fail(error: Exception) -> None:
+        calls.append(1)
+        raise error
+
+    for passing in (
+        TimeoutError(),
+        ConnectionResetError(),
+        OSError(errno.ENETUNREACH, "Network is unreachable"),
+        UnavailableError(),
+    ):
+        calls.clear()
+        with pytest.raises(type(passing)):
+            retrying(lambda error=passing: fail(error), BRIEF)  # type: ignore[misc]
+        assert len(calls) == 2
+        assert passing.__notes__[0].startswith("tried 2 times in 0 s")
+    for lasting in (FileNotFoundError(), PermissionError(), ValueError("no")):
+        calls.clear()
+        with pytest.raises(type(lasting)):
+            retrying(lambda error=lasting: fail(error), BRIEF)  # type: ignore[misc]
+        assert len(calls) == 1
+
+
+def test_the_time_for_trying_is_bounded() -> None:
+    def fail() -> None:
+        raise TimeoutError
+
+    began = time.monotonic()
+    with pytest.raises(TimeoutError):
+        retrying(fail, Patience(tries=1000, first_seconds=0.1, limit_seconds=1.0))
+    assert time.monotonic() - began < 1.5
+
+
+def test_a_cause_counts() -> None:
+    """s3fs raises an OSError without meaning from botocore's error with a status."""
+    outer = OSError(errno.EIO, "something")
+    assert not is_passing(outer)
+    outer.__cause__ = UnavailableError()
+    assert is_passing(outer)
+
+
+def test_a_bug_is_no_fault_of_storage(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(*arguments: object) -> None:
+        raise TypeError("a bug")
+
+    monkeypatch.setattr("transforms.stores.remote.system_of", wrong)
+    with pytest.raises(TypeError, match="a bug"):
+        RemoteStore("memory://x").read("a")
+
+
+def test_storage_that_is_for_reading_alone() -> None:
+    assert reason(NotImplementedError(), "http://x/y").endswith(
+        "this kind of storage cannot be written to"
+    )
+
+
+def everything_of(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error)) + repr(error) + str(vars(error))
+
+
+@pytest.mark.parametrize(
+    ("root", "options", "environment", "message"),
+    [
+        (
+            "s3://no-such-bucket-here/out",
+            {},
+            {},
+            "does it exist? recordmill makes no bucket",
+        ),
+        (
+            "s3://bucket/out",
+            {"endpoint_url": "http://127.0.0.1:1"},
+            {},
+            "the network or the store is down",
+        ),
+        (
+            "s3://bucket/out",
+            {},
+            {"AWS_ACCESS_KEY_ID": None, "AWS_SECRET_ACCESS_KEY": None},
+            "no valid credentials: set AWS_ACCESS_KEY_ID",
+        ),
+        ("s3://bucket/out", {"profile": "nobody"}, {}, "no valid credentials"),
+        ("nonsense://x/out", {}, {}, "give a folder, s3://, gs://, az://"),
+        ("smb://host/share", {}, {}, "pip install its package"),
+    ],
+)
+def test_preflight_says_what_to_do(
+    flaky: Flaky,
+    root: str,
+    options: dict[str, str],
+    environment: dict[str, str | None],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    for name, value in environment.items():
+        assert value is None
+        monkeypatch.delenv(name)
+    # No credentials of the machine's own.
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    if root.startswith("s3"):
+        options = {"endpoint_url": flaky.proxy.address, **options}
+    store = open_store(root, StorageOptions.of(options))
+    began = time.monotonic()
+    with pytest.raises(OutputError) as error:
+        store.preflight()
+    assert time.monotonic() - began < 30
+    assert str(error.value).startswith(f"{root}/.recordmill/probe-")
+    assert message in str(error.value)
+    assert SECRET not in everything_of(error.value)
+
+
+@pytest.mark.parametrize(
+    ("root", "extra"), [("s3://b/o", "s3"), ("gs://b/o", "gcs"), ("az://c/o", "azure")]
+)
+def test_a_package_that_is_missing(
+    monkeypatch: pytest.MonkeyPatch, root: str, extra: str
+) -> None:
+    for package in ("s3fs", "gcsfs", "adlfs"):
+        monkeypatch.setitem(sys.modules, package, None)
+    for name in ("s3", "gs", "az"):
+        monkeypatch.delitem(sys.modules["fsspec.registry"]._registry, name, False)
+    with pytest.raises(OutputError, match=rf"pip install recordmill\[{extra}\]"):
+        open_store(root).preflight()
+    with pytest.raises(InputError, match=rf"pip install recordmill\[{extra}\]"):
+        list_inputs([root])
+
+
+def test_a_folder_that_may_not_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, *arguments: object, **options: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(
+        OutputError, match=r"Permission denied.*a permission is missing"
+    ):
+        LocalStore(str(tmp_path / "out")).preflight()
+
+
+def test_preflight_makes_no_folder(tmp_path: Path) -> None:
+    LocalStore(str(tmp_path / "a" / "b")).preflight()
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match=r"file/out/.*cannot be written"):
+        LocalStore(str(tmp_path / "file" / "out")).preflight()
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_store_that_knows_no_conditions_is_found_out(
+    monkeypatch: pytest.MonkeyPatch, flaky: Flaky
+) -> None:
+    """Some S3-compatible servers pass over If-None-Match and overwrite."""
+
+    def create(self: RemoteStore, data: bytes, name: str) -> bool:
+        self.put_bytes(data, name)
+        return True
+
+    assert flaky.direct.preflight().exclusive
+    monkeypatch.setattr(RemoteStore, "create", create)
+    assert flaky.direct.exclusive
+    assert not flaky.direct.preflight().exclusive
+
+
+def test_secrets_are_not_in_errors(
+    monkeypatch: pytest.MonkeyPatch, flaky: Flaky
+) -> None:
+    """Whatever a library says: here it says all it knows."""
+
+    class Talkative:
+        def cat_file(self, path: str, *data: bytes, detail: bool = True) -> bytes:
+            raise OSError(f"GET {path}?sig=abc%2Fdef&x=1 with {SECRET} failed")
+
+        info = find = pipe_file = cat_file
+
+        def invalidate_cache(self) -> None: ...
+
+    def talkative(url: str, options: StorageOptions) -> tuple[object, str]:
+        return Talkative(), url
+
+    monkeypatch.setattr("transforms.stores.remote.system_of", talkative)
+    monkeypatch.setattr("transforms.storage.system_of", talkative)
+    for act, kind in (
+        (lambda: flaky.store.read("a"), OutputError),
+        (lambda: flaky.store.list(), OutputError),
+        (lambda: flaky.store.put_bytes(b"", "a"), OutputError),
+        (lambda: read_file("s3://b/a"), InputError),
+    ):
+        with pytest.raises(kind, match=r"sig=\*\*\*&x=1 with \*\*\* failed") as error:
+            act()
+        assert SECRET not in everything_of(error.value)
+        assert "abc%2Fdef" not in everything_of(error.value)

@@ -1,0 +1,24 @@
+"""Stores: where datasets are kept, on this machine or in the cloud."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from schemas.storage_options import NO_OPTIONS, StorageOptions, require_secretless_url
+from transforms.stores.base import Preflight, Store
+from transforms.stores.local import LocalStore
+from transforms.stores.remote import RemoteStore
+
+__all__ = ["LocalStore", "Preflight", "RemoteStore", "Store", "open_store"]
+
+
+def open_store(root: str, options: StorageOptions = NO_OPTIONS) -> Store:
+    """The store below a local folder or a url. Touches no storage.
+
+    Raises:
+      UsageError: the url carries a secret.
+    """
+    if "://" not in root or root.startswith("file://"):
+        return LocalStore(str(Path(root.removeprefix("file://")).absolute()))
+    require_secretless_url(root)
+    return RemoteStore(root.rstrip("/"), options)

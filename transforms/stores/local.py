@@ -1,0 +1,256 @@
+"""A store on a file system of this machine, network mounts included.
+
+A file is written beside its name, synced, renamed, and its folder synced. Folders come
+and go with the files in them, as they do in object stores.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from schemas.errors import MissingFileError, OutputError
+from transforms.stores.base import Preflight, Store, check_name, is_aside
+from transforms.stores.faults import explained
+from transforms.write import aside_of, sync_folder
+
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}
+_NO_FILE = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
+_TRIES = 5  # when another process removes the folder just made, as it was empty
+
+
+@dataclass(frozen=True, slots=True)
+class LocalStore(Store):
+    """The files below a local folder.
+
+    Attributes:
+      root: absolute path of the folder; made with the first file.
+    """
+
+    root: str
+
+    @property
+    def uri(self) -> str:
+        return self.root
+
+    @property
+    def exclusive(self) -> bool:
+        return True
+
+    def put_file(self, source: Path, name: str, *, crc32c: int | None = None) -> None:
+        def copy(aside: Path) -> None:
+            shutil.copyfile(source, aside)
+            with aside.open("rb+") as file:
+                os.fsync(file.fileno())
+
+        if not source.is_file():
+            raise OutputError(f"{source}: is to be copied to {self.root}, but is gone")
+        self._place(copy, name)
+
+    def put_bytes(self, data: bytes, name: str) -> None:
+        self._place(lambda aside: _write_synced(aside, data), name)
+
+    def create(self, data: bytes, name: str) -> bool:
+        try:
+            self._place(lambda aside: _write_synced(aside, data), name, _link)
+        except FileExistsError:
+            return self.read(name) == data
+        return True
+
+    def read(self, name: str) -> bytes:
+        path = self._path(name)
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise self._unreadable(path, error) from error
+
+    def read_range(self, name: str, start: int, stop: int) -> bytes:
+        path = self._path(name)
+        try:
+            with path.open("rb", buffering=0) as file:
+                file.seek(start)
+                parts = []
+                while start < stop and (part := file.read(stop - start)):
+                    parts.append(part)
+                    start += len(part)
+                return b"".join(parts)
+        except OSError as error:
+            raise self._unreadable(path, error) from error
+
+    def size(self, name: str) -> int | None:
+        facts = self._stat(name)
+        return facts.st_size if facts else None
+
+    def modified(self, name: str) -> float | None:
+        facts = self._stat(name)
+        return facts.st_mtime if facts else None
+
+    def list(self, folder: str = "") -> dict[str, int]:
+        return {n: size for n, size in self._walk(folder) if not is_aside(n)}
+
+    def unfinished(self) -> dict[str, int]:
+        return {n: size for n, size in self._walk("") if is_aside(n)}
+
+    def delete(self, names: Iterable[str]) -> None:
+        folders = set()
+        for name in names:
+            path = self._path(name)
+            try:
+                path.unlink(missing_ok=True)
+            except (IsADirectoryError, NotADirectoryError):
+                continue  # no file, so there is nothing to remove
+            except OSError as error:
+                raise explained(error, str(path), "removed") from error
+            folders.add(path.parent)
+        for folder in sorted(folders, reverse=True):
+            self._prune(folder)
+
+    def move_all(self, pairs: Iterable[tuple[str, str]]) -> None:
+        touched = set()
+        for source, target in pairs:
+            start, end = self._path(source), self._path(target)
+            try:
+                self._make_folder(end.parent)
+                start.replace(end)
+            except (FileNotFoundError, NotADirectoryError) as error:
+                raise MissingFileError(
+                    f"{start}: is missing, cannot be moved"
+                ) from error
+            except OSError as error:
+                raise explained(error, str(end), "written") from error
+            touched |= {start.parent, end.parent}
+        for folder in sorted(touched, reverse=True):
+            self._prune(folder)
+
+    def free_bytes(self) -> int | None:
+        folder = Path(self.root)
+        while not folder.exists():
+            folder = folder.parent
+        try:
+            return shutil.disk_usage(folder).free
+        except OSError:
+            return None
+
+    def preflight(self) -> Preflight:
+        missing = []
+        folder = Path(self.root)
+        while not folder.exists():
+            missing.append(folder)
+            folder = folder.parent
+        try:
+            return Store.preflight(self)
+        finally:
+            with suppress(OSError):  # others may use them already
+                for folder in missing:
+                    folder.rmdir()
+
+    def _path(self, name: str) -> Path:
+        return Path(self.root, check_name(name))
+
+    def _unreadable(self, path: Path, error: OSError) -> OutputError:
+        if isinstance(error, _NO_FILE):
+            return MissingFileError(f"{path}: is missing")
+        return explained(error, str(path), "read")
+
+    def _stat(self, name: str) -> os.stat_result | None:
+        path = self._path(name)
+        try:
+            facts = path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise explained(error, str(path), "read") from error
+        return facts if stat.S_ISREG(facts.st_mode) else None
+
+    def _walk(self, folder: str) -> Iterable[tuple[str, int]]:
+        def fail(error: OSError) -> None:
+            if not isinstance(error, FileNotFoundError | NotADirectoryError):
+                raise explained(error, str(error.filename), "listed") from error
+
+        start = self._path(folder) if folder else Path(self.root)
+        found = []
+        for parent, _, files in os.walk(start, onerror=fail):
+            for file in files:
+                path = Path(parent, file)
+                with suppress(FileNotFoundError):  # removed meanwhile
+                    name = path.relative_to(self.root).as_posix()
+                    found.append((name, path.stat().st_size))
+        return sorted(found)
+
+    def _place(
+        self,
+        fill: Callable[[Path], None],
+        name: str,
+        finish: Callable[[Path, Path], None] = os.replace,
+    ) -> None:
+        """Lets a file be written beside its name, then put in its place."""
+        path = self._path(name)
+        aside = aside_of(path)
+        for last in (*[False] * (_TRIES - 1), True):
+            try:
+                self._make_folder(path.parent)
+                fill(aside)
+                finish(aside, path)
+                sync_folder(path.parent)
+                return
+            except FileExistsError as error:
+                if path.parent.is_dir():
+                    raise
+                raise explained(error, str(path), "written") from error
+            except FileNotFoundError as error:
+                if last or path.parent.is_dir():
+                    raise explained(error, str(path), "written") from error
+            except OSError as error:
+                raise explained(error, str(path), "written") from error
+            finally:
+                with suppress(OSError):
+                    aside.unlink(missing_ok=True)
+
+    def _make_folder(self, folder: Path) -> None:
+        missing = []
+        while not folder.is_dir():
+            missing.append(folder)
+            folder = folder.parent
+        for each in reversed(missing):
+            each.mkdir(exist_ok=True)
+            sync_folder(each.parent)
+
+    def _prune(self, folder: Path) -> None:
+        """Removes folders that became empty, and makes what was removed durable."""
+        root = Path(self.root)
+        with suppress(OSError):  # not empty, or gone
+            while folder != root:
+                folder.rmdir()
+                folder = folder.parent
+        with suppress(FileNotFoundError, NotADirectoryError):
+            sync_folder(folder)
+
+
+def _write_synced(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _link(aside: Path, path: Path) -> None:
+    """Gives a file its name unless that is taken; whole, unlike O_EXCL and a write.
+
+    Raises:
+      FileExistsError: it is taken.
+    """
+    try:
+        os.link(aside, path)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        # FAT and some network file systems know no links. The name is taken first, so
+        # a reader may see the file before its bytes; it is never another's.
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+        aside.replace(path)
