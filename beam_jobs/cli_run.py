@@ -144,14 +144,6 @@ def _run_options(
     ctx: click.Context, loaded: LoadedJob, options: dict[str, Any]
 ) -> RunOptions:
     """The file's, with what the command line says instead."""
-    from schemas.errors import UsageError
-    from schemas.job_file import StorageOptions
-
-    if loaded.file.storage != StorageOptions():
-        raise UsageError(
-            f"{options['job_file']}: storage: file systems are built from the uri and "
-            "the environment alone so far; leave it out"
-        )
     more: dict[str, Any] = {}
     if options["output"] is not None:
         more["output"] = options["output"]

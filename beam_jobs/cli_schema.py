@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from beam_jobs.cli_options import storage_of, storage_option
+
 if TYPE_CHECKING:
-    from transforms.infer import Inferred
+    from transforms.infer.input_facts import Inferred
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -46,6 +48,7 @@ def _infer_options(command: _Command) -> _Command:
         click.option(
             "--workers", type=click.IntRange(0), default=0, help="[default: all cores]"
         ),
+        storage_option,
         click.option(
             "--json", "as_json", is_flag=True, help="All facts as one object on stdout."
         ),
@@ -106,13 +109,14 @@ def _infer(
     overwrite: bool,
     workers: int,
     as_json: bool,
+    storage_options: tuple[str, ...],
     **source_options: Any,
 ) -> None:
     from beam_jobs.progress import showing_ranges
     from schemas.job import JobSpec
     from schemas.schema_file import dump_yaml
-    from transforms.facts_text import comments_of, facts_json, head_of
-    from transforms.infer import infer as infer_schema
+    from transforms.infer.facts_text import comments_of, facts_json, head_of
+    from transforms.infer.input_facts import infer as infer_schema
     from transforms.sources import make_source
     from transforms.storage import list_inputs
 
@@ -120,9 +124,10 @@ def _infer(
     if output is not None:
         _require_writable(Path(output), overwrite)
     job = JobSpec.model_validate({"source": kind, "name": kind, **source_options})
-    _, files = list_inputs(inputs)
+    storage = storage_of(storage_options).input
+    _, files = list_inputs(inputs, storage)
     with showing_ranges(sys.stderr, wanted=not as_json) as on_progress:
-        inferred = infer_schema(make_source(job), files, workers, on_progress)
+        inferred = infer_schema(make_source(job, storage), files, workers, on_progress)
     text = dump_yaml(inferred.declared, comments_of(inferred), head_of(inferred))
     if output is not None:
         _write(Path(output), text)
@@ -138,7 +143,7 @@ def _infer(
 
 def _show(inferred: Inferred, output: str | None, seconds: float) -> None:
     """What people see on stderr."""
-    from transforms.facts_text import reject_lines
+    from transforms.infer.facts_text import reject_lines
 
     facts = inferred.facts
     where = f"{output}: " if output is not None else ""

@@ -6,7 +6,7 @@
                                                    publish <- write shards
 
 Only small facts cross the engine: ranges, type bits, histograms, shard tasks, results.
-Payload stays in sorted runs (see transforms.exchange). A step that an input
+Payload stays in sorted runs (see transforms.exchange.gather). A step that an input
 does not need, because it is small or its types are known, is left out.
 """
 
@@ -24,13 +24,14 @@ from apache_beam.transforms.combiners import ToListCombineFn
 from schemas.manifest import Manifest, json_bytes
 from schemas.ranges import Bits, InputRange, RangeResult, RunRef, or_bits
 from schemas.shards import ShardPlan, ShardResult, ShardTask
-from transforms.expected import require_schema
+from transforms.dataset.expected import require_schema
 from transforms.plan import Histogram, plan_shards
-from transforms.publish import check_reject_limit, column_facts, stage, switch
-from transforms.range_task import convert_range, histogram_of
-from transforms.run_context import RunContext
-from transforms.scratch import noting_errors
-from transforms.shard_task import write_shard
+from transforms.run.context import RunContext
+from transforms.run.publish import check_reject_limit, column_facts, stage, switch
+from transforms.run.range_task import convert_range, histogram_of
+from transforms.run.scratch import noting_errors
+from transforms.run.shard_task import write_shard
+from transforms.stores.lease import require_holder
 
 NUM_SAMPLES = 16  # ranges looked at before all are read
 
@@ -286,4 +287,6 @@ def publish_dataset(
         facts = run_facts | {"seconds": round(time.time() - started, 3)}
         ordered = sorted(results, key=lambda result: result.range.index)
         stage(context, ordered, shards, json_bytes(facts))
-        yield switch(context.output, context.scratch)
+        if context.lease:
+            require_holder(context.scratch.store, context.lease)
+        yield switch(context.scratch)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from beam_jobs.launch import (
+from beam_jobs.prepare import (
     check_published,
     list_all_inputs,
-    output_folder,
+    output_store,
     prepare_run,
 )
 from beam_jobs.versions import choose_version
@@ -19,11 +19,12 @@ from schemas.errors import OutputError
 from schemas.features import Schema
 from schemas.job import JobSpec, RunOptions
 from schemas.manifest import MANIFEST_NAME
-from transforms.decode import human_bytes
-from transforms.estimate import Estimate, estimate_run, estimate_seconds
-from transforms.expected import load_expected
-from transforms.publish import is_staged, look_at_output
-from transforms.scratch import Scratch
+from transforms.dataset.expected import load_expected
+from transforms.decode.readable import human_bytes
+from transforms.run.estimate import Estimate, estimate_run, estimate_seconds
+from transforms.run.publish import is_staged, look_at_output
+from transforms.run.scratch import Scratch
+from transforms.stores import Store
 
 Verdict = Literal["convert", "resume", "publish", "replace", "unchanged", "refused"]
 
@@ -92,18 +93,20 @@ def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
         chosen = choose_version(job, options)
         job, options, inputs = chosen.job, chosen.options, chosen.inputs
         removed = tuple(str(entry.folder) for entry in chosen.stale)
-        output = options.output
     else:
-        output = output_folder(options)
-        inputs = list_all_inputs(job, options, output)
+        inputs = list_all_inputs(job, options)
+    store = output_store(options)
+    output = store.uri
     fingerprint = inputs.fingerprint(job)
-    expected = load_expected(options.expect_schema) if options.expect_schema else None
-    verdict, reason = _verdict(job, output, fingerprint, options, expected)
+    expected = None
+    if options.expect_schema:
+        expected = load_expected(options.expect_schema, options.storage.output)
+    verdict, reason = _verdict(job, store, fingerprint, options, expected)
     files = [*inputs.files, *inputs.side_files]
     input_bytes = sum(file.size for file in files)
     if verdict in ("unchanged", "publish"):
         return RunPlan(verdict, "", job, output, fingerprint, len(files), input_bytes)
-    context, ranges = prepare_run(job, options, output, inputs, expected)
+    context, ranges = prepare_run(job, options, store, inputs, expected)
     finished = _finished(context.scratch, context.exchange)
     if verdict == "convert" and finished:
         verdict = "resume"
@@ -144,22 +147,22 @@ def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
 
 def _verdict(
     job: JobSpec,
-    output: str,
+    store: Store,
     fingerprint: str,
     options: RunOptions,
     expected: Schema | None,
 ) -> tuple[Verdict, str]:
     try:
-        manifest = look_at_output(output, fingerprint, options.overwrite)
+        manifest = look_at_output(store, fingerprint, overwrite=options.overwrite)
     except OutputError as error:
         return "refused", str(error)
     if manifest is not None:
-        check_published(job, output, manifest, expected)
+        check_published(job, store, manifest, expected)
         return "unchanged", ""
-    scratch = Scratch.of(output, fingerprint, options.scratch)
+    scratch = Scratch.of(store, fingerprint, options.scratch)
     if is_staged(scratch):
         return "publish", ""
-    replaces = Path(output, MANIFEST_NAME).is_file()
+    replaces = store.size(MANIFEST_NAME) is not None
     return ("replace" if replaces else "convert"), ""
 
 
@@ -181,7 +184,7 @@ def _workers(options: RunOptions) -> int:
 
 def _space(scratch: Scratch, made: Estimate) -> tuple[Space, ...]:
     """What is needed where; output and scratch may lie on one disk."""
-    needs = {scratch.staging_root: made.bytes}
+    needs = {scratch.work_root: made.bytes}
     root = scratch.scratch_root
     needs[root] = needs.get(root, 0) + made.scratch_bytes
     disks: dict[int, Space] = {}

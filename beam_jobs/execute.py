@@ -17,7 +17,7 @@ from beam_jobs.versions import run_any
 from schemas.errors import RecordmillError, UsageError
 from schemas.job import JobSpec, RunOptions
 from schemas.ranges import InputRange
-from transforms.run_context import RunContext
+from transforms.run.context import RunContext
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, TextIO
 
 from schemas.ranges import InputRange
-from transforms.run_context import RunContext
+from transforms.run.context import RunContext
 
 LogFormat = Literal["text", "json"]
 SECONDS_BETWEEN = 30.0  # two lines on a run's progress

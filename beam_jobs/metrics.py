@@ -18,8 +18,8 @@ from beam_jobs.launch import Outcome
 from schemas.errors import OutputError, UsageError
 from schemas.manifest import Manifest
 from schemas.ranges import InputRange
-from transforms.publish import REJECTS_NAME
-from transforms.run_context import RunContext
+from transforms.run.context import RunContext
+from transforms.run.publish import REJECTS_NAME
 from transforms.storage import is_local, local_path
 from transforms.write import write_whole
 

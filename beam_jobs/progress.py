@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from schemas.ranges import InputRange
-from transforms.run_context import RunContext
+from transforms.run.context import RunContext
 
 if TYPE_CHECKING:
     from pathlib import Path

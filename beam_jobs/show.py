@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from schemas.manifest import FeatureEntry, Manifest
-    from transforms.peek import FoundExample
-    from transforms.verify import VerifyResult
+    from schemas.storage_options import StorageOptions
+    from transforms.dataset.peek import FoundExample
+    from transforms.dataset.verify import VerifyResult
 
     _ClassNames = Mapping[str, tuple[str, ...]]
 
@@ -31,6 +32,7 @@ def show_inspect(
     num_examples: int = 3,
     as_json: bool = False,
     tf: bool = False,
+    storage: StorageOptions | None = None,
     stream: TextIO | None = None,
 ) -> None:
     """Shows what a dataset holds: features, splits and its first examples.
@@ -40,20 +42,23 @@ def show_inspect(
       num_examples: examples to read and show.
       as_json: write one JSON object instead of tables.
       tf: write only the TensorFlow code that parses the records.
+      storage: options of the dataset's storage.
       stream: where to; standard output unless given.
 
     Raises:
       OutputError: there is no dataset in the folder, or a shard is missing.
       CorruptRecordError: one of the first records is damaged.
     """
-    from transforms.dataset_files import class_names, read_manifest
-    from transforms.peek import first_examples
+    from transforms.dataset.files import class_names, read_manifest
+    from transforms.dataset.peek import first_examples
+    from transforms.stores import open_store
 
-    manifest = read_manifest(output)
-    names = class_names(output, manifest)
+    store = open_store(output, storage) if storage else open_store(output)
+    manifest = read_manifest(store)
+    names = class_names(store, manifest)
     if tf:
         from schemas.manifest import schema_of
-        from transforms.tf_spec import parsing_spec
+        from transforms.decode.tf_spec import parsing_spec
 
         code = parsing_spec(schema_of(manifest, names), manifest.payload)
         if as_json:
@@ -61,7 +66,7 @@ def show_inspect(
         else:
             (stream or sys.stdout).write(code)
         return
-    examples = first_examples(output, manifest, num_examples)
+    examples = first_examples(store, manifest, num_examples)
     if as_json:
         write_json(_inspect_json(manifest, names, list(examples)), stream)
         return
@@ -79,11 +84,11 @@ def show_verify(
     """Shows what a verification found.
 
     Args:
-      result: of transforms.verify.verify_dataset.
+      result: of transforms.dataset.verify.verify_dataset.
       as_json: write one JSON object instead of lines and a table.
       stream: where to; standard output unless given.
     """
-    from transforms.decode import human_bytes, printable
+    from transforms.decode.readable import human_bytes, printable
 
     if as_json:
         write_json(_verify_json(result), stream)
@@ -116,7 +121,7 @@ def show_verify(
 def _inspect_json(
     manifest: Manifest, names: _ClassNames, examples: list[FoundExample]
 ) -> dict[str, Any]:
-    from transforms.decode import value_facts
+    from transforms.decode.readable import value_facts
 
     entries = {feature.name: feature for feature in manifest.features}
     facts = manifest.model_dump(mode="json", exclude={"splits", "manifest_version"})
@@ -166,7 +171,7 @@ def _verify_json(result: VerifyResult) -> dict[str, Any]:
 
 
 def _print_header(console: Console, output: str, manifest: Manifest) -> None:
-    from transforms.decode import human_bytes, printable
+    from transforms.decode.readable import human_bytes, printable
 
     order = f"shuffled with seed {manifest.seed}" if manifest.shuffle else "input order"
     payload = "" if manifest.payload == "example" else f"payload {manifest.payload}, "
@@ -183,7 +188,7 @@ def _print_header(console: Console, output: str, manifest: Manifest) -> None:
 
 
 def _print_features(console: Console, manifest: Manifest) -> None:
-    from transforms.decode import printable
+    from transforms.decode.readable import printable
 
     table = make_table(
         ("feature", "left"),
@@ -206,7 +211,7 @@ def _print_features(console: Console, manifest: Manifest) -> None:
 
 
 def _print_splits(console: Console, manifest: Manifest) -> None:
-    from transforms.decode import human_bytes, printable
+    from transforms.decode.readable import human_bytes, printable
 
     table = make_table(
         ("split", "left"),
@@ -232,7 +237,7 @@ def _print_splits(console: Console, manifest: Manifest) -> None:
 def _print_example(
     console: Console, example: FoundExample, manifest: Manifest, names: _ClassNames
 ) -> None:
-    from transforms.decode import printable, readable
+    from transforms.decode.readable import printable, readable
 
     title = printable(
         f"{example.split}: record {example.record_index} of {example.file}"

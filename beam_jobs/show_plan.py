@@ -10,7 +10,7 @@ import click
 
 from beam_jobs.dry_run import RunPlan, plan_run
 from schemas.job import JobSpec, RunOptions
-from transforms.decode import human_bytes
+from transforms.decode.readable import human_bytes
 
 _VERDICTS = {
     "convert": "would convert",

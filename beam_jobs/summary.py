@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from transforms.decode import human_bytes
+from transforms.decode.readable import human_bytes
 
 if TYPE_CHECKING:
     from beam_jobs.launch import Outcome

@@ -11,18 +11,12 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass, replace
 
-from beam_jobs.launch import (
-    Inputs,
-    Outcome,
-    Reporter,
-    list_all_inputs,
-    output_folder,
-    run_job,
-)
+from beam_jobs.launch import Outcome, Reporter, run_job
+from beam_jobs.prepare import Inputs, list_all_inputs, output_store
 from schemas.errors import UsageError
 from schemas.job import JobSpec, RunOptions
 from schemas.manifest import MANIFEST_NAME, Manifest
-from transforms.latest import (
+from transforms.dataset.latest import (
     VersionFolder,
     is_ours,
     list_versions,
@@ -34,6 +28,7 @@ from transforms.latest import (
     unfinished_runs,
 )
 from transforms.storage import local_path
+from transforms.stores import LocalStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +75,7 @@ def choose_version(job: JobSpec, options: RunOptions) -> VersionPlan:
     """
     output = versions_folder(options)
     found = list_versions(output)
-    inputs = list_all_inputs(job, options, output)
+    inputs = list_all_inputs(job, options)
     whole = [entry for entry in found if entry.is_whole]
     newest = whole[-1] if whole else None
     version = newest.version if newest else None
@@ -106,7 +101,13 @@ def versions_folder(options: RunOptions) -> str:
     """The folder that holds the versions and latest.json."""
     if options.overwrite:
         raise UsageError("version: auto never overwrites: leave out --overwrite")
-    return output_folder(options)
+    store = output_store(options)
+    if not isinstance(store, LocalStore):
+        raise UsageError(
+            f"{store.uri}: version: auto works in local folders only so far; give the "
+            "version itself, and a folder for each"
+        )
+    return store.root
 
 
 def _is_same(job: JobSpec, entry: VersionFolder, inputs: Inputs) -> bool:

@@ -132,6 +132,8 @@ class DeclaredFeature(_Frozen):
             raise ValueError(f"unit needs dtype int64, got {self.dtype}")
         if (self.picture or self.bytes_from) and self.dtype != "bytes":
             raise ValueError(f"pictures and files are bytes, got dtype {self.dtype}")
+        if (self.picture or self.bytes_from) and self.shape:
+            raise ValueError("a picture or a file is one value: leave out the shape")
         if self.cell in ("hex", "base64") and self.dtype != "bytes":
             raise ValueError(f"{self.cell} cells hold bytes, got dtype {self.dtype}")
         listed = self.shape or self.sequence

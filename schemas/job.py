@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from schemas.declared import DeclaredSchema
+from schemas.storage_options import BothSides
 
 MIB = 1 << 20
 DEFAULT_SHARD_BYTES = 128 * MIB
@@ -208,6 +209,9 @@ def identifier_from(text: str) -> str:
     return name if name[0].isalpha() else f"dataset_{name}"
 
 
+_NO_STORAGE_OPTIONS = BothSides()
+
+
 @dataclass(frozen=True, slots=True)
 class RunOptions:
     """How a job is run; none of it changes a byte of the dataset.
@@ -223,6 +227,7 @@ class RunOptions:
         inside the output.
       keep: versions to keep then; 0 keeps all.
       expect_schema: schema file or dataset that the new dataset must keep to.
+      storage: non-secret options of the inputs' and the output's storage.
       beam_args: pipeline options as Beam spells them.
     """
 
@@ -235,4 +240,5 @@ class RunOptions:
     auto_version: bool = False
     keep: int = 0
     expect_schema: str = ""
+    storage: BothSides = _NO_STORAGE_OPTIONS
     beam_args: tuple[str, ...] = field(default=())

@@ -50,6 +50,7 @@ from schemas.job import (
     identifier_from,
 )
 from schemas.sizes import parse_size
+from schemas.storage_options import BothSides, StorageOptions
 
 _SECRET = re.compile(
     r"secret|token|passw|credential|connection_string|access_key", re.IGNORECASE
@@ -125,7 +126,7 @@ Fraction = Annotated[float, Field(gt=0, le=1)] | str
 Options = Annotated[dict[str, bool | int | float | str], AfterValidator(_no_secrets)]
 
 
-class StorageOptions(_Frozen):
+class StorageSides(_Frozen):
     """Options of the file systems of input and output, as fsspec spells them."""
 
     input: Options = {}
@@ -183,7 +184,7 @@ class JobFile(_Frozen):
     feature_names: FeatureNames | None = Field(None, description="of source: images")
     variant: Variant | None = Field(None, description="of source: cifar")
     overwrite: bool = Field(False, description="replace another dataset")
-    storage: StorageOptions = Field(StorageOptions(), description="nothing secret")
+    storage: StorageSides = Field(StorageSides(), description="nothing secret")
     exchange: Literal["auto", "reference", "scratch"] = Field(
         "auto", description="how rows reach their shards; the bytes are the same"
     )
@@ -244,5 +245,9 @@ class JobFile(_Frozen):
             auto_version=self.version == AUTO_VERSION,
             keep=self.keep or 0,
             expect_schema=self.expect_schema or "",
+            storage=BothSides(
+                StorageOptions.of(self.storage.input),
+                StorageOptions.of(self.storage.output),
+            ),
             beam_args=self.beam,
         )

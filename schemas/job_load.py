@@ -22,7 +22,7 @@ from pydantic_core import ErrorDetails
 from schemas.declared import DeclaredSchema
 from schemas.errors import SchemaError, UsageError
 from schemas.job import AUTO_VERSION, JobSpec, RunOptions
-from schemas.job_file import JobFile, StorageOptions
+from schemas.job_file import JobFile, StorageSides
 from schemas.job_template import PARAMETER, Template, built_in
 from schemas.problems import declare, expectation, report, unknown_field
 from schemas.schema_file import load_schema, texts_as_written
@@ -184,7 +184,7 @@ def _place_of(loc: tuple[str | int, ...], given: Any) -> tuple[str | int, ...]:
 
 def _sentence(detail: ErrorDetails) -> str:
     if detail["type"] == "extra_forbidden":
-        model = StorageOptions if len(detail["loc"]) > 1 else JobFile
+        model = StorageSides if len(detail["loc"]) > 1 else JobFile
         known = [field.alias or name for name, field in model.model_fields.items()]
         return unknown_field(str(detail["loc"][-1]), known)
     if detail["type"] == "string_too_short":

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from schemas.declared import DeclaredSchema
-from transforms.cell_lists import feature_type
-from transforms.conform import conform
+from transforms.conform.batches import conform
+from transforms.conform.cell_lists import feature_type
 
 PREFIX = "feature 'f': "
 

@@ -7,10 +7,15 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from flaky_store import Flaky
 from hypothesis import settings
 from job_inputs import MixedInput, make_cifar, make_mixed, make_pictures
 from job_tools import IRIS, convert
 from store_servers import SERVERS, Place
+from tcp_proxy import proxy_to
+
+from schemas.storage_options import StorageOptions
+from transforms.stores import RemoteStore
 
 # How long one example takes tells more of the machine's load than of the code.
 settings.register_profile("recordmill", deadline=None)
@@ -86,3 +91,17 @@ def store_place(
     for name, value in kind.environment(address).items():
         monkeypatch.setenv(name, value)
     return kind.make_place(address, tmp_path)
+
+
+@pytest.fixture
+def flaky(
+    server: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Flaky]:
+    address = server("s3")
+    for name, value in SERVERS["s3"].environment(address).items():
+        monkeypatch.setenv(name, value)
+    place = SERVERS["s3"].make_place(address, tmp_path)
+    with proxy_to(address) as proxy:
+        options = StorageOptions.of({"endpoint_url": proxy.address})
+        direct = RemoteStore(place.root, place.options)
+        yield Flaky(proxy, RemoteStore(place.root, options), direct)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from schemas.features import Content, FeatureSpec, Kind, Schema, map_order
 from schemas.proto.example_pb2 import Example
 from schemas.proto.tensor_pb2 import TensorProto
-from transforms.encode import entry_header
-from transforms.wire import varint
+from transforms.encode.examples import entry_header
+from transforms.encode.wire import varint
 
 INTS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 SHAPES: list[tuple[int | None, ...]] = [

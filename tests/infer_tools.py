@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from schemas.features import Schema
-from transforms.infer import Inferred, infer
+from transforms.infer.input_facts import Inferred, infer
 from transforms.sources.base import Source
 from transforms.storage import list_inputs
 

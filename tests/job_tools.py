@@ -18,7 +18,7 @@ from typing import Any
 
 from beam_jobs.cli import run
 from schemas.proto.example_pb2 import Example
-from transforms.verify import verify_dataset
+from transforms.dataset.verify import verify_dataset
 
 GOLDEN = Path(__file__).parent / "data" / "golden"
 SAMPLES = Path(__file__).parent / "samples"

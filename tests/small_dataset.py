@@ -18,8 +18,8 @@ from schemas.manifest import (
     SplitEntry,
 )
 from schemas.shards import ShardResult, shard_file_name
-from transforms.encode import encode
-from transforms.tfds import metadata_files
+from transforms.dataset.tfds import metadata_files
+from transforms.encode.examples import encode
 from transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, seal
 from transforms.write import write_records
 

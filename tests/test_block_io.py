@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from schemas.errors import RecordmillError
-from transforms.block_io import (
+from transforms.exchange.block_io import (
     BLOCK_BYTES,
     BUFFER_BYTES,
     BlockWriter,
@@ -201,7 +201,7 @@ def test_in_memory_file_system(direct: bool) -> None:
 
 def test_refused_direct_io(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file system without it: the flag is one that no plain file is opened with."""
-    monkeypatch.setattr("transforms.block_io._O_DIRECT", os.O_DIRECTORY)
+    monkeypatch.setattr("transforms.exchange.block_io._O_DIRECT", os.O_DIRECTORY)
     with BlockWriter(tmp_path / "file", direct=True) as file:
         assert not file.direct
         file.write(RANDOM)

@@ -202,10 +202,10 @@ def test_accounts_of_a_job_that_cannot_be_read(job: Path, tmp_path: Path) -> Non
         (JOB + "colour: red\n", [], 2, "line 9: colour: unknown field"),
         (JOB.replace("3", "{{ n }}"), [], 2, "a value that begins with {{ needs"),
         (JOB + "seed: 4\n", [], 2, "line 9: 'seed' is given twice, first on line 7"),
-        (JOB + "storage: {input: {anon: true}}\n", [], 2, "leave it out"),
+        (JOB + "storage: {input: {key: abc}}\n", [], 2, "looks like a secret"),
         (JOB + "schema: no.yaml\n", [], 1, "no.yaml: cannot be read"),
         (JOB.replace("raw", "row"), [], 1, "no file matches"),
-        (JOB.replace("../sets", "gs://sets"), [], 2, "to local folders only so far"),
+        (JOB + "scratch: gs://b/runs\n", [], 2, "expected a local folder"),
         (JOB, ["--workers", "-1"], 2, "-1 is not in the range"),
     ],
 )

@@ -14,8 +14,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from test_csv_types import COLUMNS, holds_of_all
 
-from transforms import column_facts
-from transforms.column_facts import ColumnFacts, look_at
+from transforms.infer import column_facts
+from transforms.infer.column_facts import ColumnFacts, look_at
 from transforms.sources.csv_types import Holds, cell_type
 
 Texts = list[str | None]

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from schemas.errors import RecordmillError, RowsError, SchemaError
 from schemas.features import FeatureSpec, Kind, Schema
-from transforms import wire
-from transforms.arrow_types import check_types, is_list
-from transforms.columns import is_utf8
-from transforms.encode import encode
+from transforms.encode import wire
+from transforms.encode.arrow_types import check_types, is_list
+from transforms.encode.columns import is_utf8
+from transforms.encode.examples import encode
 
 INT64, FLOAT, BYTES = Kind.INT64, Kind.FLOAT, Kind.BYTES
 

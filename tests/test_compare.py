@@ -11,7 +11,7 @@ from small_dataset import SCHEMA, write_dataset
 from schemas.compare import differences, range_violations
 from schemas.errors import OutputError, SchemaError, UsageError
 from schemas.features import Content, FeatureSpec, Kind, Schema
-from transforms.expected import load_expected
+from transforms.dataset.expected import load_expected
 
 INT = FeatureSpec("x", Kind.INT64)
 LABEL = FeatureSpec("x", Kind.INT64, class_names=("cat", "dog"))
@@ -136,7 +136,10 @@ def test_expected_of_a_schema_file(tmp_path: Path) -> None:
 
 
 def test_expected_of_nothing(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"s.yaml: no such file; expected a schema"):
+    with pytest.raises(
+        UsageError,
+        match=r"s.yaml: cannot be read: .*names a schema file or a dataset's folder",
+    ):
         load_expected(str(tmp_path / "s.yaml"))
     with pytest.raises(OutputError, match=r"no manifest.json, so this is not a finish"):
         load_expected(str(tmp_path))

@@ -21,11 +21,11 @@ from schemas.declared import DeclaredFeature, DeclaredSchema
 from schemas.errors import SchemaError
 from schemas.proto import example_pb2
 from schemas.ranges import InputRange
-from transforms import conform as conform_module
-from transforms.cell_lists import feature_type
-from transforms.conform import Conformed, check_columns, conform
-from transforms.encode import encode
-from transforms.side_files import SideFileError, SideFiles
+from transforms.conform import batches as conform_module
+from transforms.conform.batches import Conformed, check_columns, conform
+from transforms.conform.cell_lists import feature_type
+from transforms.conform.side_files import SideFileError, SideFiles
+from transforms.encode.examples import encode
 from transforms.sources.csv_cells import parse_rows
 
 GOLDEN = Path(__file__).parent / "data" / "golden"

@@ -22,6 +22,7 @@ from source_tools import (
 from schemas.errors import InputError
 from schemas.features import Kind
 from schemas.ranges import InputFile, InputRange
+from schemas.storage_options import StorageOptions
 from transforms.sources import csv as csv_source
 from transforms.sources.csv import CsvSource
 from transforms.sources.csv_rows import BOM
@@ -191,9 +192,9 @@ def test_a_sample_of_a_long_range_is_short_and_of_whole_rows(
     reading = prepare(CsvSource(), [path])
     read_bytes = []
 
-    def noting(uri: str, start: int, stop: int) -> bytes:
+    def noting(uri: str, start: int, stop: int, options: StorageOptions) -> bytes:
         read_bytes.append(stop - start)
-        return read_range(uri, start, stop)
+        return read_range(uri, start, stop, options)
 
     monkeypatch.setattr("transforms.sources.csv.read_range", noting)
     assert reading.source.sample(reading.ranges[0]) == (Holds.DECIMAL,)

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 
 from schemas.errors import RowsError, SchemaError
 from schemas.features import Content, FeatureSpec, Kind, Schema
-from transforms import decode_batch as module
-from transforms.decode_batch import decode_batch, decode_records
-from transforms.encode import encode, entry_header
-from transforms.wire import varint
+from transforms.decode import batches as module
+from transforms.decode.batches import decode_batch, decode_records
+from transforms.encode.examples import encode, entry_header
+from transforms.encode.wire import varint
 
 
 def check(schema: Schema, records: list[bytes]) -> None:

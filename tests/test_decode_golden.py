@@ -14,9 +14,9 @@ from decode_cases import plain, stored
 
 from schemas.features import Content, FeatureSpec, Kind, Schema
 from schemas.proto.tensor_pb2 import TensorProto
-from transforms import decode_batch as module
-from transforms.decode_batch import decode_batch
-from transforms.tensors import DATA_TYPES
+from transforms.decode import batches as module
+from transforms.decode.batches import decode_batch
+from transforms.encode.tensors import DATA_TYPES
 from transforms.tfrecord import read_records
 
 GOLDEN = Path(__file__).parent / "data" / "golden"

@@ -14,9 +14,9 @@ from schemas.errors import SchemaError
 from schemas.features import Content, FeatureSpec, Kind, Schema
 from schemas.job import Payload
 from schemas.proto.example_pb2 import SequenceExample
-from transforms.decode_payload import decode_payload
-from transforms.payloads import encode_payload
-from transforms.tensor_read import Tensor
+from transforms.decode.payloads import decode_payload
+from transforms.decode.tensors import Tensor
+from transforms.encode.payloads import encode_payload
 
 LABEL = FeatureSpec("label", Kind.INT64)
 FRAMES = FeatureSpec("frames", Kind.FLOAT, shape=(2,), sequence=True)

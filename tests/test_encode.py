@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from schemas.features import FeatureSpec, Kind, Schema
 from schemas.proto import example_pb2
-from transforms.arrow_types import check_types
-from transforms.encode import encode
+from transforms.encode.arrow_types import check_types
+from transforms.encode.examples import encode
 
 GOLDEN = Path(__file__).parent / "data" / "golden"
 KINDS = {str(kind): kind for kind in Kind}
@@ -110,7 +110,7 @@ def test_key_that_begins_another_comes_behind_it() -> None:
 def test_column_named_apart_from_feature() -> None:
     batch = pa.RecordBatch.from_pydict({"x": [7], "unused": ["?"]})
     schema = Schema((FeatureSpec("label", Kind.INT64, column="x"),))
-    # Example(label=7), put together by hand from the layout in transforms/encode.py
+    # Example(label=7), put together by hand from the layout in transforms/encode/examples.py
     assert encode(batch, schema).to_pylist() == [
         bytes.fromhex("0a100a0e0a056c6162656c12051a030a0107")
     ]

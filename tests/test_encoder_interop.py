@@ -17,9 +17,9 @@ from encoder_cases import NUMBERS
 
 from schemas.features import Content, FeatureSpec, Kind, Schema
 from schemas.proto.example_pb2 import Example
-from transforms.encode import encode
-from transforms.entries import load_feature
-from transforms.payloads import encode_payload
+from transforms.encode.entries import load_feature
+from transforms.encode.examples import encode
+from transforms.encode.payloads import encode_payload
 
 ROOT = Path(__file__).parent.parent
 SCRIPT = ROOT / "tests" / "interop" / "encode_values.py"

@@ -12,7 +12,7 @@ from job_tools import IRIS, SAMPLES
 from pixel_zoo import PICTURES
 
 from schemas.schema_file import dump_yaml, load_schema
-from transforms.facts_text import comments_of, facts_json, head_of
+from transforms.infer.facts_text import comments_of, facts_json, head_of
 from transforms.sources.csv import CsvSource
 from transforms.sources.fixed_length import FixedLengthSource
 from transforms.sources.images import ImagesSource

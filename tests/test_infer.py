@@ -20,9 +20,9 @@ from test_csv_types import COLUMNS, holds_of_all
 from schemas.errors import InputError
 from schemas.ranges import InputFile
 from schemas.schema_file import dump_yaml, load_schema
-from transforms.conform import conform
-from transforms.facts_text import comments_of, head_of
-from transforms.infer import Place, infer
+from transforms.conform.batches import conform
+from transforms.infer.facts_text import comments_of, head_of
+from transforms.infer.input_facts import Place, infer
 from transforms.sources.base import Source
 from transforms.sources.csv import CsvSource
 from transforms.sources.csv_types import Holds, cell_type
@@ -257,7 +257,7 @@ def test_header_alone(tmp_path: Path) -> None:
 
 def test_does_without_beam() -> None:
     code = (
-        "import sys, transforms.infer, transforms.facts_text, schemas.schema_file\n"
+        "import sys, transforms.infer.input_facts, transforms.infer.facts_text, schemas.schema_file\n"
         "print('apache_beam' in sys.modules)"
     )
     assert python(code).out == "False\n"

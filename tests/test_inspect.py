@@ -15,9 +15,14 @@ from beam_jobs.show import show_inspect, show_verify
 from schemas.errors import CorruptRecordError, OutputError
 from schemas.manifest import FeatureEntry
 from schemas.proto.example_pb2 import Example
-from transforms.decode import decode_example, human_bytes, readable, value_facts
-from transforms.encode import encode
-from transforms.verify import Problem, VerifyResult, verify_dataset
+from transforms.dataset.verify import Problem, VerifyResult, verify_dataset
+from transforms.decode.readable import (
+    decode_example,
+    human_bytes,
+    readable,
+    value_facts,
+)
+from transforms.encode.examples import encode
 
 
 def entry(**facts: Any) -> FeatureEntry:

@@ -23,10 +23,10 @@ from schemas.manifest import (
     SplitEntry,
 )
 from schemas.shards import shard_file_name
-from transforms.payloads import encode_payload
-from transforms.tf_spec import parsing_spec
+from transforms.dataset.verify import verify_dataset
+from transforms.decode.tf_spec import parsing_spec
+from transforms.encode.payloads import encode_payload
 from transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, seal
-from transforms.verify import verify_dataset
 from transforms.write import write_records
 
 LABEL = FeatureSpec("label", Kind.INT64)

@@ -15,7 +15,7 @@ from test_interop import ask, interop  # noqa: F401
 from schemas.features import Content, FeatureSpec, Kind, Schema
 from schemas.proto.example_pb2 import Example
 from schemas.shards import ShardResult, shard_file_name
-from transforms.tfds import metadata_files
+from transforms.dataset.tfds import metadata_files
 
 INTS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 FLOATS = ("float16", "float32", "float64")

@@ -19,6 +19,7 @@ from schemas.job_file import JobFile
 from schemas.job_load import LoadedJob, absolute, load_job
 from schemas.job_schema import SCHEMA_PATH, job_schema_bytes
 from schemas.job_template import parse_settings
+from schemas.storage_options import BothSides, StorageOptions
 
 DAY = date(2026, 11, 20)
 MINIMAL = "source: csv\ninputs: in.csv\noutput: out/users\n"
@@ -96,6 +97,9 @@ def test_everything() -> None:
         workers=4,
         overwrite=True,
         beam_args=("--runner=FlinkRunner", "--parallelism=8"),
+        storage=BothSides(
+            StorageOptions.of({"anon": True, "endpoint_url": "http://host:9000"})
+        ),
     )
     file = loaded.file
     assert (file.metrics_file, file.log_format) == ("/metrics/pets.prom", "json")

@@ -13,8 +13,8 @@ from schemas.compare import differences
 from schemas.job import Compression, JobSpec, Payload
 from schemas.pbtxt import load_pbtxt
 from schemas.shards import ShardResult
-from transforms.expected import load_expected
-from transforms.publish import description_files
+from transforms.dataset.expected import load_expected
+from transforms.run.publish import description_files
 
 SHARD = ShardResult("train", 0, "", 1, 116, 100, 0)
 ALWAYS = {"schema.pbtxt", "image.class.label.labels.txt"}

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.ranges import InputRange
+from transforms.encode.wire import U64
 from transforms.keys import (
     assign_splits,
     mix,
@@ -20,7 +21,6 @@ from transforms.keys import (
     text_hashes,
     value_hashes,
 )
-from transforms.wire import U64
 
 U64_MAX = (1 << 64) - 1
 THIRD = Fraction(1, 3)
@@ -39,7 +39,7 @@ def spot(first: int, count: int, total: int) -> InputRange:
 
 
 # The literals below are part of the output format: another value is another order of
-# every dataset. Raise transforms.run_context.FORMAT_VERSION before changing one.
+# every dataset. Raise transforms.run.context.FORMAT_VERSION before changing one.
 
 
 def test_mix_is_splitmix64() -> None:

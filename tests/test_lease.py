@@ -16,10 +16,9 @@ import pytest
 from store_servers import SECRET, Place
 
 from schemas.errors import OutputError
-from transforms import lease
-from transforms.holder import Holder
-from transforms.lease import LOCK_FOLDER, Lease, acquire
-from transforms.stores import LocalStore, Store
+from transforms.stores import LocalStore, Store, lease
+from transforms.stores.holder import Holder
+from transforms.stores.lease import LOCK_FOLDER, Lease, acquire
 
 FIRST = f"{LOCK_FOLDER}/000001.json"
 SECOND = f"{LOCK_FOLDER}/000002.json"

@@ -214,7 +214,8 @@ def test_failure_in_the_log(tmp_path: Path) -> None:
     _, failed = (json.loads(line) for line in ran.err.splitlines())
     assert (failed["event"], failed["level"]) == ("run_failed", "error")
     assert failed["message"].startswith("1 of 1 rows were rejected")
-    wrong = command("convert", "csv", source, "gs://bucket/out", *options)
+    elsewhere = ["--scratch", "gs://bucket/scratch"]
+    wrong = command("convert", "csv", source, tmp_path / "b", *elsewhere, *options)
     assert wrong.status == 2
     assert json.loads(wrong.err)["kind"] == "UsageError"
 

@@ -18,10 +18,10 @@ from schemas.errors import RowsError, SchemaError
 from schemas.features import Content, FeatureSpec, Kind, Schema
 from schemas.job import Payload
 from schemas.proto.example_pb2 import Example, SequenceExample
-from transforms.arrow_types import check_types
-from transforms.base64_text import base64_texts
-from transforms.encode import encode
-from transforms.payloads import check_payload, encode_payload, raw_feature
+from transforms.encode.arrow_types import check_types
+from transforms.encode.base64_text import base64_texts
+from transforms.encode.examples import encode
+from transforms.encode.payloads import check_payload, encode_payload, raw_feature
 
 ROOMS = st.sampled_from([(0, 0), (12, 4), (1, 0), (0, 3)])
 Made = tuple[pa.RecordBatch, Schema, list[Case]]

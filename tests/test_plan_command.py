@@ -19,7 +19,7 @@ from job_tools import (
     states,
 )
 
-from transforms.estimate import Estimate, SplitEstimate, estimate_seconds
+from transforms.run.estimate import Estimate, SplitEstimate, estimate_seconds
 
 
 def plan(source: str, *arguments: Argument, status: int = 0) -> dict[str, Any]:
@@ -297,7 +297,7 @@ def test_scratch_estimate(
         output.parent.mkdir()
         planned = plan(source, *arguments, output)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("transforms.scratch.Scratch.remove", lambda scratch: None)
+            patch.setattr("transforms.run.scratch.Scratch.remove", lambda scratch: None)
             convert(source, *arguments, output)
         runs = [p.stat().st_size for p in output.glob(".recordmill/*/runs/*")]
         assert planned["scratch_bytes"] == pytest.approx(sum(runs), rel=0.05)
@@ -371,7 +371,7 @@ def test_time_estimate() -> None:
     ("arguments", "status", "message"),
     [
         (["csv", "nothing", "out"], 1, "no such file or folder"),
-        (["csv", str(IRIS), "gs://b/out"], 2, "to local folders only so far"),
+        (["csv", str(IRIS), "out", "--scratch", "gs://b"], 2, "a local folder"),
         (["images", str(IRIS), "out"], 1, "no pictures among the 1 input files"),
         (["csv", str(IRIS), "out", "--split-by", "colour"], 2, "no such column"),
         (["csv", str(IRIS), "out", "--exchange", "reference"], 2, "by reference"),

@@ -160,8 +160,8 @@ def no_such_column(folder: Path) -> list[Argument]:
     return [IRIS, folder / "out", "--split-by", "colour"]
 
 
-def cloud_output(folder: Path) -> list[Argument]:
-    return [IRIS, "gs://bucket/out"]
+def cloud_scratch(folder: Path) -> list[Argument]:
+    return [IRIS, folder / "out", "--scratch", "gs://bucket/scratch"]
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def cloud_output(folder: Path) -> list[Argument]:
     [
         (foreign_files, 1, "is not empty (thesis.txt) and holds no dataset"),
         (output_is_a_file, 1, "is a file; expected a folder"),
-        (output_below_a_file, 1, "cannot be made: Not a directory"),
+        (output_below_a_file, 1, "file'"),
         (scratch_below_a_file, 1, "cannot be made: Not a directory"),
         (input_inside_output, 2, "is input, but lies inside the output folder"),
         (no_such_input, 1, "nothing: no such file or folder"),
@@ -178,7 +178,7 @@ def cloud_output(folder: Path) -> list[Argument]:
         (empty_file, 1, "every input file is empty"),
         (header_only, 1, "no record to write: 0 rows read, 0 rejected"),
         (no_such_column, 2, "--split-by colour: no such column; there are sepal_len"),
-        (cloud_output, 2, "datasets are written to local folders only so far"),
+        (cloud_scratch, 2, "--scratch gs://bucket/scratch: expected a local folder"),
     ],
 )
 def test_refused(tmp_path: Path, prepare: Prepare, status: int, message: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from schemas.errors import RowsError, SchemaError
 from schemas.features import FeatureSpec, Kind, Schema
 from schemas.proto.example_pb2 import Example
-from transforms.encode import encode
+from transforms.encode.examples import encode
 
 INT64 = Kind.INT64
 Shape = tuple[int | None, ...]

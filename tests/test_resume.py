@@ -55,7 +55,7 @@ def goes_on(
     """Runs the killed command to its end; returns the facts that were found true."""
     before = facts_in(output)
     with monkeypatch.context() as patch:
-        patch.setattr("transforms.scratch.Scratch.remove", lambda scratch: None)
+        patch.setattr("transforms.run.scratch.Scratch.remove", lambda scratch: None)
         convert("csv", *mixed.files, output, *OPTIONS)
     after = facts_in(output)
     assert before.items() <= after.items()

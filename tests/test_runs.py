@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from schemas.errors import RecordmillError
 from schemas.ranges import RunRef
 from schemas.shards import KEY_SPACE, ShardTask
-from transforms.block_io import ScratchSpeed
-from transforms.exchange import gather
-from transforms.runs import (
+from transforms.exchange.block_io import ScratchSpeed
+from transforms.exchange.gather import gather
+from transforms.exchange.runs import (
     read_index,
     run_is_whole,
     write_run,
@@ -173,8 +173,8 @@ def test_large_run(
 ) -> None:
     """More than one window and one block buffer, with and without the page cache."""
     always = type("Always", (ScratchSpeed,), {"direct": property(lambda _: direct)})
-    monkeypatch.setattr("transforms.runs.SCRATCH_SPEED", always())
-    monkeypatch.setattr("transforms.exchange.SCRATCH_SPEED", always())
+    monkeypatch.setattr("transforms.exchange.runs.SCRATCH_SPEED", always())
+    monkeypatch.setattr("transforms.exchange.gather.SCRATCH_SPEED", always())
     random = np.random.default_rng(0)
     sizes = [0, 4096, 5_000_000, *random.integers(0, 9_000, 900).tolist(), 4_500_000]
     order = range(len(sizes)) if in_order else random.permutation(len(sizes)).tolist()

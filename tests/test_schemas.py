@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 import schemas.job
 import schemas.shards
-import transforms.wire
+import transforms.encode.wire
 from schemas.job import (
     JobSpec,
     RejectLimit,
@@ -249,7 +249,9 @@ def test_shard_file_name(given: tuple[Any, ...], expected: str) -> None:
     assert shard_file_name(*given) == expected
 
 
-@pytest.mark.parametrize("module", [schemas.job, schemas.shards, transforms.wire])
+@pytest.mark.parametrize(
+    "module", [schemas.job, schemas.shards, transforms.encode.wire]
+)
 def test_examples_in_docstrings(module: ModuleType) -> None:
     outcome = doctest.testmod(module)
     assert outcome.attempted > 0

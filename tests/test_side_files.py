@@ -9,7 +9,7 @@ import fsspec
 import pytest
 
 from schemas.errors import InputError
-from transforms.side_files import SideFileError, SideFiles
+from transforms.conform.side_files import SideFileError, SideFiles
 
 
 @pytest.fixture

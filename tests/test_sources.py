@@ -22,7 +22,7 @@ from source_tools import Reading, prepare, read, read_one
 from schemas.errors import InputError, UsageError
 from schemas.job import JobSpec
 from schemas.ranges import InputFile, InputRange
-from transforms.records import frame_rows
+from transforms.run.records import frame_rows
 from transforms.sources import fixed_length, images
 from transforms.sources.base import REFERENCE, Rows, number_ranges
 from transforms.sources.csv import CsvSource
@@ -121,7 +121,7 @@ def test_origins_do_not_depend_on_where_the_folder_lies(
     case: Case, folder: Path, tmp_path: Path
 ) -> None:
     case.make(folder)
-    elsewhere = tmp_path / "quite" / "another" / "place"
+    elsewhere = tmp_path / "quite" / "another" / "spot"
     shutil.copytree(folder, elsewhere)
     assert read(case.source, elsewhere).origins == read(case.source, folder).origins
 
@@ -146,7 +146,7 @@ def test_places_rise_within_a_range_and_keys_over_the_input(
     reading = read(case.source, folder)
     for part in reading.parts:
         assert all(a < b for a, b in pairwise(part.places))
-        assert all(0 <= place < part.spot.num_positions for place in part.places)
+        assert all(0 <= spot < part.spot.num_positions for spot in part.places)
     keys = [key for part in reading.parts for key in part.keys]
     assert all(a < b for a, b in pairwise(keys))
 

@@ -16,9 +16,9 @@ from decode_cases import plain
 
 from schemas.features import Content, FeatureSpec, Kind, Schema
 from schemas.job import Payload
-from transforms.converted import ARROW_TYPES
-from transforms.payloads import encode_payload
-from transforms.tf_spec import parsing_spec
+from transforms.conform.converted import ARROW_TYPES
+from transforms.decode.tf_spec import parsing_spec
+from transforms.encode.payloads import encode_payload
 
 ROOT = Path(__file__).parent.parent
 SCRIPT = ROOT / "tests" / "interop" / "parse_with_spec.py"

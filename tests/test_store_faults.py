@@ -10,55 +10,21 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from store_servers import SECRET, SERVERS
-from tcp_proxy import Proxy, proxy_to
+from flaky_store import Flaky
+from store_servers import SECRET
 
 from schemas.errors import InputError, OutputError
 from schemas.storage_options import StorageOptions
 from transforms.storage import list_inputs, read_file, read_range
 from transforms.stores import LocalStore, RemoteStore, open_store
 from transforms.stores.faults import Patience, is_passing, reason, retrying
-from transforms.stores.systems import system_of
 
 BRIEF = Patience(tries=2, first_seconds=0.05, limit_seconds=5.0)
 BIG = 40 << 20  # three parts
-
-
-@dataclass
-class Flaky:
-    """S3 reached through a proxy, and as it really is."""
-
-    proxy: Proxy
-    store: RemoteStore
-    direct: RemoteStore
-
-    @property
-    def options(self) -> StorageOptions:
-        return self.store.options
-
-    def open_uploads(self) -> list[object]:
-        system, path = system_of(self.direct.url, self.direct.options)
-        found: list[object] = system.list_multipart_uploads(path.partition("/")[0])
-        return found
-
-
-@pytest.fixture
-def flaky(
-    server: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Flaky]:
-    address = server("s3")
-    for name, value in SERVERS["s3"].environment(address).items():
-        monkeypatch.setenv(name, value)
-    place = SERVERS["s3"].make_place(address, tmp_path)
-    with proxy_to(address) as proxy:
-        options = StorageOptions.of({"endpoint_url": proxy.address})
-        direct = RemoteStore(place.root, place.options)
-        yield Flaky(proxy, RemoteStore(place.root, options), direct)
 
 
 def big_file(folder: Path) -> Path:

@@ -13,8 +13,8 @@ from job_tools import GOLDEN
 from schemas.errors import RowsError, SchemaError
 from schemas.features import Content, FeatureSpec, Kind, Schema
 from schemas.proto.example_pb2 import Example
-from transforms.encode import encode
-from transforms.entries import load_feature
+from transforms.encode.entries import load_feature
+from transforms.encode.examples import encode
 
 Shape = tuple[int | None, ...]
 

@@ -13,8 +13,8 @@ from test_spec_interop import STEPS, every_feature, labels, pictures, several_un
 from schemas.errors import SchemaError
 from schemas.features import Content, FeatureSpec, Kind, Schema
 from schemas.job import Payload
-from transforms.code_text import quoted
-from transforms.tf_spec import parsing_spec
+from transforms.decode.code_text import quoted
+from transforms.decode.tf_spec import parsing_spec
 
 IMAGE = FeatureSpec(
     "image",

@@ -9,7 +9,7 @@ from small_dataset import SCHEMA, write_dataset
 
 from schemas.features import Content, FeatureSpec, Kind, Schema
 from schemas.shards import ShardResult
-from transforms.tfds import (
+from transforms.dataset.tfds import (
     format_labels,
     labels_file_name,
     metadata_files,

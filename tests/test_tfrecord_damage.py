@@ -34,10 +34,10 @@ FLIPS = [
 
 
 @pytest.mark.parametrize("bit", range(8))
-@pytest.mark.parametrize(("place", "what", "reason"), FLIPS)
-def test_one_bit_flipped(place: int, what: str, reason: str, bit: int) -> None:
+@pytest.mark.parametrize(("spot", "what", "reason"), FLIPS)
+def test_one_bit_flipped(spot: int, what: str, reason: str, bit: int) -> None:
     damaged = bytearray(THREE)
-    damaged[SECOND_AT + place] ^= 1 << bit
+    damaged[SECOND_AT + spot] ^= 1 << bit
     read: list[bytes] = []
     with pytest.raises(CorruptRecordError) as caught:
         read.extend(map(bytes, read_records(io.BytesIO(damaged), "gs://b/x")))
@@ -168,7 +168,7 @@ def test_gzip_truncated_anywhere() -> None:
 
 
 def test_gzip_damage_names_the_record_it_is_in() -> None:
-    # Bytes that do not compress, so that the place in both files is nearly the same.
+    # Bytes that do not compress, so that the spot in both files is nearly the same.
     random = np.random.default_rng(0)
     examples = [random.bytes(1000) for _ in range(1000)]
     packed = bytearray(gzip.compress(frame(examples), mtime=0))
@@ -182,13 +182,13 @@ def test_gzip_damage_names_the_record_it_is_in() -> None:
 
 
 @pytest.mark.parametrize("bit", range(8))
-@pytest.mark.parametrize(("place", "what", "reason"), FLIPS)
-def test_damage_in_scratch(place: int, what: str, reason: str, bit: int) -> None:
+@pytest.mark.parametrize(("spot", "what", "reason"), FLIPS)
+def test_damage_in_scratch(spot: int, what: str, reason: str, bit: int) -> None:
     """Records on their way through scratch are checked as a whole window."""
     records = [frame([data]) for data in (b"one", b"second", b"")]
     check_frames(pa.array(records, pa.binary()), "window")
     damaged = bytearray(records[1])
-    damaged[place] ^= 1 << bit
+    damaged[spot] ^= 1 << bit
     records[1] = bytes(damaged)
     with pytest.raises(RecordmillError, match=r"^window: record 1 was damaged in"):
         check_frames(pa.array(records, pa.binary()), "window")

@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from schemas.errors import SchemaError
-from transforms.conform import check_columns
+from transforms.conform.batches import check_columns
 
 INT_DTYPES = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 FLOAT_DTYPES = ["float16", "float32", "float64"]

@@ -17,13 +17,13 @@ from beam_jobs.show import show_verify
 from schemas.features import Content, FeatureSpec, Kind, Schema
 from schemas.job import Payload
 from schemas.proto.example_pb2 import Example
-from transforms import deep_check
-from transforms.deep_check import DeepCheck
-from transforms.encode import encode
-from transforms.payloads import encode_payload
+from transforms.dataset import deep_check
+from transforms.dataset.deep_check import DeepCheck
+from transforms.dataset.value_checks import check_values
+from transforms.dataset.verify import verify_dataset
+from transforms.encode.examples import encode
+from transforms.encode.payloads import encode_payload
 from transforms.tfrecord import FRAME_BYTES, HEAD_BYTES, TAIL_BYTES, seal
-from transforms.value_checks import check_values
-from transforms.verify import verify_dataset
 from transforms.write import write_records
 
 FIRST = "zoo-train.tfrecord-00000-of-00002"

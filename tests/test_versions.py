@@ -27,7 +27,7 @@ from job_tools import (
 from test_switch import KilledError
 
 from beam_jobs.launch import run_job
-from transforms.latest import next_version
+from transforms.dataset.latest import next_version
 
 AUTO: list[Argument] = ["--dataset-version", "auto"]
 
@@ -128,7 +128,7 @@ def test_failed_run_leaves_the_last_version(tmp_path: Path) -> None:
     (before,) = facts.glob("*/facts/range-*.json")
     stamp = before.stat().st_mtime_ns
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("transforms.scratch.Scratch.remove", lambda scratch: None)
+        patch.setattr("transforms.run.scratch.Scratch.remove", lambda scratch: None)
         convert("csv", source, output, *AUTO, "--max-rejects", 1)
     assert before.stat().st_mtime_ns == stamp
     shutil.rmtree(facts)

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.errors import RecordmillError
-from transforms import wire
-from transforms.wire import (
+from transforms.encode import wire
+from transforms.encode.wire import (
     binary_array,
     delimited_stream,
     header_cells,

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from schemas.job import Sharding
 from schemas.shards import KEY_SPACE, ShardPlan, SplitPlan
-from transforms.wire import I64, U64
+from transforms.encode.wire import I64, U64
 
 BUCKETS_PER_SHARD = 1024  # the grain is a thousandth of a shard
 MIN_BUCKET_BITS = 14

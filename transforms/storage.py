@@ -22,9 +22,9 @@ from schemas.storage_options import (
     StorageOptions,
     require_secretless_url,
 )
+from transforms.encode.wire import I64, U8
 from transforms.stores.faults import cause_to_show, reason, retrying
 from transforms.stores.systems import system_of
-from transforms.wire import I64, U8
 
 
 def is_local(uri: str) -> bool:

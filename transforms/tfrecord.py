@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from schemas.errors import CorruptRecordError, RecordmillError
-from transforms.wire import I64, U8
+from transforms.encode.wire import I64, U8
 
 HEAD_BYTES = 12  # length and its crc
 TAIL_BYTES = 4  # the data's crc

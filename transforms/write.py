@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from transforms.block_io import BlockWriter
+from transforms.exchange.block_io import BlockWriter
 from transforms.tfrecord import FRAME_BYTES, array_parts, crc32c
 
 GZIP_LEVEL = 6

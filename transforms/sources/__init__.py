@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from schemas.job import JobSpec
+from schemas.storage_options import NO_OPTIONS, StorageOptions
 from transforms.sources.base import Source
 from transforms.sources.csv import CsvSource
 from transforms.sources.fixed_length import FixedLengthSource
 from transforms.sources.images import ImagesSource
 
 
-def make_source(job: JobSpec) -> Source:
+def make_source(job: JobSpec, storage: StorageOptions = NO_OPTIONS) -> Source:
     """The source that a job names, not yet prepared."""
     if job.source == "images":
-        return ImagesSource(feature_names=job.feature_names)
+        return ImagesSource(feature_names=job.feature_names, storage=storage)
     if job.source == "cifar":
-        return FixedLengthSource(variant=job.variant)
-    return CsvSource(as_text=job.declared is not None)
+        return FixedLengthSource(variant=job.variant, storage=storage)
+    return CsvSource(as_text=job.declared is not None, storage=storage)

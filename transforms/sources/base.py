@@ -19,7 +19,8 @@ import pyarrow as pa
 from schemas.errors import UsageError
 from schemas.features import Schema
 from schemas.ranges import InputFile, InputRange, Reject
-from transforms.wire import I64, U64
+from schemas.storage_options import StorageOptions
+from transforms.encode.wire import I64, U64
 
 REFERENCE = "reference"  # the column of references
 RANGE_BYTES = 16 << 20  # input of one task; fixes the cut, so never depends on workers
@@ -70,6 +71,7 @@ class Fetched:
 class Source(ABC):
     """One input format."""
 
+    storage: StorageOptions  # of the inputs' storage
     plans_unread = False  # whether the plan counts file sizes, known without reading
 
     @property

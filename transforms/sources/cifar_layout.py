@@ -18,6 +18,7 @@ from typing import Literal
 
 from schemas.errors import InputError
 from schemas.ranges import InputFile
+from schemas.storage_options import StorageOptions
 from transforms.storage import read_file
 
 SIDE = 32
@@ -122,12 +123,14 @@ def data_files(files: Sequence[InputFile]) -> list[InputFile]:
     return [f for f in files if f.size and f.path.lower().endswith(".bin")]
 
 
-def read_names(file: InputFile | None, count: int) -> tuple[str, ...]:
+def read_names(
+    file: InputFile | None, count: int, storage: StorageOptions
+) -> tuple[str, ...]:
     """Class names, one a line; their numbers where there is no such file."""
     if file is None:
         return tuple(str(label) for label in range(count))
     try:
-        lines = read_file(file.uri).decode().splitlines()
+        lines = read_file(file.uri, storage).decode().splitlines()
     except UnicodeDecodeError as error:
         raise InputError(f"{file.uri}: class names are not UTF-8: {error}") from error
     names = tuple(line.strip() for line in lines if line.strip())

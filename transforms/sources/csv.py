@@ -19,6 +19,7 @@ import pyarrow as pa
 from schemas.errors import InputError
 from schemas.features import FeatureSpec, Schema
 from schemas.ranges import Bits, InputFile, InputRange
+from schemas.storage_options import NO_OPTIONS, StorageOptions
 from transforms.keys import origins_in
 from transforms.sources.base import (
     RANGE_BYTES,
@@ -28,7 +29,7 @@ from transforms.sources.base import (
     spread,
 )
 from transforms.sources.csv_cells import cells_of, parse_rows
-from transforms.sources.csv_rows import QUOTE, read_header, row_spans, row_start
+from transforms.sources.csv_rows import QUOTE, Reader, read_header, row_spans, row_start
 from transforms.sources.csv_types import Holds, cell_type, classify, convert
 from transforms.storage import read_range
 
@@ -47,11 +48,13 @@ class CsvSource(Source):
       as_text: whether every cell stays text, because a declared schema converts it.
       names: the columns of the first file's header.
       range_bytes: size of the blocks that ranges are cut from.
+      storage: options of the inputs' storage.
     """
 
     as_text: bool = False
     names: tuple[str, ...] = ()
     range_bytes: int = RANGE_BYTES
+    storage: StorageOptions = NO_OPTIONS
 
     @property
     def infers_types(self) -> bool:
@@ -64,7 +67,7 @@ class CsvSource(Source):
     def prepare(self, files: Sequence[InputFile]) -> Self:
         names: tuple[str, ...] = ()
         for file in _filled(files):
-            own, _ = read_header(partial(read_range, file.uri), file.uri)
+            own, _ = read_header(self._reader(file.uri), file.uri)
             names = names or own
             if set(own) != set(names):
                 raise InputError(_other_columns(file.uri, own, names))
@@ -88,7 +91,7 @@ class CsvSource(Source):
 
     def survey(self, spot: InputRange) -> int:
         """The number of quotes in a block."""
-        return read_range(spot.uri, spot.start, spot.stop).count(QUOTE)
+        return self._reader(spot.uri)(spot.start, spot.stop).count(QUOTE)
 
     def settle(
         self, ranges: Sequence[InputRange], surveys: Sequence[int]
@@ -104,7 +107,7 @@ class CsvSource(Source):
 
     def sample(self, spot: InputRange) -> Bits:
         begin, names = self._begin(spot)
-        read = partial(read_range, spot.uri)
+        read = self._reader(spot.uri)
         text = read(begin, begin + SAMPLE_BYTES)
         if len(text) == SAMPLE_BYTES:
             # Only whole rows: half a cell might be of another type. A row longer than
@@ -123,7 +126,7 @@ class CsvSource(Source):
 
         To know would take a look at the whole file before the part.
         """
-        odd = read_range(part.uri, part.start, part.stop).count(QUOTE) % 2 == 1
+        odd = self._reader(part.uri)(part.start, part.stop).count(QUOTE) % 2 == 1
         outside = replace(part, quoted=(False, odd))
         inside = replace(part, quoted=(True, not odd))
         if part.start == 0 or self._strangeness(outside) <= self._strangeness(inside):
@@ -165,7 +168,7 @@ class CsvSource(Source):
 
     def read(self, spot: InputRange, expected: Bits) -> Iterator[Rows]:
         begin, names = self._begin(spot)
-        read = partial(read_range, spot.uri)
+        read = self._reader(spot.uri)
         end = row_start(read, spot.stop, spot.quoted[1], spot.uri)
         if begin >= end:
             return  # no row starts in this block
@@ -218,9 +221,12 @@ class CsvSource(Source):
         growth = 1 + names // (4 * len(self.names))
         return sum(file.size for file in files) * min(growth, 16)
 
+    def _reader(self, uri: str) -> Reader:
+        return partial(read_range, uri, options=self.storage)
+
     def _begin(self, spot: InputRange) -> tuple[int, tuple[str, ...]]:
         """Byte offset of a range's first row, and the file's columns in its order."""
-        read = partial(read_range, spot.uri)
+        read = self._reader(spot.uri)
         names, header_end = read_header(read, spot.uri)
         if set(names) != set(self.names):
             raise InputError(_other_columns(spot.uri, names, self.names))

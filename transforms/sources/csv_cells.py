@@ -17,8 +17,8 @@ import pyarrow.csv as pa_csv
 
 from schemas.errors import InputError
 from schemas.ranges import InputRange, Reject
+from transforms.encode.wire import I64
 from transforms.sources.csv_rows import QUOTE, Reader, is_open, row_spans
-from transforms.wire import I64
 
 _BLANK = re.compile(rb"[\r\n]*")
 _LAST_CELL = b"x"  # of a row that is added to see whether the last quote is closed

@@ -19,7 +19,9 @@ import pyarrow as pa
 from schemas.errors import InputError
 from schemas.features import Content, FeatureSpec, Kind, Schema
 from schemas.ranges import Bits, InputFile, InputRange, Reject
-from transforms.encode import encode
+from schemas.storage_options import NO_OPTIONS, StorageOptions
+from transforms.encode.examples import encode
+from transforms.encode.wire import I64, U8, binary_array
 from transforms.keys import origins_in
 from transforms.sources.base import (
     RANGE_BYTES,
@@ -44,7 +46,6 @@ from transforms.sources.cifar_layout import (
 )
 from transforms.storage import available_memory, is_local, read_range, read_rows
 from transforms.tfrecord import FRAME_BYTES, array_parts
-from transforms.wire import I64, U8, binary_array
 
 READ_BYTES = 4 << 20  # rows read and encoded at once: fits the processor's cache
 MAX_REFERRED_FILES = 10_000  # every worker knows all of them
@@ -58,6 +59,7 @@ class FixedLengthSource(Source):
     layout: Layout | None = None
     class_names: tuple[tuple[str, ...], ...] = ()
     files: tuple[tuple[str, int], ...] = ()  # uri and first position of each
+    storage: StorageOptions = NO_OPTIONS
 
     def prepare(self, files: Sequence[InputFile]) -> Self:
         data = data_files(files)
@@ -70,7 +72,7 @@ class FixedLengthSource(Source):
         layout = find_layout(data, self.variant)
         by_name = {PurePosixPath(file.path).name: file for file in files}
         names = tuple(
-            read_names(by_name.get(name_file), count)
+            read_names(by_name.get(name_file), count, self.storage)
             for name_file, count in zip(
                 layout.name_files, layout.num_classes, strict=True
             )
@@ -186,7 +188,9 @@ class FixedLengthSource(Source):
         step = READ_BYTES // size * size
         for start in range(spot.start, spot.stop, step):
             stop = min(start + step, spot.stop)
-            data = np.frombuffer(read_range(spot.uri, start, stop), np.uint8)
+            data = np.frombuffer(
+                read_range(spot.uri, start, stop, self.storage), np.uint8
+            )
             if len(data) < stop - start:
                 raise InputError(
                     f"{spot.uri}: ends at byte {start + len(data)}, but had "

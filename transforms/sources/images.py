@@ -21,13 +21,14 @@ from schemas.errors import InputError
 from schemas.features import Content, FeatureSpec, Kind, Schema
 from schemas.job import FeatureNames
 from schemas.ranges import Bits, InputFile, InputRange, Reject
-from transforms.inventory import read_inventory, write_inventory
+from schemas.storage_options import NO_OPTIONS, StorageOptions
+from transforms.encode.wire import I64
 from transforms.keys import text_hashes
 from transforms.pixels import ImageHeader, ImageHeaderError, read_header
 from transforms.sources.base import REFERENCE, Fetched, Rows, Source, spread
+from transforms.sources.inventory import read_inventory, write_inventory
 from transforms.storage import read_file
 from transforms.tfrecord import FRAME_BYTES
-from transforms.wire import I64
 
 ENDINGS = (".jpeg", ".jpg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff")
 FILES_PER_RANGE = 4096
@@ -76,6 +77,7 @@ class ImagesSource(Source):
       decodable: whether one TensorFlow op decodes all these formats to one rank.
       listing: the pictures, until `keep_inventory` has put them into a file.
       inventory: that file.
+      storage: options of the inputs' storage.
     """
 
     feature_names: FeatureNames = "default"
@@ -84,6 +86,7 @@ class ImagesSource(Source):
     decodable: bool = True
     listing: tuple[InputFile, ...] = ()
     inventory: str = ""
+    storage: StorageOptions = NO_OPTIONS
 
     plans_unread = True
 
@@ -189,7 +192,7 @@ class ImagesSource(Source):
             # in the order and its split when others come or go.
             origins=text_hashes(paths),
             places=np.arange(len(files), dtype=np.int64),
-            raw=lambda row: (0, read_file(files[row].uri)),
+            raw=lambda row: (0, read_file(files[row].uri, self.storage)),
             weights=np.array([file.size for file in files], np.int64) + FRAME_BYTES,
         )
 
@@ -226,7 +229,7 @@ class ImagesSource(Source):
         # of the loop.
         for place, reference in enumerate(references.to_pylist()):
             size, _, path = reference.decode().partition(" ")
-            content = read_file(self.root + path)
+            content = read_file(self.root + path, self.storage)
             if len(content) != int(size):
                 raise InputError(
                     f"{self.root}{path}: has {len(content)} bytes, but had {size} when "

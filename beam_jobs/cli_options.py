@@ -1,0 +1,31 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from schemas.storage_options import BothSides
+
+storage_option = click.option(
+    "--storage-option",
+    "storage_options",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Of the file systems; input:KEY=VALUE for one side. Never a secret.",
+)
+
+
+def storage_of(given: Sequence[str]) -> BothSides:
+    """The options of both sides.
+
+    Raises:
+      UsageError: no KEY=VALUE, or a secret.
+    """
+    from schemas.storage_options import parse_storage_options
+
+    return parse_storage_options(given)

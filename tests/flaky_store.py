@@ -1,0 +1,29 @@
+"""S3 on loopback, reached through a proxy that spoils what a test asks it to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tcp_proxy import Proxy
+
+from schemas.storage_options import StorageOptions
+from transforms.stores import RemoteStore
+from transforms.stores.systems import system_of
+
+
+@dataclass
+class Flaky:
+    """S3 reached through a proxy, and as it really is."""
+
+    proxy: Proxy
+    store: RemoteStore
+    direct: RemoteStore
+
+    @property
+    def options(self) -> StorageOptions:
+        return self.store.options
+
+    def open_uploads(self) -> list[object]:
+        system, path = system_of(self.direct.url, self.direct.options)
+        found: list[object] = system.list_multipart_uploads(path.partition("/")[0])
+        return found

@@ -1,0 +1,1 @@
+"""Columns of a source into the columns of declared features."""

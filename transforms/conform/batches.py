@@ -1,0 +1,237 @@
+"""From source columns to declared features: what stands between reading and encoding.
+
+    source column                               declared              feature column
+    text cell  7 | true | 0.5 | 2024-01-31      dtype, unit           the dtype
+    text cell  cat                              classes               index of the class
+    text cell  1;2;3 | [[1, 2], [3, 4]]         separator | cell json list
+    text cell  48656c6c6f | SGVsbG8=            cell hex | base64     binary
+    text cell  pictures/1.jpg                   bytes_from: path      the file's bytes
+    numbers, times, lists, binary               dtype, shape          the dtype, lists
+
+Whole columns are converted at once. A row with a value that its feature cannot hold is
+refused with a reason; a column whose type can hold no such value is a SchemaError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+import numpy as np
+import pyarrow as pa
+
+from schemas.declared import DeclaredFeature, DeclaredSchema
+from schemas.errors import SchemaError
+from transforms.conform.converted import Converted, Refused, mask_of, merge
+from transforms.conform.feature_columns import (
+    convert_column,
+    default_of,
+    wrong_pictures,
+)
+from transforms.conform.side_files import FileReader, SideFileError
+from transforms.encode.wire import I64, MAX_CELL_BYTES
+
+FILE_BYTES = 64 << 20  # of files that cells name, held at once
+
+
+@dataclass(frozen=True, slots=True)
+class Conformed:
+    """Rows that became features, and those that could not.
+
+    Attributes:
+      batch: a column for every declared feature, named as the feature.
+      kept: which of the rows given the batch's rows are, ascending.
+      refused: (row index, reason) of the others, ascending.
+    """
+
+    batch: pa.RecordBatch
+    kept: I64
+    refused: list[tuple[int, str]]
+
+
+def conform(
+    batch: pa.RecordBatch, declared: DeclaredSchema, files: FileReader | None = None
+) -> Iterator[Conformed]:
+    """Makes the declared features out of a source's columns.
+
+    Args:
+      batch: rows of a source.
+      declared: the features.
+      files: where the files are that `bytes_from: path` columns name.
+
+    Yields:
+      The rows in order, each once; all together unless files are read: then in parts
+      that hold about FILE_BYTES of them.
+
+    Raises:
+      SchemaError: as `check_columns`.
+    """
+    columns: dict[str, pa.Array] = {}
+    refused: Refused = {}
+    for name, feature in declared.features.items():
+        where = _where(batch.schema, declared, name)
+        made = _named(name, where, feature, batch[where])
+        columns[name] = made.array
+        refused = merge(refused, made.refused)
+    by_path = [name for name, f in declared.features.items() if f.bytes_from]
+    if not by_path:
+        yield _rows(columns, refused, 0, batch.num_rows)
+        return
+    if files is None:
+        raise SchemaError(_no_files(by_path[0]))
+    sizes = np.zeros(batch.num_rows, np.int64)
+    for name in by_path:
+        _measure(name, columns[name], files, sizes, refused)
+    for start, stop in _parts(sizes):
+        part = {
+            name: array.slice(start, stop - start) for name, array in columns.items()
+        }
+        wrong = {row: why for row, why in refused.items() if start <= row < stop}
+        for name in by_path:
+            rule = declared.features[name].picture
+            contents = _contents(name, part[name], files, start, wrong)
+            if rule:
+                pictures = _prefixed(name, wrong_pictures(contents, rule))
+                found = {start + row: why for row, why in pictures.items()}
+                wrong = merge(wrong, found)
+            part[name] = contents
+        yield _rows(part, wrong, start, stop)
+
+
+def check_columns(
+    arrow_schema: pa.Schema, declared: DeclaredSchema, *, has_files: bool = True
+) -> None:
+    """Makes sure that every feature can be made, before any row is read.
+
+    Args:
+      arrow_schema: the source's columns.
+      declared: the features.
+      has_files: whether the source has files beside it that cells can name.
+
+    Raises:
+      SchemaError: a column that is not there, a type that cannot become the dtype and
+        shape, a default that does not fit, files without a place; all of them.
+    """
+    problems = []
+    for name, feature in declared.features.items():
+        try:
+            where = _where(arrow_schema, declared, name)
+            # No row is as good as any: what is refused then is the type.
+            _named(name, where, feature, pa.array([], arrow_schema.field(where).type))
+            if feature.bytes_from and not has_files:
+                raise SchemaError(_no_files(name))
+            _check_default(name, feature)
+        except SchemaError as error:
+            problems.append(str(error))
+    if problems:
+        raise SchemaError("\n".join(problems))
+
+
+def _where(arrow_schema: pa.Schema, declared: DeclaredSchema, name: str) -> str:
+    """The column that a feature is made from; it is there, once."""
+    column, names = declared.column_of(name), arrow_schema.names
+    if names.count(column) == 1:
+        return column
+    if column in names:
+        raise SchemaError(f"feature {name!r}: two columns {column!r}")
+    near = get_close_matches(column, names, 1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise SchemaError(
+        f"feature {name!r}: no column {column!r} among {', '.join(names)}{hint}"
+    )
+
+
+def _named(
+    name: str, where: str, feature: DeclaredFeature, column: pa.Array
+) -> Converted:
+    """The feature's column, with reasons and errors that name the feature."""
+    try:
+        made = convert_column(column, feature)
+    except SchemaError as error:
+        raise SchemaError(f"feature {name!r}: column {where!r}: {error}") from error
+    return Converted(made.array, _prefixed(name, made.refused))
+
+
+def _check_default(name: str, feature: DeclaredFeature) -> None:
+    if feature.default is None:
+        return
+    try:
+        default_of(feature)
+    except SchemaError as error:
+        raise SchemaError(f"feature {name!r}: {error}") from error
+
+
+def _prefixed(name: str, refused: Refused) -> Refused:
+    return {row: f"feature {name!r}: {reason}" for row, reason in refused.items()}
+
+
+def _no_files(name: str) -> str:
+    return (
+        f"feature {name!r}: bytes_from: path names files beside a table; this source "
+        "has no such place"
+    )
+
+
+def _rows(
+    columns: dict[str, pa.Array], refused: Refused, start: int, stop: int
+) -> Conformed:
+    """What is left of the rows from start to stop, of which these are the columns."""
+    batch = pa.RecordBatch.from_pydict(columns)
+    kept = np.arange(start, stop, dtype=np.int64)
+    if refused:
+        good = ~mask_of(refused, stop)[start:]
+        batch, kept = batch.filter(pa.array(good)), kept[good]
+    return Conformed(batch, kept, sorted(refused.items()))
+
+
+def _measure(
+    name: str, paths: pa.StringArray, files: FileReader, sizes: I64, refused: Refused
+) -> None:
+    """Adds the sizes of the files that the rows name; refuses rows that name none."""
+    # A loop per file, as each costs a system call, or a request.
+    for row, path in enumerate(paths.to_pylist()):
+        if path is None or row in refused:
+            continue
+        try:
+            size = files.size(path)
+        except SideFileError as error:
+            refused[row] = f"feature {name!r}: {error}"
+            continue
+        if size > MAX_CELL_BYTES:
+            refused[row] = (
+                f"feature {name!r}: {path!r} has {size} bytes, more than a record "
+                f"can hold ({MAX_CELL_BYTES})"
+            )
+            continue
+        sizes[row] += size
+
+
+def _parts(sizes: I64) -> Iterator[tuple[int, int]]:
+    """Cuts rows so that each part, unless of one row, holds FILE_BYTES at most."""
+    start = 0
+    ends = np.cumsum(sizes)
+    while start < len(sizes):
+        before = ends[start - 1] if start else 0
+        stop = int(np.searchsorted(ends, before + FILE_BYTES, side="right"))
+        stop = max(stop, start + 1)
+        yield start, stop
+        start = stop
+    if not len(sizes):
+        yield 0, 0
+
+
+def _contents(
+    name: str, paths: pa.StringArray, files: FileReader, start: int, refused: Refused
+) -> pa.BinaryArray:
+    """The bytes of the files; null where the row is refused or names none."""
+    contents: list[bytes | None] = []
+    for row, path in enumerate(paths.to_pylist(), start):
+        content = None
+        if path is not None and row not in refused:
+            try:
+                content = files.read(path)
+            except SideFileError as error:  # it went away after it was measured
+                refused[row] = f"feature {name!r}: {error}"
+        contents.append(content)
+    return pa.array(contents, pa.binary())

@@ -1,0 +1,70 @@
+"""Class labels: the text or the index of a class as its index.
+
+Text is taken as it is: no white space is cut off, and "3" is a label only where a class
+is named so. An integer column holds indices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from functools import cache
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from transforms.conform.converted import (
+    ARROW_TYPES,
+    Converted,
+    present,
+    refuse,
+    shown,
+    without,
+)
+
+_NAMES_SHOWN = 10
+_COMPARISONS = 20_000  # of labels with class names in one batch; each takes 10 us
+_LONGEST_LABEL = 64  # a longer one is no slip of the pen, and slow to compare
+
+
+def label_indices(
+    labels: pa.StringArray, classes: Sequence[str], dtype: str
+) -> Converted:
+    """The class index of each label."""
+    names = pa.array(classes, pa.string())
+    indices = pc.index_in(labels, value_set=names)
+    unknown = present(labels) & ~present(indices)
+    budget = _COMPARISONS
+
+    @cache
+    def reason(label: str) -> str:
+        nonlocal budget
+        near: list[str] = []
+        if len(label) <= _LONGEST_LABEL and budget >= len(classes):
+            budget -= len(classes)
+            near = get_close_matches(label, classes, 1, cutoff=0.6)
+        hint = f"did you mean {near[0]!r}?" if near else _listed(classes)
+        return f"{shown(label)} is no class name; {hint}"
+
+    refused = refuse(unknown, lambda i: reason(labels[i].as_py()))
+    return Converted(indices.cast(ARROW_TYPES[dtype]), refused)
+
+
+def check_indices(indices: pa.Array, classes: Sequence[str]) -> Converted:
+    """Indices that integer columns hold; they must be those of a class."""
+    values = indices.fill_null(0).to_numpy(zero_copy_only=False)
+    wrong = (values < 0) | (values >= len(classes))
+    refused = refuse(wrong, lambda i: beyond_classes(values[i], classes))
+    return Converted(without(indices, wrong), refused)
+
+
+def beyond_classes(index: int | np.integer, classes: Sequence[str]) -> str:
+    """The reason for an index that no class has."""
+    return f"{index} is no class index (0 to {len(classes) - 1})"
+
+
+def _listed(classes: Sequence[str]) -> str:
+    names = ", ".join(map(shown, classes[:_NAMES_SHOWN]))
+    more = len(classes) - _NAMES_SHOWN
+    return f"the names are {names}{f' and {more} more' if more > 0 else ''}"

@@ -1,0 +1,147 @@
+"""Files that cells name: found beside the table, never outside the input root."""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+import stat
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+from schemas.errors import InputError
+from schemas.storage_options import NO_OPTIONS, StorageOptions
+from transforms.storage import is_local, local_path
+from transforms.stores.faults import retrying
+from transforms.stores.systems import system_of
+
+
+class SideFileError(Exception):
+    """A path that a row must not have, or that names no file; a reason to refuse it."""
+
+
+class FileReader(Protocol):
+    """How `conform` reaches the files that a column names."""
+
+    def size(self, path: str) -> int:
+        """Bytes of a file.
+
+        Raises:
+          SideFileError: the path leads out of the root or to no file.
+        """
+
+    def read(self, path: str) -> bytes:
+        """All bytes of a file; raises as `size` does."""
+
+
+@dataclass(frozen=True)
+class SideFiles:
+    """Files relative to a folder, within a root. Building it touches no storage.
+
+    Attributes:
+      root: uri of the input root.
+      folder: uri of the folder that paths are relative to, the root or below it.
+      storage: options of the inputs' storage.
+    """
+
+    root: str
+    folder: str
+    storage: StorageOptions = NO_OPTIONS
+    _seen: dict[str, bool] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def beside(
+        cls, uri: str, root: str, storage: StorageOptions = NO_OPTIONS
+    ) -> SideFiles:
+        """The files beside a table of this uri."""
+        above, slash, _ = uri.rpartition("/")
+        return cls(root, above or slash or ".", storage)
+
+    def size(self, path: str) -> int:
+        uri = self._resolve(path)
+        try:
+            if is_local(self.root):
+                facts = os.stat(uri)  # noqa: PTH116 (the hot call)
+                if not stat.S_ISREG(facts.st_mode):
+                    raise SideFileError(f"{path!r} is no file")
+                return facts.st_size
+            facts = retrying(lambda: self._system().info(uri))
+        except (FileNotFoundError, NotADirectoryError):
+            raise SideFileError(f"{path!r}: no such file") from None
+        except OSError as error:
+            raise _failure(path, uri, error) from error
+        if facts["type"] != "file" or facts["size"] is None:
+            raise SideFileError(f"{path!r} is no file")
+        return int(facts["size"])
+
+    def read(self, path: str) -> bytes:
+        uri = self._resolve(path)
+        try:
+            if is_local(self.root):
+                return Path(uri).read_bytes()
+            return bytes(retrying(lambda: self._system().cat_file(uri)))
+        except (FileNotFoundError, NotADirectoryError):
+            raise SideFileError(f"{path!r}: no such file") from None
+        except IsADirectoryError:
+            raise SideFileError(f"{path!r} is no file") from None
+        except OSError as error:
+            raise _failure(path, uri, error) from error
+
+    def _resolve(self, path: str) -> str:
+        """The place of a file in its file system.
+
+        Raises:
+          SideFileError: it is not within the root, or no path at all.
+        """
+        if not path or "\0" in path:
+            raise SideFileError(f"{path!r} is no path")
+        if path.startswith("/") or "://" in path:
+            raise SideFileError(
+                f"{path!r} is absolute, expected a path relative to the table's folder"
+            )
+        place = posixpath.normpath(posixpath.join(self._places[1], path))
+        if not _within(place, self._places[0]):
+            raise SideFileError(f"{path!r} is outside the input root")
+        if not is_local(self.root):
+            return place
+        # Links may lead out. Those of a folder are followed once for all its files.
+        above = posixpath.dirname(place)
+        if above not in self._seen:
+            self._seen[above] = self._really_within(above)
+        inside = self._seen[above]
+        if inside and os.path.islink(place):  # noqa: PTH114 (the hot call)
+            inside = self._really_within(place)
+        if not inside:
+            raise SideFileError(f"{path!r} is a link out of the input root")
+        return place
+
+    @cached_property
+    def _places(self) -> tuple[str, str]:
+        """Root and folder as the file system knows them."""
+        return self._place(self.root), self._place(self.folder)
+
+    def _really_within(self, place: str) -> bool:
+        return _within(os.path.realpath(place), os.path.realpath(self._places[0]))
+
+    def _system(self) -> Any:
+        # Of the root alone: a path like a::b must not become a chain of file systems.
+        return system_of(self.root, self.storage)[0]
+
+    def _place(self, uri: str) -> str:
+        """A uri's path as its file system knows it, normalized."""
+        if is_local(uri):
+            return os.path.abspath(local_path(uri))  # noqa: PTH100 (keeps links)
+        return posixpath.normpath(system_of(uri, self.storage)[1])
+
+
+def _failure(path: str, uri: str, error: OSError) -> Exception:
+    """Whose fault an error is: the path's, so the row's, or the storage's."""
+    if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
+        return SideFileError(f"{path!r}: {error.strerror}")
+    return InputError(f"{uri}: cannot be read: {error}")
+
+
+def _within(place: str, root: str) -> bool:
+    return place == root or place.startswith(root.rstrip("/") + "/")

@@ -1,0 +1,195 @@
+"""Text cells as numbers and booleans, as they are declared.
+
+    integer   [+-] digits                     leading zeros count for nothing: 007 is 7
+    float     [+-] digits . digits [e+-digits]    also inf, infinity, nan
+    boolean   true, false, 1, 0               letters in upper or lower case
+
+White space (ASCII) around a value is no part of it, and a cell of nothing else is a
+missing value. 1.0, 0x10 and 1_000 are no integers. Arrow casts whole columns; only
+where it cannot, or takes what is not in this list, are single cells looked at.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from transforms.conform.converted import (
+    ARROW_TYPES,
+    Converted,
+    Mask,
+    merge,
+    present,
+    refuse,
+    shown,
+    without,
+)
+from transforms.tfrecord import array_parts
+
+MAX_INT64 = (1 << 63) - 1
+
+_BOOLEAN = r"^(?:[tT][rR][uU][eE]|[fF][aA][lL][sS][eE]|[01])$"  # (?i:s) is also ſ
+_INTEGER = r"^[+-]?[0-9]+$"
+_FLOAT = (
+    r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$"
+    r"|^[+-]?(?:[iI][nN][fF](?:[iI][nN][iI][tT][yY])?|[nN][aA][nN])$"
+)
+_INFINITY = r"^[+-]?[iI]"
+_SURE_DIGITS = 18  # with so many characters or fewer an integer is within int64
+_SHOWN_DIGITS = 40
+
+
+def parse_booleans(cells: pa.StringArray) -> Converted:
+    """Text as booleans."""
+    quick = _cast(cells, pa.bool_())
+    if quick is not None:
+        return Converted(quick, {})
+    cells = trim(cells)
+    wrong = present(cells) & ~matches(cells, _BOOLEAN)
+    refused = refuse(
+        wrong,
+        lambda i: f"{shown(cells[i].as_py())} is no bool (true, false, 1 or 0)",
+    )
+    return Converted(without(cells, wrong).cast(pa.bool_()), refused)
+
+
+def parse_integers(cells: pa.StringArray, dtype: str) -> Converted:
+    """Text as integers of a NumPy dtype."""
+    quick = _quick_integers(cells, dtype)
+    if quick is None:
+        cells = trim(cells)
+        quick = _quick_integers(cells, dtype)
+    if quick is not None:
+        return Converted(quick, {})
+    written = matches(cells, _INTEGER)
+    refused = refuse(
+        present(cells) & ~written,
+        lambda i: f"{shown(cells[i].as_py())} is no {dtype}",
+    )
+    limits = np.iinfo(dtype)
+    values = np.zeros(len(cells), dtype)
+    fits = np.zeros(len(cells), np.bool_)
+    long = written & (_lengths(cells) > _SURE_DIGITS)
+    where = np.flatnonzero(written & ~long)
+    texts = pc.utf8_ltrim(cells.take(pa.array(where)), characters="+")
+    short = texts.cast(pa.int64()).to_numpy()
+    inside = (short >= limits.min) & (short <= min(limits.max, MAX_INT64))
+    values[where[inside]] = short[inside]
+    fits[where[inside]] = True
+    # Row by row only here: integers of 19 digits or more in a column that Arrow
+    # cannot cast, because some other cell is wrong.
+    for row in np.flatnonzero(long).tolist():
+        text = cells[row].as_py()
+        sign = -1 if text.startswith("-") else 1
+        digits = text.lstrip("+-").lstrip("0") or "0"
+        # Python refuses to convert thousands of digits.
+        value = sign * int(digits) if len(digits) <= 20 else None
+        if value is not None and limits.min <= value <= limits.max:
+            values[row] = value
+            fits[row] = True
+    beyond = refuse(
+        written & ~fits,
+        lambda i: beyond_integer(_short(cells[i].as_py()), dtype),
+    )
+    return Converted(pa.array(values, mask=~fits), merge(refused, beyond))
+
+
+def beyond_integer(value: object, dtype: str) -> str:
+    """The reason for an integer that a dtype cannot hold."""
+    limits = np.iinfo(dtype)
+    return f"{value} is beyond {dtype} ({limits.min} to {limits.max})"
+
+
+def parse_floats(cells: pa.StringArray, dtype: str) -> Converted:
+    """Text as floats of a NumPy dtype, rounded to the nearest."""
+    wide = _quick_floats(cells)
+    if wide is None:
+        cells = trim(cells)
+        wide = _quick_floats(cells)
+    if wide is not None:
+        return narrow_floats(wide, dtype)
+    written = matches(cells, _FLOAT)
+    refused = refuse(
+        present(cells) & ~written,
+        lambda i: f"{shown(cells[i].as_py())} is no {dtype}",
+    )
+    wide = without(cells, ~written).cast(pa.float64())
+    infinite = np.isinf(wide.to_numpy(zero_copy_only=False))
+    beyond = infinite & ~matches(cells, _INFINITY)
+    refused = merge(
+        refused,
+        refuse(
+            beyond,
+            lambda i: f"{_short(cells[i].as_py())} is beyond float64 (at most 1.8e308)",
+        ),
+    )
+    narrow = narrow_floats(without(wide, beyond), dtype)
+    return Converted(narrow.array, merge(refused, narrow.refused))
+
+
+def narrow_floats(array: pa.Array, dtype: str) -> Converted:
+    """Floats as another float dtype; rounding is no loss, becoming infinite is."""
+    if array.type == ARROW_TYPES[dtype]:
+        return Converted(array, {})
+    valid = present(array)
+    wide = array.to_numpy(zero_copy_only=False)
+    with np.errstate(over="ignore"):
+        values = wide.astype(dtype)
+    lost = np.isinf(values) & ~np.isinf(wide) & valid
+    most = {"float16": "65504", "float32": "3.4e38"}.get(dtype)
+    refused = refuse(
+        lost,
+        lambda i: f"{float(wide[i])!r} does not fit in {dtype} (at most {most})",
+    )
+    return Converted(pa.array(values, mask=~valid | lost), refused)
+
+
+def trim(cells: pa.StringArray) -> pa.StringArray:
+    """The cells without white space around them; what is then empty is missing."""
+    cells = pc.ascii_trim_whitespace(cells)
+    return without(cells, _lengths(cells) == 0)
+
+
+def matches(cells: pa.StringArray, pattern: str) -> Mask:
+    """Which cells match a regular expression (RE2); nulls do not."""
+    found = pc.match_substring_regex(cells, pattern).fill_null(False)
+    return np.asarray(found.to_numpy(zero_copy_only=False), np.bool_)
+
+
+def _quick_integers(cells: pa.StringArray, dtype: str) -> pa.Array | None:
+    """The cells as Arrow casts them, unless it cannot or might have read 0x10."""
+    return None if _has_byte(cells, b"xX") else _cast(cells, ARROW_TYPES[dtype])
+
+
+def _quick_floats(cells: pa.StringArray) -> pa.Array | None:
+    """The same, unless it might have read nan(1) or made 1e400 infinite."""
+    if _has_byte(cells, b"("):
+        return None
+    wide = _cast(cells, pa.float64())
+    if wide is None or np.isinf(wide.to_numpy(zero_copy_only=False)).any():
+        return None
+    return wide
+
+
+def _cast(cells: pa.StringArray, wanted: pa.DataType) -> pa.Array | None:
+    try:
+        return cells.cast(wanted)
+    except pa.ArrowInvalid:
+        return None
+
+
+def _has_byte(cells: pa.StringArray, characters: bytes) -> bool:
+    offsets, data = array_parts(cells)
+    text = data[offsets[0] : offsets[-1]]
+    return any(bool((text == char).any()) for char in characters)
+
+
+def _lengths(cells: pa.StringArray) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    """Bytes of each cell, -1 of a null."""
+    lengths = pc.binary_length(cells).fill_null(-1)
+    return np.asarray(lengths.to_numpy(zero_copy_only=False), np.int32)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN_DIGITS else f"{text[:_SHOWN_DIGITS]}..."

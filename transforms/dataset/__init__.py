@@ -1,0 +1,1 @@
+"""Finished datasets: reading, verifying, comparing."""

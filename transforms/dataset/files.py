@@ -1,0 +1,94 @@
+"""The files of a finished dataset: its manifest and what stands beside it."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from schemas.errors import MissingFileError, OutputError
+from schemas.manifest import MANIFEST_NAME, Manifest
+from transforms.dataset.tfds import labels_file_name, parse_labels
+from transforms.stores import LocalStore, Store
+
+READ_BYTES = 8 << 20  # of a remote file at once
+
+
+def read_manifest(store: Store) -> Manifest:
+    """The manifest of a finished dataset.
+
+    Raises:
+      OutputError: there is no dataset in the folder, and what is missing.
+    """
+    if isinstance(store, LocalStore) and not Path(store.root).is_dir():
+        found = "is a file" if Path(store.root).exists() else "no such folder"
+        raise OutputError(
+            f"{store.uri}: {found}; expected the output folder of `recordmill convert`"
+        )
+    try:
+        data = store.read(MANIFEST_NAME)
+    except MissingFileError as error:
+        raise OutputError(
+            f"{store.uri}: no {MANIFEST_NAME}, so this is not a finished dataset: the "
+            "manifest is written last. Run `recordmill convert` (again)"
+        ) from error
+    return Manifest.from_bytes(data, store.uri_of(MANIFEST_NAME))
+
+
+def class_names(store: Store, manifest: Manifest) -> dict[str, tuple[str, ...]]:
+    """Class names by feature; a feature whose labels file does not fit has none."""
+    names = {}
+    for feature in manifest.features:
+        if feature.num_classes is None:
+            continue
+        try:
+            found = parse_labels(store.read(labels_file_name(feature.name)))
+        except (OutputError, UnicodeDecodeError):
+            continue
+        if len(found) == feature.num_classes:
+            names[feature.name] = found
+    return names
+
+
+def open_file(store: Store, name: str) -> BinaryIO:
+    """A file of a dataset, as stored. All records that are read go through here.
+
+    Raises:
+      OSError: a local file cannot be opened.
+      OutputError: a remote one cannot.
+    """
+    if isinstance(store, LocalStore):
+        return Path(store.root, name).open("rb")
+    size = store.size(name)
+    if size is None:
+        raise MissingFileError(f"{store.uri_of(name)}: no such file")
+    reader = io.BufferedReader(_RemoteFile(store, name, size), READ_BYTES)
+    return cast("BinaryIO", reader)
+
+
+def file_sizes(store: Store) -> dict[str, int]:
+    """Name and size in bytes of every file of a dataset, by name."""
+    return {name: size for name, size in store.list().items() if "/" not in name}
+
+
+class _RemoteFile(io.RawIOBase):
+    """Reads a remote file from front to end, a range at a time."""
+
+    def __init__(self, store: Store, name: str, size: int) -> None:
+        super().__init__()
+        self._store = store
+        self._file = name
+        self._size = size
+        self._offset = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, target: memoryview) -> int:  # type: ignore[override]
+        stop = min(self._offset + len(target), self._size)
+        if stop <= self._offset:
+            return 0
+        data = self._store.read_range(self._file, self._offset, stop)
+        target[: len(data)] = data
+        self._offset += len(data)
+        return len(data)

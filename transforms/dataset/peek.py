@@ -1,0 +1,114 @@
+"""The first examples of a finished dataset, whatever its records hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from schemas.errors import OutputError
+from schemas.features import Schema
+from schemas.job import Payload
+from schemas.manifest import Manifest, schema_of
+from transforms.dataset.files import open_file
+from transforms.decode.batches import decode_records
+from transforms.decode.readable import Found, decode_example, decode_sequence_example
+from transforms.encode.payloads import raw_feature
+from transforms.stores import Store
+from transforms.tfrecord import open_stream, read_records
+
+
+@dataclass(frozen=True, slots=True)
+class FoundExample:
+    """One example: where it was read, and what it holds.
+
+    Attributes:
+      values: of its features; empty for JSON.
+      json_text: of a record that is JSON, indented; otherwise empty.
+    """
+
+    split: str
+    file: str
+    record_index: int
+    values: dict[str, Found]
+    json_text: str = ""
+
+
+def first_examples(
+    store: Store, manifest: Manifest, num_examples: int
+) -> Iterator[FoundExample]:
+    """The first examples in the order of splits and shards.
+
+    Raises:
+      OutputError: a shard cannot be opened, or a record is no example.
+      CorruptRecordError: one of the first records is damaged.
+    """
+    left = num_examples
+    schema = schema_of(manifest)
+    for split, entry in manifest.splits.items():
+        for shard in entry.shards:
+            if left <= 0:
+                return
+            try:
+                file = open_file(store, shard.file)
+            except OSError as error:
+                raise OutputError(
+                    f"{store.uri}: {shard.file} cannot be read: {error.strerror}; "
+                    "`recordmill verify` says what else is missing"
+                ) from error
+            with file:
+                stream = open_stream(file, manifest.compression)
+                for index, data in enumerate(read_records(stream, shard.file)):
+                    values, text = _contents(bytes(data), schema, manifest.payload)
+                    yield FoundExample(split, shard.file, index, values, text)
+                    left -= 1
+                    if left <= 0:
+                        return
+
+
+def _contents(
+    data: bytes, schema: Schema, payload: Payload
+) -> tuple[dict[str, Found], str]:
+    """The values of a record's features, or its JSON text."""
+    if payload == "json":
+        return {}, _indented(data)
+    if payload == "raw":
+        return {raw_feature(schema).name: [_text_or_bytes(data)]}, ""
+    if payload == "sequence_example":
+        return decode_sequence_example(data), ""
+    values = decode_example(data)
+    _join_ragged(values, data, schema)
+    return dict(sorted(values.items())), ""
+
+
+def _text_or_bytes(data: bytes) -> str | bytes:
+    """Text, if a record without more to tell of it looks like that."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return data
+    return text if "".join(text.split()).isprintable() else data
+
+
+def _join_ragged(values: dict[str, Found], data: bytes, schema: Schema) -> None:
+    """Puts each ragged feature's lists in the place of its keys, if they fit."""
+    for feature in schema.features:
+        if not feature.is_ragged:
+            continue
+        decoded = decode_records(pa.array([data], pa.binary()), Schema((feature,)))
+        joined = decoded.batch[0][0].as_py()
+        if joined is not None and not decoded.refused:
+            for key in feature.keys:
+                del values[key]
+            values[feature.name] = joined
+
+
+def _indented(data: bytes) -> str:
+    try:
+        return json.dumps(json.loads(data), indent=2, ensure_ascii=False)
+    except ValueError as error:
+        raise OutputError(
+            f"{len(data)} bytes that start with {data[:24]!r} are no JSON: {error}"
+        ) from error

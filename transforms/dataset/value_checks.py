@@ -1,0 +1,139 @@
+"""What a schema says of values that their types do not: checks of decoded batches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from schemas.features import Content, FeatureSpec, Kind, Schema
+from transforms.conform.class_labels import beyond_classes
+from transforms.conform.converted import Refused
+from transforms.decode.wire import Mask
+from transforms.encode.arrow_types import is_list, shape_text
+from transforms.encode.nested import rows_of
+from transforms.encode.wire import I64, offsets_of, value_offsets
+from transforms.pixels import ImageHeaderError, read_header
+
+
+def check_values(batch: pa.RecordBatch, schema: Schema) -> Refused:
+    """Rows that lack a feature, or have a value that the schema does not allow.
+
+    Args:
+      batch: columns as transforms.decode.payloads gives them.
+      schema: whose features they are; those without a column are passed over.
+
+    Returns:
+      By row, ascending, the first thing that is wrong.
+    """
+    reasons: dict[int, str] = {}
+    for feature in schema.features:
+        if feature.name in batch.schema.names:
+            for row, reason in _problems(batch[feature.name], feature).items():
+                reasons.setdefault(row, f"feature {feature.name!r}: {reason}")
+    return dict(sorted(reasons.items()))
+
+
+def _problems(array: pa.Array, feature: FeatureSpec) -> dict[int, str]:
+    reasons = {}
+    if array.null_count and not feature.optional:
+        missing = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
+        reasons = dict.fromkeys(missing.tolist(), "missing, but not optional")
+    if feature.content is Content.PICTURE:
+        return reasons | _picture_problems(array, feature)
+    bounded = feature.minimum is not None or feature.maximum is not None
+    if not bounded and not feature.class_names:
+        return reasons
+    starts, values = _numbers(array, feature)
+    wrong = _out_of_bounds(values, feature)
+    if feature.class_names:
+        wrong |= (values < 0) | (values >= len(feature.class_names))
+    where = np.flatnonzero(wrong)
+    rows = rows_of(where, starts)
+    for index, row in zip(where.tolist(), rows.tolist(), strict=True):
+        if row not in reasons:
+            reasons[row] = _say(values[index], feature)
+    return reasons
+
+
+def _numbers(array: pa.Array, feature: FeatureSpec) -> tuple[I64, npt.NDArray[Any]]:
+    """All numbers of a column, and where those of each row start (rows + 1)."""
+    starts = np.arange(len(array) + 1)
+    while is_list(array.type):
+        offsets = array.offsets.to_numpy().astype(np.int64)
+        starts = (offsets - offsets[0])[starts]  # null lists are empty ones
+        array = array.flatten()
+    if array.null_count:
+        valid = array.is_valid().to_numpy(zero_copy_only=False)
+        starts = offsets_of(valid.astype(np.int64))[starts]
+        array = array.drop_null()
+    if feature.content is Content.ARRAY:
+        dtype = np.dtype(feature.dtype).newbyteorder("<")
+        offsets = value_offsets(array).astype(np.int64)
+        data = np.frombuffer(array.buffers()[2] or b"", np.uint8)
+        values = data[int(offsets[0]) : int(offsets[-1])].view(dtype)
+        return ((offsets - offsets[0]) // dtype.itemsize)[starts], values
+    if feature.dtype == "bool":
+        array = array.cast(pa.uint8())
+    return starts, array.to_numpy(zero_copy_only=False)
+
+
+def _out_of_bounds(values: npt.NDArray[Any], feature: FeatureSpec) -> Mask:
+    """Which values are below the minimum or above the maximum; NaN is both."""
+    wrong = np.zeros(len(values), np.bool_)
+    # A bound is rounded as the value was when it was stored: 0.1 is allowed up to 0.1.
+    if values.dtype == np.float64 and feature.kind is Kind.FLOAT:
+        values = values.astype(np.float32)
+    if feature.minimum is not None:
+        wrong |= ~(values >= _bound(feature.minimum, values.dtype, math.ceil))
+    if feature.maximum is not None:
+        wrong |= ~(values <= _bound(feature.maximum, values.dtype, math.floor))
+    return wrong
+
+
+def _bound(bound: float, dtype: np.dtype[Any], to_whole: Callable[[float], int]) -> Any:
+    if dtype.kind != "f":
+        return to_whole(bound)
+    with np.errstate(over="ignore"):
+        narrow = dtype.type(bound)
+    return narrow if np.isfinite(narrow) else np.float64(bound)
+
+
+def _say(value: Any, feature: FeatureSpec) -> str:
+    if feature.class_names and not 0 <= value < len(feature.class_names):
+        return beyond_classes(value, feature.class_names)
+    bounds = {"min": feature.minimum, "max": feature.maximum}
+    listed = ", ".join(f"{k} {v}" for k, v in bounds.items() if v is not None)
+    return f"{value!s} is out of range ({listed})"
+
+
+def _picture_problems(array: pa.Array, feature: FeatureSpec) -> dict[int, str]:
+    """Pictures without a readable header, or of another size than the shape has."""
+    reasons: dict[int, str] = {}
+    starts = np.arange(len(array) + 1)
+    if is_list(array.type):
+        starts, array = array.offsets.to_numpy(), array.flatten()
+    # A header at a time: each has its own format.
+    for index, data in enumerate(array):
+        reason = _picture_problem(data.as_py(), feature) if data.is_valid else None
+        if reason is not None:
+            reasons.setdefault(int(rows_of(np.array([index]), starts)[0]), reason)
+    return reasons
+
+
+def _picture_problem(data: bytes, feature: FeatureSpec) -> str | None:
+    try:
+        header = read_header(data)
+    except ImageHeaderError as error:
+        return str(error)
+    found = (header.height, header.width, header.depth)
+    wanted = feature.shape or (None,) * len(found)
+    if len(wanted) == len(found) and all(
+        size in (None, side) for size, side in zip(wanted, found, strict=True)
+    ):
+        return None
+    return f"a picture of shape {list(found)}, expected {shape_text(feature)}"

@@ -1,0 +1,1 @@
+"""Records back into Arrow batches and values: what is read."""

@@ -1,0 +1,191 @@
+"""Records of any payload -> an Arrow batch: the inverse of transforms.encode.payloads.
+
+Only plain examples are read many at once. Sequence examples and JSON go through the
+protobuf runtime one by one: their layouts are not worth a reader of their own. What it
+gives is put into examples, so that all values are checked and cast in one place.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+from google.protobuf import json_format
+from google.protobuf.message import DecodeError
+
+from schemas.features import FeatureSpec, Schema
+from schemas.job import Payload
+from schemas.proto.example_pb2 import Example, Feature, FeatureList, SequenceExample
+from transforms.decode.batches import Decoded, Unknown, decode_records, stranger
+from transforms.decode.columns import Findings, check_feature, nest, read_column
+from transforms.decode.wire import WORD_BYTES, Spans, padded_parts
+from transforms.encode.payloads import check_payload, raw_feature
+from transforms.encode.wire import I64, offsets_of
+
+_SHOWN_BYTES = 24
+
+
+def decode_payload(
+    records: pa.BinaryArray,
+    schema: Schema,
+    payload: Payload,
+    *,
+    unknown: Unknown = "ignore",
+) -> Decoded:
+    """The features of every record as columns; those that do not fit beside them.
+
+    Args:
+      records: without their frames.
+      schema: of the records.
+      payload: what they hold. Of `raw` ones only the feature that they are is given.
+      unknown: as in decode_batch.
+
+    Raises:
+      SchemaError: such records cannot be made of the schema's features.
+    """
+    check_payload(schema, payload)
+    if payload == "raw":
+        return _decode_raw(records, raw_feature(schema))
+    if payload == "json":
+        return _decode_json(records, schema, unknown)
+    if payload == "sequence_example":
+        return _decode_sequences(records, schema, unknown)
+    return decode_records(records, schema, unknown=unknown)
+
+
+def _decode_raw(records: pa.BinaryArray, feature: FeatureSpec) -> Decoded:
+    """A record is what in an example is the payload of the feature's key."""
+    check_feature(feature)
+    data, starts, ends = padded_parts(records, 8 * WORD_BYTES)
+    spans = Spans(starts, ends - starts, np.ones(len(starts), np.bool_))
+    found = Findings(np.zeros(len(starts), np.bool_))
+    column = read_column(data, feature, [spans], found)
+    found.refuse(
+        feature,
+        np.flatnonzero(found.odd),
+        lambda _: f"no tensor of {feature.dtype} as tf.io.serialize_tensor writes it",
+    )
+    batch = pa.RecordBatch.from_arrays([column], [feature.name])
+    return Decoded(batch, sorted(found.reasons.items()))
+
+
+def _decode_json(records: pa.BinaryArray, schema: Schema, unknown: Unknown) -> Decoded:
+    examples, reasons = [], {}
+    for row, text in enumerate(records.to_pylist()):
+        example = Example()
+        try:
+            value = json.loads(text, parse_float=_as_float32)
+            if not isinstance(value, dict):
+                raise json_format.ParseError(f"a {type(value).__name__}, not an object")
+            json_format.ParseDict(value, example)
+        except (json_format.ParseError, ValueError, RecursionError) as error:
+            reasons[row] = (
+                f"{len(text)} bytes that start with {text[:_SHOWN_BYTES]!r} are no JSON "
+                f"of a tf.train.Example: {error}"
+            )
+            example.Clear()
+        examples.append(example.SerializeToString(deterministic=True))
+    decoded = decode_records(pa.array(examples, pa.binary()), schema, unknown=unknown)
+    return _with_reasons(decoded.batch, reasons, decoded.refused)
+
+
+def _as_float32(text: str) -> float:
+    """Rounds as TensorFlow does; json_format holds 3.4028235e38 to be too large."""
+    with np.errstate(over="ignore"):
+        return float(np.float32(text))
+
+
+def _decode_sequences(
+    records: pa.BinaryArray, schema: Schema, unknown: Unknown
+) -> Decoded:
+    parsed, reasons = _parse_sequences(records)
+    lists = [feature for feature in schema.features if feature.sequence]
+    context = [feature for feature in schema.features if not feature.sequence]
+    if unknown == "error":
+        names = {feature.name for feature in lists}
+        keys = {key for feature in context for key in feature.keys}
+        for row, message in enumerate(parsed):
+            for name in sorted(
+                (message.context.feature.keys() - keys)
+                | (message.feature_lists.feature_list.keys() - names)
+            ):
+                reasons.setdefault(row, stranger(name))
+    columns: dict[str, pa.Array] = {}
+    if context:
+        examples = [
+            Example(features=message.context).SerializeToString(deterministic=True)
+            for message in parsed
+        ]
+        decoded = decode_records(
+            pa.array(examples, pa.binary()), Schema(tuple(context))
+        )
+        columns |= zip(decoded.batch.schema.names, decoded.batch.columns, strict=True)
+        reasons = dict(decoded.refused) | reasons
+    for feature in lists:
+        found = [message.feature_lists.feature_list for message in parsed]
+        columns[feature.name] = _steps_column(found, feature, reasons)
+    names_in_order = [feature.name for feature in schema.features]
+    batch = pa.RecordBatch.from_arrays(
+        [columns[name] for name in names_in_order], names_in_order
+    )
+    return Decoded(batch, sorted(reasons.items()))
+
+
+def _parse_sequences(
+    records: pa.BinaryArray,
+) -> tuple[list[SequenceExample], dict[int, str]]:
+    """Every record's message, an empty one where it is none; and why."""
+    parsed, reasons = [], {}
+    for row, data in enumerate(records.to_pylist()):
+        try:
+            parsed.append(SequenceExample.FromString(data))
+        except DecodeError as error:
+            parsed.append(SequenceExample())
+            reasons[row] = (
+                f"{len(data)} bytes that start with {data[: _SHOWN_BYTES // 2].hex()!r} "
+                f"are no tf.train.SequenceExample: {error}"
+            )
+    return parsed, reasons
+
+
+def _steps_column(
+    found: Sequence[Mapping[str, FeatureList]],
+    feature: FeatureSpec,
+    reasons: dict[int, str],
+) -> pa.Array:
+    """A feature list's column: a list of steps in each row. Adds to the reasons."""
+    name = feature.name
+    present = np.array([name in lists for lists in found], np.bool_)
+    steps = [lists[name].feature if name in lists else () for lists in found]
+    offsets = offsets_of(np.fromiter(map(len, steps), np.int64, len(steps)))
+    examples = [_single_feature(name, step) for step in itertools.chain(*steps)]
+    one = Schema((replace(feature, sequence=False),))
+    decoded = decode_records(pa.array(examples, pa.binary()), one)
+    (column,) = decoded.batch.columns
+    wrong = dict(decoded.refused)
+    for index in np.flatnonzero(column.is_null().to_numpy(False)).tolist():
+        wrong.setdefault(index, f"feature {name!r}: no value")
+    for index in sorted(wrong):
+        row = _row_of(index, offsets)
+        reasons.setdefault(row, f"step {index - int(offsets[row])}: {wrong[index]}")
+    return nest(column, [offsets], present)
+
+
+def _row_of(step: int, offsets: I64) -> int:
+    return int(np.searchsorted(offsets, step, side="right")) - 1
+
+
+def _single_feature(name: str, feature: Feature) -> bytes:
+    example = Example()
+    example.features.feature[name].CopyFrom(feature)
+    return example.SerializeToString(deterministic=True)
+
+
+def _with_reasons(
+    batch: pa.RecordBatch, reasons: dict[int, str], refused: list[tuple[int, str]]
+) -> Decoded:
+    return Decoded(batch, sorted({**dict(refused), **reasons}.items()))

@@ -1,0 +1,295 @@
+"""The schema as TensorFlow code that parses the dataset's records, ready to paste.
+
+What is missing of an optional feature is, in this order:
+
+    empty              where a dimension is unknown
+    NaN, -1            for floats and for class labels
+    a first dimension  of 0 or 1 otherwise: no value of theirs is free to mean it
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from schemas.features import Content, FeatureSpec, Kind, Schema
+from schemas.job import Payload
+from transforms.decode.code_text import (
+    Call,
+    Code,
+    assignment_lines,
+    call,
+    lines_of,
+    listed,
+    quoted,
+)
+from transforms.decode.tensors import Tensor
+from transforms.decode.tf_code import (
+    STORED,
+    cast,
+    decode_image,
+    decode_raw,
+    each_step,
+    parse_tensor,
+    raw_values,
+    reshape,
+)
+from transforms.encode.payloads import check_payload, raw_feature
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A feature in the code.
+
+    Attributes:
+      name: the key under which the parser gives it.
+      spec: what the parser is told.
+      missing: what the parser gives where there is none; "" if there always is one.
+      steps: what its value then becomes, in turn; or text to remark.
+    """
+
+    name: str
+    spec: Code
+    missing: str = ""
+    steps: tuple[Code, ...] = ()
+
+
+def parsing_spec(schema: Schema, payload: Payload) -> str:
+    """Python code with a function that parses one record.
+
+    Args:
+      schema: of the records.
+      payload: what the records hold.
+
+    Raises:
+      SchemaError: such records cannot be made of the schema's features.
+    """
+    check_payload(schema, payload)
+    if payload == "raw":
+        return _raw_code(raw_feature(schema))
+    context = [_part(f) for f in schema.features if not f.sequence]
+    lines = ["import tensorflow as tf", ""]
+    if payload == "sequence_example":
+        lists = [_list_part(f) for f in schema.features if f.sequence]
+        lines += _dict_lines("CONTEXT_FEATURES", context)
+        lines += ["", *_dict_lines("SEQUENCE_FEATURES", lists), "", ""]
+        lines += [
+            "def parse_sequence_example(record):",
+            '    """The features of one record; for tf.data.Dataset.map."""',
+            "    context, sequences = tf.io.parse_single_sequence_example(",
+            "        record, CONTEXT_FEATURES, SEQUENCE_FEATURES",
+            "    )",
+            "    example = {**context, **sequences}",
+        ]
+        parts = [*context, *lists]
+    else:
+        lines += [
+            *_dict_lines("FEATURES", context),
+            "",
+            "",
+            "def parse_example(record):",
+            '    """The features of one record; for tf.data.Dataset.map."""',
+        ]
+        if payload == "json":
+            lines.append("    record = tf.io.decode_json_example(record)")
+        lines.append("    example = tf.io.parse_single_example(record, FEATURES)")
+        parts = context
+    for part in parts:
+        lines += _step_lines(part)
+    lines.append("    return example")
+    return "\n".join(lines) + "\n"
+
+
+def _dict_lines(name: str, parts: Sequence[_Part]) -> list[str]:
+    if not parts:
+        return [f"{name} = {{}}"]
+    lines = [f"{name} = {{"]
+    for part in parts:
+        if part.missing:
+            lines.append(f"    # missing: {part.missing}")
+        lines += lines_of(part.spec, 4, before=f"{quoted(part.name)}: ", after=",")
+    return [*lines, "}"]
+
+
+def _step_lines(part: _Part) -> Iterator[str]:
+    for step in part.steps:
+        if isinstance(step, Call):
+            yield from assignment_lines(_value(part.name), step, 4)
+        else:
+            yield f"    # {step}"
+
+
+def _value(name: str) -> str:
+    return f"example[{quoted(name)}]"
+
+
+def _part(feature: FeatureSpec) -> _Part:
+    """A feature of an example, or of the context of a sequence example."""
+    if feature.is_ragged:
+        return _ragged_part(feature)
+    if feature.content is Content.VALUES:
+        return _values_part(feature)
+    value, shape = _value(feature.name), feature.shape
+    if not feature.optional:
+        spec, missing, sides = _fixed("tf.string"), "", shape
+    elif feature.content is not Content.PICTURE and _can_be_empty(shape):
+        spec, missing, sides = _fixed("tf.string", _nothing(feature)), "empty", shape
+    else:
+        spec = call("tf.io.RaggedFeature", "tf.string")
+        missing, sides = "a first dimension of 0, otherwise 1", (-1, *shape)
+    if feature.content is Content.PICTURE:
+        steps: tuple[Code, ...] = (f"pixels: {decode_image(value, feature)}",)
+    elif feature.content is Content.ARRAY:
+        steps = decode_raw(value, feature, sides)
+    elif sides == shape:
+        steps = (parse_tensor(value, feature),)
+    else:
+        steps = (each_step(value, feature),)
+    return _Part(feature.name, spec, missing, steps)
+
+
+def _values_part(feature: FeatureSpec) -> _Part:
+    value, shape = _value(feature.name), feature.shape
+    stored, missing = STORED[feature.kind], ""
+    spec = call("tf.io.FixedLenFeature", str(list(shape)), stored)
+    steps: tuple[Code, ...] = ()
+    if None in shape or (feature.optional and 0 in shape):
+        spec = call("tf.io.RaggedFeature", stored)
+        missing = "empty" if feature.optional else ""
+        if len(shape) > 1:
+            steps = (reshape(value, shape),)
+    elif feature.optional:
+        marker = _marker(feature)
+        if marker:
+            missing, default = marker
+            if shape:
+                default = f"[{default}] * {math.prod(_known(shape))}"
+        else:
+            missing, default = "a first dimension of 0, otherwise 1", ""
+        if default:
+            items = (*spec.items, f"default_value={default}")
+            spec = call("tf.io.FixedLenFeature", *items)
+        else:
+            spec = call("tf.io.RaggedFeature", stored)
+            if shape:
+                steps = (reshape(value, (-1, *shape)),)
+    return _Part(feature.name, spec, missing, (*steps, *cast(value, feature)))
+
+
+def _marker(feature: FeatureSpec) -> tuple[str, str] | None:
+    """A value that no example has, as one says it and in code."""
+    if feature.dtype.startswith("float"):
+        return "NaN", 'float("nan")'
+    if feature.class_names and feature.kind is Kind.INT64:
+        return "-1", "-1"
+    return None
+
+
+def _ragged_part(feature: FeatureSpec) -> _Part:
+    flat, *row_lengths = feature.keys
+    kind = "tf.io.RaggedFeature"
+    partitions: list[Code] = [
+        call(f"{kind}.RowLengths", quoted(key)) for key in row_lengths
+    ]
+    partitions += _uniform(feature.shape[feature.ragged_rank + 1 :])
+    spec = call(
+        kind,
+        STORED[feature.kind],
+        f"value_key={quoted(flat)}",
+        listed(tuple(partitions), "partitions"),
+    )
+    missing = "empty" if feature.optional else ""
+    return _Part(feature.name, spec, missing, cast(_value(feature.name), feature))
+
+
+def _list_part(feature: FeatureSpec) -> _Part:
+    """A feature list: the steps are the first dimension."""
+    value, shape = _value(feature.name), feature.shape
+    stored = STORED[feature.kind]
+    missing = "no steps" if feature.optional else ""
+    if feature.content is Content.VALUES and None in shape:
+        return _ragged_steps_part(feature, missing)
+    sides = shape if feature.content is Content.VALUES else ()
+    spec = call("tf.io.FixedLenSequenceFeature", str(list(sides)), stored)
+    if missing:
+        spec = call("tf.io.FixedLenSequenceFeature", *spec.items, "allow_missing=True")
+    if feature.content is Content.VALUES:
+        steps = cast(value, feature)
+    elif feature.content is Content.PICTURE:
+        steps = (f"pixels of a step: {decode_image('step', feature)}",)
+    elif feature.content is Content.ARRAY and None not in shape:
+        steps = decode_raw(value, feature, (-1, *shape))
+    else:
+        steps = (each_step(value, feature),)
+    return _Part(feature.name, spec, missing, steps)
+
+
+def _ragged_steps_part(feature: FeatureSpec, missing: str) -> _Part:
+    """Steps of differing size: what comes before the unknown dimension is put back."""
+    value = _value(feature.name)
+    unknown = feature.shape.index(None)
+    items: list[Code] = [STORED[feature.kind]]
+    inner = _uniform(feature.shape[unknown + 1 :])
+    if inner:
+        items.append(listed(tuple(inner), "partitions"))
+    steps: list[Code] = []
+    outer = _known(feature.shape[:unknown])
+    if outer:
+        each = str(math.prod(outer))
+        values, row_lengths = (
+            Call("example[", (quoted(feature.name),), f"].{part}", subscript=True)
+            for part in ("values", "row_lengths()")
+        )
+        lengths = call("tf.math.floordiv", row_lengths, each)
+        repeated = call("tf.repeat", lengths, each)
+        steps.append(call("tf.RaggedTensor.from_row_lengths", values, repeated))
+        steps += [
+            call("tf.RaggedTensor.from_uniform_row_length", value, str(size))
+            for size in reversed(outer)
+        ]
+    spec = call("tf.io.RaggedFeature", *items)
+    return _Part(feature.name, spec, missing, (*steps, *cast(value, feature)))
+
+
+def _fixed(stored: str, default: str = "") -> Call:
+    items = ["[]", stored, *([f"default_value={default}"] if default else [])]
+    return call("tf.io.FixedLenFeature", *items)
+
+
+def _uniform(sizes: Sequence[int | None]) -> list[Code]:
+    return [call("tf.io.RaggedFeature.UniformRowLength", str(size)) for size in sizes]
+
+
+def _known(shape: Sequence[int | None]) -> list[int]:
+    return [size for size in shape if size is not None]
+
+
+def _can_be_empty(shape: Sequence[int | None]) -> bool:
+    return None in shape or 0 in shape
+
+
+def _nothing(feature: FeatureSpec) -> str:
+    """The stored bytes of an array or tensor without values."""
+    if feature.content is Content.ARRAY:
+        return '""'
+    sides = tuple(size or 0 for size in feature.shape)
+    text = feature.dtype in ("string", "bytes")
+    values: Any = [] if text else np.zeros(0, feature.dtype)
+    return quoted(Tensor(feature.dtype, sides, values).to_bytes())
+
+
+def _raw_code(feature: FeatureSpec) -> str:
+    """A record that is a feature's bytes: nothing is parsed, at most decoded."""
+    text = f"# A record is the bytes of {quoted(feature.name)}: nothing to parse.\n"
+    if feature.content is Content.PICTURE:
+        text += f"# Its pixels: {decode_image('record', feature)}\n"
+    elif feature.content is Content.ARRAY:
+        values = reshape(raw_values("record", feature), feature.shape)
+        text += f"# Its values: {values}\n"
+    elif feature.content is Content.TENSOR:
+        text += f"# Its values: {parse_tensor('record', feature)}\n"
+    return text

@@ -1,0 +1,1 @@
+"""Arrow batches and a schema into records: what is written."""

@@ -1,0 +1,151 @@
+"""Batch + features -> what each key of the feature map holds, in the map's order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from schemas.errors import RowsError, SchemaError
+from schemas.features import Content, FeatureSpec, Kind, map_order
+from transforms.encode.arrow_types import require_column, shape_text
+from transforms.encode.columns import Column, value_column
+from transforms.encode.nested import Nested, open_column, open_steps, rows_of
+from transforms.encode.ragged import ragged_columns
+from transforms.encode.shapes import check_shape
+from transforms.encode.tensors import array_column, tensor_column
+
+
+class Entry(NamedTuple):
+    """One key of the feature map and what it holds in every row."""
+
+    key: str
+    kind: Kind
+    column: Column
+
+
+def load_entries(
+    batch: pa.RecordBatch, features: Sequence[FeatureSpec]
+) -> Iterator[Entry]:
+    """The keys of all features in the order in which protobuf writes a map.
+
+    Raises:
+      SchemaError: a column is missing or its type does not fit the feature.
+      RowsError: rows with a value that a feature cannot hold; those of all features.
+    """
+    refused = RefusedRows()
+    loaded: dict[str, list[Column]] = {}
+    for key, feature, part in _keys_in_order(features):
+        if feature.name not in loaded:
+            require_no_steps(feature)
+            require_column(batch.schema, feature)
+            try:
+                loaded[feature.name] = load_feature(batch[feature.column], feature)
+            except RowsError as error:
+                refused.add(error)
+                loaded[feature.name] = []
+        if refused.reasons:
+            continue  # only to find all that is wrong
+        columns = loaded[feature.name]
+        if len(columns) == 1:
+            del loaded[feature.name]  # not held longer than its cells are made
+        # Row lengths are int64 whatever the values are.
+        yield Entry(key, feature.kind if part == 0 else Kind.INT64, columns[part])
+    if refused.reasons:
+        raise refused.error()
+
+
+class RefusedRows:
+    """The rows that some feature cannot hold; of several reasons the first."""
+
+    def __init__(self) -> None:
+        self.reasons: dict[int, str] = {}
+
+    def add(self, error: RowsError) -> None:
+        for row, reason in zip(error.rows, error.reasons, strict=True):
+            self.reasons.setdefault(row, reason)
+
+    def error(self) -> RowsError:
+        """All rows that were added, as one error."""
+        rows = sorted(self.reasons)
+        return RowsError(rows, [self.reasons[row] for row in rows])
+
+
+def load_feature(array: pa.Array, feature: FeatureSpec) -> list[Column]:
+    """What the feature's keys hold, in the order of `feature.keys`.
+
+    Raises:
+      SchemaError: the column's type does not fit the feature.
+      RowsError: rows with a value that the feature cannot hold.
+    """
+    nested = open_column(array, feature)
+    check_shape(nested)
+    if feature.content is Content.ARRAY:
+        return [array_column(nested)]
+    if feature.content is Content.TENSOR:
+        return [tensor_column(nested)]
+    if feature.is_ragged:
+        return ragged_columns(nested)
+    return [value_column(nested)]
+
+
+def load_steps(array: pa.Array, feature: FeatureSpec) -> tuple[Nested, Column]:
+    """A feature list's column: which steps each row has, and what all steps hold.
+
+    Raises:
+      SchemaError: the column's type does not fit the feature.
+      RowsError: rows with a step that the feature cannot hold.
+    """
+    require_plain_steps(feature)
+    nested = open_steps(array, feature)
+    assert nested.starts is not None  # it has been opened
+    try:
+        (column,) = load_feature(nested.leaf, replace(feature, sequence=False))
+    except RowsError as error:
+        rows = rows_of(np.array(error.rows, np.intp), nested.starts).tolist()
+        refused = RefusedRows()
+        refused.add(RowsError(rows, error.reasons))
+        raise refused.error() from error
+    return nested, column
+
+
+def require_no_steps(feature: FeatureSpec) -> None:
+    """Makes sure that a feature is no feature list.
+
+    Raises:
+      SchemaError: if it is one.
+    """
+    if feature.sequence:
+        raise SchemaError(
+            f"feature {feature.name!r}: only sequence examples have feature lists: use "
+            "--payload sequence_example, or in place of the sequence declare one more "
+            "unknown dimension"
+        )
+
+
+def require_plain_steps(feature: FeatureSpec) -> None:
+    """Makes sure that each step of a feature list is one feature.
+
+    Raises:
+      SchemaError: if the steps are ragged.
+    """
+    if feature.is_ragged:
+        raise SchemaError(
+            f"feature {feature.name!r}: a step of a feature list has no row lengths, so "
+            f"it has one unknown dimension at most, got shape {shape_text(feature)}: "
+            "store the steps as tensors"
+        )
+
+
+def _keys_in_order(
+    features: Sequence[FeatureSpec],
+) -> list[tuple[str, FeatureSpec, int]]:
+    keys = [
+        (key, feature, part)
+        for feature in features
+        for part, key in enumerate(feature.keys)
+    ]
+    return sorted(keys, key=lambda entry: map_order(entry[0]))

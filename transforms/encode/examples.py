@@ -1,0 +1,102 @@
+"""Arrow batch + schema -> serialized tf.train.Example, without Python per row.
+
+    Example   0a len Features
+    Features  entry*                         sorted by key
+    entry     0a len | 0a len key | 12 len Feature
+    Feature   0a len BytesList | 12 len FloatList | 1a len Int64List
+    BytesList (0a len bytes)*    FloatList, Int64List  0a len packed values
+
+The bytes equal protobuf's SerializeToString(deterministic=True).
+Source: tensorflow/core/example/{example,feature}.proto.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from schemas.features import FeatureSpec, Kind, Schema
+from transforms.encode.cells import RowCells, cells_of, fixed_array
+from transforms.encode.entries import load_entries
+from transforms.encode.wire import field_header, header_cells, require_fit
+
+_KIND_TAG = {Kind.BYTES: b"\x0a", Kind.FLOAT: b"\x12", Kind.INT64: b"\x1a"}
+
+
+def encode(
+    batch: pa.RecordBatch, schema: Schema, *, head_room: int = 0, tail_room: int = 0
+) -> pa.BinaryArray:
+    """The serialized example of every row.
+
+    Args:
+      batch: the columns that the schema's features name.
+      schema: features; a null cell leaves its feature out of the example.
+      head_room: zero bytes to leave before each example (for a record's frame).
+      tail_room: zero bytes to leave behind each example.
+
+    Returns:
+      A binary array of batch.num_rows rows, its buffers fresh and writable.
+
+    Raises:
+      SchemaError: a column is missing or its type does not fit the feature.
+      RowsError: rows with a value that a feature cannot hold.
+      RecordmillError: the examples together are beyond 2 GiB.
+    """
+    features = features_cells(batch, schema.features)
+    outer, outer_lengths = header_cells(
+        partial(field_header, bytes(head_room) + b"\x0a"), features.lengths
+    )
+    # The join would end in an Arrow error without a word on what is too big.
+    require_fit(int((outer_lengths + features.lengths + tail_room).sum()))
+    return join_cells([outer, *features.arrays], tail_room)
+
+
+def features_cells(batch: pa.RecordBatch, features: Sequence[FeatureSpec]) -> RowCells:
+    """The cells of a Features message: the entries of its map, sorted by key.
+
+    Raises:
+      SchemaError, RowsError: see `encode`.
+    """
+    cells = RowCells(batch.num_rows)
+    for key, kind, column in load_entries(batch, features):
+        cells.add(cells_of(kind, column, partial(entry_header, key.encode(), kind)))
+    cells.flush()
+    return cells
+
+
+def join_cells(arrays: list[pa.BinaryArray], tail_room: int) -> pa.BinaryArray:
+    """The arrays' cells laid end to end row by row, and zero bytes behind each row."""
+    if tail_room:
+        tails = np.zeros((len(arrays[0]), tail_room), np.uint8)
+        arrays = [*arrays, fixed_array(tails)]
+    return pc.binary_join_element_wise(*arrays, b"")
+
+
+def entry_header(
+    key: bytes, kind: Kind, payload_length: int, *, delimited: bool
+) -> bytes:
+    """Everything of a feature's map entry that stands before its payload."""
+    value = b"\x12" + feature_header(kind, payload_length, delimited=delimited)
+    entry = field_header(b"\x0a", len(key)) + key + value
+    return field_header(b"\x0a", len(entry) + payload_length) + entry
+
+
+def feature_header(kind: Kind, payload_length: int, *, delimited: bool) -> bytes:
+    """A Feature's length and list header: what stands between its tag and payload.
+
+    Args:
+      kind: which list holds the payload.
+      payload_length: bytes.
+      delimited: whether the payload is one length-delimited field of the list
+        (packed numbers, one bytes value) and not a series of such fields.
+    """
+    # An empty packed field is left out by protobuf, an empty bytes value is not.
+    inner = b""
+    if delimited and (payload_length or kind is Kind.BYTES):
+        inner = field_header(b"\x0a", payload_length)
+    listed = field_header(_KIND_TAG[kind], len(inner) + payload_length) + inner
+    return field_header(b"", len(listed) + payload_length) + listed

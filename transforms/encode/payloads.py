@@ -1,0 +1,125 @@
+"""What a record holds: an example, a sequence example, JSON, or a column's own bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from schemas.errors import RowsError, SchemaError
+from schemas.features import Content, FeatureSpec, Kind, Schema
+from schemas.job import Payload
+from transforms.encode.arrow_types import require_column
+from transforms.encode.entries import (
+    load_feature,
+    require_no_steps,
+    require_plain_steps,
+)
+from transforms.encode.examples import encode, join_cells
+from transforms.encode.json_examples import encode_json
+from transforms.encode.sequences import encode_sequences
+from transforms.encode.wire import require_fit, value_lengths
+
+
+def check_payload(schema: Schema, payload: Payload) -> None:
+    """Makes sure that records of a kind can be made of a schema's features.
+
+    Raises:
+      SchemaError: if not, with the features that are in the way.
+    """
+    if payload == "raw":
+        raw_feature(schema)
+        return
+    for feature in schema.features:
+        if payload != "sequence_example":
+            require_no_steps(feature)
+        elif feature.sequence:
+            require_plain_steps(feature)
+
+
+def raw_feature(schema: Schema) -> FeatureSpec:
+    """The feature whose bytes are the records of payload `raw`.
+
+    It is the only one that is bytes, or the only picture or array among several.
+
+    Raises:
+      SchemaError: there is none, or several.
+    """
+    candidates = [
+        feature
+        for feature in schema.features
+        if feature.kind is Kind.BYTES and not feature.sequence and _is_single(feature)
+    ]
+    media = [
+        feature
+        for feature in candidates
+        if feature.content in (Content.PICTURE, Content.ARRAY)
+    ]
+    for chosen in (candidates, media):
+        if len(chosen) == 1:
+            return chosen[0]
+    if not candidates:
+        raise SchemaError(
+            "payload raw: no feature has one bytes value for each record; there are "
+            f"{', '.join(feature.name for feature in schema.features)}: declare one "
+            "of dtype bytes or string"
+        )
+    raise SchemaError(
+        "payload raw: a record holds the bytes of one feature, there are "
+        f"{', '.join(feature.name for feature in media or candidates)}: say which "
+        "by a schema with one of them (--schema)"
+    )
+
+
+def encode_payload(
+    batch: pa.RecordBatch,
+    schema: Schema,
+    payload: Payload,
+    *,
+    head_room: int = 0,
+    tail_room: int = 0,
+) -> pa.BinaryArray:
+    """The record of every row, without its frame.
+
+    Args:
+      batch: the columns that the schema's features name.
+      schema: what `check_payload` let pass.
+      payload: what the records hold.
+      head_room: zero bytes to leave before each record.
+      tail_room: zero bytes to leave behind each record.
+
+    Returns:
+      A binary array of batch.num_rows rows, its buffers fresh and writable.
+
+    Raises:
+      SchemaError: a column is missing or its type does not fit the feature.
+      RowsError: rows that cannot be made into a record.
+      RecordmillError: the records together are beyond 2 GiB.
+    """
+    encoders = {
+        "example": encode,
+        "sequence_example": encode_sequences,
+        "json": encode_json,
+        "raw": encode_raw,
+    }
+    return encoders[payload](batch, schema, head_room=head_room, tail_room=tail_room)
+
+
+def encode_raw(
+    batch: pa.RecordBatch, schema: Schema, *, head_room: int = 0, tail_room: int = 0
+) -> pa.BinaryArray:
+    """The bytes of `raw_feature` in every row; a row without them is refused."""
+    feature = raw_feature(schema)
+    require_column(batch.schema, feature)
+    (column,) = load_feature(batch[feature.column], feature)
+    if column.valid is not None:
+        rows = np.flatnonzero(~column.valid).tolist()
+        reason = f"feature {feature.name!r}: no value, and a raw record is its bytes"
+        raise RowsError(rows, [reason] * len(rows))
+    room = (head_room + tail_room) * batch.num_rows
+    require_fit(room + int(value_lengths(column.values).sum()))
+    head = pa.repeat(pa.scalar(bytes(head_room)), batch.num_rows)
+    return join_cells([head, column.values], tail_room)
+
+
+def _is_single(feature: FeatureSpec) -> bool:
+    return feature.content is not Content.VALUES or feature.shape == ()

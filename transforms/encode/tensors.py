@@ -1,0 +1,147 @@
+"""Numbers and text in bytes: serialized tensors, and arrays without a header.
+
+    TensorProto   08 dtype | 12 len TensorShapeProto | content
+    shape         (12 len dim)*      dim     08 size, nothing for size 0
+    content       22 len row-major little-endian numbers, nothing if there are none
+                  (42 len bytes)* for text and bytes
+
+The bytes are those of tf.io.serialize_tensor, and tf.io.parse_tensor reads them.
+Source: tensorflow/core/framework/{tensor,tensor_shape,types}.proto; that content goes
+into tensor_content also for scalars was found from the function's own output.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from transforms.encode.arrow_types import BYTES, family_of, shape_text
+from transforms.encode.columns import Column, byte_values, numbers
+from transforms.encode.nested import Nested
+from transforms.encode.shapes import dims_of
+from transforms.encode.wire import (
+    I64,
+    binary_array,
+    delimited_stream,
+    field_header,
+    offsets_of,
+    value_lengths,
+    varint,
+)
+
+TENSOR_CONTENT, STRING_VAL = b"\x22", b"\x42"
+TEXT_DTYPES = ("string", "bytes")
+# tensorflow/core/framework/types.proto
+DATA_TYPES = {
+    "float32": 1,
+    "float64": 2,
+    "int32": 3,
+    "uint8": 4,
+    "int16": 5,
+    "int8": 6,
+    "string": 7,
+    "bytes": 7,
+    "int64": 9,
+    "bool": 10,
+    "uint16": 17,
+    "float16": 19,
+    "uint32": 22,
+    "uint64": 23,
+}
+
+
+def tensor_column(nested: Nested) -> Column:
+    """The column's values as one serialized TensorProto for each row.
+
+    Raises:
+      RowsError: rows with a value that the dtype cannot hold.
+    """
+    content = _content(nested)
+    dims, which = _distinct_rows(dims_of(nested))
+    # One head per distinct shape, not per row.
+    heads = pa.array(
+        [_head(nested.feature.dtype, sizes) for sizes in dims], pa.binary()
+    )
+    missing = None if nested.valid is None else ~nested.valid
+    heads = heads.take(pa.array(which, mask=missing))
+    if missing is not None:
+        heads = heads.fill_null(b"")
+    return Column(pc.binary_join_element_wise(heads, content, b""), None, nested.valid)
+
+
+def array_column(nested: Nested) -> Column:
+    """The column's values as the row-major little-endian bytes of each row's array.
+
+    Binary columns hold such bytes already.
+
+    Raises:
+      RowsError: rows with a value that the dtype cannot hold, or with bytes that are
+        no array of the declared shape.
+    """
+    if family_of(nested.leaf.type) != BYTES:
+        return Column(_content(nested), None, nested.valid)
+    values = byte_values(nested)
+    feature = nested.feature
+    if feature.dtype in TEXT_DTYPES:  # of unknown items
+        return Column(values, None, nested.valid)
+    item_bytes = np.dtype(feature.dtype).itemsize
+    known = item_bytes * math.prod(n for n in feature.shape if n is not None)
+    lengths = value_lengths(values)
+    if None not in feature.shape:
+        wrong = lengths != known
+    else:
+        wrong = lengths % known != 0 if known else lengths != 0
+    if nested.valid is not None:
+        wrong &= nested.valid
+    nested.refuse(
+        np.flatnonzero(wrong),
+        lambda i: (
+            f"{lengths[i]} bytes are no array of {feature.dtype} of shape "
+            f"{shape_text(feature)}"
+        ),
+    )
+    return Column(values, None, nested.valid)
+
+
+def _content(nested: Nested) -> pa.BinaryArray:
+    """What each row's tensor or array holds: numbers as bytes, or tagged values."""
+    starts = nested.starts
+    if starts is None:
+        starts = np.arange(nested.num_rows + 1)
+        if nested.valid is not None:
+            starts = offsets_of(nested.valid.astype(np.int64))
+            nested = replace(nested, leaf=nested.leaf.drop_null(), starts=starts)
+    if nested.feature.dtype in TEXT_DTYPES:
+        offsets, data = delimited_stream(byte_values(nested), STRING_VAL)
+        return binary_array(offsets[starts], data)
+    dtype = np.dtype(nested.feature.dtype)
+    values = np.ascontiguousarray(numbers(nested, dtype), dtype.newbyteorder("<"))
+    return binary_array(starts * dtype.itemsize, values.view(np.uint8))
+
+
+def _head(dtype: str, dims: list[int]) -> bytes:
+    """All of a tensor that stands before its content."""
+    sides = (b"\x08" + varint(size) if size else b"" for size in dims)
+    shape = b"".join(field_header(b"\x12", len(side)) + side for side in sides)
+    head = b"\x08" + varint(DATA_TYPES[dtype])
+    head += field_header(b"\x12", len(shape)) + shape
+    num_values = math.prod(dims)
+    if dtype in TEXT_DTYPES or not num_values:
+        return head
+    return head + field_header(TENSOR_CONTENT, num_values * np.dtype(dtype).itemsize)
+
+
+def _distinct_rows(dims: I64) -> tuple[list[list[int]], I64]:
+    """The distinct rows of a matrix, and which of them each row is."""
+    which = np.zeros(len(dims), np.int64)
+    for column in dims.T:
+        if len(column) and (column != column[0]).any():
+            # By numbers below rows squared: no hash, no order of opaque rows.
+            _, place = np.unique(column, return_inverse=True)
+            _, which = np.unique(which * len(dims) + place, return_inverse=True)
+    _, first = np.unique(which, return_index=True)
+    return dims[first].tolist(), which

@@ -1,0 +1,1 @@
+"""How records reach their shards: sorted runs, and the slices gathered from them."""

@@ -1,0 +1,1 @@
+"""What a whole input holds, and the schema file that follows."""

@@ -1,0 +1,64 @@
+"""What dead runs left: sorted runs, staging, half files. Found, and removed."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from schemas.errors import OutputError
+from transforms.run.publish import half_published
+from transforms.run.scratch import work_folder_of
+from transforms.stores import LocalStore, Store
+from transforms.stores.base import WORK_FOLDER
+from transforms.stores.lease import LOCK_FOLDER, acquire
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """What was removed: files and their bytes."""
+
+    files: int
+    bytes: int
+
+
+def clean(store: Store) -> Cleaned:
+    """Removes what runs left that will not go on, never a dataset's own files.
+
+    Raises:
+      OutputError: a run is at work here, or one was killed while it published: it must
+        come to its end first, as parts of the dataset lie among what it left.
+    """
+    with acquire(store, exclusive=store.preflight().exclusive):
+        if journals := half_published(store):
+            raise OutputError(
+                f"{store.uri}: a job was killed while it published its dataset here "
+                f"({journals[0]}): run it again to its end, or replace what there is "
+                "of it with --overwrite. Nothing was removed"
+            )
+        left = store.list(WORK_FOLDER) | store.unfinished()
+        left = {n: size for n, size in left.items() if not _is_lock(n)}
+        store.delete(left)
+        sizes = [*left.values(), *_remove_local(store)]
+    return Cleaned(len(sizes), sum(sizes))
+
+
+def _remove_local(store: Store) -> list[int]:
+    """Removes a store's folders on this machine; the sizes of what was in them."""
+    if isinstance(store, LocalStore):
+        folders = [
+            entry
+            for entry in Path(store.root, WORK_FOLDER).glob("*")
+            if entry.is_dir() and not _is_lock(f"{WORK_FOLDER}/{entry.name}/")
+        ]
+    else:
+        folders = [Path(work_folder_of(store.uri))]
+    sizes = []
+    for folder in folders:
+        sizes += [file.stat().st_size for file in folder.rglob("*") if file.is_file()]
+        shutil.rmtree(folder, ignore_errors=True)
+    return sizes
+
+
+def _is_lock(name: str) -> bool:
+    return name.startswith(f"{LOCK_FOLDER}/")

@@ -1,0 +1,324 @@
+"""Publishing: check that nothing is lost, stage the metadata, then switch.
+
+Readers trust manifest.json alone. The switch moves finished files: first the
+old manifest goes (only with --overwrite), then the files it names, then the new files
+come, and the new manifest last; killed at any moment, there is never a manifest over
+missing or wrong shards. Two journals let `switch` be repeated: where a staged manifest
+exists, all else is staged or already in its place; where the old manifest lies in
+staging's parent, some of its files may still be there and no new one has come yet.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import reduce
+from pathlib import Path
+
+from schemas.errors import OutputError, RecordmillError, RejectLimitError
+from schemas.features import Schema
+from schemas.job import JobSpec, RejectLimit
+from schemas.manifest import (
+    MANIFEST_NAME,
+    FeatureEntry,
+    Manifest,
+    ShardEntry,
+    SplitEntry,
+)
+from schemas.pbtxt import SCHEMA_PBTXT_NAME, dump_pbtxt
+from schemas.ranges import Bits, RangeResult, or_bits
+from schemas.shards import ShardResult
+from transforms.dataset.tfds import (
+    DATASET_INFO_NAME,
+    FEATURES_NAME,
+    labels_file_name,
+    labels_files,
+    metadata_files,
+)
+from transforms.run.context import RunContext
+from transforms.run.scratch import Scratch
+from transforms.stores import LocalStore, Store
+from transforms.stores.base import WORK_FOLDER
+
+RUN_FACTS_NAME = "run.json"
+REPLACED_NAME = "replaced.json"  # the old manifest, while its files are removed
+REJECTS_NAME = "rejects"
+RUN_PATTERN = re.compile(r"[0-9a-f]{16}")  # a run's folder
+_STAGED_MANIFEST = f"staging/{MANIFEST_NAME}"
+
+
+def check_reject_limit(
+    limit: RejectLimit, rows_read: int, rows_rejected: int, kept: str | Path
+) -> None:
+    """Refuses to go on when more rows were rejected than the job allows.
+
+    Args:
+      limit: what the job allows.
+      rows_read: rows found, rejects included.
+      rows_rejected: rows left out.
+      kept: folder with the rejects.
+
+    Raises:
+      RejectLimitError: says how many, how many may be, and where they are.
+    """
+    if rows_rejected > limit.allowed(rows_read):
+        raise RejectLimitError(
+            f"{rows_rejected} of {rows_read} rows were rejected, allowed are "
+            f"{limit.text}. They are in {kept}, with the reasons. "
+            "Mend them, or allow more with --max-rejects"
+        )
+
+
+def build_manifest(
+    context: RunContext, ranges: Sequence[RangeResult], shards: Sequence[ShardResult]
+) -> Manifest:
+    """Adds up all facts, and makes sure that they agree.
+
+    Raises:
+      RecordmillError: rows are missing or double.
+    """
+    observed, nulls = column_facts(ranges)
+    schema = context.schema(observed, nulls)
+    rows_read = sum(result.rows_read for result in ranges)
+    rejected = sum(result.rows_rejected for result in ranges)
+    rejected += sum(shard.rows_rejected for shard in shards)
+    limit = context.job.max_rejects
+    check_reject_limit(limit, rows_read, rejected, context.scratch.rejects)
+    records = sum(shard.records for shard in shards)
+    if rows_read != records + rejected:
+        raise RecordmillError(
+            f"{rows_read} rows were read, but {records} records written and "
+            f"{rejected} rows rejected: nothing is published"
+        )
+    if records == 0:
+        raise RecordmillError(
+            f"no record to write: {rows_read} rows read, {rejected} rejected"
+        )
+    splits = {}
+    for name in context.split_names:
+        own = sorted(
+            (shard for shard in shards if shard.split == name),
+            key=lambda shard: shard.shard_index,
+        )
+        splits[name] = SplitEntry(
+            records=sum(shard.records for shard in own),
+            bytes=sum(shard.bytes for shard in own),
+            shards=tuple(
+                ShardEntry(
+                    file=shard.file,
+                    records=shard.records,
+                    bytes=shard.bytes,
+                    crc32c=f"{shard.crc32c:08x}",
+                )
+                for shard in own
+            ),
+        )
+    return Manifest(
+        name=context.job.name,
+        version=context.job.version,
+        fingerprint=context.fingerprint,
+        seed=context.job.seed,
+        shuffle=context.job.shuffle,
+        compression=context.job.compression,
+        payload=context.job.payload,
+        features=tuple(
+            FeatureEntry.model_validate(feature.to_json())
+            for feature in schema.features
+        ),
+        rows_read=rows_read,
+        rows_rejected=rejected,
+        splits=splits,
+    )
+
+
+def column_facts(ranges: Sequence[RangeResult]) -> tuple[Bits, tuple[int, ...]]:
+    """What all ranges together saw in each column, and its missing values."""
+    nothing: Bits = ()
+    observed = reduce(or_bits, (result.observed for result in ranges), nothing)
+    nulls = [result.nulls for result in ranges if result.nulls]
+    return observed, tuple(map(sum, zip(*nulls, strict=True)))
+
+
+def stage(
+    context: RunContext,
+    ranges: Sequence[RangeResult],
+    shards: Sequence[ShardResult],
+    run_facts: bytes,
+) -> Manifest:
+    """Puts everything but the shards into staging, the manifest last."""
+    manifest = build_manifest(context, ranges, shards)
+    scratch = context.scratch
+    store = scratch.store
+    schema = context.schema(*column_facts(ranges))
+    files = description_files(context.job, schema, shards)
+    for name, data in (files | {RUN_FACTS_NAME: run_facts}).items():
+        store.put_bytes(data, scratch.in_store(f"staging/{name}"))
+    for file in sorted(scratch.rejects.glob("*.jsonl")):
+        target = scratch.in_store(f"staging/{REJECTS_NAME}/{file.name}")
+        store.put_file(file, target)
+    store.put_bytes(manifest.to_bytes(), scratch.in_store(_STAGED_MANIFEST))
+    return manifest
+
+
+def description_files(
+    job: JobSpec, schema: Schema, shards: Sequence[ShardResult]
+) -> dict[str, bytes]:
+    """The files, by name, that tell readers of every kind what the records hold."""
+    files = labels_files(schema) | {SCHEMA_PBTXT_NAME: dump_pbtxt(schema)}
+    # TFDS reads neither compressed shards nor other records than examples.
+    if job.compression == "none" and job.payload == "example":
+        files |= metadata_files(job.name, job.version, schema, shards)
+    return files
+
+
+def is_staged(scratch: Scratch) -> bool:
+    """Whether an earlier try got as far as the switch."""
+    return scratch.store.size(scratch.in_store(_STAGED_MANIFEST)) is not None
+
+
+def switch(scratch: Scratch) -> Manifest:
+    """Makes the staged dataset the one in the output. Safe to repeat."""
+    store = scratch.store
+    staged = scratch.in_store(_STAGED_MANIFEST)
+    manifest = Manifest.from_bytes(store.read(staged), store.uri_of(staged))
+    _remove_old(scratch, manifest)
+    folder = scratch.in_store("staging")
+    store.move_all(
+        (name, name.removeprefix(f"{folder}/"))
+        for name in store.list(folder)
+        if name != staged
+    )
+    require_sizes(store, manifest)
+    store.move(staged, MANIFEST_NAME)
+    for names in _other_runs(scratch).values():
+        store.delete(names)  # their dataset will never come
+    return manifest
+
+
+def require_sizes(store: Store, manifest: Manifest) -> None:
+    """Makes sure that all shards are there, with the sizes that the manifest says.
+
+    Raises:
+      OutputError: one is missing, or has another size.
+    """
+    sizes = store.list()
+    for split in manifest.splits.values():
+        for shard in split.shards:
+            size = sizes.get(shard.file)
+            if size != shard.bytes:
+                found = "is missing" if size is None else f"has {size} bytes"
+                raise OutputError(
+                    f"{store.uri_of(shard.file)}: {found}, the manifest says "
+                    f"{shard.bytes} bytes. The dataset is damaged: remove its folder "
+                    "and convert again"
+                )
+
+
+def _remove_old(scratch: Scratch, new: Manifest) -> None:
+    """Takes away what stands in the output, before the first new file comes."""
+    store = scratch.store
+    own_journal = scratch.in_store(REPLACED_NAME)
+    if store.size(MANIFEST_NAME) is not None:
+        old = Manifest.from_bytes(
+            store.read(MANIFEST_NAME), store.uri_of(MANIFEST_NAME)
+        )
+        if old.fingerprint == new.fingerprint:
+            return  # a repeated switch: these files are the new ones
+        store.move(MANIFEST_NAME, own_journal)
+    for journal in (own_journal, *_journals_of_others(scratch)):
+        if store.size(journal) is None:
+            continue
+        old = Manifest.from_bytes(store.read(journal), store.uri_of(journal))
+        store.delete([*dataset_files(old), *store.list(REJECTS_NAME)])
+        store.delete([journal])
+
+
+def dataset_files(manifest: Manifest) -> list[str]:
+    """The files in a dataset's folder that belong to it, but for manifest, rejects."""
+    shards = [s.file for split in manifest.splits.values() for s in split.shards]
+    labels = [labels_file_name(f.name) for f in manifest.features if f.num_classes]
+    described_in = [DATASET_INFO_NAME, FEATURES_NAME, SCHEMA_PBTXT_NAME, *labels]
+    return [*shards, *described_in, RUN_FACTS_NAME]
+
+
+def _other_runs(scratch: Scratch) -> dict[str, list[str]]:
+    """The files of other jobs' runs that were to be published here, by run."""
+    runs = _runs(scratch.store)
+    return {run: names for run, names in runs.items() if run != scratch.name}
+
+
+def _runs(store: Store) -> dict[str, list[str]]:
+    runs: dict[str, list[str]] = {}
+    for name in store.list(WORK_FOLDER):
+        run = name.split("/")[1]
+        if RUN_PATTERN.fullmatch(run):
+            runs.setdefault(run, []).append(name)
+    return runs
+
+
+def _journals_of_others(scratch: Scratch) -> list[str]:
+    """What other jobs' runs, killed in their switch, left to say how far they got."""
+    return _journals(_other_runs(scratch))
+
+
+def half_published(store: Store) -> list[str]:
+    """What runs killed in their switch left to say how far they got."""
+    return _journals(_runs(store))
+
+
+def _journals(runs: dict[str, list[str]]) -> list[str]:
+    return [
+        journal
+        for run, names in runs.items()
+        for journal in (
+            f"{WORK_FOLDER}/{run}/{REPLACED_NAME}",
+            f"{WORK_FOLDER}/{run}/{_STAGED_MANIFEST}",
+        )
+        if journal in names
+    ]
+
+
+def look_at_output(
+    store: Store, fingerprint: str, *, overwrite: bool
+) -> Manifest | None:
+    """What stands in the output already.
+
+    Returns:
+      The manifest if this very dataset is there; None if the run may go on.
+
+    Raises:
+      OutputError: a different dataset (and not overwrite), or files that are none.
+    """
+    if isinstance(store, LocalStore) and Path(store.root).is_file():
+        raise OutputError(f"{store.uri}: is a file; expected a folder for the dataset")
+    if store.size(MANIFEST_NAME) is not None:
+        data = store.read(MANIFEST_NAME)
+        manifest = Manifest.from_bytes(data, store.uri_of(MANIFEST_NAME))
+        if manifest.fingerprint == fingerprint:
+            return manifest
+        if not overwrite:
+            raise OutputError(
+                f"{store.uri}: holds another dataset ({manifest.name} "
+                f"{manifest.version}, made from other input or with other options); "
+                "replace it with --overwrite, or choose another folder"
+            )
+        return None
+    scratch = Scratch.of(store, fingerprint)
+    if is_staged(scratch):
+        return None  # killed in its switch, which the launcher repeats
+    if unfinished := _journals_of_others(scratch):
+        if overwrite:
+            return None
+        raise OutputError(
+            f"{store.uri}: another job was killed while it published its dataset here "
+            f"({unfinished[0]}); run it again to its end, replace what there is of it "
+            "with --overwrite, or choose another folder"
+        )
+    tops = {name.split("/")[0] for name in store.list()}
+    if foreign := sorted(tops - {WORK_FOLDER}):
+        raise OutputError(
+            f"{store.uri}: is not empty ({', '.join(foreign[:3])}"
+            f"{', ...' if len(foreign) > 3 else ''}) and holds no dataset; choose "
+            "another folder. Nothing was touched"
+        )
+    return None
