@@ -208,6 +208,7 @@ WRONG = [
     ("features:\n  a: {picture: {hight: 3}}\n", "s.yaml: line 2: feature 'a': picture: unknown field 'hight'; did you mean height?"),
     ("features:\n  a: {picture: {xyz: 3}}\n", "s.yaml: line 2: feature 'a': picture: unknown field 'xyz'; known are height, width, channels, format, decodable"),
     ("features:\n  a: {picture: {channels: 5}}\n", "s.yaml: line 2: feature 'a': picture: channels: expected less than or equal to 4, found 5"),
+    ("features:\n  a: {bytes_from: path, shape: [1]}\n", "s.yaml: line 2: feature 'a': a picture or a file is one value: leave out the shape"),
     ("features:\n  a: {unit: m}\n", "s.yaml: line 2: feature 'a': unit: expected 'd', 's', 'ms', 'us' or 'ns', found 'm'"),
     ("features:\n  a: {dtype: int8, shape: 3}\n", "s.yaml: line 2: feature 'a': shape: expected a list, found 3"),
     ("features:\n  a:\n    dtype: int8\n    shape:\n    - 3\n    - x\n", "s.yaml: line 6: feature 'a': shape: item 2: expected a whole number, found 'x'"),

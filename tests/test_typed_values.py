@@ -319,10 +319,6 @@ UNFIT: list[tuple[pa.DataType, dict[str, Any], str]] = [
         "int8 holds no paths: bytes_from needs a text column",
     ),
     (
-        *(pa.string(), {"dtype": "bytes", "bytes_from": "path", "shape": [1]}),
-        "a picture or file is a single value: leave out the shape",
-    ),
-    (
         *(pa.string(), {"dtype": "bytes", "bytes_from": "path", "sequence": True}),
         "a column of paths gives one file a row, no sequence",
     ),

@@ -112,8 +112,6 @@ def _picture_reason(data: bytes, rule: PictureRule) -> str:
 def _convert(column: pa.Array, feature: DeclaredFeature) -> Converted:
     kind = column.type
     listed = bool(feature.shape) or feature.sequence
-    if feature.shape and (feature.picture or feature.bytes_from):
-        raise SchemaError("a picture or file is a single value: leave out the shape")
     if feature.bytes_from:
         if feature.sequence:
             raise SchemaError("a column of paths gives one file a row, no sequence")
