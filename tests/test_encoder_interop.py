@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import base64
-import json
 import math
-import os
-import subprocess
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from encoder_cases import NUMBERS
+from interop_tools import ask
 
 from schemas.features import Content, FeatureSpec, Kind, Schema
 from schemas.proto.example_pb2 import Example
@@ -21,31 +16,7 @@ from transforms.encode.entries import load_feature
 from transforms.encode.examples import encode
 from transforms.encode.payloads import encode_payload
 
-ROOT = Path(__file__).parent.parent
-SCRIPT = ROOT / "tests" / "interop" / "encode_values.py"
-PYTHON = "RECORDMILL_INTEROP_PYTHON"
-LIMIT_SECONDS = 300  # TensorFlow's import alone takes seconds, on a cold disk many
-
-
-def ask(command: str, cases: list[Any]) -> list[Any]:
-    """TensorFlow's or TFDS' answer to each case."""
-    python = Path(os.environ.get(PYTHON, ROOT / ".venv-interop" / "bin" / "python"))
-    if not python.is_file():
-        pytest.fail(
-            f"{python}: no such file. These tests need TensorFlow in an environment of "
-            f"its own: `make test` builds it, {PYTHON} names another"
-        )
-    done = subprocess.run(
-        [python, SCRIPT, command],
-        input=json.dumps(cases),
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
+SCRIPT = "encode_values.py"
 
 TENSOR_SHAPES = [
     (),
@@ -89,7 +60,7 @@ def test_tensors() -> None:
         coded = [base64.b64encode(text).decode() for text in texts]
         cases.append({"dtype": "string", "shape": shape, "values": coded})
         found.append((pa.array(texts, pa.binary()), "bytes", shape))
-    answers = ask("tensors", cases)
+    answers = ask(SCRIPT, "tensors", given=cases)
     assert len(answers) == len(cases) == 13 * 11
     for (flat, dtype, shape), wanted in zip(found, answers, strict=True):
         column = flat
@@ -131,7 +102,7 @@ def test_json() -> None:
         )
     )
     texts = encode_payload(batch, schema, "json").to_pylist()
-    found = ask("json", [text.decode() for text in texts])
+    found = ask(SCRIPT, "json", given=[text.decode() for text in texts])
     assert found == [example.hex() for example in encode(batch, schema).to_pylist()]
 
 
@@ -170,7 +141,7 @@ def test_sequence_examples() -> None:
     )
     records = encode_payload(batch, schema, "sequence_example").to_pylist()
     missing = {"frame": [], "token": [], "word": []}
-    assert ask("sequences", [record.hex() for record in records]) == [
+    assert ask(SCRIPT, "sequences", given=[record.hex() for record in records]) == [
         rows[0],
         {**rows[1], "name": "(none)"},
         {**rows[2], **missing},
@@ -203,6 +174,8 @@ def test_ragged() -> None:
         feature = FeatureSpec("f", kind, shape=(*outer, *inner))
         batch = pa.RecordBatch.from_arrays([pa.array(rows, leaf)], ["f"])
         found += encode(batch, Schema((feature,))).to_pylist()
-    for case, mine, theirs in zip(cases, found, ask("ragged", cases), strict=True):
+    for case, mine, theirs in zip(
+        cases, found, ask(SCRIPT, "ragged", given=cases), strict=True
+    ):
         wanted = Example.FromString(bytes.fromhex(theirs))
         assert Example.FromString(mine) == wanted, case

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import base64
 import csv
-import json
-import os
-import subprocess
 from collections.abc import Sequence
 from dataclasses import astuple
 from hashlib import sha256
@@ -15,42 +12,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from interop_tools import ask
 from job_tools import GOLDEN, IRIS, SAMPLES, convert, payloads, shards_of
 from pixel_zoo import TENSORFLOW_CANNOT_DECODE, TENSORFLOW_MAY_ABORT, make_zoo
 
 from transforms.pixels import read_header
 
-ROOT = Path(__file__).parent.parent
-SCRIPT = ROOT / "tests" / "interop" / "read_dataset.py"
-PYTHON = "RECORDMILL_INTEROP_PYTHON"
-LIMIT_SECONDS = 300  # TensorFlow's import alone takes seconds, on a cold disk many
+SCRIPT = "read_dataset.py"
 
 Json = dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def interop() -> Path:
-    """The python of the environment that has TensorFlow and TFDS."""
-    path = Path(os.environ.get(PYTHON, ROOT / ".venv-interop" / "bin" / "python"))
-    if not path.is_file():
-        pytest.fail(
-            f"{path}: no such file. These tests read datasets with TensorFlow, in an "
-            f"environment of its own: `make test` builds it, {PYTHON} names another"
-        )
-    return path
-
-
-def ask(interop: Path, *arguments: str | Path) -> list[Json]:
-    """What TensorFlow or TFDS says, one object for each line."""
-    done = subprocess.run(
-        [interop, SCRIPT, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +34,7 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_records_of_all_samples(interop: Path, samples: Path) -> None:
+def test_records_of_all_samples(samples: Path) -> None:
     """TensorFlow's own reader, which checks both CRCs, finds the same records."""
     shards = [
         shard
@@ -88,7 +58,7 @@ def test_records_of_all_samples(interop: Path, samples: Path) -> None:
                 "sha256": sha256(joined).hexdigest(),
             }
         )
-    assert ask(interop, "records", *shards) == expected
+    assert ask(SCRIPT, "records", *shards) == expected
     assert sum(facts["records"] for facts in expected) == 10 + 200 + 150
 
 
@@ -101,10 +71,10 @@ def values_of(example: Json, name: str) -> tuple[str, list[Any]]:
     return feature["kind"], values
 
 
-def test_csv_rows(interop: Path, tmp_path: Path) -> None:
+def test_csv_rows(tmp_path: Path) -> None:
     output = tmp_path / "iris"
     convert("csv", IRIS, output, "--no-shuffle", "--compression", "gzip", "--shards", 2)
-    examples = ask(interop, "examples", *shards_of(output), "--compression", "gzip")
+    examples = ask(SCRIPT, "examples", *shards_of(output), "--compression", "gzip")
     with IRIS.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(examples) == len(rows) == 150
@@ -117,13 +87,13 @@ def test_csv_rows(interop: Path, tmp_path: Path) -> None:
             assert values_of(example, name) == expected
 
 
-def test_golden_rows(interop: Path, tmp_path: Path) -> None:
+def test_golden_rows(tmp_path: Path) -> None:
     """CIFAR and pictures as TensorFlow parses them, against the input files."""
     convert("cifar", GOLDEN / "cifar100.bin", tmp_path / "fine", "--no-shuffle")
     names = ["--feature-names", "imagenet"]
     convert("images", GOLDEN / "images", tmp_path / "imgs", "--no-shuffle", *names)
     shards = [*shards_of(tmp_path / "fine"), *shards_of(tmp_path / "imgs")]
-    examples = ask(interop, "examples", *shards)
+    examples = ask(SCRIPT, "examples", *shards)
     assert len(examples) == 20 + 4
     data = np.fromfile(GOLDEN / "cifar100.bin", np.uint8).reshape(20, 3074)
     for example, record in zip(examples[:20], data, strict=True):
@@ -168,8 +138,8 @@ def class_names(folder: Path, feature: str) -> Sequence[str]:
     return (folder / f"{feature}.labels.txt").read_text().splitlines()
 
 
-def test_tfds_reads_iris(interop: Path, samples: Path) -> None:
-    (found,) = ask(interop, "tfds", samples / "iris")
+def test_tfds_reads_iris(samples: Path) -> None:
+    (found,) = ask(SCRIPT, "tfds", samples / "iris")
     assert counts(found) == {"train": (150, 150)}
     assert found["train"]["features"] == {
         "petal_length_cm": ["float32", []],
@@ -187,9 +157,9 @@ def test_tfds_reads_iris(interop: Path, samples: Path) -> None:
     assert first in rows
 
 
-def test_tfds_reads_digits(interop: Path, samples: Path) -> None:
+def test_tfds_reads_digits(samples: Path) -> None:
     folder = samples / "digits"
-    (found,) = ask(interop, "tfds", folder)
+    (found,) = ask(SCRIPT, "tfds", folder)
     assert counts(found) == {"train": (160, 160), "test": (40, 40)}
     assert found["train"]["features"] == {
         "depth": ["int64", []],
@@ -214,9 +184,9 @@ def test_tfds_reads_digits(interop: Path, samples: Path) -> None:
         assert first == {"depth": 3, "height": 32, "width": 32, "label": label}
 
 
-def test_tfds_reads_pictures(interop: Path, samples: Path) -> None:
+def test_tfds_reads_pictures(samples: Path) -> None:
     folder = samples / "pictures"
-    (found,) = ask(interop, "tfds", folder)
+    (found,) = ask(SCRIPT, "tfds", folder)
     train, test = (facts["read"] for facts in found.values())
     assert train + test == 10
     assert counts(found) == {"train": (train, train), "test": (test, test)}
@@ -240,11 +210,11 @@ def test_tfds_reads_pictures(interop: Path, samples: Path) -> None:
         assert first["image"]["shape"] == [header.height, header.width, 3]
 
 
-def test_headers_are_those_of_tensorflow(interop: Path, tmp_path: Path) -> None:
+def test_headers_are_those_of_tensorflow(tmp_path: Path) -> None:
     headers = make_zoo(tmp_path)
     # A picture that may end TensorFlow's process is not shown to it.
     names = sorted(headers.keys() - TENSORFLOW_MAY_ABORT)
-    answers = ask(interop, "decode-image", *(tmp_path / name for name in names))
+    answers = ask(SCRIPT, "decode-image", *(tmp_path / name for name in names))
     assert [Path(answer["file"]).name for answer in answers] == names
     refused = {
         name for name, said in zip(names, answers, strict=True) if "error" in said

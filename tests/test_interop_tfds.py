@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from frames import frame
-from test_interop import ask, interop  # noqa: F401
+from interop_tools import ask
 
 from schemas.features import Content, FeatureSpec, Kind, Schema
 from schemas.proto.example_pb2 import Example
@@ -89,7 +89,7 @@ def example(cases: list[Case], *, full: bool) -> bytes:
     return message.SerializeToString(deterministic=True)
 
 
-def test_tfds_reads_every_kind(interop: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_tfds_reads_every_kind(tmp_path: Path) -> None:
     folder = tmp_path / "zoo" / "1.0.0"
     folder.mkdir(parents=True)
     shards = []
@@ -101,7 +101,7 @@ def test_tfds_reads_every_kind(interop: Path, tmp_path: Path) -> None:  # noqa: 
     schema = Schema(tuple(spec for spec, *_ in CASES))
     for name, content in metadata_files("zoo", "1.0.0", schema, shards).items():
         (folder / name).write_bytes(content)
-    (found,) = ask(interop, "tfds", folder)
+    (found,) = ask("read_dataset.py", "tfds", folder)
     assert found["full"]["features"] == {spec.name: info for spec, _, info, _ in CASES}
     assert found["full"]["first"] == {spec.name: value for spec, _, _, value in CASES}
     assert found["sparse"]["first"] == {

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from decode_cases import plain
+from interop_tools import ask
 
 from schemas.features import Content, FeatureSpec, Kind, Schema
 from schemas.job import Payload
 from transforms.conform.converted import ARROW_TYPES
 from transforms.decode.tf_spec import parsing_spec
 from transforms.encode.payloads import encode_payload
-
-ROOT = Path(__file__).parent.parent
-SCRIPT = ROOT / "tests" / "interop" / "parse_with_spec.py"
-PYTHON = "RECORDMILL_INTEROP_PYTHON"
-LIMIT_SECONDS = 600  # TensorFlow's import alone takes seconds, on a cold disk many
 
 NUM_ROWS = 5
 DTYPES = [
@@ -43,12 +34,6 @@ STEPS: list[tuple[int | None, ...]] = [
 
 def parsed(cases: list[tuple[Schema, Payload, pa.RecordBatch]]) -> list[Any]:
     """What TensorFlow finds in each case's records with the code for its schema."""
-    python = Path(os.environ.get(PYTHON, ROOT / ".venv-interop" / "bin" / "python"))
-    if not python.is_file():
-        pytest.fail(
-            f"{python}: no such file. These tests need TensorFlow in an environment of "
-            f"its own: `make test` builds it, {PYTHON} names another"
-        )
     asked = [
         {
             "code": parsing_spec(schema, payload),
@@ -59,16 +44,7 @@ def parsed(cases: list[tuple[Schema, Payload, pa.RecordBatch]]) -> list[Any]:
         }
         for schema, payload, batch in cases
     ]
-    done = subprocess.run(
-        [python, SCRIPT],
-        input=json.dumps(asked),
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return ask("parse_with_spec.py", given=asked)
 
 
 def kinds_of(dtype: str) -> list[Kind]:

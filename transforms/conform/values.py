@@ -99,9 +99,9 @@ def _out_of_bounds(array: pa.Array, feature: DeclaredFeature) -> Refused:
     values = array.fill_null(0).to_numpy(zero_copy_only=False)
     wrong = np.zeros(len(values), np.bool_)
     if feature.min is not None:
-        wrong |= ~(values >= _bound(feature.min, values.dtype, math.ceil))
+        wrong |= ~(values >= bound_of(feature.min, values.dtype, math.ceil))
     if feature.max is not None:
-        wrong |= ~(values <= _bound(feature.max, values.dtype, math.floor))
+        wrong |= ~(values <= bound_of(feature.max, values.dtype, math.floor))
     bounds = ", ".join(
         f"{name} {bound}"
         for name, bound in (("min", feature.min), ("max", feature.max))
@@ -112,7 +112,7 @@ def _out_of_bounds(array: pa.Array, feature: DeclaredFeature) -> Refused:
     )
 
 
-def _bound(
+def bound_of(
     bound: float, dtype: np.dtype[Any], to_whole: Callable[[int | float], int]
 ) -> Any:
     """A bound as values of this dtype are compared with it."""

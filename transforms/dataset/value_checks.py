@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import pyarrow as pa
 from schemas.features import Content, FeatureSpec, Kind, Schema
 from transforms.conform.class_labels import beyond_classes
 from transforms.conform.converted import Refused
+from transforms.conform.values import bound_of
 from transforms.decode.wire import Mask
 from transforms.encode.arrow_types import is_list, shape_text
 from transforms.encode.nested import rows_of
@@ -89,18 +89,10 @@ def _out_of_bounds(values: npt.NDArray[Any], feature: FeatureSpec) -> Mask:
     if values.dtype == np.float64 and feature.kind is Kind.FLOAT:
         values = values.astype(np.float32)
     if feature.minimum is not None:
-        wrong |= ~(values >= _bound(feature.minimum, values.dtype, math.ceil))
+        wrong |= ~(values >= bound_of(feature.minimum, values.dtype, math.ceil))
     if feature.maximum is not None:
-        wrong |= ~(values <= _bound(feature.maximum, values.dtype, math.floor))
+        wrong |= ~(values <= bound_of(feature.maximum, values.dtype, math.floor))
     return wrong
-
-
-def _bound(bound: float, dtype: np.dtype[Any], to_whole: Callable[[float], int]) -> Any:
-    if dtype.kind != "f":
-        return to_whole(bound)
-    with np.errstate(over="ignore"):
-        narrow = dtype.type(bound)
-    return narrow if np.isfinite(narrow) else np.float64(bound)
 
 
 def _say(value: Any, feature: FeatureSpec) -> str:
