@@ -24,7 +24,6 @@ from transforms.encode.wire import (
     U8,
     binary_array,
     delimited_stream,
-    header_cells,
     headers_by_length,
     offsets_of,
     scatter,
@@ -56,10 +55,15 @@ class Fixed:
 
 @dataclass(slots=True)
 class Cells:
-    """Cells of differing size: arrays to lay end to end, and the sum's lengths."""
+    """Cells of differing size: arrays to lay end to end, and the sum's lengths.
+
+    `head` stands before them: what of the cells is of one size can go into the block
+    of its neighbours, which spares the join an array.
+    """
 
     arrays: list[pa.Array]
     lengths: I64
+    head: Fixed | None = None
 
 
 @dataclass(slots=True)
@@ -78,6 +82,8 @@ class RowCells:
         if isinstance(cells, Fixed):
             self.block.append(cells)
             return
+        if cells.head is not None:
+            self.block.append(cells.head)
         self.flush()
         self.arrays.extend(cells.arrays)
         self.lengths += cells.lengths
@@ -112,7 +118,13 @@ def payload_cells(
     """A header by length before each row's payload, none where the row is not valid."""
     lengths = value_lengths(payload)
     if valid is None:
-        headers, header_lengths = header_cells(make_header, lengths)
+        rows, header_lengths = headers_by_length(make_header, lengths)
+        width = rows.dtype.itemsize
+        if len(rows) and header_lengths.min() == width:
+            head = Fixed(b"", rows.view(np.uint8).reshape(-1, width))
+            return Cells([payload], lengths, head)
+        offsets = offsets_of(header_lengths)
+        headers = binary_array(offsets, scatter(rows, offsets))
         return Cells([headers, payload], lengths + header_lengths)
     rows, header_lengths = headers_by_length(make_header, lengths[valid])
     offsets, headers = _sparse(rows, header_lengths, valid)
