@@ -117,8 +117,8 @@ def _infer(
     from schemas.schema_file import dump_yaml
     from transforms.infer.facts_text import comments_of, facts_json, head_of
     from transforms.infer.input_facts import infer as infer_schema
+    from transforms.listing import list_inputs
     from transforms.sources import make_source
-    from transforms.storage import list_inputs
 
     started = time.perf_counter()
     if output is not None:

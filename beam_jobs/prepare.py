@@ -17,6 +17,7 @@ from transforms.dataset.expected import require_schema
 from transforms.dataset.files import class_names
 from transforms.encode.arrow_types import check_types
 from transforms.encode.payloads import check_payload
+from transforms.listing import list_inputs
 from transforms.plan import bucket_bits
 from transforms.run.context import (
     RunContext,
@@ -28,7 +29,7 @@ from transforms.run.publish import REJECTS_NAME, check_reject_limit, require_siz
 from transforms.run.scratch import Scratch
 from transforms.sources import make_source
 from transforms.sources.base import Source
-from transforms.storage import is_local, list_inputs, local_path
+from transforms.storage import is_local, local_path
 from transforms.stores import Store, open_store
 
 

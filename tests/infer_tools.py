@@ -9,8 +9,8 @@ from typing import Any
 
 from schemas.features import Schema
 from transforms.infer.input_facts import Inferred, infer
+from transforms.listing import list_inputs
 from transforms.sources.base import Source
-from transforms.storage import list_inputs
 
 
 def inferred(source: Source, *inputs: Path, workers: int = 2) -> Inferred:

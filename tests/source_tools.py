@@ -12,10 +12,10 @@ import pytest
 
 from schemas.ranges import InputFile, InputRange, Reject
 from transforms.keys import position_keys
+from transforms.listing import list_inputs
 from transforms.sources.base import Source
 from transforms.sources.csv import CsvSource
 from transforms.sources.csv_types import Holds
-from transforms.storage import list_inputs
 
 FileWriter = Callable[[bytes], Path]
 GOLDEN = Path(__file__).parent / "data" / "golden"

@@ -23,12 +23,12 @@ from schemas.schema_file import dump_yaml, load_schema
 from transforms.conform.batches import conform
 from transforms.infer.facts_text import comments_of, head_of
 from transforms.infer.input_facts import Place, infer
+from transforms.listing import list_inputs
 from transforms.sources.base import Source
 from transforms.sources.csv import CsvSource
 from transforms.sources.csv_types import Holds, cell_type
 from transforms.sources.fixed_length import FixedLengthSource
 from transforms.sources.images import ImagesSource
-from transforms.storage import list_inputs
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,9 @@ import fsspec
 import pytest
 
 from schemas.errors import InputError
-from transforms import storage
-from transforms.storage import list_inputs, read_file, read_range
+from transforms import listing
+from transforms.listing import list_inputs
+from transforms.storage import read_file, read_range
 
 
 @dataclass(frozen=True)
@@ -248,7 +249,7 @@ def test_a_folder_that_cannot_be_listed(
     def refuse(folder: str) -> None:
         raise PermissionError(13, "Permission denied", folder)
 
-    monkeypatch.setattr("transforms.storage.os.scandir", refuse)
+    monkeypatch.setattr("transforms.listing.os.scandir", refuse)
     with pytest.raises(InputError, match=r"cannot be listed: .*Permission denied"):
         list_inputs([str(tmp_path)])
 
@@ -293,6 +294,6 @@ def test_the_root_folder_of_a_disk(monkeypatch: pytest.MonkeyPatch) -> None:
         assert folder == "/"
         yield __file__
 
-    monkeypatch.setattr(storage, "_walk", walk)
+    monkeypatch.setattr(listing, "_walk", walk)
     root, (file,) = list_inputs(["/"])
     assert (root, file.path, file.uri) == ("/", __file__[1:], __file__)

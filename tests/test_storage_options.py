@@ -13,7 +13,7 @@ from schemas.storage_options import (
     parse_storage_options,
     require_secretless_url,
 )
-from transforms.storage import list_inputs
+from transforms.listing import list_inputs
 from transforms.stores import LocalStore, RemoteStore, open_store
 
 SECRET = "wJalrXUtnFEMIplantedK7MDENG"

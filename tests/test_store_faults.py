@@ -19,7 +19,8 @@ from store_servers import SECRET
 
 from schemas.errors import InputError, OutputError
 from schemas.storage_options import StorageOptions
-from transforms.storage import list_inputs, read_file, read_range
+from transforms.listing import list_inputs
+from transforms.storage import read_file, read_range
 from transforms.stores import LocalStore, RemoteStore, open_store
 from transforms.stores.faults import Patience, is_passing, reason, retrying
 
@@ -395,6 +396,7 @@ def test_secrets_are_not_in_errors(
 
     monkeypatch.setattr("transforms.stores.remote.system_of", talkative)
     monkeypatch.setattr("transforms.storage.system_of", talkative)
+    monkeypatch.setattr("transforms.listing.system_of", talkative)
     for act, kind in (
         (lambda: flaky.store.read("a"), OutputError),
         (lambda: flaky.store.list(), OutputError),

@@ -1,4 +1,4 @@
-"""Files by uri: listing and reading, local or through fsspec. Nothing secret is kept.
+"""Files by uri: reading, local or through fsspec. Nothing secret is kept.
 
 File systems are built where they are used, from uri and non-secret options; credentials
 come from the environment. Local files go round fsspec: a plain pread is several times
@@ -7,20 +7,15 @@ faster. Transient faults of remote storage are tried again.
 
 from __future__ import annotations
 
-import glob
 import os
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from schemas.errors import InputError
-from schemas.ranges import InputFile
 from schemas.storage_options import (
     NO_OPTIONS,
     StorageOptions,
-    require_secretless_url,
 )
 from transforms.encode.wire import I64, U8
 from transforms.stores.faults import cause_to_show, reason, retrying
@@ -156,216 +151,3 @@ def read_file(uri: str, options: StorageOptions = NO_OPTIONS) -> bytes:
         return bytes(system.cat_file(path))
 
     return _read_remote(uri, read)
-
-
-def list_inputs(
-    inputs: Sequence[str], options: StorageOptions = NO_OPTIONS
-) -> tuple[str, list[InputFile]]:
-    """Every file below the inputs: files, folders (searched through) or globs.
-
-    Files keep the order of the inputs, within one input that of their names, folder
-    by folder; hidden files and folders are passed over unless they are named; a file
-    named twice counts once. Links are followed, but not back into where they lie.
-
-    Args:
-      inputs: as a person gave them.
-      options: of their storage.
-
-    Returns:
-      The input root, below which all of them lie, and the files with paths relative
-      to it.
-
-    Raises:
-      InputError: an input that does not exist, matches nothing or cannot be listed.
-      UsageError: an input's url carries a secret.
-    """
-    found: dict[str, tuple[int, str]] = {}
-    roots = []
-    for given in inputs:
-        root, files = (
-            _list_local(given) if is_local(given) else _list_remote(given, options)
-        )
-        if not files:
-            raise InputError(f"{given}: no such file or folder, and no file matches")
-        roots.append(root)
-        for uri, size, version in sorted(files, key=lambda file: file[0].split("/")):
-            found.setdefault(uri, (size, version))
-    root = _common_folder(roots)
-    return root, [
-        InputFile(_below(root, uri), uri, size, version)
-        for uri, (size, version) in found.items()
-    ]
-
-
-_Entry = tuple[str, int, str]  # uri, size in bytes, version
-
-
-def _list_local(given: str) -> tuple[str, list[_Entry]]:
-    try:
-        return _search_local(given)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{given}: cannot be listed: {error}") from error
-
-
-def _search_local(given: str) -> tuple[str, list[_Entry]]:
-    path = Path(os.path.abspath(local_path(given)))  # noqa: PTH100 (keeps links)
-    root = path
-    if path.is_dir():
-        files = set(_walk(str(path)))
-        if not files:
-            raise InputError(f"{given}: the folder holds no files")
-    elif path.is_file():
-        files, root = {str(path)}, path.parent
-    else:
-        files = set()
-        for match in glob.glob(str(path), recursive=True):  # noqa: PTH207
-            if Path(match).is_dir():
-                files.update(_walk(match.rstrip("/") or "/"))
-            elif _is_file(match):
-                files.add(match)
-        while glob.has_magic(str(root)):
-            root = root.parent
-    entries = []
-    for file in files:
-        facts = os.stat(file)  # noqa: PTH116 (the hot call of a large listing)
-        entries.append((file, facts.st_size, str(facts.st_mtime_ns)))
-    return str(root), entries
-
-
-def _walk(folder: str, above: tuple[str, ...] = ()) -> Iterator[str]:
-    """The files below a folder.
-
-    Args:
-      folder: where to look.
-      above: the real paths of the folders from which links led here.
-    """
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.startswith("."):
-                continue
-            if not entry.is_dir():
-                if entry.is_file() or _is_file(entry.path):
-                    yield entry.path
-            elif entry.is_symlink():
-                way = (*above, os.path.realpath(folder))
-                target = os.path.realpath(entry.path).rstrip("/") + "/"
-                # Back to a folder that is being searched already: a circle.
-                if not any(f"{real}/".startswith(target) for real in way):
-                    yield from _walk(entry.path, way)
-            else:
-                yield from _walk(entry.path, above)
-
-
-def _is_file(path: str) -> bool:
-    """Whether a path is a file; pipes and the like are none.
-
-    Raises:
-      InputError: a link whose file is missing, which must not pass in silence.
-    """
-    place = Path(path)
-    if place.is_symlink() and not place.exists():
-        raise InputError(f"{path}: a link to nothing ({place.readlink()} is missing)")
-    return place.is_file()
-
-
-def _list_remote(given: str, options: StorageOptions) -> tuple[str, list[_Entry]]:
-    require_secretless_url(given)
-    try:
-        return retrying(lambda: _search_remote(given, options))
-    except InputError:
-        raise
-    except Exception as error:
-        message = f"{given}: cannot be listed: {reason(error, given)}"
-        raise InputError(message) from cause_to_show(error)
-
-
-def _search_remote(given: str, options: StorageOptions) -> tuple[str, list[_Entry]]:
-    protocol = given.split("://", 1)[0]
-    system, path = system_of(given, options)
-    system.invalidate_cache()
-    try:
-        if glob.has_magic(path) and not system.exists(path):
-            root, listing = _glob_remote(system, path)
-        else:
-            listing = system.find(path, detail=True)
-            root = path
-            if path in listing:
-                root = path.rpartition("/")[0]
-            else:
-                listing = _visible(listing, root)
-    except FileNotFoundError:
-        return path, []
-
-    def uri_of(name: str) -> str:
-        return name if "://" in name else f"{protocol}://{name.strip('/')}"
-
-    return uri_of(root), [
-        (uri_of(name), _size(uri_of(name), facts), _version(facts))
-        for name, facts in listing.items()
-        # Object stores may show a folder as an empty file.
-        if facts["type"] == "file" and not name.endswith("/")
-    ]
-
-
-def _glob_remote(system: Any, pattern: str) -> tuple[str, dict[str, Any]]:
-    """The literal folder a pattern begins with, and what it matches."""
-    root = re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition("/")[0]
-    listing: dict[str, Any] = system.glob(pattern, detail=True)
-    if "/." not in pattern.removeprefix(root):
-        listing = _visible(listing, root)
-    searched = "\0"
-    for folder in sorted(n for n, facts in listing.items() if facts["type"] != "file"):
-        if not folder.startswith(searched):
-            listing |= _visible(system.find(folder, detail=True), folder)
-            searched = folder.rstrip("/") + "/"
-    return root, listing
-
-
-def _visible(listing: dict[str, Any], root: str) -> dict[str, Any]:
-    """The entries of a listing that are not hidden below a folder."""
-    return {
-        name: facts
-        for name, facts in listing.items()
-        if "/." not in "/" + name.removeprefix(root).lstrip("/")
-    }
-
-
-def _size(uri: str, facts: dict[str, Any]) -> int:
-    if facts["size"] is None:
-        raise InputError(f"{uri}: the store does not tell its size; copy it first")
-    return int(facts["size"])
-
-
-def _version(facts: dict[str, Any]) -> str:
-    for key in ("ETag", "etag", "md5Hash", "LastModified", "mtime", "created"):
-        if facts.get(key):
-            return str(facts[key])
-    return ""
-
-
-def _common_folder(roots: Sequence[str]) -> str:
-    """The deepest folder that holds all of these."""
-    stores = {root.rpartition("://")[0] for root in roots}
-    if len(stores) > 1:
-        raise InputError(
-            f"inputs of one run must lie in one store, got {', '.join(sorted(roots))}"
-        )
-    common = []
-    parts = [root.rpartition("://")[2].split("/") for root in roots]
-    for names in zip(*parts, strict=False):
-        if len(set(names)) > 1:
-            break
-        common.append(names[0])
-    store = next(iter(stores), "")
-    return f"{store}://{'/'.join(common)}" if store else "/".join(common) or "/"
-
-
-def _below(root: str, uri: str) -> str:
-    path = uri.removeprefix(root).lstrip("/")
-    try:
-        path.encode()
-    except UnicodeEncodeError as error:
-        raise InputError(
-            f"{uri!r}: the name is not UTF-8, as names in records must be; rename it"
-        ) from error
-    return path
