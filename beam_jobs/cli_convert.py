@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from beam_jobs.cli_options import storage_of, storage_option
+from beam_jobs.cli_options import (
+    feature_names_option,
+    storage_of,
+    storage_option,
+    variant_option,
+)
 from beam_jobs.cli_run import account_options
 
 if TYPE_CHECKING:
@@ -147,12 +152,7 @@ def _convert_options(command: _Command) -> _Command:
 
 @convert.command("images")
 @_convert_options
-@click.option(
-    "--feature-names",
-    type=click.Choice(["default", "tutorial", "imagenet"]),
-    default="default",
-    show_default=True,
-)
+@feature_names_option
 @click.pass_context
 def convert_images(ctx: click.Context, /, **options: Any) -> None:
     """A folder of pictures for each class."""
@@ -161,12 +161,7 @@ def convert_images(ctx: click.Context, /, **options: Any) -> None:
 
 @convert.command("cifar")
 @_convert_options
-@click.option(
-    "--variant",
-    type=click.Choice(["auto", "cifar10", "cifar100"]),
-    default="auto",
-    show_default=True,
-)
+@variant_option
 @click.pass_context
 def convert_cifar(ctx: click.Context, /, **options: Any) -> None:
     """CIFAR-10 and CIFAR-100 binary files (.bin)."""

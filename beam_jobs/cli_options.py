@@ -19,6 +19,20 @@ storage_option = click.option(
     help="Of the file systems; input:KEY=VALUE for one side. Never a secret.",
 )
 
+feature_names_option = click.option(
+    "--feature-names",
+    type=click.Choice(["default", "tutorial", "imagenet"]),
+    default="default",
+    show_default=True,
+)
+
+variant_option = click.option(
+    "--variant",
+    type=click.Choice(["auto", "cifar10", "cifar100"]),
+    default="auto",
+    show_default=True,
+)
+
 
 def storage_of(given: Sequence[str]) -> BothSides:
     """The options of both sides.

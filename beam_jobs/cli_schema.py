@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from beam_jobs.cli_options import storage_of, storage_option
+from beam_jobs.cli_options import (
+    feature_names_option,
+    storage_of,
+    storage_option,
+    variant_option,
+)
 
 if TYPE_CHECKING:
     from transforms.infer.input_facts import Inferred
@@ -60,12 +65,7 @@ def _infer_options(command: _Command) -> _Command:
 
 @infer.command("images")
 @_infer_options
-@click.option(
-    "--feature-names",
-    type=click.Choice(["default", "tutorial", "imagenet"]),
-    default="default",
-    show_default=True,
-)
+@feature_names_option
 def infer_images(**options: Any) -> None:
     """A folder of pictures for each class."""
     _infer("images", **options)
@@ -73,12 +73,7 @@ def infer_images(**options: Any) -> None:
 
 @infer.command("cifar")
 @_infer_options
-@click.option(
-    "--variant",
-    type=click.Choice(["auto", "cifar10", "cifar100"]),
-    default="auto",
-    show_default=True,
-)
+@variant_option
 def infer_cifar(**options: Any) -> None:
     """CIFAR-10 and CIFAR-100 binary files (.bin)."""
     _infer("cifar", **options)

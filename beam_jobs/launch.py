@@ -103,16 +103,20 @@ def run_job(
         scratch.remove()  # left if the run that made it was killed at its very end
         return Outcome("unchanged", store.uri, manifest, time.time() - started)
     # All that can be wrong with job and input is found before anything is written.
-    context, ranges = prepare_run(job, options, store, inputs, expected)
-    beam_options = _beam_options(options)
+    prepared = None
+    if not is_staged(scratch):
+        context, ranges = prepare_run(job, options, store, inputs, expected)
+        prepared = context, ranges, _beam_options(options)
     ready = store.preflight()
     with acquire(store, exclusive=ready.exclusive) as lease:
-        # Another run may have ended between the look and the lease.
+        status = "done"
         manifest = look_at_output(store, fingerprint, overwrite=options.overwrite)
-        status = "unchanged" if manifest is not None else "done"
-        if manifest is None and is_staged(scratch):
+        if manifest is not None:
+            status = "unchanged"  # another run ended between the look and the lease
+        elif prepared is None:
             manifest = switch(scratch)
-        elif manifest is None:
+        else:
+            context, ranges, beam_options = prepared
             context = replace(context, lease=lease.holder.nonce)
             manifest = _convert(context, ranges, beam_options, reporter, started)
         scratch.remove()

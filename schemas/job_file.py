@@ -17,7 +17,6 @@ shipped beside this module, tells its form to editors.
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -26,9 +25,11 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    JsonValue,
 )
 
 from schemas.declared import DeclaredSchema
+from schemas.errors import UsageError
 from schemas.job import (
     AUTO_VERSION,
     DEFAULT_SHARD_BYTES,
@@ -50,13 +51,12 @@ from schemas.job import (
     identifier_from,
 )
 from schemas.sizes import parse_size
-from schemas.storage_options import BothSides, StorageOptions
-
-_SECRET = re.compile(
-    r"secret|token|passw|credential|connection_string|access_key", re.IGNORECASE
+from schemas.storage_options import (
+    SECRET_REFUSED,
+    BothSides,
+    StorageOptions,
+    names_secret,
 )
-_SECRET_OPTION = re.compile(rf"{_SECRET.pattern}|^key$|_key$|^sas", re.IGNORECASE)
-_PASSWORD_IN_URL = re.compile(r"://[^/]*:[^/]*@")
 
 
 class _Frozen(BaseModel):
@@ -95,24 +95,18 @@ def _auto_or_version(version: str) -> str:
         raise ValueError(f"{error}; or say auto") from error
 
 
-_CREDENTIALS_COME_FROM = (
-    "looks like a secret: credentials come from the environment or from the "
-    "workload's identity, never from a job file"
-)
-
-
 def _no_secrets(options: dict[str, Any]) -> dict[str, Any]:
-    for key, value in options.items():
-        if _SECRET_OPTION.search(key) or _PASSWORD_IN_URL.search(str(value)):
-            raise ValueError(f"{key} {_CREDENTIALS_COME_FROM}")
-    return options
+    try:
+        return StorageOptions.of(options).to_dict()
+    except UsageError as error:
+        raise ValueError(str(error)) from error
 
 
 def _no_secret_arguments(arguments: tuple[str, ...]) -> tuple[str, ...]:
     for argument in arguments:
         name = argument.partition("=")[0]
-        if _SECRET.search(name):
-            raise ValueError(f"{name} {_CREDENTIALS_COME_FROM}")
+        if names_secret(name):
+            raise ValueError(f"{name} {SECRET_REFUSED}")
     return arguments
 
 
@@ -123,7 +117,7 @@ Texts = Annotated[
     BeforeValidator(_one_or_more, json_schema_input_type=Text | list[Text]),
 ]
 Fraction = Annotated[float, Field(gt=0, le=1)] | str
-Options = Annotated[dict[str, bool | int | float | str], AfterValidator(_no_secrets)]
+Options = Annotated[dict[str, JsonValue], AfterValidator(_no_secrets)]
 
 
 class StorageSides(_Frozen):

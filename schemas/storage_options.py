@@ -46,6 +46,10 @@ _WAY_OUT = (
     "credentials come from the environment, a profile or workload identity, never "
     "from options (docs/storage.md)"
 )
+SECRET_REFUSED = (
+    "looks like a secret, and options are sent to workers and may be written down: "
+    f"{_WAY_OUT}"
+)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -134,7 +138,7 @@ def require_secretless_url(url: str) -> None:
     host, slash, path = place.partition("/")
     user, _, host = host.rpartition("@")
     names = [name for name, _ in parse_qsl(query, keep_blank_values=True)]
-    if ":" in user or any(map(_names_secret, names)):
+    if ":" in user or any(map(names_secret, names)):
         raise UsageError(
             f"{scheme}://{host}{slash}{path}: the address carries a secret; leave it "
             f"out: {_WAY_OUT}"
@@ -148,10 +152,11 @@ def _value(text: str) -> Any:
         return text
 
 
-def _names_secret(name: str) -> bool:
+def names_secret(name: str) -> bool:
+    """Whether an option of this name would hold a secret."""
     words = [word.lower() for word in _WORDS.findall(name)]
     plain = "_".join(words)
-    if plain in _SECRET_NAMES:
+    if any(plain == name or plain.endswith(f"_{name}") for name in _SECRET_NAMES):
         return True
     if plain in _HARMLESS_NAMES or "kms" in plain:  # a KMS key is named, not given
         return False
@@ -163,13 +168,10 @@ def _refuse_secrets(name: str, value: Any, shown: str) -> None:
         last = path.rpartition(".")[2]
         if last == "token" and inner in _HARMLESS_TOKENS:
             continue
-        names_secret = any(map(_names_secret, path.split(".")))
-        if names_secret or (isinstance(inner, str) and _SECRET_LOOK.search(inner)):
+        named = any(map(names_secret, path.split(".")))
+        if named or (isinstance(inner, str) and _SECRET_LOOK.search(inner)):
             where = shown + path.removeprefix(name)
-            raise UsageError(
-                f"--storage-option {where}: would be a secret on the command line and "
-                f"in what is sent to workers; leave it out: {_WAY_OUT}"
-            )
+            raise UsageError(f"{where} {SECRET_REFUSED}")
 
 
 def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:

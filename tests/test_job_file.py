@@ -257,12 +257,22 @@ variant: cifar10
         "  line 7: name: a dataset name starts with a letter and has letters, digits "
         "and '_' only, got '7up'",
         "  line 8: keep: is for version: auto",
-        "  line 9: storage: input: secret_key looks like a secret: credentials come "
-        "from the environment or from the workload's identity, never from a job file",
+        "  line 9: storage: input: secret_key looks like a secret, and options are "
+        "sent to workers and may be written down: credentials come from the "
+        "environment, a profile or workload identity, never from options "
+        "(docs/storage.md)",
         "  line 9: storage: outptu: unknown field 'outptu'; did you mean output?",
         "  line 10: beam: item 2: expected text, found {'a': 'b'}",
         "  line 11: variant: is for source: cifar",
     ]
+
+
+def test_storage_takes_what_the_command_takes() -> None:
+    more = "storage: {input: {token: anon, client_kwargs: {region_name: eu}}}\n"
+    loaded = load(MINIMAL + more)
+    assert loaded.options.storage.input == StorageOptions.of(
+        {"token": "anon", "client_kwargs": {"region_name": "eu"}}
+    )
 
 
 @pytest.mark.parametrize(
@@ -291,6 +301,8 @@ variant: cifar10
         ("storage: {input: {connection_string: x}}", "looks like a secret"),
         ("storage: {input: {endpoint_url: 'http://me:pw@host'}}", "endpoint_url looks like a secret"),
         ("storage: {input: {key: x}}", "key looks like a secret"),
+        ("storage: {input: {client_kwargs: {password: x}}}", "client_kwargs.password looks like a secret"),
+        ("beam: --azure_connection_string=x", "--azure_connection_string looks like a secret"),
         ("beam: --s3_secret_access_key=x", "--s3_secret_access_key looks like a secret"),
         ("storage: s3", "storage: expected a mapping, found 's3'"),
         ("beam: {a: b}", "beam: expected a list, found {'a': 'b'}"),

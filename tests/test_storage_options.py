@@ -120,9 +120,9 @@ def test_what_is_no_secret_is_taken(option: str) -> None:
 
 
 def test_options_made_in_code_are_looked_at_too() -> None:
-    with pytest.raises(UsageError, match="would be a secret"):
+    with pytest.raises(UsageError, match="looks like a secret"):
         StorageOptions.of({"secret": SECRET})
-    with pytest.raises(UsageError, match="would be a secret"):
+    with pytest.raises(UsageError, match="looks like a secret"):
         StorageOptions((("secret", f'"{SECRET}"'),))
 
 
