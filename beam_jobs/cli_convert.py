@@ -129,7 +129,7 @@ def _convert_options(command: _Command) -> _Command:
         storage_option,
         click.option(
             "--exchange",
-            type=click.Choice(["auto", "reference", "scratch"]),
+            type=click.Choice(["auto", "reference", "scratch", "engine"]),
             default="auto",
             show_default=True,
             help="How rows reach their shards; the bytes are the same.",

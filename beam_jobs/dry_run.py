@@ -13,6 +13,7 @@ from beam_jobs.prepare import (
     list_all_inputs,
     output_store,
     prepare_run,
+    scratch_of,
 )
 from beam_jobs.versions import choose_version
 from schemas.errors import OutputError
@@ -159,7 +160,7 @@ def _verdict(
     if manifest is not None:
         check_published(job, store, manifest, expected)
         return "unchanged", ""
-    scratch = Scratch.of(store, fingerprint, options.scratch)
+    scratch = scratch_of(store, fingerprint, options)
     if is_staged(scratch):
         return "publish", ""
     replaces = store.size(MANIFEST_NAME) is not None
@@ -167,7 +168,8 @@ def _verdict(
 
 
 def _finished(scratch: Scratch, exchange: str) -> int:
-    return sum(1 for _ in scratch.facts.glob(f"range-{exchange}-*.json"))
+    names = scratch.names("facts")
+    return sum(name.startswith(f"range-{exchange}-") for name in names)
 
 
 def _workers(options: RunOptions) -> int:

@@ -19,6 +19,7 @@ from beam_jobs.prepare import (
     list_all_inputs,
     output_store,
     prepare_run,
+    scratch_of,
 )
 from schemas.errors import OutputError, RecordmillError, UsageError
 from schemas.job import JobSpec, RunOptions
@@ -26,8 +27,9 @@ from schemas.manifest import MANIFEST_NAME, Manifest
 from schemas.ranges import InputRange
 from transforms.dataset.expected import load_expected
 from transforms.run.context import RunContext
+from transforms.run.facts import read_errors
 from transforms.run.publish import REJECTS_NAME, is_staged, look_at_output, switch
-from transforms.run.scratch import Scratch, read_errors
+from transforms.run.scratch import Scratch
 from transforms.stores.lease import LOCK_FOLDER, acquire
 from transforms.tfrecord import require_fast_crc
 
@@ -94,7 +96,7 @@ def run_job(
     expected = None
     if options.expect_schema:
         expected = load_expected(options.expect_schema, options.storage.output)
-    scratch = Scratch.of(store, fingerprint, options.scratch)
+    scratch = scratch_of(store, fingerprint, options)
     # Where nothing answers, that is told in seconds, not minutes.
     seen = store.hasty()
     manifest = look_at_output(seen, fingerprint, overwrite=options.overwrite)
@@ -147,7 +149,7 @@ def _convert(
 
     scratch = context.scratch
     _make_folders(scratch, context.exchange)
-    source = context.source.keep_inventory(Path(scratch.scratch_root))
+    source = context.source.keep_inventory(*scratch.shelf("inventory.arrow"))
     context = replace(context, source=source)
     run_facts: dict[str, object] = {
         "recordmill": version("recordmill"),
@@ -195,9 +197,13 @@ def _explained(error: Exception, scratch: Scratch) -> RecordmillError:
 
 
 def _where(scratch: Scratch) -> str:
+    places = f"Log and rejects are in {scratch.work_root}"
+    if scratch.shared:
+        rejects = scratch.place_of(scratch.rejects)
+        places = f"The log is {scratch.log}, rejects are in {rejects}"
     return (
-        f"Nothing was published. Log and rejects are in {scratch.work_root}; the "
-        "same command goes on from what is finished"
+        f"Nothing was published. {places}; the same command goes on from what is "
+        "finished"
     )
 
 
@@ -209,9 +215,9 @@ def _make_folders(scratch: Scratch, exchange: str) -> None:
             f"{error.filename}: cannot be made: {error.strerror}; choose a folder "
             "that you may write to"
         ) from error
-    free = shutil.disk_usage(scratch.staging).free
+    free = shutil.disk_usage(scratch.work_root).free
     if free < 1 << 20:
-        raise OutputError(f"{scratch.staging}: the disk is full ({free} bytes free)")
+        raise OutputError(f"{scratch.work_root}: the disk is full ({free} bytes free)")
 
 
 @contextmanager

@@ -10,11 +10,11 @@ import json
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Literal, TextIO
 
 from schemas.ranges import InputRange
 from transforms.run.context import RunContext
+from transforms.run.facts import FinishedTasks
 
 LogFormat = Literal["text", "json"]
 SECONDS_BETWEEN = 30.0  # two lines on a run's progress
@@ -26,7 +26,7 @@ class LogLines:
     def __init__(self, form: LogFormat, stream: TextIO) -> None:
         self._form = form
         self._stream = stream
-        self._facts: Path | None = None
+        self._finished: FinishedTasks | None = None
         self._ranges = 0
         self._told = 0.0
 
@@ -43,8 +43,8 @@ class LogLines:
         self._stream.flush()
 
     def begin(self, context: RunContext, ranges: Sequence[InputRange]) -> None:
-        self._facts = context.scratch.facts
-        self._ranges = len(ranges)
+        self._finished = FinishedTasks(context.scratch)
+        self._ranges = len(ranges) * context.readings
         self._told = time.monotonic()
         self.event(
             "run_started",
@@ -57,15 +57,15 @@ class LogLines:
         )
 
     def poll(self) -> None:
-        if self._facts is None or time.monotonic() - self._told < SECONDS_BETWEEN:
+        if self._finished is None or time.monotonic() - self._told < SECONDS_BETWEEN:
             return
         self._told = time.monotonic()
-        names = [path.name for path in self._facts.glob("*.json")]
+        ranges, shards = self._finished.counts()
         self.event(
             "run_progress",
-            ranges_done=sum(name.startswith("range-") for name in names),
+            ranges_done=ranges,
             ranges=self._ranges,
-            shards_done=sum(name.startswith("shard-") for name in names),
+            shards_done=shards,
         )
 
     def end(self) -> None:

@@ -19,6 +19,7 @@ from schemas.errors import OutputError, UsageError
 from schemas.manifest import Manifest
 from schemas.ranges import InputRange
 from transforms.run.context import RunContext
+from transforms.run.facts import FinishedTasks
 from transforms.run.publish import REJECTS_NAME
 from transforms.storage import is_local, local_path
 from transforms.write import write_whole
@@ -39,24 +40,26 @@ class Stages:
 
     def __init__(self) -> None:
         self._started = self._begun = time.time()
-        self._facts: Path | None = None
+        self._finished: FinishedTasks | None = None
         self.seconds: dict[str, float] = {}
 
     def begin(self, context: RunContext, ranges: Sequence[InputRange]) -> None:
         self._begun = time.time()
-        self._facts = context.scratch.facts
+        self._finished = FinishedTasks(context.scratch)
         self.seconds["prepare"] = self._begun - self._started
 
     def poll(self) -> None:
-        pass
+        if self._finished is not None:
+            self._finished.times()
 
     def end(self) -> None:
-        if self._facts is None:
+        if self._finished is None:
             return
         before = self._begun
+        finished = self._finished.times()
         # What an earlier try finished took none of this run's time.
         for stage, prefix in (("read", "range"), ("write", "shard")):
-            times = [p.stat().st_mtime for p in self._facts.glob(f"{prefix}-*.json")]
+            times = [at for name, at in finished.items() if name.startswith(prefix)]
             done = max([before, *times])
             self.seconds[stage] = done - before
             before = done

@@ -44,6 +44,12 @@ def output_store(options: RunOptions) -> Store:
     return open_store(options.output, options.storage.output)
 
 
+def scratch_of(store: Store, fingerprint: str, options: RunOptions) -> Scratch:
+    """Where the run with that fingerprint works; makes nothing."""
+    remote = not options.is_embedded
+    return Scratch.of(store, fingerprint, options.scratch, remote=remote)
+
+
 @dataclass(frozen=True, slots=True)
 class Inputs:
     """The inventory of a run.
@@ -136,10 +142,12 @@ def prepare_run(
         source=source,
         split_names=split_names(job, ranges),
         bits=bucket_bits(job.sharding, estimate),
-        exchange=choose_exchange(options.exchange, job, source, inputs.files),
+        exchange=choose_exchange(
+            options.exchange, job, source, inputs.files, embedded=options.is_embedded
+        ),
         fingerprint=fingerprint,
         output=store.uri,
-        scratch=Scratch.of(store, fingerprint, options.scratch),
+        scratch=scratch_of(store, fingerprint, options),
         expected=expected,
     )
     return context, ranges

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, TextIO
 
 from schemas.ranges import InputRange
 from transforms.run.context import RunContext
+from transforms.run.facts import FinishedTasks
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rich.console import Console
     from rich.progress import Progress, TaskID
 
@@ -34,22 +33,21 @@ class Bars:
 
     def __init__(self, console: Console) -> None:
         self._progress: Progress = _progress_on(console)
-        self._facts: Path | None = None
+        self._finished: FinishedTasks | None = None
         self._read: TaskID | None = None
         self._write: TaskID | None = None
 
     def begin(self, context: RunContext, ranges: Sequence[InputRange]) -> None:
-        self._facts = context.scratch.facts
-        self._read = self._progress.add_task("read", total=len(ranges), unit="ranges")
+        self._finished = FinishedTasks(context.scratch)
+        total = len(ranges) * context.readings
+        self._read = self._progress.add_task("read", total=total, unit="ranges")
         self._write = self._progress.add_task("write", total=None, unit="shards")
         self._progress.start()
 
     def poll(self) -> None:
-        if self._facts is None or self._read is None or self._write is None:
+        if self._finished is None or self._read is None or self._write is None:
             return
-        names = [path.name for path in self._facts.glob("*.json")]
-        shards = sum(name.startswith("shard-") for name in names)
-        ranges = sum(name.startswith("range-") for name in names)
+        ranges, shards = self._finished.counts()
         self._progress.update(self._read, completed=ranges)
         self._progress.update(self._write, completed=shards)
 

@@ -29,8 +29,8 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import (
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
 
 from schemas.errors import RecordmillError, UsageError
+from schemas.job import EMBEDDED_RUNNERS
 
-EMBEDDED = ("directrunner", "fnapirunner", "direct")
 POLL_SECONDS = 0.05
 # A worker that comes back from Arrow or NumPy waits this long for one that is in
 # Python; at the interpreter's own 5 ms two workers lose a tenth of their time.
@@ -78,7 +78,7 @@ def pipeline_options(beam_args: Sequence[str], workers: int) -> PipelineOptions:
 def is_embedded(options: PipelineOptions) -> bool:
     """Whether the job runs in this process, on the embedded runner."""
     name = options.view_as(StandardOptions).runner
-    return name is None or name.rpartition(".")[2].lower() in EMBEDDED
+    return name is None or name.rpartition(".")[2].lower() in EMBEDDED_RUNNERS
 
 
 def runner_name(options: PipelineOptions) -> str:

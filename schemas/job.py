@@ -210,6 +210,7 @@ def identifier_from(text: str) -> str:
 
 
 _NO_STORAGE_OPTIONS = BothSides()
+EMBEDDED_RUNNERS = ("directrunner", "fnapirunner", "direct")
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +221,7 @@ class RunOptions:
       inputs: files, folders or globs.
       output: folder of the dataset.
       scratch: folder for sorted runs and staging; empty means inside the output.
-      exchange: how rows reach the shards' writers: auto, reference or scratch.
+      exchange: how rows reach the shards' writers: auto, reference, scratch, engine.
       workers: threads of the embedded runner; 0 means all cores.
       overwrite: replace a dataset that differs.
       auto_version: publish each change as the next version, in a folder of its own
@@ -242,3 +243,17 @@ class RunOptions:
     expect_schema: str = ""
     storage: BothSides = _NO_STORAGE_OPTIONS
     beam_args: tuple[str, ...] = field(default=())
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether the job runs in this process, on Beam's embedded runner.
+
+        >>> RunOptions((), "out", beam_args=("--runner", "FlinkRunner")).is_embedded
+        False
+        """
+        runner = "direct"
+        for place, arg in enumerate(self.beam_args):
+            name, equals, value = arg.partition("=")
+            if name == "--runner":
+                runner = value if equals else "".join(self.beam_args[place + 1 :][:1])
+        return runner.rpartition(".")[2].lower() in EMBEDDED_RUNNERS

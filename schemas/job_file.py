@@ -179,7 +179,7 @@ class JobFile(_Frozen):
     variant: Variant | None = Field(None, description="of source: cifar")
     overwrite: bool = Field(False, description="replace another dataset")
     storage: StorageSides = Field(StorageSides(), description="nothing secret")
-    exchange: Literal["auto", "reference", "scratch"] = Field(
+    exchange: Literal["auto", "reference", "scratch", "engine"] = Field(
         "auto", description="how rows reach their shards; the bytes are the same"
     )
     workers: Annotated[int, Field(ge=0)] = Field(0, description="0: all cores")

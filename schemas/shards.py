@@ -59,25 +59,33 @@ class ShardPlan:
 
     splits: tuple[SplitPlan, ...]
 
+    @property
+    def num_shards(self) -> int:
+        return sum(split.num_shards for split in self.splits)
+
+    def task(self, number: int) -> ShardTask:
+        """The shard of that number: shards are counted from 0, split after split."""
+        for split_index, split in enumerate(self.splits):
+            if number < split.num_shards:
+                return ShardTask(
+                    split=split.split,
+                    split_index=split_index,
+                    shard_index=number,
+                    num_shards=split.num_shards,
+                    low=split.bounds[number],
+                    high=split.bounds[number + 1],
+                )
+            number -= split.num_shards
+        raise IndexError(f"there are {self.num_shards} shards")
+
     def tasks(self) -> list[ShardTask]:
         """One task per shard, largest first so that the last to end is small."""
-        tasks = [
-            ShardTask(
-                split=split.split,
-                split_index=split_index,
-                shard_index=shard,
-                num_shards=split.num_shards,
-                low=split.bounds[shard],
-                high=split.bounds[shard + 1],
-            )
-            for split_index, split in enumerate(self.splits)
-            for shard in range(split.num_shards)
-        ]
         size = {
             (split_index, shard): planned
             for split_index, split in enumerate(self.splits)
             for shard, planned in enumerate(split.shard_bytes)
         }
+        tasks = [self.task(number) for number in range(self.num_shards)]
         return sorted(tasks, key=lambda t: -size[t.split_index, t.shard_index])
 
 

@@ -59,6 +59,8 @@ def test_same_bytes(
         ["--workers", 2],
         ["--workers", 2, "--scratch", tmp_path / "scratch"],
         ["--workers", 2, "--exchange", "scratch"],
+        ["--workers", 1, "--exchange", "engine"],
+        ["--workers", 2, "--exchange", "engine"],
     ]
     if source != "csv":
         runs.append(["--exchange", "reference"])

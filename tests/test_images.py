@@ -17,6 +17,7 @@ from schemas.ranges import InputFile
 from transforms.pixels import read_header
 from transforms.sources import images
 from transforms.sources.images import ImagesSource, class_of
+from transforms.stores import open_store
 from transforms.tfrecord import FRAME_BYTES
 
 JPEG, _ = PICTURES["rgb.jpg"]
@@ -250,13 +251,15 @@ def test_ranges_are_slices_of_the_inventory(
     assert [row["filename"] for row in reading.rows] == [f"a/{n}.jpg" for n in range(5)]
 
 
+@pytest.mark.parametrize("where", ["", "memory://inventory"])
 def test_the_inventory_may_lie_in_a_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
+    where = where or str(tmp_path)
     monkeypatch.setattr(images, "FILES_PER_RANGE", 2)
     write(tmp_path / "in", **{f"a__{n}_jpg": JPEG for n in range(5)})
     reading = prepare(ImagesSource(), [tmp_path / "in"])
-    kept = reading.source.keep_inventory(tmp_path)
+    kept = reading.source.keep_inventory(open_store(where), "inventory.arrow")
     assert len(pickle.dumps(kept)) < 1000
     for spot in reading.ranges:
         expected = read_one(reading.source, spot)

@@ -229,3 +229,28 @@ def test_split_plan_refuses(
     with pytest.raises(ValueError, match=r"^split s: ") as caught:
         SplitPlan("s", *fields)
     assert str(caught.value) == message
+
+
+@given(RUNS, RUNS, st.integers(1, 8))
+def test_packed_histograms_add_up_to_the_same(
+    one: list[tuple[int, int, int]], other: list[tuple[int, int, int]], bits: int
+) -> None:
+    whole, packed = Histogram.empty(3, bits), Histogram.empty(3, bits)
+    for run in (one, other):
+        splits = [split for split, _, _ in run]
+        histogram = Histogram.of(
+            np.array([key for _, key, _ in run], np.uint64),
+            np.array([weight for _, _, weight in run], np.int64),
+            [splits.count(split) for split in range(3)],
+            bits,
+        )
+        whole += histogram
+        packed.add_bytes(histogram.to_bytes())
+    assert np.array_equal(packed.bytes, whole.bytes)
+    assert np.array_equal(packed.records, whole.records)
+
+
+def test_a_packed_histogram_of_another_shape_is_refused() -> None:
+    packed = Histogram.empty(2, 4).to_bytes()
+    with pytest.raises(ValueError, match=r"shape \[2, 16\], expected .* \[2, 8\]"):
+        Histogram.empty(2, 3).add_bytes(packed)

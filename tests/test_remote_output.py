@@ -9,19 +9,9 @@ from typing import Any
 
 import pytest
 from flaky_store import Flaky
-from job_tools import IRIS, SAMPLES, Ran, contents, convert, recordmill
+from job_tools import IRIS, SAMPLES, convert, recordmill
 from store_servers import SECRET, Place
-
-from schemas.storage_options import StorageOptions
-
-
-def options_of(options: StorageOptions) -> list[str]:
-    """The options as the command takes them."""
-    return [
-        part
-        for name, value in options.to_dict().items()
-        for part in ("--storage-option", f"output:{name}={value}")
-    ]
+from store_tools import local_files, options_of, published, to_store
 
 
 @pytest.fixture(autouse=True)
@@ -29,26 +19,6 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where runs to stores work meanwhile."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache"
-
-
-def published(place: Place) -> dict[str, bytes]:
-    """Every file of the store but the one that tells when it was made."""
-    names = place.store.list()
-    return {name: place.store.read(name) for name in names if name != "run.json"}
-
-
-def local_files(folder: Path) -> dict[str, bytes]:
-    return {name: (folder / name).read_bytes() for name in contents(folder)}
-
-
-def to_store(place: Place, *arguments: Any) -> Ran:
-    return recordmill(
-        "convert",
-        *arguments[:-1],
-        place.root,
-        *arguments[-1],
-        *options_of(place.options),
-    )
 
 
 def test_a_store_gets_what_a_folder_gets(

@@ -32,12 +32,14 @@ PROCESSES = ["--", "--direct_running_mode=multi_processing", "--direct_num_worke
 # Runs the command with a task that ends otherwise than by an ordinary error.
 BROKEN_TASK = """
 import sys
-from beam_jobs import cli, convert
+from beam_jobs import cli, convert, through_scratch
 
 def broken(*arguments, **options):
     raise {error}
 
-convert.{task} = broken
+for module in (convert, through_scratch):
+    if hasattr(module, "{task}"):
+        module.{task} = broken
 sys.argv = ["recordmill", *sys.argv[1:]]
 cli.main()
 """

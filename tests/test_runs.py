@@ -18,14 +18,11 @@ from hypothesis import strategies as st
 from schemas.errors import RecordmillError
 from schemas.ranges import RunRef
 from schemas.shards import KEY_SPACE, ShardTask
+from transforms.exchange.block import Block
 from transforms.exchange.block_io import ScratchSpeed
 from transforms.exchange.gather import gather
-from transforms.exchange.runs import (
-    read_index,
-    run_is_whole,
-    write_run,
-    write_whole,
-)
+from transforms.exchange.run_folder import LocalRuns
+from transforms.exchange.runs import write_run, write_whole
 from transforms.tfrecord import crc32c
 
 
@@ -40,10 +37,12 @@ def save(folder: Path, name: str, rows: list[Row], num_splits: int) -> RunRef:
     payloads = pa.array([b"left out", *(row.payload for row in rows)], pa.binary())
     return write_run(
         folder / name,
-        payloads.slice(1),
-        np.array([row.key for row in rows], np.uint64),
-        np.array([row.split for row in rows], np.uint8),
-        np.array([len(row.payload) for row in rows], np.int64),
+        Block(
+            payloads.slice(1),
+            np.array([row.key for row in rows], np.uint64),
+            np.array([row.split for row in rows], np.uint8),
+            np.array([len(row.payload) for row in rows], np.int64),
+        ),
         num_splits,
     )
 
@@ -57,7 +56,11 @@ def names_in(folder: Path) -> list[str]:
 
 
 def gathered(folder: Path, runs: list[RunRef], task: ShardTask) -> list[bytes]:
-    return [one for window in gather(folder, runs, task) for one in window.to_pylist()]
+    return [
+        one
+        for window in gather(LocalRuns(str(folder)), runs, task)
+        for one in window.to_pylist()
+    ]
 
 
 # Few distinct keys, so that ties within and between runs are the rule.
@@ -83,7 +86,9 @@ def test_gather_equals_sorting(
         runs = [save(folder, f"r{i}", rows, 3) for i, rows in enumerate(batches)]
         windows = [
             window.to_pylist()
-            for window in gather(folder, runs, task_of(split, low, high), window_bytes)
+            for window in gather(
+                LocalRuns(str(folder)), runs, task_of(split, low, high), window_bytes
+            )
         ]
     mine = [
         row
@@ -130,15 +135,15 @@ def test_order_within_a_run(tmp_path: Path, keys: list[int], num_splits: int) ->
 def test_run_without_rows(tmp_path: Path, num_splits: int) -> None:
     run = save(tmp_path, "r", [], num_splits)
     assert run.counts == (0,) * num_splits
-    assert run_is_whole(tmp_path, run)
-    assert len(read_index(tmp_path, run).keys) == 0
+    assert LocalRuns(str(tmp_path)).is_whole(run)
+    assert len(LocalRuns(str(tmp_path)).index(run).keys) == 0
     assert gathered(tmp_path, [run], task_of()) == []
 
 
 def test_dot_in_a_run_name(tmp_path: Path) -> None:
     runs = [save(tmp_path, f"a.{i}", [Row(i, 0, b"%d" % i)], 1) for i in range(2)]
     assert gathered(tmp_path, runs, task_of()) == [b"0", b"1"]
-    assert all(run_is_whole(tmp_path, run) for run in runs)
+    assert all(LocalRuns(str(tmp_path)).is_whole(run) for run in runs)
 
 
 def test_gather_keeps_no_index_it_has_read(tmp_path: Path) -> None:
@@ -148,7 +153,9 @@ def test_gather_keeps_no_index_it_has_read(tmp_path: Path) -> None:
     payloads, ones = pa.array([b"x"] * rows), np.ones(rows, np.int64)
     runs = [
         write_run(
-            tmp_path / f"r{i}", payloads, keys, ones.astype(np.uint8) - 1, ones, 1
+            tmp_path / f"r{i}",
+            Block(payloads, keys, ones.astype(np.uint8) - 1, ones),
+            1,
         )
         for i in range(num_runs)
     ]
@@ -174,7 +181,7 @@ def test_large_run(
     """More than one window and one block buffer, with and without the page cache."""
     always = type("Always", (ScratchSpeed,), {"direct": property(lambda _: direct)})
     monkeypatch.setattr("transforms.exchange.runs.SCRATCH_SPEED", always())
-    monkeypatch.setattr("transforms.exchange.gather.SCRATCH_SPEED", always())
+    monkeypatch.setattr("transforms.exchange.run_folder.SCRATCH_SPEED", always())
     random = np.random.default_rng(0)
     sizes = [0, 4096, 5_000_000, *random.integers(0, 9_000, 900).tolist(), 4_500_000]
     order = range(len(sizes)) if in_order else random.permutation(len(sizes)).tolist()
@@ -183,7 +190,7 @@ def test_large_run(
         for key, size in zip(order, sizes, strict=True)
     ]
     run = save(tmp_path, "r", rows, num_splits)
-    assert run_is_whole(tmp_path, run)
+    assert LocalRuns(str(tmp_path)).is_whole(run)
     wanted = [row.payload for row in sorted(rows, key=lambda row: row.key)]
     assert (tmp_path / "r.records").read_bytes() == b"".join(wanted)
     found = [gathered(tmp_path, [run], task_of(split)) for split in range(num_splits)]
@@ -204,7 +211,7 @@ def test_damaged_index(tmp_path: Path) -> None:
     for place in range(len(whole)):
         damage(path, place)
         with pytest.raises(RecordmillError) as caught:
-            read_index(tmp_path, run)
+            LocalRuns(str(tmp_path)).index(run)
         assert str(caught.value) == message
         path.write_bytes(whole)
     for size in range(len(whole)):
@@ -237,15 +244,15 @@ CHANGES = [
 def test_run_is_whole(tmp_path: Path, file: str, change: object, reason: str) -> None:
     assert callable(change)
     run = save(tmp_path, "r", [Row(1, 0, b"abc"), Row(2, 0, b"de")], 1)
-    assert run_is_whole(tmp_path, run)
+    assert LocalRuns(str(tmp_path)).is_whole(run)
     change(tmp_path / file)
-    assert not run_is_whole(tmp_path, run), reason
+    assert not LocalRuns(str(tmp_path)).is_whole(run), reason
 
 
 def test_run_is_whole_by_other_facts(tmp_path: Path) -> None:
     run = save(tmp_path, "r", [Row(1, 0, b"abc")], 1)
-    assert not run_is_whole(tmp_path, replace(run, payload_crc32c=0))
-    assert not run_is_whole(tmp_path, replace(run, stem="q"))
+    assert not LocalRuns(str(tmp_path)).is_whole(replace(run, payload_crc32c=0))
+    assert not LocalRuns(str(tmp_path)).is_whole(replace(run, stem="q"))
 
 
 def test_failed_scratch_leaves_nothing(

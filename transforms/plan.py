@@ -34,6 +34,9 @@ def bucket_bits(sharding: Sharding, most_bytes: int) -> int:
     return max(MIN_BUCKET_BITS, min(MAX_BUCKET_BITS, wanted))
 
 
+PackedHistogram = bytes
+
+
 @dataclass(frozen=True, slots=True)
 class Histogram:
     """Planned bytes and records per (split, bucket).
@@ -79,6 +82,55 @@ class Histogram:
         np.add(self.bytes, other.bytes, out=self.bytes)
         np.add(self.records, other.records, out=self.records)
         return self
+
+    def to_bytes(self) -> PackedHistogram:
+        """The filled buckets alone: little where a range fills few of very many.
+
+        Little-endian u64: shape (2), number of filled buckets, their places in the
+        flattened array, their bytes, their records.
+        """
+        filled = np.flatnonzero(self.records)
+        parts = (filled, self.bytes.ravel()[filled], self.records.ravel()[filled])
+        head = np.array([*self.records.shape, len(filled)], "<u8")
+        return b"".join([head.tobytes(), *(p.astype("<u8").tobytes() for p in parts)])
+
+    def add_bytes(self, packed: PackedHistogram) -> None:
+        """Adds what `to_bytes` gave of a histogram of the same shape.
+
+        Raises:
+          ValueError: it is of another shape, or damaged.
+        """
+        words = np.frombuffer(packed, "<u8").astype(np.int64)
+        *shape, count = words[:3].tolist()
+        if tuple(shape) != self.records.shape or len(words) != 3 + 3 * count:
+            raise ValueError(
+                f"a packed histogram of {len(words)} words and shape {shape}, expected "
+                f"{3 + 3 * count} words and shape {list(self.records.shape)}"
+            )
+        filled, num_bytes, num_records = words[3:].reshape(3, count)
+        # Places are distinct, so a plain indexed addition counts each once.
+        self.bytes.reshape(-1)[filled] += num_bytes
+        self.records.reshape(-1)[filled] += num_records
+
+
+def numbers_of(
+    plan: ShardPlan, keys: U64, splits: npt.NDArray[np.uint8]
+) -> npt.NDArray[np.int64]:
+    """The number of each row's shard: see ShardPlan.task.
+
+    Args:
+      plan: of the dataset.
+      keys: order key of each row.
+      splits: split index of each row.
+    """
+    numbers = np.zeros(len(keys), np.int64)
+    first = 0
+    for index, split in enumerate(plan.splits):
+        mine = np.flatnonzero(splits == index)
+        inner = np.array(split.bounds[1:-1], np.uint64)
+        numbers[mine] = first + np.searchsorted(inner, keys[mine], side="right")
+        first += split.num_shards
+    return numbers
 
 
 def plan_shards(

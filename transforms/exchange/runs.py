@@ -23,6 +23,7 @@ import pyarrow as pa
 from schemas.errors import RecordmillError
 from schemas.ranges import RunRef
 from transforms.encode.wire import I64, U64, offsets_of
+from transforms.exchange.block import Block
 from transforms.exchange.block_io import SCRATCH_SPEED, BlockWriter
 from transforms.tfrecord import array_parts, crc32c
 from transforms.write import aside_of, write_whole
@@ -53,22 +54,22 @@ class RunIndex:
 
 def write_run(
     stem: Path,
-    payloads: pa.BinaryArray,
-    keys: U64,
-    splits: npt.NDArray[np.uint8],
-    weights: I64,
+    block: Block,
     num_splits: int,
 ) -> RunRef:
-    """Sorts a batch by (split, order key) and writes it as a run.
+    """Sorts a block by (split, order key) and writes it as a run.
 
     Args:
       stem: path without ending; both files appear whole or not at all.
-      payloads: one payload per row.
-      keys: order key of each row.
-      splits: split index of each row.
-      weights: planned bytes of each row.
+      block: the rows.
       num_splits: how many splits the job has.
     """
+    payloads, keys, splits, weights = (
+        block.payloads,
+        block.keys,
+        block.splits,
+        block.weights,
+    )
     counts = np.bincount(splits, minlength=num_splits)
     order = _order_of(keys, splits, num_splits)
     offsets, _ = array_parts(payloads)
@@ -151,16 +152,19 @@ def _write_payload(path: Path, windows: Iterable[memoryview]) -> int:
     return crc
 
 
-def read_index(folder: Path, run: RunRef) -> RunIndex:
-    """Reads a run's index and checks it.
+def parse_index(data: bytes, run: RunRef, where: str) -> RunIndex:
+    """The index in a file's bytes.
+
+    Args:
+      data: all bytes of the .index file.
+      run: whose index it is.
+      where: the file, for people.
 
     Raises:
       RecordmillError: the file is not what the run's facts say.
     """
-    path = folder / f"{run.stem}.index"
-    data = path.read_bytes()
     if crc32c(data) != run.index_crc32c or not data.startswith(_MAGIC):
-        raise RecordmillError(f"{path}: the scratch file was changed or is damaged")
+        raise RecordmillError(f"{where}: the scratch file was changed or is damaged")
     num_splits = len(run.counts)
     num_records = sum(run.counts)
     words = np.frombuffer(data, "<u8", offset=len(_MAGIC) + 8 * (2 + num_splits))
@@ -170,18 +174,3 @@ def read_index(folder: Path, run: RunRef) -> RunIndex:
         weights=words[2 * num_records + 1 :],
         counts=run.counts,
     )
-
-
-def run_is_whole(folder: Path, run: RunRef) -> bool:
-    """Whether both files of a run are there with the right size and checksum."""
-    try:
-        index = (folder / f"{run.stem}.index").read_bytes()
-        records = folder / f"{run.stem}.records"
-        if records.stat().st_size != run.payload_bytes:
-            return False
-        return (
-            crc32c(index) == run.index_crc32c
-            and crc32c(records.read_bytes()) == run.payload_crc32c
-        )
-    except OSError:
-        return False

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from hashlib import blake2b
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from transforms.keys import assign_splits
 from transforms.run.scratch import Scratch
 from transforms.sources.base import Source
 
-Exchange = Literal["reference", "scratch"]
+Exchange = Literal["reference", "scratch", "engine"]
 
 FORMAT_VERSION = 1  # raise it when the same job would give other bytes
 
@@ -55,6 +55,11 @@ class RunContext:
     lease: str = ""
 
     @property
+    def readings(self) -> int:
+        """How many times every range is read, or looked at."""
+        return 2 if self.exchange == "engine" else 1
+
+    @property
     def num_splits(self) -> int:
         return len(self.split_names)
 
@@ -77,25 +82,52 @@ class RunContext:
 
 
 def choose_exchange(
-    wanted: str, job: JobSpec, source: Source, files: Sequence[InputFile]
+    wanted: str,
+    job: JobSpec,
+    source: Source,
+    files: Sequence[InputFile],
+    *,
+    embedded: bool,
 ) -> Exchange:
     """The exchange to use when `wanted` may be "auto".
+
+    Args:
+      wanted: the user's word.
+      job: what is converted.
+      source: prepared.
+      files: the inventory.
+      embedded: whether the runner is this process, which holds in memory what goes
+        through its shuffle.
 
     Raises:
       UsageError: rows cannot travel by reference here.
     """
-    # The plan must know a record's size unread: not what a declaration makes of it.
-    known = source.plans_unread or (job.declared is None and job.payload == "example")
     if wanted == "auto":
-        by_reference = known and source.prefers_reference(files)
+        if not embedded:
+            return "engine"
+        by_reference = known_unread(job, source) and source.prefers_reference(files)
         return "reference" if by_reference else "scratch"
-    if wanted == "reference" and not known:
+    if wanted == "reference" and not known_unread(job, source):
+        if not source.refers:
+            raise UsageError(
+                f"{job.source} rows have no size before they are read, so they cannot "
+                "travel by reference: leave out --exchange, or say --exchange scratch"
+            )
         raise UsageError(
             f"{job.source} rows cannot travel by reference with --schema or --payload, "
             "because their size is unknown before they are converted: leave out "
             "--exchange, or say --exchange scratch"
         )
-    return "reference" if wanted == "reference" else "scratch"
+    if wanted not in ("reference", "scratch", "engine"):
+        raise ValueError(f"no exchange {wanted!r}")
+    return cast("Exchange", wanted)
+
+
+def known_unread(job: JobSpec, source: Source) -> bool:
+    """Whether the plan knows a record's size without reading the row."""
+    # What a declaration or another payload makes of a row must be made to be known.
+    own_records = job.declared is None and job.payload == "example"
+    return source.plans_unread or (source.refers and own_records)
 
 
 def split_names(job: JobSpec, ranges: Sequence[InputRange]) -> tuple[str, ...]:

@@ -83,7 +83,9 @@ def build_manifest(
     rejected = sum(result.rows_rejected for result in ranges)
     rejected += sum(shard.rows_rejected for shard in shards)
     limit = context.job.max_rejects
-    check_reject_limit(limit, rows_read, rejected, context.scratch.rejects)
+    check_reject_limit(
+        limit, rows_read, rejected, context.scratch.place_of(context.scratch.rejects)
+    )
     records = sum(shard.records for shard in shards)
     if rows_read != records + rejected:
         raise RecordmillError(
@@ -153,9 +155,9 @@ def stage(
     files = description_files(context.job, schema, shards)
     for name, data in (files | {RUN_FACTS_NAME: run_facts}).items():
         store.put_bytes(data, scratch.in_store(f"staging/{name}"))
-    for file in sorted(scratch.rejects.glob("*.jsonl")):
-        target = scratch.in_store(f"staging/{REJECTS_NAME}/{file.name}")
-        store.put_file(file, target)
+    for name in [] if scratch.shared else scratch.names(scratch.rejects):
+        target = scratch.in_store(f"staging/{REJECTS_NAME}/{name}")
+        store.put_file(scratch.local(f"{scratch.rejects}/{name}"), target)
     store.put_bytes(manifest.to_bytes(), scratch.in_store(_STAGED_MANIFEST))
     return manifest
 

@@ -18,8 +18,8 @@ from schemas.errors import InputError
 from schemas.ranges import Bits, InputRange, or_bits
 from transforms.encode.wire import I64, U64
 from transforms.plan import Histogram
+from transforms.run.blocks import place_rows, side_files_of
 from transforms.run.context import RunContext
-from transforms.run.range_task import place_rows, side_files_of
 from transforms.run.records import frame_rows
 from transforms.sources.base import REFERENCE, Rows
 from transforms.tfrecord import array_parts

@@ -1,4 +1,4 @@
-"""Where a run keeps what is not published yet, and the facts it can resume from.
+"""Where a run keeps what is not published yet.
 
     OUTPUT/.recordmill/FINGERPRINT/   (or SCRATCH/FINGERPRINT/ for runs and facts)
         runs/       sorted runs
@@ -8,36 +8,30 @@
         errors/     what went wrong, one file per error
         run.log
 
-Where OUTPUT is no local folder, only staging/ lies there: a shard is made in a local
-folder and put into the store when it is whole. A fact is written after what it tells of
-and renamed into place, so a fact that exists is true; a killed run is taken up from its
-facts.
+Where OUTPUT is no local folder, a shard is made in a local folder and put into the
+store when it is whole. There, on the embedded runner, only staging/ lies in the store;
+where workers are other machines, everything does but the log (`shared`).
 """
 
 from __future__ import annotations
 
-import base64
-import json
 import os
 import shutil
-import traceback
-import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, TypeVar
+from tempfile import TemporaryDirectory
 
-from pydantic import TypeAdapter, ValidationError
-
-from schemas.errors import RecordmillError
-from schemas.ranges import Reject
+from schemas.errors import MissingFileError
+from transforms.exchange.run_folder import LocalRuns, RunFolder, StoredRuns
 from transforms.stores import LocalStore, Store
 from transforms.stores.base import WORK_FOLDER
 from transforms.write import write_whole
 
-_Fact = TypeVar("_Fact")
+_OF_SCRATCH = ("runs", "facts")  # in the scratch folder, where one is given
+_EXCHANGE_NOTE = "facts/exchange"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,58 +43,125 @@ class Scratch:
       name: of the run, the beginning of its fingerprint.
       work_root: local folder of rejects, errors, log, and of staging if it is local.
       scratch_root: local folder of sorted runs and facts.
+      shared: whether all but the log lies in the store, for workers elsewhere.
     """
 
     store: Store
     name: str
     work_root: str
     scratch_root: str
+    shared: bool = False
 
     @classmethod
-    def of(cls, store: Store, fingerprint: str, scratch: str = "") -> Scratch:
-        """The folders of the run with that fingerprint; makes none of them."""
+    def of(
+        cls, store: Store, fingerprint: str, scratch: str = "", *, remote: bool = False
+    ) -> Scratch:
+        """The folders of the run with that fingerprint; makes none of them.
+
+        Args:
+          store: of the output.
+          fingerprint: of the run.
+          scratch: folder for sorted runs and facts; with `remote`, one that all
+            workers see, as they must see a local output.
+          remote: whether workers may be on other machines.
+        """
         name = fingerprint[:16]
         if isinstance(store, LocalStore):
             work_root = Path(store.root, WORK_FOLDER, name)
         else:
             work_root = Path(scratch or work_folder_of(store.uri)) / name
         scratch_root = Path(scratch) / name if scratch else work_root
-        return cls(store, name, str(work_root), str(scratch_root))
+        shared = remote and not scratch and not isinstance(store, LocalStore)
+        return cls(store, name, str(work_root), str(scratch_root), shared)
 
     @property
-    def runs(self) -> Path:
-        return Path(self.scratch_root, "runs")
-
-    @property
-    def facts(self) -> Path:
-        return Path(self.scratch_root, "facts")
-
-    @property
-    def rejects(self) -> Path:
-        return Path(self.work_root, "rejects")
-
-    @property
-    def staging(self) -> Path:
-        return Path(self.work_root, "staging")
-
-    @property
-    def errors(self) -> Path:
-        return Path(self.work_root, "errors")
+    def runs(self) -> RunFolder:
+        """Where sorted runs are written and read."""
+        if self.shared:
+            return StoredRuns(self.store, self.in_store("runs"))
+        return LocalRuns(str(self.local("runs")))
 
     @property
     def log(self) -> Path:
         return Path(self.work_root, "run.log")
 
+    @property
+    def rejects(self) -> str:
+        """The folder of the rejects, below the run's."""
+        # In the store they are where the switch finds them: no copy before it.
+        return "staging/rejects" if self.shared else "rejects"
+
     def in_store(self, name: str) -> str:
         """The name in the store of one of this run's files, like staging/x."""
         return f"{WORK_FOLDER}/{self.name}/{name}"
 
-    def deliver(self, file: str, crc32c: int) -> None:
-        """Puts a finished file of the local staging folder into the store."""
+    def local(self, name: str) -> Path:
+        """Where one of this run's files is, unless it is in the store."""
+        of_scratch = name.split("/")[0] in _OF_SCRATCH
+        return Path(self.scratch_root if of_scratch else self.work_root, name)
+
+    def place_of(self, name: str) -> str:
+        """Where one of this run's files is, for people."""
+        if self.shared:
+            return self.store.uri_of(self.in_store(name))
+        return str(self.local(name))
+
+    def shelf(self, name: str) -> tuple[Store, str]:
+        """A store and a name in it for a file that every worker reads."""
+        if self.shared:
+            return self.store, self.in_store(name)
+        return LocalStore(self.scratch_root), name
+
+    def put(self, name: str, data: bytes) -> None:
+        """Writes a small file of this run, whole or not at all."""
+        if self.shared:
+            self.store.put_bytes(data, self.in_store(name))
+        else:
+            write_whole(self.local(name), data)
+
+    def get(self, name: str) -> bytes | None:
+        """A small file of this run, or None if there is none that can be read."""
+        try:
+            if self.shared:
+                return self.store.read(self.in_store(name))
+            return self.local(name).read_bytes()
+        except (OSError, MissingFileError):
+            return None
+
+    def discard(self, name: str) -> None:
+        """Removes a small file of this run, if it is there."""
+        if self.shared:
+            self.store.delete([self.in_store(name)])
+        else:
+            self.local(name).unlink(missing_ok=True)
+
+    def names(self, folder: str) -> list[str]:
+        """The names, without the folder's, of the files in one of this run's folders."""
+        if self.shared:
+            inside = self.in_store(folder)
+            return [name.removeprefix(f"{inside}/") for name in self.store.list(inside)]
+        found = (entry.name for entry in self.local(folder).glob("*"))
+        return sorted(name for name in found if not name.startswith("."))
+
+    @contextmanager
+    def spool(self, file: str) -> Iterator[Path]:
+        """A path for a finished shard; what lies there at the end is in staging then.
+
+        `deliver` must be called inside.
+        """
+        if isinstance(self.store, LocalStore):
+            yield self.local(f"staging/{file}")
+            return
+        # A folder for each try: another one of the same shard may be at work.
+        near = None if self.shared else self.local("staging")
+        with TemporaryDirectory(prefix="shard-", dir=near) as folder:
+            yield Path(folder, file)
+
+    def deliver(self, path: Path, crc32c: int) -> None:
+        """Puts a finished file from its spool into the store's staging folder."""
         if not isinstance(self.store, LocalStore):  # else it lies there already
-            path = self.staging / file
-            self.store.put_file(path, self.in_store(f"staging/{file}"), crc32c=crc32c)
-            path.unlink()
+            name = self.in_store(f"staging/{path.name}")
+            self.store.put_file(path, name, crc32c=crc32c)
 
     def create(self, exchange: str) -> None:
         """Makes the folders, or takes up those of an earlier try.
@@ -108,19 +169,16 @@ class Scratch:
         Errors of that try are forgotten; all of it, if it used another exchange: facts
         and rejects of the two do not add up.
         """
-        note = Path(self.scratch_root, "exchange")
-        if note.is_file() and note.read_text() != exchange:
+        before = self.get(_EXCHANGE_NOTE)
+        if before is not None and before.decode() != exchange:
             self.remove()
-        shutil.rmtree(self.errors, ignore_errors=True)
-        for folder in (
-            self.runs,
-            self.facts,
-            self.rejects,
-            self.staging,
-            self.errors,
-        ):
-            folder.mkdir(parents=True, exist_ok=True)
-        write_whole(note, exchange.encode())
+        if self.shared:
+            self.store.delete(self.store.list(self.in_store("errors")))
+        shutil.rmtree(self.local("errors"), ignore_errors=True)
+        folders = ("runs", "facts", "rejects", "staging", "errors")
+        for folder in ("",) if self.shared else folders:
+            self.local(folder).mkdir(parents=True, exist_ok=True)
+        self.put(_EXCHANGE_NOTE, exchange.encode())
 
     def remove(self) -> None:
         """Removes everything of this run, and the outer folder if nothing else is."""
@@ -159,79 +217,3 @@ def work_folder_of(uri: str) -> str:
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     name = blake2b(uri.encode(), digest_size=8).hexdigest()
     return str(Path(cache, "recordmill", name))
-
-
-_ADAPTERS: dict[type, TypeAdapter[Any]] = {}
-
-
-def _adapter(kind: type) -> TypeAdapter[Any]:
-    if kind not in _ADAPTERS:
-        _ADAPTERS[kind] = TypeAdapter(kind)  # takes milliseconds to build
-    return _ADAPTERS[kind]
-
-
-def save_fact(scratch: Scratch, name: str, fact: object) -> None:
-    """Writes the fact of a finished task."""
-    data = _adapter(type(fact)).dump_json(fact)
-    write_whole(scratch.facts / f"{name}.json", data)
-
-
-def load_fact(scratch: Scratch, name: str, kind: type[_Fact]) -> _Fact | None:
-    """The fact of a task finished by an earlier try, or None."""
-    try:
-        data = (scratch.facts / f"{name}.json").read_bytes()
-        fact: _Fact = _adapter(kind).validate_json(data)
-        return fact
-    except (OSError, ValidationError):
-        return None
-
-
-def save_rejects(scratch: Scratch, name: str, rejects: Iterable[Reject]) -> int:
-    """Writes the rejects of one task as JSON lines; returns how many there are."""
-    lines = [
-        json.dumps(
-            {
-                "uri": reject.path,
-                "position": reject.position,
-                "reason": reject.reason,
-                "raw": base64.b64encode(reject.raw).decode(),
-            },
-            ensure_ascii=False,
-        )
-        for reject in rejects
-    ]
-    path = scratch.rejects / f"{name}.jsonl"
-    if lines:
-        write_whole(path, "".join(f"{line}\n" for line in lines).encode())
-    else:
-        path.unlink(missing_ok=True)
-    return len(lines)
-
-
-@contextmanager
-def noting_errors(scratch: Scratch) -> Iterator[None]:
-    """Keeps an error's message where the launcher finds it, whatever the runner."""
-    try:
-        yield
-    except BaseException as error:
-        note = {
-            "expected": isinstance(error, RecordmillError | OSError | MemoryError),
-            "kind": type(error).__name__,
-            "message": str(error),
-            "traceback": traceback.format_exc(),
-        }
-        Path(scratch.errors).mkdir(parents=True, exist_ok=True)
-        write_whole(
-            scratch.errors / f"{uuid.uuid4().hex}.json", json.dumps(note).encode()
-        )
-        if isinstance(error, Exception):
-            raise
-        # A SystemExit would end a worker's thread in silence and hang the runner.
-        raise RuntimeError(f"{type(error).__name__}: {error}") from error
-
-
-def read_errors(scratch: Scratch) -> list[dict[str, str | bool]]:
-    """The errors noted during the run, oldest first."""
-    files = [f for f in scratch.errors.glob("*.json") if not f.name.startswith(".")]
-    files.sort(key=lambda file: file.stat().st_mtime_ns)
-    return [json.loads(file.read_bytes()) for file in files]

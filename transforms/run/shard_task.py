@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
+from schemas.errors import RecordmillError
 from schemas.ranges import Reject, RunRef
-from schemas.shards import ShardResult, ShardTask, shard_file_name
+from schemas.shards import ShardPlan, ShardResult, ShardTask, shard_file_name
 from transforms.exchange.gather import gather
+from transforms.exchange.inline import gather_inline
 from transforms.run.context import RunContext
+from transforms.run.facts import load_fact, save_fact, save_rejects
 from transforms.run.records import frame_rows
-from transforms.run.scratch import load_fact, save_fact, save_rejects
 from transforms.stores import LocalStore
 from transforms.tfrecord import check_frames, crc32c
 from transforms.write import write_records
@@ -29,29 +31,92 @@ class _ShardFact:
 def write_shard(
     context: RunContext, task: ShardTask, runs: Sequence[RunRef]
 ) -> ShardResult:
-    """Writes a shard, or takes up what an earlier try finished.
+    """Writes a shard from sorted runs, or takes up what an earlier try finished.
 
     Args:
       context: the run.
       task: which records the shard holds.
       runs: all sorted runs of the job, in range order.
     """
-    name = f"shard-{task.split}-{task.shard_index:05d}"
-    earlier = load_fact(context.scratch, name, _ShardFact)
-    if earlier is not None and earlier.task == task and _is_whole(context, earlier):
-        return earlier.result
-    job = context.job
-    file = shard_file_name(
-        job.name, task.split, task.shard_index, task.num_shards, job.compression
-    )
+    earlier = finished_shard(context, task)
+    if earlier is not None:
+        return earlier
     rejects: list[Reject] = []
-    windows: Iterator[pa.BinaryArray] = gather(context.scratch.runs, runs, task)
+    windows = gather(context.scratch.runs, runs, task)
     if context.exchange == "reference":
         windows = _fetched(context, windows, rejects)
     else:
-        windows = _checked(windows, f"{name}, a window")
-    facts = write_records(context.scratch.staging / file, windows, job.compression)
-    context.scratch.deliver(file, facts.crc32c)
+        windows = _checked(windows, f"{_name_of(task)}, a window")
+    return _store_shard(context, task, windows, rejects)
+
+
+def write_inline(
+    context: RunContext,
+    task: ShardTask,
+    pieces: Iterable[bytes],
+    *,
+    must_be_there: bool = False,
+) -> ShardResult:
+    """Writes a shard from pieces that came through the engine.
+
+    Args:
+      context: the run.
+      task: which records the shard holds.
+      pieces: all of the shard's (see transforms.exchange.inline), in any order.
+      must_be_there: whether the shard was finished before, so that nothing was sent.
+
+    Raises:
+      RecordmillError: it is no longer there.
+    """
+    earlier = finished_shard(context, task)
+    if earlier is not None:
+        return earlier
+    if must_be_there:
+        raise RecordmillError(
+            f"{_name_of(task)}: was finished when the run began, and is gone now or "
+            "was changed: did another run clean up? Run the job again"
+        )
+    windows = _checked(gather_inline(pieces), f"{_name_of(task)}, a window")
+    return _store_shard(context, task, windows, [])
+
+
+def finished_shard(context: RunContext, task: ShardTask) -> ShardResult | None:
+    """The facts of a shard that an earlier try finished and that is still whole."""
+    earlier = load_fact(context.scratch, _name_of(task), _ShardFact)
+    if earlier is not None and earlier.task == task and _is_whole(context, earlier):
+        return earlier.result
+    return None
+
+
+def finished_shards(context: RunContext, plan: ShardPlan) -> frozenset[int]:
+    """The numbers of the shards that an earlier try finished."""
+    facts = set(context.scratch.names("facts"))
+    tasks = enumerate(map(plan.task, range(plan.num_shards)))
+    return frozenset(
+        number
+        for number, task in tasks
+        if f"{_name_of(task)}.json" in facts and finished_shard(context, task)
+    )
+
+
+def _name_of(task: ShardTask) -> str:
+    return f"shard-{task.split}-{task.shard_index:05d}"
+
+
+def _store_shard(
+    context: RunContext,
+    task: ShardTask,
+    windows: Iterable[pa.BinaryArray],
+    rejects: list[Reject],
+) -> ShardResult:
+    """Writes a shard into staging; `rejects` fill up while the windows are read."""
+    job, name = context.job, _name_of(task)
+    file = shard_file_name(
+        job.name, task.split, task.shard_index, task.num_shards, job.compression
+    )
+    with context.scratch.spool(file) as path:
+        facts = write_records(path, windows, job.compression)
+        context.scratch.deliver(path, facts.crc32c)
     result = ShardResult(
         split=task.split,
         shard_index=task.shard_index,
@@ -100,7 +165,7 @@ def _is_whole(context: RunContext, fact: _ShardFact) -> bool:
         known = scratch.store.checksum(name)  # None: the store keeps none
         same = scratch.store.size(name) == wanted.bytes
         return same and known in (None, wanted.crc32c)
-    path = scratch.staging / wanted.file
+    path = scratch.local(f"staging/{wanted.file}")
     try:
         if path.stat().st_size != wanted.bytes:
             return False

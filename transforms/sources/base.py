@@ -11,16 +11,15 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from pathlib import Path
 from typing import Self
 
 import pyarrow as pa
 
-from schemas.errors import UsageError
 from schemas.features import Schema
 from schemas.ranges import InputFile, InputRange, Reject
 from schemas.storage_options import StorageOptions
 from transforms.encode.wire import I64, U64
+from transforms.stores import Store
 
 REFERENCE = "reference"  # the column of references
 RANGE_BYTES = 16 << 20  # input of one task; fixes the cut, so never depends on workers
@@ -72,6 +71,7 @@ class Source(ABC):
     """One input format."""
 
     storage: StorageOptions  # of the inputs' storage
+    refers = False  # whether `refer` and `fetch` are there
     plans_unread = False  # whether the plan counts file sizes, known without reading
 
     @property
@@ -141,19 +141,17 @@ class Source(ABC):
     def refer(self, spot: InputRange) -> Iterator[Rows]:
         """References to a range's rows instead of the rows, in column REFERENCE.
 
-        The other columns are those by which rows can be told apart unread.
+        The other columns are those by which rows can be told apart unread. Only where
+        `refers`.
         """
-        raise UsageError(
-            "rows of this format have no size before they are read, so they cannot "
-            "travel by reference: leave out --exchange, or say --exchange scratch"
-        )
+        raise NotImplementedError(f"{type(self).__name__} has no references")
 
     def fetch(self, references: pa.BinaryArray) -> Fetched:
         """Reads the rows that `refer` referred to."""
         raise NotImplementedError(f"{type(self).__name__} has no references")
 
-    def keep_inventory(self, folder: Path) -> Self:
-        """The source with what is large and workers need put into a file."""
+    def keep_inventory(self, store: Store, name: str) -> Self:
+        """The source with what is large and workers need put into a file of a store."""
         return self
 
     def excerpts(self, ranges: Sequence[InputRange]) -> list[InputRange]:

@@ -61,6 +61,8 @@ class FixedLengthSource(Source):
     files: tuple[tuple[str, int], ...] = ()  # uri and first position of each
     storage: StorageOptions = NO_OPTIONS
 
+    refers = True
+
     def prepare(self, files: Sequence[InputFile]) -> Self:
         data = data_files(files)
         if not data:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Self
 
 import numpy as np
@@ -26,8 +26,9 @@ from transforms.encode.wire import I64
 from transforms.keys import text_hashes
 from transforms.pixels import ImageHeader, ImageHeaderError, read_header
 from transforms.sources.base import REFERENCE, Fetched, Rows, Source, spread
-from transforms.sources.inventory import read_inventory, write_inventory
+from transforms.sources.inventory import Inventory
 from transforms.storage import read_file
+from transforms.stores import Store
 from transforms.tfrecord import FRAME_BYTES
 
 ENDINGS = (".jpeg", ".jpg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff")
@@ -85,9 +86,10 @@ class ImagesSource(Source):
     classes: tuple[str, ...] = ()
     decodable: bool = True
     listing: tuple[InputFile, ...] = ()
-    inventory: str = ""
+    inventory: Inventory | None = None
     storage: StorageOptions = NO_OPTIONS
 
+    refers = True
     plans_unread = True
 
     def prepare(self, files: Sequence[InputFile]) -> Self:
@@ -114,14 +116,14 @@ class ImagesSource(Source):
             listing=pictures,
         )
 
-    def keep_inventory(self, folder: Path) -> Self:
-        path = folder / "inventory.arrow"
-        write_inventory(path, self.listing)
-        return replace(self, listing=(), inventory=str(path))
+    def keep_inventory(self, store: Store, name: str) -> Self:
+        inventory = Inventory(store, name, self.root)
+        inventory.write(self.listing)
+        return replace(self, listing=(), inventory=inventory)
 
     def _files(self, spot: InputRange) -> Sequence[InputFile]:
-        if self.inventory:
-            return read_inventory(self.inventory, self.root, spot.start, spot.stop)
+        if self.inventory is not None:
+            return self.inventory.read(spot.start, spot.stop)
         return self.listing[spot.start : spot.stop]
 
     def columns(self) -> pa.Schema:

@@ -5,53 +5,97 @@ One Arrow record batch per slice that workers read, so that a slice is one read.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 
 from schemas.ranges import InputFile
+from transforms.stores import LocalStore, Store
 
 SLICE_FILES = 4096
 
 _SCHEMA = pa.schema({"path": pa.string(), "size": pa.int64(), "version": pa.string()})
 
 
-def write_inventory(path: Path, files: Sequence[InputFile]) -> None:
-    """Writes the files' paths, sizes and versions."""
-    aside = path.with_name(f".{path.name}")
-    with pa.OSFile(str(aside), "wb") as sink, pa.ipc.new_file(sink, _SCHEMA) as out:
-        for start in range(0, len(files), SLICE_FILES):
-            part = files[start : start + SLICE_FILES]
-            columns = [
-                pa.array([file.path for file in part], pa.string()),
-                pa.array([file.size for file in part], pa.int64()),
-                pa.array([file.version for file in part], pa.string()),
-            ]
-            out.write_batch(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA))
-    aside.replace(path)
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """The input files of a run, in a file that every worker can read.
 
-
-def read_inventory(path: str, root: str, start: int, stop: int) -> list[InputFile]:
-    """The files from `start` to `stop`.
-
-    Args:
-      path: the inventory.
+    Attributes:
+      store: where it lies.
+      name: of the file there.
       root: what stands before every path in a uri.
-      start: first file.
-      stop: end, exclusive.
     """
-    return list(_slice(path, root, start, stop))
+
+    store: Store
+    name: str
+    root: str
+
+    def write(self, files: Sequence[InputFile]) -> None:
+        """Writes the files' paths, sizes and versions."""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, _SCHEMA) as out:
+            for start in range(0, len(files), SLICE_FILES):
+                part = files[start : start + SLICE_FILES]
+                columns = [
+                    pa.array([file.path for file in part], pa.string()),
+                    pa.array([file.size for file in part], pa.int64()),
+                    pa.array([file.version for file in part], pa.string()),
+                ]
+                out.write_batch(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA))
+        self.store.put_bytes(sink.getvalue().to_pybytes(), self.name)
+
+    def read(self, start: int, stop: int) -> list[InputFile]:
+        """The files from `start` to `stop`, exclusive."""
+        return list(self._slice(start, stop))
+
+    def _slice(self, start: int, stop: int) -> Iterator[InputFile]:
+        with self._open() as source, pa.ipc.open_file(source) as reader:
+            for number in range(start // SLICE_FILES, -(-stop // SLICE_FILES)):
+                first = number * SLICE_FILES
+                batch = reader.get_batch(number)
+                low, high = max(start - first, 0), min(stop - first, batch.num_rows)
+                for row in batch.slice(low, high - low).to_pylist():
+                    yield InputFile(
+                        row["path"],
+                        self.root + row["path"],
+                        row["size"],
+                        row["version"],
+                    )
+
+    def _open(self) -> pa.NativeFile:
+        if isinstance(self.store, LocalStore):
+            return pa.OSFile(str(Path(self.store.root, self.name)), "rb")
+        return pa.PythonFile(_StoredFile(self.store, self.name), "r")
 
 
-def _slice(path: str, root: str, start: int, stop: int) -> Iterator[InputFile]:
-    with pa.OSFile(path, "rb") as source:
-        reader = pa.ipc.open_file(source)
-        for number in range(start // SLICE_FILES, -(-stop // SLICE_FILES)):
-            first = number * SLICE_FILES
-            batch = reader.get_batch(number)
-            low, high = max(start - first, 0), min(stop - first, batch.num_rows)
-            for row in batch.slice(low, high - low).to_pylist():
-                yield InputFile(
-                    row["path"], root + row["path"], row["size"], row["version"]
-                )
+class _StoredFile(io.RawIOBase):
+    """A file in a store, read by ranges: Arrow wants its end and one slice."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        self._store, self._name = store, name
+        self._size = store.size(name) or 0
+        self._place = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._place
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._size}
+        self._place = base[whence] + offset
+        return self._place
+
+    def read(self, size: int = -1) -> bytes:
+        stop = self._size if size < 0 else self._place + size
+        data = self._store.read_range(self._name, self._place, stop)
+        self._place += len(data)
+        return data

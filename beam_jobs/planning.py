@@ -1,0 +1,79 @@
+"""What both ways through the pipeline add up: types and histograms; and the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import reduce
+
+import apache_beam as beam
+
+from schemas.ranges import Bits, RangeResult, or_bits
+from schemas.shards import ShardPlan
+from transforms.dataset.expected import require_schema
+from transforms.plan import Histogram, PackedHistogram, plan_shards
+from transforms.run.context import RunContext
+from transforms.run.facts import noting_errors
+from transforms.run.publish import check_reject_limit, column_facts
+
+
+class OrBits(beam.CombineFn):
+    """ORs tuples of bits place by place."""
+
+    def create_accumulator(self) -> Bits:
+        return ()
+
+    def add_input(self, accumulator: Bits, element: Bits) -> Bits:
+        return or_bits(accumulator, element)
+
+    def merge_accumulators(self, accumulators: Iterable[Bits]) -> Bits:
+        return reduce(or_bits, accumulators, self.create_accumulator())
+
+    def extract_output(self, accumulator: Bits) -> Bits:
+        return accumulator
+
+
+@dataclass
+class SumHistograms(beam.CombineFn):
+    """Adds histograms; within a bundle before they leave the worker."""
+
+    num_splits: int
+    bits: int
+
+    def create_accumulator(self) -> Histogram:
+        return Histogram.empty(self.num_splits, self.bits)
+
+    def add_input(
+        self, accumulator: Histogram, element: Histogram | PackedHistogram
+    ) -> Histogram:
+        if isinstance(element, Histogram):
+            accumulator += element
+        else:
+            accumulator.add_bytes(element)
+        return accumulator
+
+    def merge_accumulators(self, accumulators: Iterable[Histogram]) -> Histogram:
+        merged = self.create_accumulator()
+        for accumulator in accumulators:
+            merged += accumulator
+        return merged
+
+    def extract_output(self, accumulator: Histogram) -> Histogram:
+        return accumulator
+
+
+def plan_dataset(
+    histogram: Histogram, context: RunContext, results: list[RangeResult]
+) -> ShardPlan:
+    """The plan; stops the run here if too many rows were rejected already, or the
+    columns did not turn out as expected.
+    """
+    with noting_errors(context.scratch):
+        check_reject_limit(
+            context.job.max_rejects,
+            sum(result.rows_read for result in results),
+            sum(result.rows_rejected for result in results),
+            context.scratch.place_of(context.scratch.rejects),
+        )
+        require_schema(context.expected, context.schema(*column_facts(results)))
+        return plan_shards(histogram, context.job.sharding, context.split_names)

@@ -1,0 +1,128 @@
+"""Convert, plan, write: rows wait in sorted runs, or travel by reference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import apache_beam as beam
+from apache_beam.pvalue import AsList, AsSingleton, PCollection
+
+from beam_jobs.planning import OrBits, SumHistograms, plan_dataset
+from schemas.ranges import Bits, InputRange, RangeResult, RunRef
+from schemas.shards import ShardPlan, ShardResult, ShardTask
+from transforms.plan import Histogram
+from transforms.run.context import RunContext
+from transforms.run.facts import noting_errors
+from transforms.run.range_task import convert_range, histogram_of
+from transforms.run.shard_task import write_shard
+
+
+def convert_through_scratch(
+    spots: PCollection[tuple[InputRange, Bits]], context: RunContext, *, redo: bool
+) -> tuple[PCollection[RangeResult], PCollection[ShardResult]]:
+    """The facts of all ranges and of all shards, which lie in staging then.
+
+    Args:
+      spots: ranges, with a guess of their types.
+      context: the run.
+      redo: whether what was encoded for other types must be converted again.
+    """
+    settled = spots | "Convert" >> ConvertRanges(context)  # RangeResult
+    if redo:
+        settled = settled | "Redo" >> RedoRanges(context)  # RangeResult
+    plan = settled | "Plan" >> PlanShards(context)  # ShardPlan
+    return settled, plan | "Write" >> WriteShards(context, settled)
+
+
+@dataclass
+class ConvertRanges(
+    beam.PTransform[PCollection[tuple[InputRange, Bits]], PCollection[RangeResult]]
+):
+    """Reads, encodes and sorts every range into runs in scratch."""
+
+    context: RunContext
+
+    def expand(
+        self, spots: PCollection[tuple[InputRange, Bits]]
+    ) -> PCollection[RangeResult]:
+        return spots | beam.Map(convert_one, self.context)
+
+
+def convert_one(guessed: tuple[InputRange, Bits], context: RunContext) -> RangeResult:
+    spot, guess = guessed
+    with noting_errors(context.scratch):
+        return convert_range(context, spot, guess)
+
+
+@dataclass
+class RedoRanges(beam.PTransform[PCollection[RangeResult], PCollection[RangeResult]]):
+    """Converts again what was encoded before a column turned out to be wider."""
+
+    context: RunContext
+
+    def expand(self, converted: PCollection[RangeResult]) -> PCollection[RangeResult]:
+        final = (
+            converted
+            | beam.Map(lambda result: result.observed)  # (bits, ...)
+            | "FinalTypes" >> beam.CombineGlobally(OrBits())
+        )
+        return converted | beam.Map(redo_one, self.context, final=AsSingleton(final))
+
+
+def redo_one(result: RangeResult, context: RunContext, final: Bits) -> RangeResult:
+    if not context.source.touched(result.observed, result.used, final):
+        return result
+    with noting_errors(context.scratch):
+        return convert_range(context, result.range, final, redo=True)
+
+
+@dataclass
+class PlanShards(beam.PTransform[PCollection[RangeResult], PCollection[ShardPlan]]):
+    """Adds up the histograms of all ranges and cuts every split into shards."""
+
+    context: RunContext
+
+    def expand(self, settled: PCollection[RangeResult]) -> PCollection[ShardPlan]:
+        return (
+            settled
+            | beam.Map(count_range, self.context)  # Histogram
+            | beam.CombineGlobally(
+                SumHistograms(self.context.num_splits, self.context.bits)
+            )
+            | beam.Map(plan_dataset, self.context, results=AsList(settled))
+        )
+
+
+def count_range(result: RangeResult, context: RunContext) -> Histogram:
+    with noting_errors(context.scratch):
+        return histogram_of(context, result)
+
+
+@dataclass
+class WriteShards(beam.PTransform[PCollection[ShardPlan], PCollection[ShardResult]]):
+    """Writes every planned shard into staging, each a task of its own."""
+
+    context: RunContext
+    settled: PCollection[RangeResult]
+
+    def expand(self, plan: PCollection[ShardPlan]) -> PCollection[ShardResult]:
+        return (
+            plan
+            | beam.FlatMap(lambda plan: plan.tasks())  # ShardTask
+            | beam.Reshuffle()
+            | beam.Map(write_one, self.context, results=AsList(self.settled))
+        )
+
+
+def write_one(
+    task: ShardTask, context: RunContext, results: list[RangeResult]
+) -> ShardResult:
+    with noting_errors(context.scratch):
+        return write_shard(context, task, runs_in_order(results))
+
+
+def runs_in_order(results: Iterable[RangeResult]) -> list[RunRef]:
+    """All runs, ordered by range: a side input comes in any order."""
+    ordered = sorted(results, key=lambda result: result.range.index)
+    return [run for result in ordered for run in result.runs]

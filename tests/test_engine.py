@@ -1,0 +1,222 @@
+"""Rows through the engine's own shuffle: the same bytes, rejects and resumed runs.
+
+Here on the embedded runner and on Beam's portable one, whose job service is Python as
+well; tests/integration has the engines.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from job_inputs import MixedInput
+from job_tools import (
+    HANG_SECONDS,
+    IRIS,
+    SAMPLES,
+    Argument,
+    assert_unpublished,
+    assert_whole,
+    contents,
+    convert,
+    kill,
+    manifest_of,
+    recordmill,
+    started,
+)
+from store_servers import Place
+from store_tools import local_files, published, to_store
+
+from transforms.run import engine_task
+from transforms.run.scratch import Scratch
+
+ENGINE: list[Argument] = ["--exchange", "engine"]
+PORTABLE = [
+    "--",
+    "--runner=PortableRunner",
+    "--job_endpoint=embed",
+    "--environment_type=LOOPBACK",
+]
+INPUTS = {
+    "csv": [IRIS],
+    "cifar": [SAMPLES / "cifar", "--variant", "cifar10"],
+    "images": [SAMPLES / "images"],
+}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where runs to stores work meanwhile, and the launcher keeps its log."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.mark.parametrize("source", INPUTS)
+def test_the_portable_runner_gives_the_same_bytes(tmp_path: Path, source: str) -> None:
+    job = [*INPUTS[source], "--shards", 2, "--name", "same"]
+    convert(source, *INPUTS[source][:1], tmp_path / "here", *job[1:])
+    convert(source, *INPUTS[source][:1], tmp_path / "there", *job[1:], *PORTABLE)
+    assert_whole(tmp_path / "there")
+    assert contents(tmp_path / "there") == contents(tmp_path / "here")
+    facts = json.loads((tmp_path / "there" / "run.json").read_bytes())
+    assert (facts["runner"], facts["exchange"]) == ("PortableRunner", "engine")
+
+
+@pytest.mark.parametrize(
+    ("source", "exchange"),
+    [
+        ("csv", "engine"),
+        ("csv", "scratch"),
+        ("cifar", "scratch"),
+        ("images", "engine"),
+        ("images", "reference"),
+    ],
+)
+def test_workers_that_share_nothing_but_the_store(
+    store_place: Place,
+    tmp_path: Path,
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    source: str,
+    exchange: str,
+) -> None:
+    """Facts, rejects, sorted runs and inventory go through the store."""
+    first, *rest = INPUTS[source]
+    job = [*rest, "--shards", 3, "--name", "same"]
+    local, kept = Scratch.local, set()
+
+    def noting(self: Scratch, name: str) -> Path:
+        kept.add(name.split("/")[0])
+        return local(self, name)
+
+    monkeypatch.setattr(Scratch, "local", noting)
+    job += ["--exchange", exchange]
+    ran = to_store(store_place, source, first, job, beam=PORTABLE)
+    assert ran.status == 0, ran.err
+    if store_place.kind != "local":
+        assert kept <= {"", "errors"}  # the launcher's own folder, an earlier try's
+    convert(source, first, tmp_path / "local", *job)
+    assert published(store_place) == local_files(tmp_path / "local")
+    assert not [path for path in cache.rglob("*") if path.is_file()]
+    again = to_store(store_place, source, first, job, beam=PORTABLE)
+    assert "this dataset is there already" in again.err
+
+
+def test_rejects_are_kept_and_counted_once(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text("a,b\n1,x\n2\n3,y\n4,z,9\n5,w\n")
+    job: list[Argument] = [rows, tmp_path / "out", "--max-rejects", 2, *ENGINE]
+    convert("csv", *job)
+    assert_whole(tmp_path / "out")
+    (kept,) = (tmp_path / "out" / "rejects").iterdir()
+    notes = [json.loads(line) for line in kept.read_text().splitlines()]
+    assert [note["position"] for note in notes] == [8, 14]
+    assert manifest_of(tmp_path / "out")["rows_rejected"] == 2
+
+
+def test_too_many_rejects_stop_the_run_before_a_row_is_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text("a,b\n1,x\n2\n")
+    monkeypatch.setattr("beam_jobs.through_engine.send_range", None)
+    ran = recordmill("convert", "csv", rows, tmp_path / "out", *ENGINE)
+    assert ran.status == 1
+    assert "1 of 3 rows were rejected" not in ran.err
+    assert "1 of 2 rows were rejected, allowed are 0" in ran.err
+    assert_unpublished(tmp_path / "out")
+
+
+def test_a_shard_whose_rows_are_all_rejected_is_written_too(tmp_path: Path) -> None:
+    """Pictures are planned unread, so a shard may turn out to be empty."""
+    folder = tmp_path / "in" / "a"
+    folder.mkdir(parents=True)
+    for number in range(3):
+        (folder / f"{number}.jpg").write_bytes(b"no picture" * 50)
+    (picture, *_) = sorted((SAMPLES / "images").rglob("*.jpg"))
+    (folder / "9.jpg").write_bytes(picture.read_bytes()[:520])
+    (folder / "8.jpg").write_bytes(picture.read_bytes())
+    found = []
+    for exchange in ("reference", "engine", "scratch"):
+        output = tmp_path / exchange / "out"
+        options = ["--shards", 4, "--max-rejects", 4, "--exchange", exchange]
+        convert("images", tmp_path / "in", output, *options)
+        assert_whole(output)
+        files = contents(output)
+        found.append({n: d for n, d in files.items() if not n.startswith("rejects/")})
+    assert found[1] == found[0] == found[2]
+    records = manifest_of(tmp_path / "engine" / "out")["splits"]["train"]["shards"]
+    assert min(shard["records"] for shard in records) == 0
+
+
+def broken(*_: object) -> None:
+    raise OSError("the power went")
+
+
+def test_goes_on_from_what_is_finished(
+    tmp_path: Path, mixed: MixedInput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ranges are not measured again, finished shards not sent; the bytes are the same."""
+    job: list[Argument] = [*mixed.files, tmp_path / "out", "--shards", 4, "--name", "m"]
+    with monkeypatch.context() as patch:
+        patch.setattr("beam_jobs.convert.stage", broken)
+        assert recordmill("convert", "csv", *job, *ENGINE).status == 1
+    # As if the third shard had never been finished.
+    (gone,) = tmp_path.glob("out/.recordmill/*/facts/shard-train-00002.json")
+    gone.unlink()
+    sent = []
+    cut_block = engine_task.cut_block
+
+    def noting(*arguments: object) -> object:
+        for number, piece in cut_block(*arguments):  # type: ignore[arg-type]
+            sent.append(number)
+            yield number, piece
+
+    monkeypatch.setattr("transforms.run.engine_task.cut_block", noting)
+    monkeypatch.setattr("transforms.run.engine_task.counted", None)
+    ran = recordmill("convert", "csv", *job, *ENGINE)
+    assert ran.status == 0, ran.err
+    assert set(sent) == {2}
+    assert_whole(tmp_path / "out")
+    convert("csv", *mixed.files, tmp_path / "model", "--shards", 4, "--name", "m")
+    assert contents(tmp_path / "out") == contents(tmp_path / "model")
+
+
+@pytest.mark.parametrize("kind", ["range-measured", "range-engine", "shard"])
+def test_killed_when_the_first_of_a_kind_is_finished(
+    tmp_path: Path, mixed: MixedInput, kind: str
+) -> None:
+    output = tmp_path / "out"
+    job = [*mixed.files, output, "--shards", 8, "--name", "m", *ENGINE]
+    with started("convert", "csv", *job) as process:
+        deadline = time.monotonic() + HANG_SECONDS
+        while not list(output.glob(f".recordmill/*/facts/{kind}-*.json")):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        kill(process)
+    assert not (output / "manifest.json").exists()
+    convert("csv", *job)
+    assert_whole(output)
+    convert("csv", *mixed.files, tmp_path / "model", "--shards", 8, "--name", "m")
+    assert contents(output) == contents(tmp_path / "model")
+
+
+def test_a_file_that_changed_between_its_two_readings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text("a\n1\n2\n")
+
+    def changing(*arguments: object) -> object:
+        rows.write_text("a\n1\nx\n")
+        return send_range(*arguments)  # type: ignore[arg-type]
+
+    send_range = engine_task.send_range
+    monkeypatch.setattr("beam_jobs.through_engine.send_range", changing)
+    ran = recordmill("convert", "csv", rows, tmp_path / "out", *ENGINE)
+    assert ran.status == 1
+    assert "holds other values than when it was first read" in ran.err
+    assert_unpublished(tmp_path / "out")

@@ -1,0 +1,149 @@
+"""Pieces inline: every row reaches its shard once and in order, whatever the engine does."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.errors import RecordmillError
+from schemas.shards import KEY_SPACE, ShardPlan, SplitPlan
+from transforms.exchange.block import Block
+from transforms.exchange.inline import cut_block, gather_inline
+from transforms.plan import numbers_of
+
+Row = tuple[int, int, bytes]  # key, split, payload
+
+KEYS = st.sampled_from([0, 1, 2, 1 << 62, 1 << 63, KEY_SPACE - 1]) | st.integers(
+    0, KEY_SPACE - 1
+)
+ROWS = st.lists(st.tuples(KEYS, st.integers(0, 1), st.binary(max_size=40)), max_size=30)
+
+
+def plan_of(*bounds: list[int]) -> ShardPlan:
+    """A split for each list of inner bounds."""
+    splits = []
+    for number, inner in enumerate(bounds):
+        count = len(inner) + 1
+        whole = (0, *inner, KEY_SPACE)
+        splits.append(SplitPlan(f"s{number}", whole, (1,) * count, (1,) * count))
+    return ShardPlan(tuple(splits))
+
+
+PLANS = st.builds(
+    plan_of,
+    *[st.lists(KEYS.filter(bool), max_size=3, unique=True).map(sorted)] * 2,
+)
+
+
+def block_of(rows: list[Row]) -> Block:
+    payloads = [b"before", *(payload for _, _, payload in rows)]
+    return Block(
+        pa.array(payloads, pa.binary()).slice(1),
+        np.array([key for key, _, _ in rows], np.uint64),
+        np.array([split for _, split, _ in rows], np.uint8),
+        np.array([len(payload) for _, _, payload in rows], np.int64),
+    )
+
+
+def shuffled(
+    blocks: list[list[Row]], plan: ShardPlan, piece_bytes: int, seed: int
+) -> dict[int, list[bytes]]:
+    """The pieces by shard, in an order that no one can rely on."""
+    groups: dict[int, list[bytes]] = {}
+    for index, rows in enumerate(blocks):
+        origin = (index // 2, index % 2)
+        for number, piece in cut_block(
+            block_of(rows), plan, origin, piece_bytes=piece_bytes
+        ):
+            groups.setdefault(number, []).append(piece)
+    for pieces in groups.values():
+        random.Random(seed).shuffle(pieces)
+    return groups
+
+
+def rows_in(pieces: list[bytes], window_bytes: int = 8 << 20) -> list[bytes]:
+    return [r for w in gather_inline(pieces, window_bytes) for r in w.to_pylist()]
+
+
+@given(
+    st.lists(ROWS, max_size=5),
+    PLANS,
+    st.integers(1, 200),
+    st.integers(1, 100),
+    st.integers(0, 9),
+)
+def test_rows_arrive_as_a_naive_sort_would_have_them(
+    blocks: list[list[Row]],
+    plan: ShardPlan,
+    piece_bytes: int,
+    window_bytes: int,
+    seed: int,
+) -> None:
+    groups = shuffled(blocks, plan, piece_bytes, seed)
+    everything = [row for rows in blocks for row in rows]
+    for number in range(plan.num_shards):
+        task = plan.task(number)
+        mine = [
+            row
+            for row in everything
+            if row[1] == task.split_index and task.low <= row[0] < task.high
+        ]
+        wanted = [payload for _, _, payload in sorted(mine, key=lambda row: row[0])]
+        assert rows_in(groups.get(number, []), window_bytes) == wanted
+    assert set(groups) <= set(range(plan.num_shards))
+
+
+@given(ROWS, PLANS)
+def test_numbers_of_shards(rows: list[Row], plan: ShardPlan) -> None:
+    block = block_of(rows)
+    numbers = numbers_of(plan, block.keys, block.splits).tolist()
+    for (key, split, _), number in zip(rows, numbers, strict=True):
+        task = plan.task(number)
+        assert task.split_index == split
+        assert task.low <= key < task.high
+
+
+def test_a_piece_is_no_larger_than_asked_but_for_one_record() -> None:
+    rows = [(key, 0, bytes(size)) for key, size in enumerate([10, 10, 10, 95, 5, 5])]
+    pieces = [
+        p for _, p in cut_block(block_of(rows), plan_of([]), (0, 0), piece_bytes=30)
+    ]
+    sizes = [[len(row) for row in rows_in([piece])] for piece in pieces]
+    assert sizes == [[10, 10, 10], [95], [5, 5]]
+
+
+def test_a_piece_that_came_twice_counts_once() -> None:
+    (pair,) = cut_block(block_of([(1, 0, b"a"), (2, 0, b"b")]), plan_of([]), (0, 0))
+    assert rows_in([pair[1], pair[1]]) == [b"a", b"b"]
+
+
+def test_finished_shards_are_left_out() -> None:
+    plan = plan_of([10, 20])
+    block = block_of([(5, 0, b"a"), (15, 0, b"b"), (25, 0, b"c")])
+    pieces = dict(cut_block(block, plan, (0, 0), frozenset({0, 2})))
+    assert {number: rows_in([p]) for number, p in pieces.items()} == {1: [b"b"]}
+    assert not list(cut_block(block, plan, (0, 0), frozenset({0, 1, 2})))
+
+
+def test_a_shard_without_rows() -> None:
+    assert rows_in([]) == []
+
+
+def test_damaged_pieces_are_noticed() -> None:
+    rows = [(1, 0, b"abc"), (2, 0, b"defg")]
+    ((_, piece),) = cut_block(block_of(rows), plan_of([]), (0, 0))
+    # The payload has checksums of its own: those of the records.
+    facts = len(piece) - len(b"abcdefg")
+    for size in range(len(piece)):
+        with pytest.raises(RecordmillError, match="came through the engine"):
+            rows_in([piece[:size]])
+    for place in range(facts):
+        changed = bytearray(piece)
+        changed[place] ^= 1
+        with pytest.raises(RecordmillError, match="came through the engine"):
+            rows_in([bytes(changed)])

@@ -1,0 +1,105 @@
+"""Sorted runs in a folder and in a store: the same contract."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from schemas.errors import RecordmillError
+from schemas.ranges import RunRef
+from schemas.shards import KEY_SPACE, ShardTask
+from transforms.exchange.block import Block
+from transforms.exchange.gather import gather
+from transforms.exchange.run_folder import LocalRuns, RunFolder, StoredRuns
+from transforms.exchange.runs import write_run
+from transforms.stores import LocalStore, Store, open_store
+
+EVERYTHING = ShardTask("s", 0, 0, 1, 0, KEY_SPACE)
+
+
+@pytest.fixture(params=["folder", "store", "memory"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[RunFolder, Store]:
+    """The folder under test, and a store by which its files can be reached."""
+    if request.param == "folder":
+        return LocalRuns(str(tmp_path)), LocalStore(str(tmp_path))
+    root = str(tmp_path) if request.param == "store" else f"memory:/{tmp_path}"
+    store = open_store(root)
+    return StoredRuns(store, "runs"), store
+
+
+def save(folder: RunFolder, stem: str, keys: list[int]) -> RunRef:
+    payloads = pa.array([b"row %d" % key for key in keys], pa.binary())
+    block = Block(
+        payloads,
+        np.array(keys, np.uint64),
+        np.zeros(len(keys), np.uint8),
+        np.full(len(keys), 5, np.int64),
+    )
+    with folder.writing(stem) as path:
+        return write_run(path, block, 1)
+
+
+def file_of(store: Store, ending: str) -> str:
+    (name,) = [name for name in store.list() if name.endswith(ending)]
+    return name
+
+
+def test_runs_are_read_as_they_were_written(place: tuple[RunFolder, Store]) -> None:
+    folder, _ = place
+    folder = pickle.loads(pickle.dumps(folder))
+    runs = [save(folder, "a", [7, 1, 4]), save(folder, "b", [2, 4])]
+    assert all(folder.is_whole(run) for run in runs)
+    assert folder.index(runs[0]).keys.tolist() == [1, 4, 7]
+    windows = list(gather(folder, runs, EVERYTHING, window_bytes=10))
+    assert len(windows) == 3
+    rows = [row for window in windows for row in window.to_pylist()]
+    assert rows == [b"row 1", b"row 2", b"row 4", b"row 4", b"row 7"]
+
+
+def test_nothing_of_a_run_is_left_where_it_was_made(
+    place: tuple[RunFolder, Store], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    near = tmp_path / "near"
+    near.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(near))
+    save(place[0], "a", [1])
+    assert list(near.iterdir()) == []
+
+
+@pytest.mark.parametrize("ending", [".records", ".index"])
+@pytest.mark.parametrize("change", ["gone", "shorter"])
+def test_a_run_that_is_not_whole(
+    place: tuple[RunFolder, Store], ending: str, change: str
+) -> None:
+    folder, store = place
+    run = save(folder, "a", [1, 2])
+    name = file_of(store, ending)
+    data = store.read(name)
+    store.delete([name])
+    if change == "shorter":
+        store.put_bytes(data[:-1], name)
+    assert not folder.is_whole(run)
+    with pytest.raises((RecordmillError, OSError)):
+        list(gather(folder, [run], EVERYTHING))
+
+
+def test_an_index_that_was_changed(place: tuple[RunFolder, Store]) -> None:
+    folder, store = place
+    run = save(folder, "a", [1, 2])
+    name = file_of(store, ".index")
+    store.put_bytes(store.read(name)[:-1] + b"\x01", name)
+    assert not folder.is_whole(run)
+    with pytest.raises(RecordmillError, match="changed or is damaged"):
+        folder.index(run)
+
+
+def test_a_run_with_other_facts_is_not_whole(place: tuple[RunFolder, Store]) -> None:
+    folder, _ = place
+    run = save(folder, "a", [1])
+    assert not folder.is_whole(replace(run, stem="b"))
+    assert not folder.is_whole(replace(run, payload_bytes=9))

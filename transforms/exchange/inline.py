@@ -1,0 +1,147 @@
+"""Pieces inline: a part of a shard as one value that goes through the engine.
+
+    "recmillp" | u64 crc32c of all up to the payload | u64 range | u64 part | u64 records
+    | u64 order keys | u64 lengths | payload of record 0 | payload of record 1 | ...
+
+All little-endian. A value is at most PIECE_BYTES, or one record. Values arrive in any
+order, and after a retry perhaps twice; range and part tell them apart and order them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from schemas.errors import RecordmillError
+from schemas.shards import ShardPlan
+from transforms.encode.wire import I64
+from transforms.exchange.block import Block
+from transforms.exchange.windows import WINDOW_BYTES, Pieces, windows_of
+from transforms.plan import numbers_of
+from transforms.tfrecord import array_parts, crc32c
+
+PIECE_BYTES = 4 << 20  # of a value, but for a larger record: what engines carry well
+
+_MAGIC = b"recmillp"
+_CRC_END = len(_MAGIC) + 8
+_HEAD_BYTES = _CRC_END + 8 * 3
+
+
+def cut_block(
+    block: Block,
+    plan: ShardPlan,
+    origin: tuple[int, int],
+    skip: frozenset[int] = frozenset(),
+    piece_bytes: int = PIECE_BYTES,
+) -> Iterator[tuple[int, bytes]]:
+    """The pieces of a block, each with the number of its shard.
+
+    Args:
+      block: the rows.
+      plan: says which shard a row goes to.
+      origin: the range's index, and the number of its blocks before this one.
+      skip: shards that are finished already.
+      piece_bytes: most bytes of a value.
+
+    Yields:
+      (number of the shard, see transforms.plan.numbers_of; piece).
+    """
+    shards = numbers_of(plan, block.keys, block.splits)
+    wanted = np.flatnonzero(~np.isin(shards, list(skip))) if skip else None
+    # Stable: a tie within a block goes to the earlier row.
+    order = np.lexsort((block.keys, shards))
+    if wanted is not None:
+        order = order[np.isin(order, wanted)]
+    if not len(order):
+        return
+    payloads = block.payloads.take(pa.array(order))
+    keys, shards = block.keys[order].astype("<u8"), shards[order]
+    offsets, data = array_parts(payloads)
+    body = data.data
+    lengths = np.diff(offsets).astype("<u8")
+    for part, (first, end) in enumerate(_cuts(shards, offsets, piece_bytes)):
+        range_index, block_number = origin
+        # A block has fewer than 2**32 pieces: each holds a record at least.
+        number = (block_number << 32) + part
+        head = np.array([range_index, number, end - first], "<u8").tobytes()
+        facts = head + keys[first:end].tobytes() + lengths[first:end].tobytes()
+        crc = crc32c(facts).to_bytes(8, "little")
+        payload = body[offsets[first] : offsets[end]]
+        yield int(shards[first]), b"".join([_MAGIC, crc, facts, payload])
+
+
+def _cuts(shards: I64, offsets: I64, piece_bytes: int) -> Iterator[tuple[int, int]]:
+    """Where sorted rows are cut: at every shard, and before a piece grows too large."""
+    edges = [*np.flatnonzero(np.diff(shards, prepend=-1)).tolist(), len(shards)]
+    for start, stop in pairwise(edges):
+        first = start
+        while first < stop:
+            limit = offsets[first] + piece_bytes
+            end = int(np.searchsorted(offsets, limit, side="right")) - 1
+            end = min(max(end, first + 1), stop)
+            yield first, end
+            first = end
+
+
+def gather_inline(
+    values: Iterable[bytes], window_bytes: int = WINDOW_BYTES
+) -> Iterator[pa.BinaryArray]:
+    """The payloads of a shard in order, a window at a time.
+
+    Args:
+      values: all its pieces, in any order.
+      window_bytes: bytes of a window; one record may be more.
+
+    Raises:
+      RecordmillError: a value is no piece, or not as it was made.
+    """
+    opened = {}
+    for value in values:
+        range_index, number, num_records = _head_of(value)
+        opened[range_index, number] = (value, num_records)
+    bodies: list[bytes] = []
+    pieces = []
+    for _, (value, num_records) in sorted(opened.items()):
+        pieces.append(_piece_of(value, num_records, len(bodies)))
+        bodies.append(value)
+
+    def read_into(number: int, target: memoryview, offset: int) -> None:
+        target[:] = memoryview(bodies[number])[offset : offset + len(target)]
+
+    return windows_of(Pieces.joined(pieces), read_into, window_bytes)
+
+
+def _head_of(value: bytes) -> tuple[int, int, int]:
+    """Range, number and records of a piece that is as it was made, payload aside."""
+    if len(value) >= _HEAD_BYTES and value.startswith(_MAGIC):
+        words: list[int] = np.frombuffer(value, "<u8", 4, len(_MAGIC)).tolist()
+        crc, range_index, number, num_records = words
+        facts = memoryview(value)[_CRC_END : _HEAD_BYTES + 16 * num_records]
+        if crc32c(facts) == crc:
+            return range_index, number, num_records
+    raise RecordmillError(
+        f"a piece of {len(value)} bytes came through the engine damaged: the runner or "
+        "its storage changed it; run the job again"
+    )
+
+
+def _piece_of(value: bytes, num_records: int, body: int) -> Pieces:
+    words = np.frombuffer(value, "<u8", 2 * num_records, _HEAD_BYTES)
+    lengths = words[num_records:].astype(np.int64)
+    starts = np.cumsum(lengths) - lengths + (_HEAD_BYTES + 16 * num_records)
+    if num_records and int(starts[-1] + lengths[-1]) != len(value):
+        raise RecordmillError(
+            f"a piece of {len(value)} bytes came through the engine, expected "
+            f"{int(starts[-1] + lengths[-1])}: the runner or its storage changed it; "
+            "run the job again"
+        )
+    return Pieces(
+        np.full(num_records, body, np.int64),
+        starts.astype(np.uint64),
+        lengths,
+        lengths.astype(np.uint64),
+        words[:num_records],
+    )

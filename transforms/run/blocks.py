@@ -1,0 +1,173 @@
+"""The rows of one input range: read, encode, frame, key; in blocks, with their facts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from schemas.errors import UsageError
+from schemas.features import Schema
+from schemas.ranges import Bits, InputRange, RangeResult, Reject, RunRef, or_bits
+from transforms.conform.side_files import SideFiles
+from transforms.encode.wire import I64, U64
+from transforms.exchange.block import Block
+from transforms.keys import position_keys, shuffle_keys, value_hashes
+from transforms.run.context import RunContext
+from transforms.run.records import frame_rows
+from transforms.sources.base import REFERENCE, Rows
+from transforms.tfrecord import array_parts
+
+
+@dataclass(slots=True)
+class RangeReading:
+    """One reading of a range, and what adds up on the way.
+
+    Attributes:
+      context: the run.
+      spot: the range.
+      by_reference: whether payloads are references to rows, unread, not records.
+      rows_read: rows found so far, rejects included.
+      rejects: rows left out so far.
+      observed: what each column was seen to hold.
+      nulls: missing values of each column.
+      used: what the columns were taken for.
+      is_whole: whether all rows were read; if not, read again with the types `used`.
+    """
+
+    context: RunContext
+    spot: InputRange
+    by_reference: bool
+    rows_read: int = 0
+    rejects: list[Reject] = field(default_factory=list)
+    observed: Bits = ()
+    nulls: tuple[int, ...] = ()
+    used: Bits = ()
+    is_whole: bool = False
+
+    def blocks(self, expected: Bits, block_bytes: int) -> Iterator[Block]:
+        """All rows, as long as they are encoded for the same types.
+
+        Args:
+          expected: what each column is taken for (see Source.read).
+          block_bytes: payload of a block; the batch that goes beyond it is its last.
+        """
+        source = self.context.source
+        self.used = expected
+        if self.by_reference:
+            batches = source.refer(self.spot)
+        else:
+            batches = source.read(self.spot, expected)
+        parts: list[Block] = []
+        num_batches = num_bytes = 0
+        for rows in batches:
+            self.used = or_bits(self.used, rows.observed)
+            # A first batch may widen the types alone: if no other follows, all is well.
+            if num_batches and source.touched(self.used, expected, self.used):
+                return
+            num_batches += 1
+            self._count(rows)
+            if rows.batch.num_rows == 0:
+                continue
+            for part in self._encoded(rows, self.context.schema(self.used)):
+                parts.append(part)
+                num_bytes += part.payloads.nbytes
+                if num_bytes >= block_bytes:
+                    yield _joined(parts)
+                    num_bytes = 0
+        if parts:
+            yield _joined(parts)
+        self.is_whole = True
+
+    def result(self, runs: tuple[RunRef, ...] = ()) -> RangeResult:
+        """The facts of the range, once all of it was read."""
+        return RangeResult(
+            range=self.spot,
+            rows_read=self.rows_read,
+            rows_rejected=len(self.rejects),
+            runs=runs,
+            observed=self.observed,
+            used=self.used,
+            nulls=self.nulls,
+        )
+
+    def _count(self, rows: Rows) -> None:
+        self.rows_read += rows.batch.num_rows + len(rows.rejects)
+        self.rejects += rows.rejects
+        self.observed = or_bits(self.observed, rows.observed)
+        earlier = self.nulls or (0,) * len(rows.nulls)
+        self.nulls = tuple(map(sum, zip(earlier, rows.nulls, strict=True)))
+
+    def _encoded(self, rows: Rows, schema: Schema) -> Iterator[Block]:
+        """Encodes a batch (by reference: keeps its paths) and gives each row its key."""
+        keys, splits = place_rows(self.context, self.spot, rows)
+        for payloads, kept in self._payloads(rows, schema):
+            if rows.weights is not None:
+                weights = rows.weights[kept]
+            else:
+                weights = np.diff(array_parts(payloads)[0])
+            yield Block(payloads, keys[kept], splits[kept], weights)
+
+    def _payloads(
+        self, rows: Rows, schema: Schema
+    ) -> Iterator[tuple[pa.BinaryArray, I64]]:
+        """References or framed records, and for which rows of the batch."""
+        context = self.context
+        if self.by_reference:
+            yield rows.batch[REFERENCE], np.arange(rows.batch.num_rows, dtype=np.int64)
+            return
+        for framed in frame_rows(
+            rows.batch,
+            schema,
+            context.job,
+            files=side_files_of(self.spot),
+            expected=context.expected,
+        ):
+            for row, reason in framed.refused:
+                position, raw = rows.raw(row)
+                self.rejects.append(Reject(self.spot.path, position, reason, raw))
+            yield framed.records, framed.kept
+
+
+def _joined(parts: list[Block]) -> Block:
+    """One block of several, which are let go."""
+    block = Block(
+        pa.concat_arrays([part.payloads for part in parts]),
+        np.concatenate([part.keys for part in parts]),
+        np.concatenate([part.splits for part in parts]),
+        np.concatenate([part.weights for part in parts]),
+    )
+    parts.clear()  # not held twice while the block is written
+    return block
+
+
+def side_files_of(spot: InputRange) -> SideFiles:
+    """The files that a table's cells may name: beside it, below the input root."""
+    return SideFiles.beside(spot.uri, spot.uri.removesuffix(spot.path))
+
+
+def place_rows(
+    context: RunContext, spot: InputRange, rows: Rows
+) -> tuple[U64, npt.NDArray[np.uint8]]:
+    """The order key and the split index of each row."""
+    if context.job.shuffle:
+        keys = shuffle_keys(rows.origins, context.job.seed)
+    else:
+        keys = position_keys(spot, rows.places)
+    return keys, context.splits_of(_groups(context, rows), spot)
+
+
+def _groups(context: RunContext, rows: Rows) -> U64:
+    """What decides the split: rows with equal values share one."""
+    column = context.job.split_by
+    if column is None:
+        return rows.origins
+    if column not in rows.batch.schema.names:
+        raise UsageError(
+            f"--split-by {column}: no such column; there are "
+            f"{', '.join(rows.batch.schema.names)}"
+        )
+    return value_hashes(rows.batch[column])

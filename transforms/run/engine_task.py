@@ -1,0 +1,116 @@
+"""One input range through the engine's shuffle: measured first, then cut into pieces.
+
+The shard plan must stand before a row can be sent to its shard, and holding all rows
+until then would take the engine's memory or disk twice. So a range is read twice: once
+to measure it, once to send its rows. Where a format tells sizes unread, measuring is
+cheap (fixed-length records) or free (pictures, whose sizes are in the inventory).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from schemas.errors import InputError
+from schemas.ranges import Bits, InputRange, RangeResult
+from schemas.shards import ShardPlan
+from transforms.exchange.inline import cut_block
+from transforms.plan import Histogram, PackedHistogram
+from transforms.run.blocks import RangeReading
+from transforms.run.context import RunContext, known_unread
+from transforms.run.facts import load_fact, save_fact, save_rejects
+from transforms.run.range_task import counted
+
+BLOCK_BYTES = 32 << 20  # records cut into pieces at once
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The facts of a range whose rows are still to be sent.
+
+    Attributes:
+      result: of the reading that measured; without runs.
+      histogram: planned bytes and records by split and bucket.
+    """
+
+    result: RangeResult
+    histogram: PackedHistogram
+
+
+def measure_range(
+    context: RunContext, spot: InputRange, expected: Bits, redo: bool = False
+) -> Measured:
+    """Measures a range, or takes up what an earlier try measured.
+
+    Args:
+      context: the run.
+      spot: the range.
+      expected: what each column is taken for (see Source.read); () guesses.
+      redo: whether an earlier result is known to be of the wrong types.
+    """
+    name = f"range-measured-{spot.index:06d}"
+    kept = f"facts/{name}.histogram"
+    earlier = None if redo else load_fact(context.scratch, name, RangeResult)
+    if earlier is not None and earlier.range == spot:
+        histogram = context.scratch.get(kept)
+        if histogram is not None:
+            return Measured(earlier, histogram)
+    if context.source.infers_types and not expected:
+        expected = context.source.sample(spot)
+    by_reference = known_unread(context.job, context.source)
+    while True:
+        reading = RangeReading(context, spot, by_reference)
+        total = Histogram.empty(context.num_splits, context.bits)
+        for block in reading.blocks(expected, BLOCK_BYTES):
+            total += counted(context, block.keys, block.splits, block.weights)
+        if reading.is_whole:
+            break
+        expected = reading.used  # the guess was too narrow for some batch: once more
+    save_rejects(context.scratch, _sent_name(spot), reading.rejects)
+    measured = Measured(reading.result(), total.to_bytes())
+    context.scratch.put(kept, measured.histogram)
+    save_fact(context.scratch, name, measured.result)
+    return measured
+
+
+def send_range(
+    context: RunContext,
+    spot: InputRange,
+    final: Bits,
+    plan: ShardPlan,
+    skip: frozenset[int],
+) -> Iterator[tuple[int, bytes] | RangeResult]:
+    """Reads a range and sends its rows to their shards.
+
+    Args:
+      context: the run.
+      spot: the range.
+      final: what each column turned out to be.
+      plan: of the shards.
+      skip: numbers of the shards that are finished.
+
+    Yields:
+      (number of the shard, piece); and last the range's facts.
+
+    Raises:
+      InputError: the range holds other values than when it was measured.
+    """
+    reading = RangeReading(context, spot, by_reference=False)
+    for number, block in enumerate(reading.blocks(final, BLOCK_BYTES)):
+        yield from cut_block(block, plan, (spot.index, number), skip)
+    if not reading.is_whole or context.source.touched(
+        reading.observed, reading.used, final
+    ):
+        raise InputError(
+            f"{spot.uri}: a column between byte {spot.start} and {spot.stop} holds "
+            "other values than when it was first read: did the file change "
+            "meanwhile? Run the job again"
+        )
+    save_rejects(context.scratch, _sent_name(spot), reading.rejects)
+    result = reading.result()
+    save_fact(context.scratch, _sent_name(spot), result)
+    yield result
+
+
+def _sent_name(spot: InputRange) -> str:
+    return f"range-engine-{spot.index:06d}"

@@ -1,0 +1,139 @@
+"""What finished tasks leave behind: facts to resume from, rejects, errors.
+
+A fact is written after what it tells of and appears whole, so a fact that exists is
+true; a killed run is taken up from its facts.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+import traceback
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from schemas.errors import RecordmillError
+from schemas.ranges import Reject
+from transforms.run.scratch import Scratch
+
+SECONDS_BETWEEN_LISTS = 2.0  # of a store, where each costs a request
+
+_Fact = TypeVar("_Fact")
+_ADAPTERS: dict[type, TypeAdapter[Any]] = {}
+
+
+def _adapter(kind: type) -> TypeAdapter[Any]:
+    if kind not in _ADAPTERS:
+        _ADAPTERS[kind] = TypeAdapter(kind)  # takes milliseconds to build
+    return _ADAPTERS[kind]
+
+
+def save_fact(scratch: Scratch, name: str, fact: object) -> None:
+    """Writes the fact of a finished task."""
+    data = _adapter(type(fact)).dump_json(fact)
+    scratch.put(f"facts/{name}.json", data)
+
+
+def load_fact(scratch: Scratch, name: str, kind: type[_Fact]) -> _Fact | None:
+    """The fact of a task finished by an earlier try, or None."""
+    data = scratch.get(f"facts/{name}.json")
+    if data is None:
+        return None
+    try:
+        fact: _Fact = _adapter(kind).validate_json(data)
+        return fact
+    except ValidationError:
+        return None
+
+
+class FinishedTasks:
+    """Tells from the facts how far a run is."""
+
+    def __init__(self, scratch: Scratch) -> None:
+        self._scratch = scratch
+        self._listed = -SECONDS_BETWEEN_LISTS
+        self._seen: dict[str, float] = {}
+
+    def times(self) -> dict[str, float]:
+        """When each task finished, in Unix seconds, by the task's name.
+
+        In a store that is when it was first seen, a few seconds later.
+        """
+        if not self._scratch.shared:
+            seen = {}
+            for path in self._scratch.local("facts").glob("*.json"):
+                with suppress(FileNotFoundError):  # the run is over, and cleans up
+                    seen[path.stem] = path.stat().st_mtime
+            return {name: at for name, at in seen.items() if not name.startswith(".")}
+        if time.monotonic() - self._listed >= SECONDS_BETWEEN_LISTS:
+            names = self._scratch.names("facts")
+            self._listed, now = time.monotonic(), time.time()
+            for name in names:
+                if name.endswith(".json"):
+                    self._seen.setdefault(name.removesuffix(".json"), now)
+        return dict(self._seen)
+
+    def counts(self) -> tuple[int, int]:
+        """How many ranges were read, and how many shards written."""
+        names = self.times()
+        ranges = sum(name.startswith("range-") for name in names)
+        return ranges, sum(name.startswith("shard-") for name in names)
+
+
+def save_rejects(scratch: Scratch, name: str, rejects: Iterable[Reject]) -> int:
+    """Writes the rejects of one task as JSON lines; returns how many there are."""
+    lines = [
+        json.dumps(
+            {
+                "uri": reject.path,
+                "position": reject.position,
+                "reason": reject.reason,
+                "raw": base64.b64encode(reject.raw).decode(),
+            },
+            ensure_ascii=False,
+        )
+        for reject in rejects
+    ]
+    file = f"{scratch.rejects}/{name}.jsonl"
+    if lines:
+        scratch.put(file, "".join(f"{line}\n" for line in lines).encode())
+    else:
+        scratch.discard(file)  # of a try that took the columns for other types
+    return len(lines)
+
+
+@contextmanager
+def noting_errors(scratch: Scratch) -> Iterator[None]:
+    """Keeps an error's message where the launcher finds it, whatever the runner."""
+    try:
+        yield
+    except GeneratorExit:
+        raise  # a step that was left early, because of another's error
+    except BaseException as error:
+        note = {
+            "expected": isinstance(error, RecordmillError | OSError | MemoryError),
+            "kind": type(error).__name__,
+            "message": str(error),
+            "traceback": traceback.format_exc(),
+            "time": time.time(),
+        }
+        with suppress(Exception):  # what went wrong first says more
+            if not scratch.shared:
+                scratch.local("errors").mkdir(parents=True, exist_ok=True)
+            scratch.put(f"errors/{uuid.uuid4().hex}.json", json.dumps(note).encode())
+        if isinstance(error, Exception):
+            raise
+        # A SystemExit would end a worker's thread in silence and hang the runner.
+        raise RuntimeError(f"{type(error).__name__}: {error}") from error
+
+
+def read_errors(scratch: Scratch) -> list[dict[str, Any]]:
+    """The errors noted during the run, oldest first."""
+    found = (scratch.get(f"errors/{name}") for name in scratch.names("errors"))
+    notes: list[dict[str, Any]] = [json.loads(data) for data in found if data]
+    return sorted(notes, key=lambda note: float(note["time"]))
