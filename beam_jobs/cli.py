@@ -142,10 +142,10 @@ def run(argv: Sequence[str]) -> int:
         return _EXIT_USAGE if isinstance(error, UsageError) else _EXIT_FAILED
 
 
-def main() -> None:
-    """Entry point of the recordmill command."""
+def main(argv: Sequence[str] | None = None) -> None:
+    """Entry point of the recordmill command; never returns."""
     try:
-        status = run(sys.argv[1:])
+        status = run(sys.argv[1:] if argv is None else argv)
     except Exception:
         traceback.print_exc()
         status = _EXIT_FAILED

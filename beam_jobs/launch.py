@@ -68,6 +68,20 @@ class Outcome:
     rejects: str = ""
 
 
+class TranslatedOnly(Exception):  # noqa: N818  no error: the end that was asked for
+    """The runner took the pipeline, but has not run it: there is no dataset yet.
+
+    Attributes:
+      output: where the dataset goes once it is run.
+      template: where the pipeline was written to; "" after a dry run.
+    """
+
+    def __init__(self, output: str, template: str) -> None:
+        super().__init__(output, template)
+        self.output = output
+        self.template = template
+
+
 def run_job(
     job: JobSpec,
     options: RunOptions,
@@ -86,6 +100,7 @@ def run_job(
       UsageError: the job or its options are put wrongly.
       RecordmillError: anything else that a person can mend; nothing was published,
         and what was finished is kept for the next try.
+      TranslatedOnly: Beam's options ask for no more than a translation.
     """
     started = time.time()
     require_fast_crc()
@@ -109,6 +124,7 @@ def run_job(
     if not is_staged(scratch):
         context, ranges = prepare_run(job, options, store, inputs, expected)
         prepared = context, ranges, _beam_options(options)
+        _end_translated(*prepared)
     ready = store.preflight()
     with acquire(store, exclusive=ready.exclusive) as lease:
         status = "done"
@@ -136,6 +152,44 @@ def _beam_options(options: RunOptions) -> PipelineOptions:
     return pipeline_options(options.beam_args, options.workers)
 
 
+def _end_translated(
+    context: RunContext, ranges: Sequence[InputRange], beam_options: PipelineOptions
+) -> None:
+    """Translates the pipeline, if that is all that is asked for; makes nothing else.
+
+    Raises:
+      TranslatedOnly: it was, and that is done.
+      RecordmillError: the runner does not take it.
+    """
+    from apache_beam.options.pipeline_options import GoogleCloudOptions
+
+    from beam_jobs.convert import convert_dataset
+    from beam_jobs.runners import only_translates, run_pipeline
+
+    if not only_translates(beam_options):
+        return
+    facts = _run_facts(context, beam_options)
+    try:
+        run_pipeline(lambda p: convert_dataset(p, context, ranges, facts), beam_options)
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}"
+        raise RecordmillError(f"the runner does not take the job: {what}") from error
+    template = beam_options.view_as(GoogleCloudOptions).template_location or ""
+    raise TranslatedOnly(context.output, template)
+
+
+def _run_facts(context: RunContext, beam_options: PipelineOptions) -> dict[str, object]:
+    from beam_jobs.runners import runner_name
+
+    return {
+        "recordmill": version("recordmill"),
+        "beam": version("apache-beam"),
+        "python": platform.python_version(),
+        "runner": runner_name(beam_options),
+        "exchange": context.exchange,
+    }
+
+
 def _convert(
     context: RunContext,
     ranges: Sequence[InputRange],
@@ -145,20 +199,14 @@ def _convert(
 ) -> Manifest:
     """Runs the pipeline; errors noted by the workers become the error raised."""
     from beam_jobs.convert import convert_dataset
-    from beam_jobs.runners import WorkerDiedError, run_pipeline, runner_name
+    from beam_jobs.runners import WorkerDiedError, run_pipeline
 
     scratch = context.scratch
     _make_folders(scratch, context.exchange)
     source = context.source.keep_inventory(*scratch.shelf("inventory.arrow"))
     context = replace(context, source=source)
-    run_facts: dict[str, object] = {
-        "recordmill": version("recordmill"),
-        "beam": version("apache-beam"),
-        "python": platform.python_version(),
-        "runner": runner_name(beam_options),
-        "exchange": context.exchange,
-        "started_unix": round(started, 3),
-    }
+    run_facts = _run_facts(context, beam_options)
+    run_facts["started_unix"] = round(started, 3)
     with _logging_to(scratch.log):
         _log.info("%s: %d input ranges", context.job, len(ranges))
         reporter.begin(context, ranges)

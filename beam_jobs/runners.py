@@ -17,9 +17,11 @@ from io import StringIO
 import apache_beam as beam
 from apache_beam.options.pipeline_options import (
     DirectOptions,
+    GoogleCloudOptions,
     PipelineOptions,
     SetupOptions,
     StandardOptions,
+    TestOptions,
 )
 from apache_beam.portability.api import beam_provision_api_pb2
 from apache_beam.runners.portability.fn_api_runner.fn_runner import (
@@ -31,6 +33,7 @@ from apache_beam.runners.portability.portable_runner import JobServiceHandle
 from schemas.errors import RecordmillError, UsageError
 from schemas.job import EMBEDDED_RUNNERS
 
+DATAFLOW = ("dataflowrunner", "dataflow")
 POLL_SECONDS = 0.05
 # A worker that comes back from Arrow or NumPy waits this long for one that is in
 # Python; at the interpreter's own 5 ms two workers lose a tenth of their time.
@@ -79,6 +82,28 @@ def is_embedded(options: PipelineOptions) -> bool:
     """Whether the job runs in this process, on the embedded runner."""
     name = options.view_as(StandardOptions).runner
     return name is None or name.rpartition(".")[2].lower() in EMBEDDED_RUNNERS
+
+
+def only_translates(options: PipelineOptions) -> bool:
+    """Whether the pipeline is only translated: for a dry run, or into a template.
+
+    A Flex launch is one, too: its launcher asks for a template, and the service runs
+    what it finds there.
+
+    Raises:
+      UsageError: a runner that would pass over the wish, and run.
+    """
+    dry_run = bool(options.view_as(TestOptions).dry_run)
+    if not dry_run and not options.view_as(GoogleCloudOptions).template_location:
+        return False
+    name = str(options.view_as(StandardOptions).runner)
+    if name.rpartition(".")[2].lower() not in DATAFLOW:
+        wish = "--dry_run" if dry_run else "--template_location"
+        raise UsageError(
+            f"{wish} is for --runner=DataflowRunner, got {runner_name(options)}, which "
+            "would run the job; to see what it would do, say --plan instead"
+        )
+    return True
 
 
 def runner_name(options: PipelineOptions) -> str:

@@ -10,7 +10,7 @@ import click
 from transforms.decode.readable import human_bytes
 
 if TYPE_CHECKING:
-    from beam_jobs.launch import Outcome
+    from beam_jobs.launch import Outcome, TranslatedOnly
 
 
 def show_outcome(outcome: Outcome, *, as_json: bool) -> None:
@@ -20,6 +20,25 @@ def show_outcome(outcome: Outcome, *, as_json: bool) -> None:
         return
     for line in outcome_lines(outcome):
         click.echo(line, err=True)
+
+
+def show_translated(end: TranslatedOnly, *, as_json: bool) -> None:
+    """As `show_outcome`, where the runner was asked for a translation alone."""
+    if as_json:
+        facts = {"status": "translated", "output": end.output, "template": end.template}
+        click.echo(json.dumps(facts))
+    elif end.template:
+        click.echo(
+            f"{end.template}: the job, for Dataflow to run. Nothing is in {end.output} "
+            "before it has run",
+            err=True,
+        )
+    else:
+        click.echo(
+            "Dry run: Dataflow's runner takes the job; nothing was run and nothing "
+            "published",
+            err=True,
+        )
 
 
 def outcome_facts(outcome: Outcome) -> dict[str, Any]:
