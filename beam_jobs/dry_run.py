@@ -15,7 +15,7 @@ from beam_jobs.prepare import (
     prepare_run,
     scratch_of,
 )
-from beam_jobs.versions import choose_version
+from beam_jobs.versions import choose_version, versions_store
 from schemas.errors import OutputError
 from schemas.features import Schema
 from schemas.job import JobSpec, RunOptions
@@ -92,8 +92,9 @@ def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
     removed: tuple[str, ...] = ()
     if options.auto_version:
         chosen = choose_version(job, options)
+        versions = versions_store(options)
+        removed = tuple(map(versions.uri_of, chosen.stale))
         job, options, inputs = chosen.job, chosen.options, chosen.inputs
-        removed = tuple(str(entry.folder) for entry in chosen.stale)
     else:
         inputs = list_all_inputs(job, options)
     store = output_store(options)
