@@ -149,6 +149,7 @@ def prepare_run(
         output=store.uri,
         scratch=scratch_of(store, fingerprint, options),
         expected=expected,
+        overwrite=options.overwrite,
     )
     return context, ranges
 

@@ -40,7 +40,9 @@ class RunContext:
       output: folder of the dataset.
       scratch: where the run works.
       expected: a schema that the dataset must keep to, or None.
-      lease: the nonce of the lease under which the run publishes, or "".
+      lease: the nonce of the launcher's lease under which the run publishes; "" if the
+        launcher is gone by then, and the last step takes one of its own.
+      overwrite: whether the run may replace another dataset.
     """
 
     job: JobSpec
@@ -53,6 +55,7 @@ class RunContext:
     scratch: Scratch
     expected: Schema | None = None
     lease: str = ""
+    overwrite: bool = False
 
     @property
     def readings(self) -> int:
