@@ -20,6 +20,7 @@ from beam_jobs.prepare import (
     output_store,
     prepare_run,
 )
+from beam_jobs.space import require_space
 from schemas.errors import OutputError, RecordmillError, UsageError
 from schemas.job import JobSpec, RunOptions
 from schemas.manifest import MANIFEST_NAME, Manifest
@@ -108,6 +109,8 @@ def run_job(
         context, ranges = prepare_run(job, options, store, inputs, expected)
         prepared = context, ranges, _beam_options(options)
     ready = store.preflight()
+    if prepared is not None:
+        require_space(*prepared[:2], inputs, prepared[2], ready.free_bytes)
     with acquire(store, exclusive=ready.exclusive) as lease:
         status = "done"
         manifest = look_at_output(store, fingerprint, overwrite=options.overwrite)

@@ -81,6 +81,13 @@ def is_embedded(options: PipelineOptions) -> bool:
     return name is None or name.rpartition(".")[2].lower() in EMBEDDED
 
 
+def embedded_workers(options: PipelineOptions) -> int:
+    """Workers of the embedded runner; 0 if the job runs elsewhere."""
+    if not is_embedded(options):
+        return 0
+    return int(options.view_as(DirectOptions).direct_num_workers)
+
+
 def runner_name(options: PipelineOptions) -> str:
     """The runner's name for people."""
     if is_embedded(options):
