@@ -60,7 +60,7 @@ def test_a_run_that_cannot_fit_is_refused_before_it_begins(
     done = on_small_disk(tmp_path, OVER_IRIS, 26_000, "--exchange", exchange)
     assert done.returncode == 0, done.stderr
     assert "status 1\n" in done.stdout
-    needed = re.search(r"/disk: about ([0-9.]+) MB are needed", done.stderr)
+    needed = re.search(r"/disk/set: about ([0-9.]+) MB are needed", done.stderr)
     assert needed
     expected = 81 if exchange == "reference" else 162
     assert float(needed[1]) == pytest.approx(expected, rel=0.02)
