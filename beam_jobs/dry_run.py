@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from beam_jobs.prepare import (
@@ -15,6 +13,7 @@ from beam_jobs.prepare import (
     prepare_run,
     scratch_of,
 )
+from beam_jobs.space import Space, first_short, space_of
 from beam_jobs.versions import choose_version, versions_store
 from schemas.errors import OutputError
 from schemas.features import Schema
@@ -28,15 +27,6 @@ from transforms.run.scratch import Scratch
 from transforms.stores import Store
 
 Verdict = Literal["convert", "resume", "publish", "replace", "unchanged", "refused"]
-
-
-@dataclass(frozen=True, slots=True)
-class Space:
-    """Bytes that a run needs on one disk, and what is free there."""
-
-    folder: str
-    needed: int
-    free: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,15 +108,10 @@ def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
         seconds = estimate_seconds(
             job.source, context.exchange, input_bytes, len(ranges), made, workers
         )
-    space = _space(context.scratch, made)
-    short = [disk for disk in space if disk.needed > disk.free]
+    space = space_of(context.scratch, made, workers or 1)
+    short = first_short(space)
     if short and verdict != "refused":
-        verdict = "refused"
-        reason = (
-            f"{short[0].folder}: about {human_bytes(short[0].needed)} are needed, "
-            f"{human_bytes(short[0].free)} are free; make room, or choose another "
-            "folder with --scratch or OUTPUT"
-        )
+        verdict, reason = "refused", short
     return RunPlan(
         verdict=verdict,
         reason=reason,
@@ -143,7 +128,7 @@ def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
         space=space,
         workers=workers,
         seconds=seconds,
-        warnings=tuple(_warnings(job, made)),
+        warnings=tuple(_warnings(job, made, space)),
     )
 
 
@@ -185,31 +170,7 @@ def _workers(options: RunOptions) -> int:
     return min(options.workers or cores, cores)
 
 
-def _space(scratch: Scratch, made: Estimate) -> tuple[Space, ...]:
-    """What is needed where; output and scratch may lie on one disk."""
-    needs = {scratch.work_root: made.bytes}
-    root = scratch.scratch_root
-    needs[root] = needs.get(root, 0) + made.scratch_bytes
-    disks: dict[int, Space] = {}
-    for folder, needed in needs.items():
-        place = _existing(Path(folder))
-        device = place.stat().st_dev
-        before = disks.get(device)
-        disks[device] = Space(
-            before.folder if before else str(place),
-            needed + (before.needed if before else 0),
-            shutil.disk_usage(place).free,
-        )
-    return tuple(disks.values())
-
-
-def _existing(folder: Path) -> Path:
-    while not folder.exists():
-        folder = folder.parent
-    return folder
-
-
-def _warnings(job: JobSpec, made: Estimate) -> list[str]:
+def _warnings(job: JobSpec, made: Estimate, space: tuple[Space, ...]) -> list[str]:
     warnings = []
     if made.rejected > job.max_rejects.allowed(made.rows):
         warnings.append(
@@ -219,4 +180,10 @@ def _warnings(job: JobSpec, made: Estimate) -> list[str]:
     empty = [split.name for split in made.splits if not split.records]
     if empty:
         warnings.append(f"no row would fall into {', '.join(empty)}")
+    warnings += [
+        f"{disk.folder}: about {human_bytes(disk.needed)} are needed, "
+        f"{human_bytes(disk.free)} are free: it may not fit"
+        for disk in space
+        if disk.needed > disk.free and not disk.is_short
+    ]
     return warnings

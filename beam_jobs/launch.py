@@ -21,6 +21,7 @@ from beam_jobs.prepare import (
     prepare_run,
     scratch_of,
 )
+from beam_jobs.space import require_space
 from schemas.errors import OutputError, RecordmillError, UsageError
 from schemas.job import JobSpec, RunOptions
 from schemas.manifest import MANIFEST_NAME, Manifest
@@ -126,6 +127,8 @@ def run_job(
         prepared = context, ranges, _beam_options(options)
         _end_translated(*prepared)
     ready = store.preflight()
+    if prepared is not None:
+        require_space(*prepared[:2], inputs, prepared[2], ready.free_bytes)
     with acquire(store, exclusive=ready.exclusive) as lease:
         status = "done"
         manifest = look_at_output(store, fingerprint, overwrite=options.overwrite)

@@ -106,6 +106,13 @@ def only_translates(options: PipelineOptions) -> bool:
     return True
 
 
+def embedded_workers(options: PipelineOptions) -> int:
+    """Workers of the embedded runner; 0 if the job runs elsewhere."""
+    if not is_embedded(options):
+        return 0
+    return int(options.view_as(DirectOptions).direct_num_workers)
+
+
 def runner_name(options: PipelineOptions) -> str:
     """The runner's name for people."""
     if is_embedded(options):
