@@ -233,6 +233,10 @@ def _convert(
 def _explained(error: Exception, scratch: Scratch) -> RecordmillError:
     """The first error that a worker noted, instead of the runner's long account."""
     notes = read_errors(scratch)
+    if not notes and isinstance(error, UsageError):
+        return UsageError(str(error))
+    if not notes and isinstance(error, RecordmillError):
+        return RecordmillError(f"{error}\n{_where(scratch)}")
     if not notes:
         return RecordmillError(
             f"the runner failed: {type(error).__name__}: {error}\n{_where(scratch)}"
