@@ -104,8 +104,8 @@ def space_of(scratch: Scratch, made: Estimate, workers: int) -> tuple[Space, ...
         # Each shard leaves for the store when it is whole.
         here = min(here, workers * made.bytes // max(1, made.shards))
     parts = (
-        (scratch.work_root, here, scratch.staging),
-        (scratch.scratch_root, made.scratch_bytes, scratch.runs),
+        (scratch.work_root, here, scratch.local("staging")),
+        (scratch.scratch_root, made.scratch_bytes, scratch.local("runs")),
     )
     disks: dict[int, Space] = {}
     for folder, needed, finished in parts:
