@@ -11,8 +11,10 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass, replace
 
+from beam_jobs.append import require_append_alone
+from beam_jobs.inputs import Inputs, list_all_inputs
 from beam_jobs.launch import Outcome, Reporter, run_job
-from beam_jobs.prepare import Inputs, list_all_inputs, output_store
+from beam_jobs.prepare import output_store
 from schemas.errors import UsageError
 from schemas.job import JobSpec, RunOptions
 from schemas.manifest import MANIFEST_NAME, Manifest
@@ -52,6 +54,7 @@ class VersionPlan:
 
 def run_any(job: JobSpec, options: RunOptions, reporter: Reporter) -> Outcome:
     """Runs a job, as the next version if its options say so."""
+    require_append_alone(options)
     if not options.auto_version:
         return run_job(job, options, reporter)
     output = versions_folder(options)

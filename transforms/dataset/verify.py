@@ -16,7 +16,14 @@ from typing import BinaryIO, cast
 
 from schemas.errors import CorruptRecordError, OutputError
 from schemas.features import Schema
-from schemas.manifest import MANIFEST_NAME, Manifest, ShardEntry, schema_of
+from schemas.manifest import (
+    MANIFEST_NAME,
+    Manifest,
+    ShardEntry,
+    SplitEntry,
+    schema_of,
+)
+from schemas.parts import part_of
 from schemas.shards import shard_file_name
 from schemas.storage_options import NO_OPTIONS, StorageOptions
 from transforms.dataset.deep_check import DeepCheck
@@ -152,15 +159,37 @@ def _manifest_problems(manifest: Manifest) -> Iterator[Problem]:
                     MANIFEST_NAME,
                     f"split {name} has {stated} {what}, its shards have {total}",
                 )
+        wanted_names = _expected_names(manifest, name, split)
         for index, shard in enumerate(split.shards):
-            wanted = shard_file_name(
-                manifest.name, name, index, len(split.shards), manifest.compression
-            )
+            wanted = wanted_names[index]
             if shard.file != wanted:
                 yield Problem(
                     MANIFEST_NAME,
                     f"shard {index} of split {name} is {shard.file}, expected {wanted}",
                 )
+
+
+def _expected_names(manifest: Manifest, name: str, split: SplitEntry) -> list[str]:
+    """The names of a split's shards: part after part, numbered within each."""
+    parts = [part_of(shard.file) for shard in split.shards]
+    if parts != sorted(parts) or not set(parts) <= set(range(manifest.appended + 1)):
+        parts = [0] * len(parts)  # as if none was appended: all that are come up
+    counts = Counter(parts)
+    places: Counter[int] = Counter()
+    names = []
+    for part in parts:
+        names.append(
+            shard_file_name(
+                manifest.name,
+                name,
+                places[part],
+                counts[part],
+                manifest.compression,
+                part,
+            )
+        )
+        places[part] += 1
+    return names
 
 
 def _file_problems(

@@ -42,7 +42,12 @@ def write_shard(
         return earlier.result
     job = context.job
     file = shard_file_name(
-        job.name, task.split, task.shard_index, task.num_shards, job.compression
+        job.name,
+        task.split,
+        task.shard_index,
+        task.num_shards,
+        job.compression,
+        context.part,
     )
     rejects: list[Reject] = []
     windows: Iterator[pa.BinaryArray] = gather(context.scratch.runs, runs, task)
