@@ -28,7 +28,7 @@ from test_switch import run_until
 
 from transforms.dataset.verify import verify_dataset
 
-OPTIONS: list[Argument] = ["--shards", 2, "--max-rejects", 5]
+OPTIONS: list[Argument] = ["--shard-size", "2kB", "--max-rejects", 5]
 APPEND: list[Argument] = [*OPTIONS, "--append"]
 MAX_STEPS = 200
 
