@@ -31,6 +31,8 @@ from job_tools import (
     states,
 )
 
+from transforms.dataset.verify import verify_dataset
+
 HALVES: list[Argument] = ["--split", "train=1/2", "--split", "dev=0.5"]
 
 
@@ -184,6 +186,47 @@ def test_a_job_file_appends(tmp_path: Path) -> None:
     assert recordmill("run", job).status == 0
     assert sorted(ints(tmp_path / "out", "id")) == [*range(40)]
     assert "nothing to do" in recordmill("run", job).err
+
+
+def test_verify_knows_the_parts(tmp_path: Path) -> None:
+    """Shards of a part lie together, behind those of earlier ones, all counted."""
+    source, output = tmp_path / "in", tmp_path / "out"
+    for number in range(3):
+        write_rows(source / f"{number}.csv", number * 10, 10)
+        append("csv", source, output, "--shards", 2)
+    manifest = output / "manifest.json"
+    facts = json.loads(manifest.read_bytes())
+
+    def problems() -> list[str]:
+        found = verify_dataset(str(output), full=False).problems
+        return [problem.message for problem in found]
+
+    assert problems() == []
+    shards = facts["splits"]["train"]["shards"]
+    assert len(shards) == 6
+    facts["splits"]["train"]["shards"] = [*shards[:2], *shards[4:], *shards[2:4]]
+    manifest.write_text(json.dumps(facts))
+    assert problems() == [
+        f"shard {index} of split train is out-train.tfrecord-a0000{found}-0000{place}-"
+        f"of-00002, expected out-train.tfrecord-a0000{part}-0000{place}-of-00002"
+        for index, found, part, place in (
+            (2, 2, 1, 0),
+            (3, 2, 1, 1),
+            (4, 1, 2, 0),
+            (5, 1, 2, 1),
+        )
+    ]
+    facts["splits"]["train"]["shards"] = shards
+    facts["appended"] = 1
+    manifest.write_text(json.dumps(facts))
+    assert [problem.partition(" is of append ")[2] for problem in problems()] == [
+        "2, but the dataset was appended to 1 times"
+    ] * 2
+    facts["appended"] = 2
+    del shards[3]
+    manifest.write_text(json.dumps(facts))
+    expected = "out-train.tfrecord-a00001-00000-of-00001"
+    assert any(problem.endswith(f"expected {expected}") for problem in problems())
 
 
 # --- what is appended has to fit ---

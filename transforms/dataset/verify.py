@@ -160,36 +160,30 @@ def _manifest_problems(manifest: Manifest) -> Iterator[Problem]:
                     f"split {name} has {stated} {what}, its shards have {total}",
                 )
         wanted_names = _expected_names(manifest, name, split)
-        for index, shard in enumerate(split.shards):
-            wanted = wanted_names[index]
+        for index, (shard, wanted) in enumerate(
+            zip(split.shards, wanted_names, strict=True)
+        ):
             if shard.file != wanted:
                 yield Problem(
                     MANIFEST_NAME,
                     f"shard {index} of split {name} is {shard.file}, expected {wanted}",
                 )
+            if part_of(shard.file) > manifest.appended:
+                yield Problem(
+                    MANIFEST_NAME,
+                    f"{shard.file} is of append {part_of(shard.file)}, but the dataset "
+                    f"was appended to {manifest.appended} times",
+                )
 
 
 def _expected_names(manifest: Manifest, name: str, split: SplitEntry) -> list[str]:
     """The names of a split's shards: part after part, numbered within each."""
-    parts = [part_of(shard.file) for shard in split.shards]
-    if parts != sorted(parts) or not set(parts) <= set(range(manifest.appended + 1)):
-        parts = [0] * len(parts)  # as if none was appended: all that are come up
-    counts = Counter(parts)
-    places: Counter[int] = Counter()
-    names = []
-    for part in parts:
-        names.append(
-            shard_file_name(
-                manifest.name,
-                name,
-                places[part],
-                counts[part],
-                manifest.compression,
-                part,
-            )
-        )
-        places[part] += 1
-    return names
+    counts = Counter(part_of(shard.file) for shard in split.shards)
+    return [
+        shard_file_name(manifest.name, name, index, count, manifest.compression, part)
+        for part, count in sorted(counts.items())
+        for index in range(count)
+    ]
 
 
 def _file_problems(
