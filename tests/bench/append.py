@@ -4,12 +4,14 @@
 
 The input is that of `run.py csv`, cut into files of so many rows: 1.5 GB in 100 files by
 default, and one file more. Both runs have the same options; each full run is followed by
-the append of the one file. Exit status as run.py.
+the append of the one file, once the disk has what was written before. Exit status as
+run.py.
 """
 
 import argparse
 import contextlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -67,11 +69,18 @@ def aside(file: Path) -> Iterator[None]:
 
 
 def measure(name: str, command: list[str], log: Path) -> Measurement:
-    """Run a command once; say its seconds on stderr."""
+    """Run a command once; say its wall and processor seconds on stderr."""
+    os.sync()
+    before = os.times()
     measurement = run_measured(command, log=log)
+    after = os.times()
     if measurement.exit_code != 0:
         raise SystemExit(f"{name}: exit status {measurement.exit_code}, see {log}")
-    print(f"{name}: {measurement.seconds:.2f} s", file=sys.stderr)
+    cpu_seconds = sum(after[2:4]) - sum(before[2:4])  # of children: user and system
+    print(
+        f"{name}: {measurement.seconds:.2f} s, {cpu_seconds:.2f} s of processor time",
+        file=sys.stderr,
+    )
     return measurement
 
 
