@@ -121,6 +121,11 @@ def _convert_options(command: _Command) -> _Command:
         ),
         click.option("--overwrite", is_flag=True, help="Replace another dataset."),
         click.option(
+            "--append",
+            is_flag=True,
+            help="Convert new input files only, and add them to the dataset.",
+        ),
+        click.option(
             "--scratch",
             default="",
             metavar="DIR",
@@ -203,6 +208,7 @@ def _convert(ctx: click.Context, source: str, options: dict[str, Any]) -> None:
         exchange=options.pop("exchange"),
         workers=options.pop("workers"),
         overwrite=options.pop("overwrite"),
+        append=options.pop("append"),
         auto_version=auto,
         keep=keep or 0,
         expect_schema=options.pop("expect_schema"),

@@ -6,13 +6,9 @@ import os
 from dataclasses import dataclass
 from typing import Literal
 
-from beam_jobs.prepare import (
-    check_published,
-    list_all_inputs,
-    output_store,
-    prepare_run,
-    scratch_of,
-)
+from beam_jobs.append import Addition, find_addition, require_append_alone
+from beam_jobs.inputs import list_all_inputs
+from beam_jobs.prepare import check_published, output_store, prepare_run, scratch_of
 from beam_jobs.space import Space, first_short, space_of
 from beam_jobs.versions import choose_version, versions_store
 from schemas.errors import OutputError
@@ -26,7 +22,9 @@ from transforms.run.publish import is_staged, look_at_output
 from transforms.run.scratch import Scratch
 from transforms.stores import Store
 
-Verdict = Literal["convert", "resume", "publish", "replace", "unchanged", "refused"]
+Verdict = Literal[
+    "convert", "append", "resume", "publish", "replace", "unchanged", "refused"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +32,16 @@ class RunPlan:
     """What a run would do.
 
     Attributes:
-      verdict: whether it would convert afresh, go on where a killed run was, only
-        publish what one had finished, replace another dataset, find nothing to do, or
-        be refused.
+      verdict: whether it would convert afresh, append to the dataset that is there,
+        go on where a killed run was, only publish what one had finished, replace
+        another dataset, find nothing to do, or be refused.
       reason: why it would be refused, else "".
       job: with the version that it would publish.
       output: folder of the dataset.
       fingerprint: of job and inventory.
-      files, input_bytes: what may be read, files that cells name too.
+      files, input_bytes: what may be read, files that cells name too; what is new if
+        inputs are appended.
+      kept_files: inputs that the dataset has already, if inputs are appended.
       ranges: what is read by one task each.
       finished_ranges: those that a killed run finished.
       removed: unfinished versions that go before the run.
@@ -69,6 +69,7 @@ class RunPlan:
     workers: int = 0
     seconds: float | None = None
     warnings: tuple[str, ...] = ()
+    kept_files: int = 0
 
 
 def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
@@ -78,6 +79,7 @@ def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
       RecordmillError: the job or its options are put wrongly, or the input is none;
         the run would say the same.
     """
+    require_append_alone(options)
     workers = _workers(options)
     removed: tuple[str, ...] = ()
     if options.auto_version:
@@ -89,18 +91,42 @@ def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
         inputs = list_all_inputs(job, options)
     store = output_store(options)
     output = store.uri
-    fingerprint = inputs.fingerprint(job)
+    addition = find_addition(job, store, inputs) if options.append else None
+    if addition is not None:
+        inputs = addition.inputs
+    fingerprint = addition.fingerprint if addition else inputs.fingerprint(job)
+    kept_files = len(addition.kept) if addition else 0
     expected = None
     if options.expect_schema:
         expected = load_expected(options.expect_schema, options.storage.output)
-    verdict, reason = _verdict(job, store, fingerprint, options, expected)
+    verdict, reason = _verdict(job, store, fingerprint, options, expected, addition)
     files = [*inputs.files, *inputs.side_files]
     input_bytes = sum(file.size for file in files)
     if verdict in ("unchanged", "publish"):
-        return RunPlan(verdict, "", job, output, fingerprint, len(files), input_bytes)
-    context, ranges = prepare_run(job, options, store, inputs, expected)
+        return RunPlan(
+            verdict,
+            "",
+            job,
+            output,
+            fingerprint,
+            len(files),
+            input_bytes,
+            kept_files=kept_files,
+        )
+    context, ranges = prepare_run(job, options, store, inputs, expected, addition)
+    if not ranges:  # new files without a row, which the manifest is to know of
+        return RunPlan(
+            verdict,
+            reason,
+            job,
+            output,
+            fingerprint,
+            len(files),
+            input_bytes,
+            kept_files=kept_files,
+        )
     finished = _finished(context.scratch, context.exchange)
-    if verdict == "convert" and finished:
+    if verdict in ("convert", "append") and finished:
         verdict = "resume"
     made = estimate_run(context, files, ranges)
     seconds = None
@@ -129,6 +155,7 @@ def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
         workers=workers,
         seconds=seconds,
         warnings=tuple(_warnings(job, made, space)),
+        kept_files=kept_files,
     )
 
 
@@ -138,9 +165,13 @@ def _verdict(
     fingerprint: str,
     options: RunOptions,
     expected: Schema | None,
+    addition: Addition | None,
 ) -> tuple[Verdict, str]:
     try:
-        manifest = look_at_output(store, fingerprint, overwrite=options.overwrite)
+        base = addition.base.fingerprint if addition else ""
+        manifest = look_at_output(
+            store, fingerprint, overwrite=options.overwrite, base=base
+        )
     except OutputError as error:
         return "refused", str(error)
     if manifest is not None:
@@ -149,6 +180,8 @@ def _verdict(
     scratch = scratch_of(store, fingerprint, options)
     if is_staged(scratch):
         return "publish", ""
+    if addition is not None:
+        return "append", ""
     replaces = store.size(MANIFEST_NAME) is not None
     return ("replace" if replaces else "convert"), ""
 

@@ -9,27 +9,25 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from beam_jobs.prepare import (
-    Inputs,
-    check_published,
-    list_all_inputs,
-    output_store,
-    prepare_run,
-    scratch_of,
-)
+from beam_jobs.append import find_addition, require_append_alone
+from beam_jobs.inputs import Inputs, list_all_inputs
+from beam_jobs.prepare import check_published, output_store, prepare_run, scratch_of
 from beam_jobs.space import require_space
 from schemas.errors import OutputError, RecordmillError, UsageError
 from schemas.job import JobSpec, RunOptions
 from schemas.manifest import MANIFEST_NAME, Manifest
+from schemas.parts import REJECTS_NAME
 from schemas.ranges import InputRange
 from transforms.dataset.expected import load_expected
 from transforms.run.context import RunContext
 from transforms.run.facts import read_errors
-from transforms.run.publish import REJECTS_NAME, is_staged, look_at_output, switch
+from transforms.run.journals import is_tidy, tidy
+from transforms.run.publish import is_staged, look_at_output, stage_inputs, switch
 from transforms.run.scratch import Scratch
 from transforms.stores.lease import LOCK_FOLDER, acquire
 from transforms.tfrecord import require_fast_crc
@@ -60,6 +58,7 @@ class Outcome:
       manifest: of the dataset.
       seconds: wall time of the whole run.
       rejects: folder with the rejected rows, or "".
+      base: of the dataset that the run appended to, or None.
     """
 
     status: str
@@ -67,6 +66,7 @@ class Outcome:
     manifest: Manifest
     seconds: float
     rejects: str = ""
+    base: Manifest | None = None
 
 
 class TranslatedOnly(Exception):  # noqa: N818  no error: the end that was asked for
@@ -104,26 +104,36 @@ def run_job(
       TranslatedOnly: Beam's options ask for no more than a translation.
     """
     started = time.time()
+    require_append_alone(options)
     require_fast_crc()
     store = output_store(options)
     if inputs is None:
         inputs = list_all_inputs(job, options)
-    fingerprint = inputs.fingerprint(job)
+    # Where nothing answers, that is told in seconds, not minutes.
+    seen = store.hasty()
+    addition = find_addition(job, seen, inputs) if options.append else None
+    if addition is not None:
+        inputs = addition.inputs
+    fingerprint = addition.fingerprint if addition else inputs.fingerprint(job)
+    base = addition.base if addition else None
     expected = None
     if options.expect_schema:
         expected = load_expected(options.expect_schema, options.storage.output)
     scratch = scratch_of(store, fingerprint, options)
-    # Where nothing answers, that is told in seconds, not minutes.
-    seen = store.hasty()
-    manifest = look_at_output(seen, fingerprint, overwrite=options.overwrite)
+    before = base.fingerprint if base else ""
+    look = partial(look_at_output, overwrite=options.overwrite, base=before)
+    manifest = look(seen, fingerprint)
     if manifest is not None:
         check_published(job, store, manifest, expected)
+        if not is_tidy(store, manifest):
+            with acquire(store, exclusive=store.preflight().exclusive):
+                tidy(store)
         scratch.remove()  # left if the run that made it was killed at its very end
         return Outcome("unchanged", store.uri, manifest, time.time() - started)
     # All that can be wrong with job and input is found before anything is written.
     prepared = None
     if not is_staged(scratch):
-        context, ranges = prepare_run(job, options, store, inputs, expected)
+        context, ranges = prepare_run(job, options, store, inputs, expected, addition)
         prepared = context, ranges, _beam_options(options)
         _end_translated(*prepared)
     ready = store.preflight()
@@ -131,7 +141,7 @@ def run_job(
         require_space(*prepared[:2], inputs, prepared[2], ready.free_bytes)
     with acquire(store, exclusive=ready.exclusive) as lease:
         status = "done"
-        manifest = look_at_output(store, fingerprint, overwrite=options.overwrite)
+        manifest = look(store, fingerprint)
         if manifest is not None:
             status = "unchanged"  # another run ended between the look and the lease
         elif prepared is None:
@@ -139,11 +149,14 @@ def run_job(
         else:
             context, ranges, beam_options = prepared
             context = replace(context, lease=lease.holder.nonce)
-            manifest = _convert(context, ranges, beam_options, reporter, started)
+            manifest = _convert(
+                context, ranges, inputs, beam_options, reporter, started
+            )
         scratch.remove()
         scratch.remove_others(spare=LOCK_FOLDER)
     rejects = store.uri_of(REJECTS_NAME) if manifest.rows_rejected else ""
-    return Outcome(status, store.uri, manifest, time.time() - started, rejects)
+    seconds = time.time() - started
+    return Outcome(status, store.uri, manifest, seconds, rejects, base)
 
 
 def _beam_options(options: RunOptions) -> PipelineOptions:
@@ -196,6 +209,7 @@ def _run_facts(context: RunContext, beam_options: PipelineOptions) -> dict[str, 
 def _convert(
     context: RunContext,
     ranges: Sequence[InputRange],
+    inputs: Inputs,
     beam_options: PipelineOptions,
     reporter: Reporter,
     started: float,
@@ -206,6 +220,7 @@ def _convert(
 
     scratch = context.scratch
     _make_folders(scratch, context.exchange)
+    stage_inputs(context, inputs.files, inputs.side_files)
     source = context.source.keep_inventory(*scratch.shelf("inventory.arrow"))
     context = replace(context, source=source)
     run_facts = _run_facts(context, beam_options)
@@ -254,7 +269,7 @@ def _explained(error: Exception, scratch: Scratch) -> RecordmillError:
 def _where(scratch: Scratch) -> str:
     places = f"Log and rejects are in {scratch.work_root}"
     if scratch.shared:
-        rejects = scratch.place_of(scratch.rejects)
+        rejects = scratch.place_of(REJECTS_NAME)
         places = f"The log is {scratch.log}, rejects are in {rejects}"
     return (
         f"Nothing was published. {places}; the same command goes on from what is "

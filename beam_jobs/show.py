@@ -184,6 +184,10 @@ def _print_header(console: Console, output: str, manifest: Manifest) -> None:
     )
     console.print(
         f"{count(manifest.rows_read, 'row')} read, {manifest.rows_rejected:,} rejected"
+        + (
+            f", appended to {count(manifest.appended, 'time')}"
+            * bool(manifest.appended)
+        )
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from beam_jobs.prepare import Inputs
+from beam_jobs.inputs import Inputs
 from schemas.errors import InputError, OutputError
 from schemas.ranges import InputRange
 from transforms.decode.readable import human_bytes

@@ -15,8 +15,10 @@ import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from beam_jobs.append import require_append_alone
+from beam_jobs.inputs import Inputs, list_all_inputs
 from beam_jobs.launch import Outcome, Reporter, run_job
-from beam_jobs.prepare import Inputs, list_all_inputs, output_store
+from beam_jobs.prepare import output_store
 from schemas.errors import UsageError
 from schemas.job import JobSpec, RunOptions
 from schemas.manifest import Manifest
@@ -63,6 +65,7 @@ class VersionPlan:
 
 def run_any(job: JobSpec, options: RunOptions, reporter: Reporter) -> Outcome:
     """Runs a job, as the next version if its options say so."""
+    require_append_alone(options)
     if not options.auto_version:
         return run_job(job, options, reporter)
     store = versions_store(options)

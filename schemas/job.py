@@ -224,6 +224,7 @@ class RunOptions:
       exchange: how rows reach the shards' writers: auto, reference, scratch, engine.
       workers: threads of the embedded runner; 0 means all cores.
       overwrite: replace a dataset that differs.
+      append: convert only inputs that the dataset was not made from, and add them to it.
       auto_version: publish each change as the next version, in a folder of its own
         inside the output.
       keep: versions to keep then; 0 keeps all.
@@ -238,6 +239,7 @@ class RunOptions:
     exchange: str = "auto"
     workers: int = 0
     overwrite: bool = False
+    append: bool = False
     auto_version: bool = False
     keep: int = 0
     expect_schema: str = ""

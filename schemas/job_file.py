@@ -178,6 +178,9 @@ class JobFile(_Frozen):
     feature_names: FeatureNames | None = Field(None, description="of source: images")
     variant: Variant | None = Field(None, description="of source: cifar")
     overwrite: bool = Field(False, description="replace another dataset")
+    append: bool = Field(
+        False, description="convert new input files only, and add them to the dataset"
+    )
     storage: StorageSides = Field(StorageSides(), description="nothing secret")
     exchange: Literal["auto", "reference", "scratch", "engine"] = Field(
         "auto", description="how rows reach their shards; the bytes are the same"
@@ -236,6 +239,7 @@ class JobFile(_Frozen):
             exchange=self.exchange,
             workers=self.workers,
             overwrite=self.overwrite,
+            append=self.append,
             auto_version=self.version == AUTO_VERSION,
             keep=self.keep or 0,
             expect_schema=self.expect_schema or "",

@@ -16,7 +16,14 @@ from typing import BinaryIO, cast
 
 from schemas.errors import CorruptRecordError, OutputError
 from schemas.features import Schema
-from schemas.manifest import MANIFEST_NAME, Manifest, ShardEntry, schema_of
+from schemas.manifest import (
+    MANIFEST_NAME,
+    Manifest,
+    ShardEntry,
+    SplitEntry,
+    schema_of,
+)
+from schemas.parts import part_of
 from schemas.shards import shard_file_name
 from schemas.storage_options import NO_OPTIONS, StorageOptions
 from transforms.dataset.deep_check import DeepCheck
@@ -152,15 +159,31 @@ def _manifest_problems(manifest: Manifest) -> Iterator[Problem]:
                     MANIFEST_NAME,
                     f"split {name} has {stated} {what}, its shards have {total}",
                 )
-        for index, shard in enumerate(split.shards):
-            wanted = shard_file_name(
-                manifest.name, name, index, len(split.shards), manifest.compression
-            )
+        wanted_names = _expected_names(manifest, name, split)
+        for index, (shard, wanted) in enumerate(
+            zip(split.shards, wanted_names, strict=True)
+        ):
             if shard.file != wanted:
                 yield Problem(
                     MANIFEST_NAME,
                     f"shard {index} of split {name} is {shard.file}, expected {wanted}",
                 )
+            if part_of(shard.file) > manifest.appended:
+                yield Problem(
+                    MANIFEST_NAME,
+                    f"{shard.file} is of append {part_of(shard.file)}, but the dataset "
+                    f"was appended to {manifest.appended} times",
+                )
+
+
+def _expected_names(manifest: Manifest, name: str, split: SplitEntry) -> list[str]:
+    """The names of a split's shards: part after part, numbered within each."""
+    counts = Counter(part_of(shard.file) for shard in split.shards)
+    return [
+        shard_file_name(manifest.name, name, index, count, manifest.compression, part)
+        for part, count in sorted(counts.items())
+        for index in range(count)
+    ]
 
 
 def _file_problems(

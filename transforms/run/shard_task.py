@@ -112,7 +112,12 @@ def _store_shard(
     """Writes a shard into staging; `rejects` fill up while the windows are read."""
     job, name = context.job, _name_of(task)
     file = shard_file_name(
-        job.name, task.split, task.shard_index, task.num_shards, job.compression
+        job.name,
+        task.split,
+        task.shard_index,
+        task.num_shards,
+        job.compression,
+        context.part,
     )
     with context.scratch.spool(file) as path:
         facts = write_records(path, windows, job.compression)

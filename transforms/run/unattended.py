@@ -30,7 +30,10 @@ def publish_unattended(
     scratch, store = context.scratch, context.scratch.store
     with acquire(store, exclusive=store.preflight().exclusive):
         manifest = look_at_output(
-            store, context.fingerprint, overwrite=context.overwrite
+            store,
+            context.fingerprint,
+            overwrite=context.overwrite,
+            base=context.base,
         )
         if manifest is None:
             stage(context, ranges, shards, run_facts)
