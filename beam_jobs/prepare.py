@@ -25,7 +25,7 @@ from transforms.run.context import (
     fingerprint_of,
     split_names,
 )
-from transforms.run.publish import REJECTS_NAME, check_reject_limit, require_sizes
+from transforms.run.publish import REJECTS_NAME, check_reject_limit, require_stored
 from transforms.run.scratch import Scratch
 from transforms.sources import make_source
 from transforms.sources.base import Source
@@ -101,7 +101,7 @@ def check_published(
       RejectLimitError: more rows were rejected than the job now allows.
       SchemaError: it differs from the schema expected.
     """
-    require_sizes(store, manifest)
+    require_stored(store, manifest)
     check_reject_limit(
         job.max_rejects,
         manifest.rows_read,
@@ -141,6 +141,7 @@ def prepare_run(
         output=store.uri,
         scratch=Scratch.of(store, fingerprint, options.scratch),
         expected=expected,
+        verify=options.verify,
     )
     return context, ranges
 

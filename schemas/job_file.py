@@ -47,6 +47,7 @@ from schemas.job import (
     Splits,
     SplitSpec,
     Variant,
+    VerifyLevel,
     check_version,
     identifier_from,
 )
@@ -182,6 +183,9 @@ class JobFile(_Frozen):
     exchange: Literal["auto", "reference", "scratch"] = Field(
         "auto", description="how rows reach their shards; the bytes are the same"
     )
+    verify: VerifyLevel = Field(
+        "quick", description="full: read every byte again before publishing"
+    )
     workers: Annotated[int, Field(ge=0)] = Field(0, description="0: all cores")
     scratch: Text | None = Field(
         None, description="folder for sorted runs; by default inside the output"
@@ -235,6 +239,7 @@ class JobFile(_Frozen):
             scratch=self.scratch or "",
             exchange=self.exchange,
             workers=self.workers,
+            verify=self.verify,
             overwrite=self.overwrite,
             auto_version=self.version == AUTO_VERSION,
             keep=self.keep or 0,

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from schemas.errors import UsageError
 from schemas.features import Schema
-from schemas.job import JobSpec, parse_fraction
+from schemas.job import JobSpec, VerifyLevel, parse_fraction
 from schemas.ranges import Bits, InputFile, InputRange
 from transforms.encode.wire import U64
 from transforms.keys import assign_splits
@@ -41,6 +41,7 @@ class RunContext:
       scratch: where the run works.
       expected: a schema that the dataset must keep to, or None.
       lease: the nonce of the lease under which the run publishes, or "".
+      verify: whether all is read again before it is published: quick or full.
     """
 
     job: JobSpec
@@ -53,6 +54,7 @@ class RunContext:
     scratch: Scratch
     expected: Schema | None = None
     lease: str = ""
+    verify: VerifyLevel = "quick"
 
     @property
     def num_splits(self) -> int:

@@ -10,12 +10,18 @@ staging's parent, some of its files may still be there and no new one has come y
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from functools import reduce
 from pathlib import Path
 
-from schemas.errors import OutputError, RecordmillError, RejectLimitError
+from schemas.errors import (
+    MissingFileError,
+    OutputError,
+    RecordmillError,
+    RejectLimitError,
+)
 from schemas.features import Schema
 from schemas.job import JobSpec, RejectLimit
 from schemas.manifest import (
@@ -35,6 +41,7 @@ from transforms.dataset.tfds import (
     labels_files,
     metadata_files,
 )
+from transforms.dataset.verify import verify_store
 from transforms.run.context import RunContext
 from transforms.run.scratch import Scratch
 from transforms.stores import LocalStore, Store
@@ -156,8 +163,40 @@ def stage(
     for file in sorted(scratch.rejects.glob("*.jsonl")):
         target = scratch.in_store(f"staging/{REJECTS_NAME}/{file.name}")
         store.put_file(file, target)
+    if not is_staged(scratch) and _published(store) != manifest:
+        _verify_staged(context, manifest)  # else done by an earlier try, and moved
     store.put_bytes(manifest.to_bytes(), scratch.in_store(_STAGED_MANIFEST))
     return manifest
+
+
+def _published(store: Store) -> Manifest | None:
+    """The manifest in the output, if there is one."""
+    try:
+        data = store.read(MANIFEST_NAME)
+    except MissingFileError:
+        return None
+    return Manifest.from_bytes(data, store.uri_of(MANIFEST_NAME))
+
+
+def _verify_staged(context: RunContext, manifest: Manifest) -> None:
+    """Makes sure that the staged shards are what the manifest will say of them.
+
+    Raises:
+      OutputError: the first that is not; those damaged are removed, to be made again.
+    """
+    scratch = context.scratch
+    staged = scratch.store.below(scratch.in_store("staging"))
+    full = context.verify == "full"
+    found = verify_store(staged, manifest, full=full, workers=os.cpu_count() or 1)
+    if found.ok:
+        return
+    shards = {s.file for split in manifest.splits.values() for s in split.shards}
+    staged.delete({each.file for each in found.problems} & shards)
+    first = found.problems[0]
+    raise OutputError(
+        f"{staged.uri_of(first.file)}: {first.message} ({len(found.problems)} problems "
+        "in all). What is damaged was removed; run it again"
+    )
 
 
 def description_files(
@@ -188,20 +227,22 @@ def switch(scratch: Scratch) -> Manifest:
         for name in store.list(folder)
         if name != staged
     )
-    require_sizes(store, manifest)
+    require_stored(store, manifest)
     store.move(staged, MANIFEST_NAME)
     for names in _other_runs(scratch).values():
         store.delete(names)  # their dataset will never come
     return manifest
 
 
-def require_sizes(store: Store, manifest: Manifest) -> None:
-    """Makes sure that all shards are there, with the sizes that the manifest says.
+def require_stored(store: Store, manifest: Manifest) -> None:
+    """Makes sure that all shards are there, with the sizes that the manifest says, and
+    where the store keeps checksums, with these; nothing is read.
 
     Raises:
-      OutputError: one is missing, or has another size.
+      OutputError: one is missing, or has another size or checksum.
     """
-    sizes = store.list()
+    level = store.list_level()
+    sizes = level.files
     for split in manifest.splits.values():
         for shard in split.shards:
             size = sizes.get(shard.file)
@@ -211,6 +252,13 @@ def require_sizes(store: Store, manifest: Manifest) -> None:
                     f"{store.uri_of(shard.file)}: {found}, the manifest says "
                     f"{shard.bytes} bytes. The dataset is damaged: remove its folder "
                     "and convert again"
+                )
+            crc = level.checksums.get(shard.file)
+            if crc is not None and f"{crc:08x}" != shard.crc32c:
+                raise OutputError(
+                    f"{store.uri_of(shard.file)}: the store has CRC-32C {crc:08x}, the "
+                    f"manifest says {shard.crc32c}. The dataset is damaged: remove its "
+                    "folder and convert again"
                 )
 
 
