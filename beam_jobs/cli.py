@@ -27,7 +27,9 @@ def cli() -> None:
 
 @cli.command()
 @click.argument("output", type=click.Path(file_okay=False))
-@click.option("--quick", is_flag=True, help="Sizes and counts only, no checksums.")
+@click.option(
+    "--quick", is_flag=True, help="Read no records: sizes, counts, stored checksums."
+)
 @click.option("--deep", is_flag=True, help="Decode every record: does it fit?")
 @click.option("--json", "as_json", is_flag=True, help="One object on stdout.")
 @storage_option

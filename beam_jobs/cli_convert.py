@@ -140,6 +140,13 @@ def _convert_options(command: _Command) -> _Command:
             help="How rows reach their shards; the bytes are the same.",
         ),
         click.option(
+            "--verify",
+            type=click.Choice(["quick", "full"]),
+            default="quick",
+            show_default=True,
+            help="full: read every byte again before publishing.",
+        ),
+        click.option(
             "--workers", type=click.IntRange(0), default=0, help="[default: all cores]"
         ),
         click.option(
@@ -207,6 +214,7 @@ def _convert(ctx: click.Context, source: str, options: dict[str, Any]) -> None:
         scratch=options.pop("scratch"),
         exchange=options.pop("exchange"),
         workers=options.pop("workers"),
+        verify=options.pop("verify"),
         overwrite=options.pop("overwrite"),
         append=options.pop("append"),
         auto_version=auto,

@@ -25,7 +25,7 @@ from transforms.run.context import (
     choose_exchange,
     split_names,
 )
-from transforms.run.publish import check_reject_limit, require_sizes
+from transforms.run.publish import check_reject_limit, require_stored
 from transforms.run.scratch import Scratch
 from transforms.sources import make_source
 from transforms.sources.base import Source
@@ -60,7 +60,7 @@ def check_published(
       RejectLimitError: more rows were rejected than the job now allows.
       SchemaError: it differs from the schema expected.
     """
-    require_sizes(store, manifest)
+    require_stored(store, manifest)
     check_reject_limit(
         job.max_rejects,
         manifest.rows_read,
@@ -121,6 +121,7 @@ def prepare_run(
         overwrite=options.overwrite,
         part=addition.part if addition else 0,
         base=addition.base.fingerprint if addition else "",
+        verify=options.verify,
     )
     return context, ranges
 

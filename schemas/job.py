@@ -213,6 +213,9 @@ _NO_STORAGE_OPTIONS = BothSides()
 EMBEDDED_RUNNERS = ("directrunner", "fnapirunner", "direct")
 
 
+VerifyLevel = Literal["quick", "full"]
+
+
 @dataclass(frozen=True, slots=True)
 class RunOptions:
     """How a job is run; none of it changes a byte of the dataset.
@@ -228,6 +231,8 @@ class RunOptions:
       auto_version: publish each change as the next version, in a folder of its own
         inside the output.
       keep: versions to keep then; 0 keeps all.
+      verify: what is checked before a dataset is published: quick looks at names,
+        sizes, counts and checksums that the store keeps, full reads every byte again.
       expect_schema: schema file or dataset that the new dataset must keep to.
       storage: non-secret options of the inputs' and the output's storage.
       beam_args: pipeline options as Beam spells them.
@@ -242,6 +247,7 @@ class RunOptions:
     append: bool = False
     auto_version: bool = False
     keep: int = 0
+    verify: VerifyLevel = "quick"
     expect_schema: str = ""
     storage: BothSides = _NO_STORAGE_OPTIONS
     beam_args: tuple[str, ...] = field(default=())

@@ -47,6 +47,7 @@ from schemas.job import (
     Splits,
     SplitSpec,
     Variant,
+    VerifyLevel,
     check_version,
     identifier_from,
 )
@@ -185,6 +186,9 @@ class JobFile(_Frozen):
     exchange: Literal["auto", "reference", "scratch", "engine"] = Field(
         "auto", description="how rows reach their shards; the bytes are the same"
     )
+    verify: VerifyLevel = Field(
+        "quick", description="full: read every byte again before publishing"
+    )
     workers: Annotated[int, Field(ge=0)] = Field(0, description="0: all cores")
     scratch: Text | None = Field(
         None, description="folder for sorted runs; by default inside the output"
@@ -238,6 +242,7 @@ class JobFile(_Frozen):
             scratch=self.scratch or "",
             exchange=self.exchange,
             workers=self.workers,
+            verify=self.verify,
             overwrite=self.overwrite,
             append=self.append,
             auto_version=self.version == AUTO_VERSION,

@@ -83,6 +83,8 @@ def test_a_checksum_that_the_store_keeps_is_compared(
         with pytest.raises(OutputError, match="with another CRC-32C; it was removed"):
             store_place.store.put_file(source, "b", crc32c=1)
         assert store_place.store.list().keys() == {"a"}
+    kept = {"a": 0xE3069283} if store_place.kind == "gcs" else {}
+    assert store_place.store.list_level().checksums == kept
     assert (store_place.store.checksum("a") is not None) == (store_place.kind == "gcs")
     assert store_place.store.checksum("missing") is None
 

@@ -9,7 +9,7 @@ import io
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
 from typing import BinaryIO, cast
@@ -29,7 +29,6 @@ from schemas.storage_options import NO_OPTIONS, StorageOptions
 from transforms.dataset.deep_check import DeepCheck
 from transforms.dataset.files import (
     class_names,
-    file_sizes,
     open_file,
     read_manifest,
 )
@@ -63,6 +62,7 @@ class VerifyResult:
       problems: those of the manifest, of its shards in order, of other files; empty
         if the dataset is whole.
       deep: whether the records were decoded, too.
+      checksums: shards of which the store keeps a CRC-32C, which was compared.
     """
 
     output: str
@@ -73,6 +73,7 @@ class VerifyResult:
     bytes: int
     problems: tuple[Problem, ...]
     deep: bool = False
+    checksums: int = 0
 
     @property
     def ok(self) -> bool:
@@ -92,7 +93,8 @@ def verify_dataset(
 
     Args:
       output: the dataset's folder.
-      full: read every byte; otherwise only the files' names and sizes.
+      full: read every byte; otherwise only the files' names and sizes, and the
+        checksums that the store keeps.
       deep: decode every record as well, and look whether it fits the schema.
       storage: options of the dataset's storage.
       on_progress: told now and then how many more bytes (as stored) were read; from
@@ -105,10 +107,28 @@ def verify_dataset(
     """
     store = open_store(output, storage)
     manifest = read_manifest(store)
-    sizes = file_sizes(store)
+    result = verify_store(
+        store, manifest, full=full, deep=deep, on_progress=on_progress, workers=workers
+    )
+    return replace(result, output=output)
+
+
+def verify_store(
+    store: Store,
+    manifest: Manifest,
+    *,
+    full: bool,
+    deep: bool = False,
+    on_progress: Callable[[int], None] | None = None,
+    workers: int = 2,
+) -> VerifyResult:
+    """As `verify_dataset`, of a dataset whose manifest may be yet to come."""
+    level = store.list_level()
+    sizes = level.files
     shards = [shard for split in manifest.splits.values() for shard in split.shards]
     present = [shard for shard in shards if shard.file in sizes]
     problems = [*_manifest_problems(manifest), *_file_problems(shards, sizes)]
+    problems += _stored_problems(present, level.checksums)
     records = sum(shard.records for shard in present)
     if full or deep:
         schema = None
@@ -129,7 +149,7 @@ def verify_dataset(
     place[MANIFEST_NAME] = -1
     problems.sort(key=lambda problem: place.get(problem.file, len(shards)))
     return VerifyResult(
-        output=output,
+        output=store.uri,
         name=manifest.name,
         full=full or deep,
         shards=len(present),
@@ -137,6 +157,7 @@ def verify_dataset(
         bytes=sum(sizes[shard.file] for shard in present),
         problems=tuple(problems),
         deep=deep,
+        checksums=sum(shard.file in level.checksums for shard in present),
     )
 
 
@@ -208,6 +229,20 @@ def _file_problems(
                 file,
                 "not in the manifest: left over from another run, and read by all who "
                 "read *.tfrecord*; delete it",
+            )
+
+
+def _stored_problems(
+    shards: list[ShardEntry], stored: dict[str, int]
+) -> Iterator[Problem]:
+    """Where the store's own checksum is another; nothing is read for it."""
+    for shard in shards:
+        found = stored.get(shard.file)
+        if found is not None and f"{found:08x}" != shard.crc32c:
+            yield Problem(
+                shard.file,
+                f"the store has CRC-32C {found:08x}, expected {shard.crc32c}: it is "
+                "not the file that was written",
             )
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from schemas.errors import UsageError
 from schemas.features import Schema
-from schemas.job import JobSpec, parse_fraction
+from schemas.job import JobSpec, VerifyLevel, parse_fraction
 from schemas.ranges import Bits, InputFile, InputRange
 from transforms.encode.wire import U64
 from transforms.keys import assign_splits
@@ -45,6 +45,7 @@ class RunContext:
       overwrite: whether the run may replace another dataset.
       part: which part of the dataset it makes; 0: all of it (see schemas.parts).
       base: fingerprint of the dataset that a later part is appended to, or "".
+      verify: whether all is read again before it is published: quick or full.
     """
 
     job: JobSpec
@@ -60,6 +61,7 @@ class RunContext:
     overwrite: bool = False
     part: int = 0
     base: str = ""
+    verify: VerifyLevel = "quick"
 
     @property
     def readings(self) -> int:

@@ -14,11 +14,17 @@ the dataset is the old one, whole; what a killed run had moved goes before other
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import reduce
 from pathlib import Path
 
-from schemas.errors import OutputError, RecordmillError, RejectLimitError
+from schemas.errors import (
+    MissingFileError,
+    OutputError,
+    RecordmillError,
+    RejectLimitError,
+)
 from schemas.features import Schema
 from schemas.job import JobSpec, RejectLimit
 from schemas.manifest import (
@@ -34,6 +40,7 @@ from schemas.pbtxt import SCHEMA_PBTXT_NAME, dump_pbtxt
 from schemas.ranges import Bits, InputFile, RangeResult, or_bits
 from schemas.shards import ShardResult
 from transforms.dataset.tfds import labels_files, metadata_files
+from transforms.dataset.verify import verify_store
 from transforms.run.context import RunContext
 from transforms.run.inputs import dump_inputs
 from transforms.run.journals import (
@@ -151,12 +158,12 @@ def stage(
     run_facts: bytes,
 ) -> Manifest:
     """Puts everything but the shards into staging, the manifest last."""
-    manifest = build_manifest(context, ranges, shards)
+    own = manifest = build_manifest(context, ranges, shards)
     scratch = context.scratch
     store = scratch.store
     files = {run_facts_name(context.part): run_facts}
     if context.part:
-        manifest = _with_base(context, manifest)
+        manifest = _with_base(context, own)
     else:  # what it says of the records stays true of those that are appended
         schema = context.schema(*column_facts(ranges))
         files |= description_files(context.job, schema, shards)
@@ -171,6 +178,8 @@ def stage(
         else:
             store.put_file(scratch.local(f"{REJECTS_NAME}/{name}"), target)
     store.move_all(moved)
+    if not is_staged(scratch) and _published(store) != manifest:
+        _verify_staged(context, own)  # else done by an earlier try, and moved
     store.put_bytes(manifest.to_bytes(), scratch.in_store(STAGED_MANIFEST))
     return manifest
 
@@ -210,6 +219,36 @@ def _with_base(context: RunContext, more: Manifest) -> Manifest:
     return whole
 
 
+def _published(store: Store) -> Manifest | None:
+    """The manifest in the output, if there is one."""
+    try:
+        data = store.read(MANIFEST_NAME)
+    except MissingFileError:
+        return None
+    return Manifest.from_bytes(data, store.uri_of(MANIFEST_NAME))
+
+
+def _verify_staged(context: RunContext, manifest: Manifest) -> None:
+    """Makes sure that the staged shards are what the manifest will say of them.
+
+    Raises:
+      OutputError: the first that is not; those damaged are removed, to be made again.
+    """
+    scratch = context.scratch
+    staged = scratch.store.below(scratch.in_store("staging"))
+    full = context.verify == "full"
+    found = verify_store(staged, manifest, full=full, workers=os.cpu_count() or 1)
+    if found.ok:
+        return
+    shards = {s.file for split in manifest.splits.values() for s in split.shards}
+    staged.delete({each.file for each in found.problems} & shards)
+    first = found.problems[0]
+    raise OutputError(
+        f"{staged.uri_of(first.file)}: {first.message} ({len(found.problems)} problems "
+        "in all). What is damaged was removed; run it again"
+    )
+
+
 def description_files(
     job: JobSpec, schema: Schema, shards: Sequence[ShardResult]
 ) -> dict[str, bytes]:
@@ -241,7 +280,7 @@ def switch(scratch: Scratch) -> Manifest:
         for name in store.list(folder)
         if name != staged
     )
-    require_sizes(store, manifest)
+    require_stored(store, manifest)
     store.move(staged, MANIFEST_NAME)
     if manifest.appended:
         store.delete(untrue_files(store, manifest))
@@ -250,13 +289,15 @@ def switch(scratch: Scratch) -> Manifest:
     return manifest
 
 
-def require_sizes(store: Store, manifest: Manifest) -> None:
-    """Makes sure that all shards are there, with the sizes that the manifest says.
+def require_stored(store: Store, manifest: Manifest) -> None:
+    """Makes sure that all shards are there, with the sizes that the manifest says, and
+    where the store keeps checksums, with these; nothing is read.
 
     Raises:
-      OutputError: one is missing, or has another size.
+      OutputError: one is missing, or has another size or checksum.
     """
-    sizes = store.list()
+    level = store.list_level()
+    sizes = level.files
     for split in manifest.splits.values():
         for shard in split.shards:
             size = sizes.get(shard.file)
@@ -266,6 +307,13 @@ def require_sizes(store: Store, manifest: Manifest) -> None:
                     f"{store.uri_of(shard.file)}: {found}, the manifest says "
                     f"{shard.bytes} bytes. The dataset is damaged: remove its folder "
                     "and convert again"
+                )
+            crc = level.checksums.get(shard.file)
+            if crc is not None and f"{crc:08x}" != shard.crc32c:
+                raise OutputError(
+                    f"{store.uri_of(shard.file)}: the store has CRC-32C {crc:08x}, the "
+                    f"manifest says {shard.crc32c}. The dataset is damaged: remove its "
+                    "folder and convert again"
                 )
 
 

@@ -11,7 +11,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from schemas.errors import OutputError
@@ -43,11 +43,13 @@ class Level:
       folders: names of the folders, likewise. Where folders are more than parts of
         names, one that holds no file may be among them.
       unfinished: hidden files of writers, which are at work or were killed.
+      checksums: CRC-32C of those files for which the store keeps one.
     """
 
     files: dict[str, int]
     folders: tuple[str, ...]
     unfinished: dict[str, int]
+    checksums: dict[str, int] = field(default_factory=dict, compare=False)
 
 
 class Store(ABC):

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from transforms.stores.base import Level, is_aside
+from transforms.stores.clouds import checksum_of
 
 
 def files_below(system: Any, path: str, root: str) -> dict[str, int]:
@@ -38,10 +39,17 @@ def level_of(system: Any, path: str, root: str) -> Level:
     except (FileNotFoundError, NotADirectoryError):
         listing = []
     files = _files(listing, path, root)
+    whole = {name: size for name, size in files.items() if not is_aside(name)}
+    checksums = {
+        name: checksum
+        for name, facts in _named(listing, path, root)
+        if name in whole and (checksum := checksum_of(facts)) is not None
+    }
     return Level(
-        {name: size for name, size in files.items() if not is_aside(name)},
+        whole,
         tuple(sorted(_folders(listing, path, root))),
         {name: size for name, size in files.items() if is_aside(name)},
+        checksums,
     )
 
 
