@@ -179,7 +179,8 @@ def stage(
             store.put_file(scratch.local(f"{REJECTS_NAME}/{name}"), target)
     store.move_all(moved)
     if not is_staged(scratch) and _published(store) != manifest:
-        _verify_staged(context, own)  # else done by an earlier try, and moved
+        # Else done by an earlier try, and moved.
+        _verify_staged(context, own.model_copy(update={"appended": context.part}))
     store.put_bytes(manifest.to_bytes(), scratch.in_store(STAGED_MANIFEST))
     return manifest
 
