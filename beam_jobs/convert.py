@@ -29,7 +29,7 @@ from transforms.plan import Histogram, plan_shards
 from transforms.run.context import RunContext
 from transforms.run.publish import check_reject_limit, column_facts, stage, switch
 from transforms.run.range_task import convert_range, histogram_of
-from transforms.run.scratch import noting_errors
+from transforms.run.scratch import load_fact, noting_errors, save_fact
 from transforms.run.shard_task import write_shard
 from transforms.stores.lease import require_holder
 
@@ -82,9 +82,23 @@ class SettleRanges(beam.PTransform[PBegin, PCollection[tuple[InputRange, Bits]]]
         )
 
 
+@dataclass(frozen=True)
+class SurveyFact:
+    """What the survey of a range found, for a run that goes on from there."""
+
+    range: InputRange
+    number: int
+
+
 def survey_range(spot: InputRange, context: RunContext) -> tuple[int, int]:
     with noting_errors(context.scratch):
-        return spot.index, context.source.survey(spot)
+        name = f"survey-{spot.index:06d}"
+        earlier = load_fact(context.scratch, name, SurveyFact)
+        if earlier is not None and earlier.range == spot:
+            return spot.index, earlier.number
+        number = context.source.survey(spot)
+        save_fact(context.scratch, name, SurveyFact(spot, number))
+        return spot.index, number
 
 
 def settle_ranges(

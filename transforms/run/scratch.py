@@ -186,6 +186,11 @@ def load_fact(scratch: Scratch, name: str, kind: type[_Fact]) -> _Fact | None:
         return None
 
 
+def forget_fact(scratch: Scratch, name: str) -> None:
+    """Makes a task be done again, because what its fact tells of is damaged."""
+    (scratch.facts / f"{name}.json").unlink(missing_ok=True)
+
+
 def save_rejects(scratch: Scratch, name: str, rejects: Iterable[Reject]) -> int:
     """Writes the rejects of one task as JSON lines; returns how many there are."""
     lines = [

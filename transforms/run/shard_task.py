@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 
+from schemas.errors import DamagedScratchError, RecordmillError
 from schemas.ranges import Reject, RunRef
 from schemas.shards import ShardResult, ShardTask, shard_file_name
 from transforms.exchange.gather import gather
+from transforms.exchange.runs import run_is_whole
 from transforms.run.context import RunContext
 from transforms.run.records import frame_rows
-from transforms.run.scratch import load_fact, save_fact, save_rejects
+from transforms.run.scratch import forget_fact, load_fact, save_fact, save_rejects
 from transforms.stores import LocalStore
 from transforms.tfrecord import check_frames, crc32c
 from transforms.write import write_records
@@ -20,10 +23,19 @@ from transforms.write import write_records
 
 @dataclass(frozen=True, slots=True)
 class _ShardFact:
-    """A finished shard and the task it answered."""
+    """A finished shard and the task it answered.
+
+    Attributes:
+      task: which records it holds.
+      result: what was written.
+      seen: how its file looked when it was on disk: device, inode, mtime and ctime (ns).
+        As long as it looks the same nobody has written to it since, and its checksum
+        is that of the bytes which were synced.
+    """
 
     task: ShardTask
     result: ShardResult
+    seen: tuple[int, ...] = ()
 
 
 def write_shard(
@@ -49,7 +61,7 @@ def write_shard(
     if context.exchange == "reference":
         windows = _fetched(context, windows, rejects)
     else:
-        windows = _checked(windows, f"{name}, a window")
+        windows = _checked(context, runs, windows, f"{name}, a window")
     facts = write_records(context.scratch.staging / file, windows, job.compression)
     context.scratch.deliver(file, facts.crc32c)
     result = ShardResult(
@@ -62,7 +74,8 @@ def write_shard(
         crc32c=facts.crc32c,
         rows_rejected=save_rejects(context.scratch, name, rejects),
     )
-    save_fact(context.scratch, name, _ShardFact(task, result))
+    seen = _look(context.scratch.staging / file)
+    save_fact(context.scratch, name, _ShardFact(task, result, seen))
     return result
 
 
@@ -85,11 +98,32 @@ def _fetched(
             yield framed.records
 
 
-def _checked(windows: Iterator[pa.BinaryArray], where: str) -> Iterator[pa.BinaryArray]:
-    """From scratch: verifies every record before it gets into a shard."""
-    for window in windows:
-        check_frames(window, where)
-        yield window
+def _checked(
+    context: RunContext,
+    runs: Sequence[RunRef],
+    windows: Iterator[pa.BinaryArray],
+    where: str,
+) -> Iterator[pa.BinaryArray]:
+    """From scratch: verifies every record before it gets into a shard.
+
+    Raises:
+      DamagedScratchError: what was damaged is forgotten, so the next try makes it again.
+    """
+    try:
+        for window in windows:
+            check_frames(window, where)
+            yield window
+    except (RecordmillError, OSError) as error:
+        folder = context.scratch.runs
+        damaged = [run for run in runs if not run_is_whole(folder, run)]
+        if not damaged:
+            raise
+        for run in damaged:
+            forget_fact(context.scratch, run.stem.rpartition("-")[0])
+        raise DamagedScratchError(
+            f"{folder / damaged[0].stem}.records: the sorted run was damaged ({error}); "
+            "it is made again"
+        ) from error
 
 
 def _is_whole(context: RunContext, fact: _ShardFact) -> bool:
@@ -104,6 +138,8 @@ def _is_whole(context: RunContext, fact: _ShardFact) -> bool:
     try:
         if path.stat().st_size != wanted.bytes:
             return False
+        if fact.seen and _look(path) == fact.seen:
+            return True
         crc = 0
         with path.open("rb") as file:
             while block := file.read(8 << 20):
@@ -111,3 +147,12 @@ def _is_whole(context: RunContext, fact: _ShardFact) -> bool:
     except OSError:
         return False
     return crc == wanted.crc32c
+
+
+def _look(path: Path) -> tuple[int, ...]:
+    """How a file looks from outside; () where it is not (a store has it)."""
+    try:
+        facts = path.stat()
+    except FileNotFoundError:
+        return ()
+    return facts.st_dev, facts.st_ino, facts.st_mtime_ns, facts.st_ctime_ns
