@@ -18,7 +18,12 @@ from beam_jobs.append import find_addition, require_append_alone
 from beam_jobs.inputs import Inputs, list_all_inputs
 from beam_jobs.prepare import check_published, output_store, prepare_run, scratch_of
 from beam_jobs.space import require_space
-from schemas.errors import OutputError, RecordmillError, UsageError
+from schemas.errors import (
+    DamagedScratchError,
+    OutputError,
+    RecordmillError,
+    UsageError,
+)
 from schemas.job import JobSpec, RunOptions
 from schemas.manifest import MANIFEST_NAME, Manifest
 from schemas.parts import REJECTS_NAME
@@ -225,15 +230,26 @@ def _convert(
     context = replace(context, source=source)
     run_facts = _run_facts(context, beam_options)
     run_facts["started_unix"] = round(started, 3)
+
+    def run() -> None:
+        run_pipeline(
+            lambda p: convert_dataset(p, context, ranges, run_facts),
+            beam_options,
+            reporter.poll,
+        )
+
     with _logging_to(scratch.log):
         _log.info("%s: %d input ranges", context.job, len(ranges))
         reporter.begin(context, ranges)
         try:
-            run_pipeline(
-                lambda p: convert_dataset(p, context, ranges, run_facts),
-                beam_options,
-                reporter.poll,
-            )
+            try:
+                run()
+            except Exception:
+                if not _was_damaged(scratch):
+                    raise
+                _log.exception("scratch of an earlier try is damaged: once more")
+                _make_folders(scratch, context.exchange)
+                run()
         except WorkerDiedError as error:
             raise RecordmillError(f"{error}\n{_where(scratch)}") from error
         except Exception as error:
@@ -243,6 +259,12 @@ def _convert(
             reporter.end()
     store = scratch.store
     return Manifest.from_bytes(store.read(MANIFEST_NAME), store.uri_of(MANIFEST_NAME))
+
+
+def _was_damaged(scratch: Scratch) -> bool:
+    """Whether the run failed of scratch that was damaged, and now is forgotten."""
+    kind = DamagedScratchError.__name__
+    return any(note["kind"] == kind for note in read_errors(scratch))
 
 
 def _explained(error: Exception, scratch: Scratch) -> RecordmillError:

@@ -72,7 +72,8 @@ class Case:
 class Killed:
     """One kill: when, what stood there, and the seconds of the run after it."""
 
-    moment: float
+    tasks: int
+    delay: float
     ranges: int
     shards: int
     manifest: str
@@ -140,10 +141,16 @@ class Bench:
         self.finish(self.start(place))
         return time.monotonic() - start
 
-    def kill_at(self, place: Place, moment: float) -> None:
-        """Starts a run and kills its process group so many seconds later."""
+    def done(self, place: Place) -> int:
+        """How many tasks are finished."""
+        return self.facts(place, "range") + self.facts(place, "shard")
+
+    def kill_at(self, place: Place, tasks: int, delay: float) -> None:
+        """Kills a run's process group so many seconds after it finished those tasks."""
         process = self.start(place)
-        time.sleep(moment)
+        while process.poll() is None and self.done(place) < tasks:
+            time.sleep(0.005)
+        time.sleep(delay)
         with contextlib.suppress(ProcessLookupError):  # it had ended
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate(timeout=LIMIT_SECONDS)
@@ -180,11 +187,11 @@ def dataset_there(place: Place, known: dict[str, dict[str, bytes]]) -> tuple[str
 
 
 def kill_and_run_again(
-    bench: Bench, moment: float, known: dict[str, dict[str, bytes]]
+    bench: Bench, tasks: int, delay: float, known: dict[str, dict[str, bytes]]
 ) -> Killed:
     place = bench.new_place("killed")
     shutil.rmtree(bench.cache, ignore_errors=True)
-    bench.kill_at(place, moment)
+    bench.kill_at(place, tasks, delay)
     ranges, shards = bench.facts(place, "range"), bench.facts(place, "shard")
     manifest, wrong = dataset_there(place, known)
     again = bench.run(place)
@@ -195,14 +202,15 @@ def kill_and_run_again(
         wrong = f"after the second run {differ[0]} differs"
     if not wrong and any(name.startswith(WORK_FOLDER) for name in files):
         wrong = "scratch is left"
-    return Killed(moment, ranges, shards, manifest, again, wrong)
+    return Killed(tasks, delay, ranges, shards, manifest, again, wrong)
 
 
 def kill_case(bench: Bench, kills: int, seed: int) -> list[Killed]:
     """Kills one case so many times and prints a line for each."""
     place = bench.new_place("undisturbed")
     known = {"old": contents(place)} if bench.case.over else {}
-    seconds = bench.run(place)
+    whole, times = watched(bench, place, None)
+    seconds = whole.seconds
     known["new"] = contents(place)
     size = sum(map(len, known["new"].values())) / 1e6
     print(f"\n{bench.case.name}: undisturbed {seconds:.2f} s, {size:.0f} MB")
@@ -210,8 +218,11 @@ def kill_case(bench: Bench, kills: int, seed: int) -> list[Killed]:
     draw = random.Random(f"{seed} {bench.case.name}")
     found = []
     for number in range(kills):
+        # A random moment of the undisturbed run, in each part of it: told by the tasks
+        # finished by then and the time since, as the machine's speed changes.
         moment = (number + draw.random()) / kills * seconds
-        killed = kill_and_run_again(bench, moment, known)
+        tasks = sum(each <= moment for each in times) - 1
+        killed = kill_and_run_again(bench, tasks, moment - times[tasks], known)
         found.append(killed)
         print(
             f"{moment:7.2f} s ({moment / seconds:4.0%}) {killed.ranges:7} "
@@ -286,7 +297,7 @@ def watched(bench: Bench, place: Place, until: int | None) -> tuple[Cost, list[f
     process = bench.start(place)
     times = [0.0]
     while process.poll() is None:
-        done = bench.facts(place, "range") + bench.facts(place, "shard")
+        done = bench.done(place)
         times += [time.monotonic() - start] * (done + 1 - len(times))
         if until is not None and done >= until:
             os.killpg(process.pid, signal.SIGKILL)

@@ -61,8 +61,28 @@ class RunFolder(ABC):
         """
 
     @abstractmethod
+    def _payload_bytes(self, run: RunRef) -> int | None:
+        """The size of a run's .records file, or None if there is none."""
+
+    @abstractmethod
+    def _payload_is_whole(self, run: RunRef) -> bool:
+        """Whether a .records file of the right size has the right checksum."""
+
+    def is_there(self, run: RunRef) -> bool:
+        """Whether a run's files have the right sizes, and its index the right checksum.
+
+        The payload is not read: framed records have checksums of their own, which
+        whoever gathers them compares.
+        """
+        try:
+            self.index(run)
+        except (OSError, RecordmillError):  # a MissingFileError is one, too
+            return False
+        return self._payload_bytes(run) == run.payload_bytes
+
     def is_whole(self, run: RunRef) -> bool:
         """Whether both files of a run are there as they were written."""
+        return self.is_there(run) and self._payload_is_whole(run)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +108,18 @@ class LocalRuns(RunFolder):
         path = Path(self.folder, f"{run.stem}.records")
         read_into(path, target, offset, direct=SCRATCH_SPEED.direct)
 
-    def is_whole(self, run: RunRef) -> bool:
-        records = Path(self.folder, f"{run.stem}.records")
+    def _payload_bytes(self, run: RunRef) -> int | None:
         try:
-            self.index(run)
-            return (
-                records.stat().st_size == run.payload_bytes
-                and crc32c(records.read_bytes()) == run.payload_crc32c
-            )
-        except (OSError, RecordmillError):
+            return Path(self.folder, f"{run.stem}.records").stat().st_size
+        except OSError:
+            return None
+
+    def _payload_is_whole(self, run: RunRef) -> bool:
+        try:
+            payload = Path(self.folder, f"{run.stem}.records").read_bytes()
+        except OSError:
             return False
+        return crc32c(payload) == run.payload_crc32c
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,15 +151,12 @@ class StoredRuns(RunFolder):
             )
         target[:] = data
 
-    def is_whole(self, run: RunRef) -> bool:
-        records = self._name(run, "records")
-        known = self.store.checksum(records)  # None: the store keeps none
-        try:
-            self.index(run)
-        except RecordmillError:  # a MissingFileError is one, too
-            return False
-        same = self.store.size(records) == run.payload_bytes
-        return same and known in (None, run.payload_crc32c)
+    def _payload_bytes(self, run: RunRef) -> int | None:
+        return self.store.size(self._name(run, "records"))
+
+    def _payload_is_whole(self, run: RunRef) -> bool:
+        known = self.store.checksum(self._name(run, "records"))
+        return known in (None, run.payload_crc32c)  # None: the store keeps none
 
     def _name(self, run: RunRef, ending: str) -> str:
         return f"{self.folder}/{run.stem}.{ending}"

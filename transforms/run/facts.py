@@ -52,6 +52,11 @@ def load_fact(scratch: Scratch, name: str, kind: type[_Fact]) -> _Fact | None:
         return None
 
 
+def forget_fact(scratch: Scratch, name: str) -> None:
+    """Makes a task be done again, because what its fact tells of is damaged."""
+    scratch.discard(f"facts/{name}.json")
+
+
 class FinishedTasks:
     """Tells from the facts how far a run is."""
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 
-from schemas.errors import RecordmillError
+from schemas.errors import DamagedScratchError, RecordmillError
 from schemas.ranges import Reject, RunRef
 from schemas.shards import ShardPlan, ShardResult, ShardTask, shard_file_name
 from transforms.exchange.gather import gather
 from transforms.exchange.inline import gather_inline
 from transforms.run.context import RunContext
-from transforms.run.facts import load_fact, save_fact, save_rejects
+from transforms.run.facts import forget_fact, load_fact, save_fact, save_rejects
 from transforms.run.records import frame_rows
 from transforms.stores import LocalStore
 from transforms.tfrecord import check_frames, crc32c
@@ -22,10 +23,19 @@ from transforms.write import write_records
 
 @dataclass(frozen=True, slots=True)
 class _ShardFact:
-    """A finished shard and the task it answered."""
+    """A finished shard and the task it answered.
+
+    Attributes:
+      task: which records it holds.
+      result: what was written.
+      seen: how its file looked when it was on disk: device, inode, mtime and ctime (ns).
+        As long as it looks the same nobody has written to it since, and its checksum
+        is that of the bytes which were synced.
+    """
 
     task: ShardTask
     result: ShardResult
+    seen: tuple[int, ...] = ()
 
 
 def write_shard(
@@ -46,7 +56,7 @@ def write_shard(
     if context.exchange == "reference":
         windows = _fetched(context, windows, rejects)
     else:
-        windows = _checked(windows, f"{_name_of(task)}, a window")
+        windows = _from_scratch(context, runs, windows, f"{_name_of(task)}, a window")
     return _store_shard(context, task, windows, rejects)
 
 
@@ -122,6 +132,7 @@ def _store_shard(
     with context.scratch.spool(file) as path:
         facts = write_records(path, windows, job.compression)
         context.scratch.deliver(path, facts.crc32c)
+        seen = _look(path) if isinstance(context.scratch.store, LocalStore) else ()
     result = ShardResult(
         split=task.split,
         shard_index=task.shard_index,
@@ -132,7 +143,7 @@ def _store_shard(
         crc32c=facts.crc32c,
         rows_rejected=save_rejects(context.scratch, name, rejects),
     )
-    save_fact(context.scratch, name, _ShardFact(task, result))
+    save_fact(context.scratch, name, _ShardFact(task, result, seen))
     return result
 
 
@@ -155,11 +166,37 @@ def _fetched(
             yield framed.records
 
 
-def _checked(windows: Iterator[pa.BinaryArray], where: str) -> Iterator[pa.BinaryArray]:
-    """From scratch: verifies every record before it gets into a shard."""
+def _checked(windows: Iterable[pa.BinaryArray], where: str) -> Iterator[pa.BinaryArray]:
+    """Verifies every record before it gets into a shard."""
     for window in windows:
         check_frames(window, where)
         yield window
+
+
+def _from_scratch(
+    context: RunContext,
+    runs: Sequence[RunRef],
+    windows: Iterator[pa.BinaryArray],
+    where: str,
+) -> Iterator[pa.BinaryArray]:
+    """As `_checked`, where the records come from sorted runs.
+
+    Raises:
+      DamagedScratchError: what was damaged is forgotten, so the next try makes it again.
+    """
+    try:
+        yield from _checked(windows, where)
+    except (RecordmillError, OSError) as error:
+        folder = context.scratch.runs
+        damaged = [run for run in runs if not folder.is_whole(run)]
+        if not damaged:
+            raise
+        for run in damaged:
+            forget_fact(context.scratch, run.stem.rpartition("-")[0])
+        place = context.scratch.place_of(f"runs/{damaged[0].stem}.records")
+        raise DamagedScratchError(
+            f"{place}: the sorted run was damaged ({error}); it is made again"
+        ) from error
 
 
 def _is_whole(context: RunContext, fact: _ShardFact) -> bool:
@@ -174,6 +211,8 @@ def _is_whole(context: RunContext, fact: _ShardFact) -> bool:
     try:
         if path.stat().st_size != wanted.bytes:
             return False
+        if fact.seen and _look(path) == fact.seen:
+            return True
         crc = 0
         with path.open("rb") as file:
             while block := file.read(8 << 20):
@@ -181,3 +220,12 @@ def _is_whole(context: RunContext, fact: _ShardFact) -> bool:
     except OSError:
         return False
     return crc == wanted.crc32c
+
+
+def _look(path: Path) -> tuple[int, ...]:
+    """How a file looks from outside; () where it is not (a store has it)."""
+    try:
+        facts = path.stat()
+    except FileNotFoundError:
+        return ()
+    return facts.st_dev, facts.st_ino, facts.st_mtime_ns, facts.st_ctime_ns
