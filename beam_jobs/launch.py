@@ -143,7 +143,12 @@ def _convert(
 ) -> Manifest:
     """Runs the pipeline; errors noted by the workers become the error raised."""
     from beam_jobs.convert import convert_dataset
-    from beam_jobs.runners import WorkerDiedError, run_pipeline, runner_name
+    from beam_jobs.runners import (
+        WorkerDiedError,
+        is_embedded,
+        run_pipeline,
+        runner_name,
+    )
 
     scratch = context.scratch
     _make_folders(scratch, context.exchange)
@@ -157,6 +162,12 @@ def _convert(
         "exchange": context.exchange,
         "started_unix": round(started, 3),
     }
+
+    def poll() -> None:
+        reporter.poll()
+        if not is_embedded(beam_options):
+            _stop_for_good(scratch)
+
     with _logging_to(scratch.log):
         _log.info("%s: %d input ranges", context.job, len(ranges))
         reporter.begin(context, ranges)
@@ -164,7 +175,7 @@ def _convert(
             run_pipeline(
                 lambda p: convert_dataset(p, context, ranges, run_facts),
                 beam_options,
-                reporter.poll,
+                poll,
             )
         except WorkerDiedError as error:
             raise RecordmillError(f"{error}\n{_where(scratch)}") from error
@@ -177,9 +188,20 @@ def _convert(
     return Manifest.from_bytes(store.read(MANIFEST_NAME), store.uri_of(MANIFEST_NAME))
 
 
+def _stop_for_good(scratch: Scratch) -> None:
+    """Spares an engine the tries that cannot help: the job or its input is wrong."""
+    for note in read_errors(scratch):
+        if note["kind"] in ("UsageError", "SchemaError", "RejectLimitError"):
+            raise RecordmillError(str(note["message"]))
+
+
 def _explained(error: Exception, scratch: Scratch) -> RecordmillError:
     """The first error that a worker noted, instead of the runner's long account."""
     notes = read_errors(scratch)
+    if not notes and isinstance(error, UsageError):
+        return UsageError(str(error))
+    if not notes and isinstance(error, RecordmillError):
+        return RecordmillError(f"{error}\n{_where(scratch)}")
     if not notes:
         return RecordmillError(
             f"the runner failed: {type(error).__name__}: {error}\n{_where(scratch)}"

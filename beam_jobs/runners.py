@@ -28,6 +28,12 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import (
 )
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
 
+from beam_jobs.remote import (
+    StrictOptions,
+    asks_job_server,
+    check_remote,
+    run_remote,
+)
 from schemas.errors import RecordmillError, UsageError
 
 EMBEDDED = ("directrunner", "fnapirunner", "direct")
@@ -47,17 +53,19 @@ def pipeline_options(beam_args: Sequence[str], workers: int) -> PipelineOptions:
     Raises:
       UsageError: an option that Beam does not know, or a value it refuses.
     """
-    options = PipelineOptions(list(beam_args))
+    options = StrictOptions(list(beam_args))
     parsers: list[object] = []
     complaint = StringIO()
     try:
         with redirect_stderr(complaint):
-            options.get_all_options(add_extra_args_fn=parsers.append)
+            probe = PipelineOptions(list(beam_args))
+            probe.get_all_options(add_extra_args_fn=parsers.append)
             _, unknown = parsers[0].parse_known_args(list(beam_args))  # type: ignore[attr-defined]
     except SystemExit as error:
         reason = complaint.getvalue().strip().splitlines()[-1:]
         raise UsageError(f"Beam option: {''.join(reason)}") from error
-    if unknown:
+    server_knows = not is_embedded(options) and asks_job_server(options)
+    if unknown and not (server_knows and unknown[0].startswith("--")):
         raise UsageError(
             f"Beam knows no option {unknown[0]}; what stands after -- goes to Beam"
         )
@@ -72,6 +80,8 @@ def pipeline_options(beam_args: Sequence[str], workers: int) -> PipelineOptions:
             direct.direct_running_mode = "in_memory"
         if "--direct_num_workers" not in given:
             direct.direct_num_workers = workers or os.cpu_count() or 1
+    else:
+        check_remote(options, beam_args)
     return options
 
 
@@ -100,6 +110,9 @@ def run_pipeline(
       WorkerDiedError: a worker thread or process ended in mid-run.
       Exception: whatever the pipeline failed with.
     """
+    if not is_embedded(options):
+        run_remote(build, options, on_poll)
+        return
     failures: list[BaseException] = []
 
     def run() -> None:
@@ -126,10 +139,7 @@ def run_pipeline(
         raise failures[0]
 
 
-def _embedded(options: PipelineOptions) -> FnApiRunner | None:
-    """The embedded runner, or None to let Beam take the one the options name."""
-    if not is_embedded(options):
-        return None
+def _embedded(options: PipelineOptions) -> FnApiRunner:
     # Without provision info the workers of multi_processing would see no options.
     everything = JobServiceHandle.encode_pipeline_options(options.get_all_options())
     info = beam_provision_api_pb2.ProvisionInfo(
