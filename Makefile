@@ -6,6 +6,11 @@ BIN := $(VENV)/bin
 TOOLS := .tools
 FAKE_GCS := v1.56.1
 AZURITE := 3.37.0
+# That of requirements.lock: launcher, Prism and workers speak one version.
+BEAM := 2.77.0
+MAVEN_COPY := org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies
+STORES := $(TOOLS)/fake-gcs-server-$(FAKE_GCS)/fake-gcs-server $(TOOLS)/azurite-$(AZURITE)/.ready
+CLUSTERS := $(TOOLS)/prism-$(BEAM)/prism $(TOOLS)/beam-boot-$(BEAM)/container $(TOOLS)/flink/.ready
 PIP_INSTALL := pip install --quiet --disable-pip-version-check --require-hashes
 
 .PHONY: demo test test-integration check bench lock clean
@@ -16,8 +21,9 @@ demo: $(VENV)/.ready
 test: $(VENV)/.ready $(INTEROP)/.ready
 	$(BIN)/python -m pytest
 
-# Every store on a server of its own, which the tests start and stop. Needs Go and Node.
-test-integration: $(VENV)/.clouds $(TOOLS)/fake-gcs-server-$(FAKE_GCS)/fake-gcs-server $(TOOLS)/azurite-$(AZURITE)/.ready
+# Every store on a server of its own, and the engines as clusters of processes; the tests
+# start and stop them. Needs Go, Node, and Java 17 with Maven.
+test-integration: $(VENV)/.clouds $(STORES) $(CLUSTERS)
 	$(BIN)/python -m pytest --stores gcs,azure tests/test_store_contract.py tests/test_lease.py tests/integration
 
 check: $(VENV)/.ready
@@ -47,6 +53,19 @@ $(TOOLS)/fake-gcs-server-$(FAKE_GCS)/fake-gcs-server:
 # No lock file: it would name where packages are downloaded from.
 $(TOOLS)/azurite-$(AZURITE)/.ready:
 	npm install --silent --no-save --no-package-lock --no-audit --no-fund --prefix $(@D) azurite@$(AZURITE)
+	touch $@
+
+$(TOOLS)/prism-$(BEAM)/prism:
+	GOBIN=$(CURDIR)/$(@D) go install github.com/apache/beam/sdks/v2/go/cmd/prism@v$(BEAM)
+
+# Beam's program that starts a Python worker.
+$(TOOLS)/beam-boot-$(BEAM)/container:
+	GOBIN=$(CURDIR)/$(@D) go install github.com/apache/beam/sdks/v2/python/container@v$(BEAM)
+
+# Flink and Beam's job server for it.
+$(TOOLS)/flink/.ready: tests/integration/pom.xml
+	rm -rf $(@D)
+	mvn --quiet --batch-mode --file $< $(MAVEN_COPY) -DoutputDirectory=$(CURDIR)/$(@D) -DincludeScope=runtime
 	touch $@
 
 # TensorFlow and TFDS, to read what was written: never beside the project itself.
