@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("recordmill")
 
+SECONDS_BETWEEN_LOOKS = 2.0  # at what workers elsewhere noted: each lists a store
+
 
 class Reporter(Protocol):
     """Shows a run's progress to a person."""
@@ -221,7 +223,7 @@ def _convert(
 ) -> Manifest:
     """Runs the pipeline; errors noted by the workers become the error raised."""
     from beam_jobs.convert import convert_dataset
-    from beam_jobs.runners import WorkerDiedError, run_pipeline
+    from beam_jobs.runners import WorkerDiedError, is_embedded, run_pipeline
 
     scratch = context.scratch
     _make_folders(scratch, context.exchange)
@@ -231,11 +233,20 @@ def _convert(
     run_facts = _run_facts(context, beam_options)
     run_facts["started_unix"] = round(started, 3)
 
+    look_again = time.monotonic()
+
+    def poll() -> None:
+        nonlocal look_again
+        reporter.poll()
+        if not is_embedded(beam_options) and time.monotonic() >= look_again:
+            _stop_for_good(scratch)
+            look_again = time.monotonic() + SECONDS_BETWEEN_LOOKS
+
     def run() -> None:
         run_pipeline(
             lambda p: convert_dataset(p, context, ranges, run_facts),
             beam_options,
-            reporter.poll,
+            poll,
         )
 
     with _logging_to(scratch.log):
@@ -265,6 +276,13 @@ def _was_damaged(scratch: Scratch) -> bool:
     """Whether the run failed of scratch that was damaged, and now is forgotten."""
     kind = DamagedScratchError.__name__
     return any(note["kind"] == kind for note in read_errors(scratch))
+
+
+def _stop_for_good(scratch: Scratch) -> None:
+    """Spares an engine the tries that cannot help: the job or its input is wrong."""
+    for note in read_errors(scratch):
+        if note["kind"] in ("UsageError", "SchemaError", "RejectLimitError"):
+            raise RecordmillError(str(note["message"]))
 
 
 def _explained(error: Exception, scratch: Scratch) -> RecordmillError:

@@ -9,20 +9,24 @@ recordmill, and leaves a job running whose launcher was interrupted.
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
 
 import apache_beam as beam
 import grpc
 from apache_beam.options.pipeline_options import (
     FlinkRunnerOptions,
+    GoogleCloudOptions,
     PipelineOptions,
     PortableOptions,
     PrismRunnerOptions,
@@ -92,6 +96,8 @@ def check_remote(options: PipelineOptions, beam_args: Sequence[str]) -> None:
     if not options.view_as(PortableOptions).job_endpoint:
         _require_job_server(runner, options)
     _require_environment(runner, options)
+    named = options.view_as(GoogleCloudOptions)  # every runner's, in spite of its name
+    named.job_name = named.job_name or f"recordmill-{uuid.uuid4().hex[:12]}"
     if not any(arg.startswith("--job_server_timeout") for arg in beam_args):
         # It would limit not only each request but, on Prism, the whole job: the stream
         # of its states is a request. That the server is there is looked at apart.
@@ -125,7 +131,11 @@ def run_remote(
                 raise RecordmillError(f"the job ended in state {state}")
         except BaseException as error:  # carried to the caller's thread
             failures.append(error)
+        finally:
+            done.set()
 
+    # Not join(): where a signal interrupts it, Python 3.11 takes the thread for ended.
+    done = threading.Event()
     thread = threading.Thread(target=run, name="pipeline", daemon=True)
     with ExitStack() as stack:
         stack.enter_context(_interrupted_by_sigterm())
@@ -133,11 +143,10 @@ def run_remote(
             stack.enter_context(_job_server(runner, options))
         thread.start()
         try:
-            while thread.is_alive():
-                thread.join(POLL_SECONDS)
+            while not done.wait(POLL_SECONDS):
                 on_poll()
         except BaseException:
-            _cancel(thread, results)
+            _cancel(done, results, options)
             raise
     if failures:
         raise _told(failures[0], options) from failures[0]
@@ -301,21 +310,40 @@ def _interrupted_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _cancel(thread: threading.Thread, results: Sequence[Any]) -> None:
+def _cancel(
+    done: threading.Event, results: Sequence[Any], options: PipelineOptions
+) -> None:
     """Cancels the job, and waits a little for its end: its workers write until then."""
     deadline = time.monotonic() + CANCEL_SECONDS
-    while not results and thread.is_alive() and time.monotonic() < deadline:
+    while not (results or done.is_set()) and time.monotonic() < deadline:
         time.sleep(0.05)  # it is being submitted, and can be cancelled after that
     if not results:
         return
 
     def cancel() -> None:
         with suppress(Exception):  # the error that led here is the one to tell
+            _cancel_on_flink(options)
+        with suppress(Exception):
             results[0].cancel()
 
     # In a thread of its own: the request has no deadline.
     threading.Thread(target=cancel, name="cancel", daemon=True).start()
-    thread.join(max(0.0, deadline - time.monotonic()))
+    done.wait(max(0.0, deadline - time.monotonic()))
+
+
+def _cancel_on_flink(options: PipelineOptions) -> None:
+    """Cancels the job at Flink itself: Beam's job server only stops to wait for it."""
+    master = options.view_as(FlinkRunnerOptions).flink_master
+    if master in _LOCAL_MASTERS:
+        return
+    root = master if "://" in master else f"http://{master}"
+    name = options.view_as(GoogleCloudOptions).job_name
+    with urlopen(f"{root}/jobs/overview", timeout=CANCEL_SECONDS) as answer:
+        jobs = json.load(answer)["jobs"]
+    for job in jobs:
+        if job["name"] == name and job["state"] not in ("FINISHED", "FAILED"):
+            request = Request(f"{root}/jobs/{job['jid']}", method="PATCH")
+            urlopen(request, timeout=CANCEL_SECONDS).close()
 
 
 def _told(error: BaseException, options: PipelineOptions) -> BaseException:

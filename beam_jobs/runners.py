@@ -61,7 +61,8 @@ def pipeline_options(beam_args: Sequence[str], workers: int) -> PipelineOptions:
     complaint = StringIO()
     try:
         with redirect_stderr(complaint):
-            options.get_all_options(add_extra_args_fn=parsers.append)
+            probe = PipelineOptions(list(beam_args))
+            probe.get_all_options(add_extra_args_fn=parsers.append)
             _, unknown = parsers[0].parse_known_args(list(beam_args))  # type: ignore[attr-defined]
     except SystemExit as error:
         reason = complaint.getvalue().strip().splitlines()[-1:]

@@ -32,8 +32,11 @@ from typing import Any, Self
 from job_tools import children, is_alive
 from store_servers import free_port, tool
 
-READY_SECONDS = 120  # for a Java process on a machine that does much else
+READY_SECONDS = 60  # for a Java process on a machine that does much else
 STOP_SECONDS = 15
+WORKER_CACHE_MS = 2000
+# Else each stage of a job starts workers anew.
+CACHED_WORKERS = f"--environment_cache_millis={WORKER_CACHE_MS}"
 
 # Flink and Kryo reach into the JDK; its own scripts give these options, too.
 _OPEN = (
@@ -62,6 +65,7 @@ class Service:
     def __init__(
         self, command: Sequence[str], log: Path, environment: Mapping[str, str] = {}
     ) -> None:
+        """Starts it in the folder of its log: Beam's boot program leaves files there."""
         self.log = log
         with log.open("ab") as output:
             self._process = subprocess.Popen(
@@ -69,6 +73,7 @@ class Service:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                cwd=log.parent,
                 env={**os.environ, **environment},
                 start_new_session=True,
             )
@@ -229,9 +234,16 @@ class FlinkCluster:
         command = self._java(entry, "-Xmx384m", "-XX:MaxMetaspaceSize=192m")
         manager = self._stack.enter_context(service(command, log))
         manager.wait_for("the JobManager", lambda: self.overview() is not None)
-        for _ in range(2):
+        self.replace_dead()
+
+    def replace_dead(self) -> None:
+        """Makes sure of two living TaskManagers with nothing to do."""
+        for _ in range(2 - len(self.living())):
             self.add_task_manager()
         self.wait_for_slots(2 * self.slots)
+
+    def living(self) -> list[Service]:
+        return [manager for manager in self.task_managers if is_alive(manager.pid)]
 
     def add_task_manager(self) -> Service:
         log = self.folder / f"taskmanager{len(self.task_managers)}.log"
@@ -288,8 +300,7 @@ class FlinkCluster:
 
     def busy_task_manager(self) -> Service:
         """A living TaskManager that has workers."""
-        living = [manager for manager in self.task_managers if is_alive(manager.pid)]
-        return max(living, key=lambda manager: len(descendants(manager.pid)))
+        return max(self.living(), key=lambda manager: len(descendants(manager.pid)))
 
 
 def flink_settings(
@@ -320,13 +331,16 @@ def flink_settings(
         "taskmanager.memory.jvm-metaspace.size": "256m",
         "taskmanager.memory.jvm-overhead.min": "128m",
         "taskmanager.memory.jvm-overhead.max": "128m",
+        # Else two slots of one TaskManager would do for a parallelism of 2.
+        "cluster.evenly-spread-out-slots": "true",
         # A dead TaskManager is known dead at once: nothing answers at its address.
         "heartbeat.interval": 1000,
         "heartbeat.timeout": 30000,
         "heartbeat.rpc-failure-threshold": 2,
-        "restart-strategy": "fixed-delay",
-        "restart-strategy.fixed-delay.attempts": 5,
-        "restart-strategy.fixed-delay.delay": "1 s",
+        "restart-strategy.type": "fixed-delay",
+        "restart-strategy.fixed-delay.attempts": 3,
+        # Longer than workers are cached: else each new try meets a dead one again.
+        "restart-strategy.fixed-delay.delay": f"{WORKER_CACHE_MS + 2000} ms",
         "io.tmp.dirs": folder / "tmp",
         "blob.storage.directory": folder / "blobs",
     }
@@ -386,14 +400,20 @@ class Engines:
         return [
             "--environment_type=EXTERNAL",
             f"--environment_config={self._pool[0]}",
-            # Else each stage of a job starts workers anew.
-            "--environment_cache_millis=10000",
+            CACHED_WORKERS,
         ]
 
     def flink(self) -> list[str]:
         """Beam options for Flink with workers from the worker pool."""
-        endpoint = f"--job_endpoint={self._job_server[0]}"
-        return ["--runner=PortableRunner", endpoint, *self.external()]
+        return [*self._portable_flink(), *self.external()]
+
+    def _portable_flink(self) -> list[str]:
+        """The job server knows the cluster; the launcher, only to cancel its job."""
+        return [
+            "--runner=PortableRunner",
+            f"--job_endpoint={self._job_server[0]}",
+            f"--flink_master={self.cluster.rest}",
+        ]
 
     def flink_with_processes(self) -> list[str]:
         """Beam options for Flink with workers that the TaskManagers start."""
@@ -401,10 +421,10 @@ class Engines:
         variables = {"RUN_PYTHON_SDK_IN_DEFAULT_ENVIRONMENT": "1"}
         config = json.dumps({"command": boot_binary(), "env": variables})
         return [
-            *self.flink()[:2],
+            *self._portable_flink(),
             "--environment_type=PROCESS",
             f"--environment_config={config}",
-            "--environment_cache_millis=10000",
+            CACHED_WORKERS,
         ]
 
     def tails(self) -> str:

@@ -13,7 +13,6 @@ import pytest
 from clusters import (
     Engines,
     FlinkCluster,
-    boot_binary,
     descendants,
     flink_job_server,
     prism,
@@ -52,10 +51,9 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engines]:
 
 @pytest.fixture
 def cluster(engines: Engines) -> FlinkCluster:
-    """The Flink cluster, with all of its slots free."""
-    cluster = engines.cluster
-    cluster.wait_for_slots(4)
-    return cluster
+    """The Flink cluster, with two living TaskManagers and all of their slots free."""
+    engines.cluster.replace_dead()
+    return engines.cluster
 
 
 @pytest.fixture(scope="session")
@@ -148,8 +146,12 @@ def test_one_prism_serves_many_jobs(
             assert contents(output) == contents(iris)
 
 
-def in_mid_run(output: Path, done: str) -> Callable[[], bool]:
-    return lambda: bool(list(output.glob(f".recordmill/*/facts/{done}*.json")))
+A_RANGE_IS_DONE = "facts/range-*.json"
+A_SHARD_IS_BEGUN = "staging/.*"
+
+
+def in_mid_run(output: Path, moment: str = A_RANGE_IS_DONE) -> Callable[[], bool]:
+    return lambda: bool(list(output.glob(f".recordmill/*/{moment}")))
 
 
 def wait_until(true: Callable[[], bool], running: Callable[[], bool]) -> None:
@@ -160,7 +162,7 @@ def wait_until(true: Callable[[], bool], running: Callable[[], bool]) -> None:
         time.sleep(0.002)
 
 
-@pytest.mark.parametrize("moment", ["range-", "shard-"])
+@pytest.mark.parametrize("moment", [A_RANGE_IS_DONE, A_SHARD_IS_BEGUN])
 def test_task_manager_is_killed(
     tmp_path: Path,
     engines: Engines,
@@ -184,8 +186,9 @@ def test_task_manager_is_killed(
     assert cluster.restarts() > 0, "Flink never began again: killed too late"
     assert_whole(output)
     assert contents(output) == expected("csv")
+    # Beam's boot program outlives its TaskManager, with a worker that waits for ever.
+    victim.stop()
     wait_until(lambda: not any(map(is_alive, workers)), lambda: True)
-    cluster.add_task_manager()
 
 
 def test_worker_is_killed(
@@ -199,7 +202,7 @@ def test_worker_is_killed(
     arguments = ["convert", "csv", *inputs["csv"], output, *OPTIONS, "--"]
     beam = [*engines.flink(), "--parallelism=2"]
     with started(*arguments, *beam) as process:
-        wait_until(in_mid_run(output, "range-"), lambda: process.poll() is None)
+        wait_until(in_mid_run(output), lambda: process.poll() is None)
         os.kill(descendants(engines.pool.pid)[-1], signal.SIGKILL)
         ran = ended(process)
     assert ran.status == 0, f"{ran.err}\n{engines.tails()}"
@@ -221,11 +224,10 @@ def test_interrupted_launcher_cancels_its_job(
     arguments = ["convert", "csv", *inputs["csv"], output, *OPTIONS, "--"]
     beam = [*engines.flink(), "--parallelism=1"]
     with started(*arguments, *beam) as process:
-        wait_until(in_mid_run(output, "range-"), lambda: process.poll() is None)
+        wait_until(in_mid_run(output), lambda: process.poll() is None)
         process.send_signal(number)
         ran = ended(process)
     assert ran.status == 128 + number
-    assert "Interrupted: nothing was published" in ran.err
     assert cluster.last_job()["state"] == "CANCELED"
     assert_unpublished(output)
     run_well(*arguments, *beam, engines=engines)
@@ -240,17 +242,17 @@ def test_lost_job_server(
 ) -> None:
     output = tmp_path / "same"
     with flink_job_server(cluster) as (endpoint, server):
-        beam = ["--runner=PortableRunner", f"--job_endpoint={endpoint}"]
-        beam += [*engines.external(), "--parallelism=1"]
+        beam = [*engines.flink(), f"--job_endpoint={endpoint}", "--parallelism=1"]
         arguments = ["convert", "csv", *inputs["csv"], output, *OPTIONS, "--", *beam]
         with started(*arguments) as process:
-            wait_until(in_mid_run(output, "range-"), lambda: process.poll() is None)
+            wait_until(in_mid_run(output), lambda: process.poll() is None)
             server.kill()
             ran = ended(process)
     assert ran.status == 1
     assert f"lost the job server ({endpoint}: UNAVAILABLE)" in ran.err
     # What goes on there cannot publish.
-    wait_until(lambda: "RUNNING" not in cluster.jobs().values(), lambda: True)
+    over = {"FINISHED", "FAILED", "CANCELED"}
+    wait_until(lambda: set(cluster.jobs().values()) <= over, lambda: True)
     assert_unpublished(output)
 
 
@@ -281,13 +283,3 @@ def test_option_that_only_the_job_server_knows(
     run_well(*arguments, engines=engines)
     assert contents(output) == contents(iris)
     assert json.loads((output / "run.json").read_text())["runner"] == "PortableRunner"
-
-
-def test_workers_that_cannot_be_started(tmp_path: Path, engines: Engines) -> None:
-    config = json.dumps({"command": boot_binary(), "env": {"PATH": "/nowhere"}})
-    beam = [*engines.flink()[:2], "--environment_type=PROCESS"]
-    beam += [f"--environment_config={config}"]
-    ran = command("convert", "csv", IRIS, tmp_path / "iris", "--", *beam)
-    assert ran.status == 1
-    assert "Process died with exit code" in ran.err
-    assert_unpublished(tmp_path / "iris")
