@@ -16,8 +16,9 @@ demo: $(VENV)/.ready
 test: $(VENV)/.ready $(INTEROP)/.ready
 	$(BIN)/python -m pytest
 
-# Every store on a server of its own, which the tests start and stop. Needs Go and Node.
-test-integration: $(VENV)/.clouds $(TOOLS)/fake-gcs-server-$(FAKE_GCS)/fake-gcs-server $(TOOLS)/azurite-$(AZURITE)/.ready
+# Every store on a server of its own, which the tests start and stop, and all of deploy/
+# under the tools that know its files. Needs Go, Node, kubectl and systemd-analyze.
+test-integration: $(VENV)/.clouds $(TOOLS)/fake-gcs-server-$(FAKE_GCS)/fake-gcs-server $(TOOLS)/azurite-$(AZURITE)/.ready $(TOOLS)/deploy/.ready $(TOOLS)/airflow/.ready
 	$(BIN)/python -m pytest --stores gcs,azure tests/test_store_contract.py tests/test_lease.py tests/integration
 
 check: $(VENV)/.ready
@@ -49,6 +50,12 @@ $(TOOLS)/azurite-$(AZURITE)/.ready:
 	npm install --silent --no-save --no-package-lock --no-audit --no-fund --prefix $(@D) azurite@$(AZURITE)
 	touch $@
 
+# An environment for each set of tools: none of them goes beside the project.
+$(TOOLS)/%/.ready: tests/integration/requirements-%.lock
+	$(PYTHON) -m venv --clear $(@D)
+	$(@D)/bin/$(PIP_INSTALL) -r $<
+	touch $@
+
 # TensorFlow and TFDS, to read what was written: never beside the project itself.
 $(INTEROP)/.ready: requirements-interop.lock
 	$(PYTHON) -m venv $(INTEROP)
@@ -61,7 +68,11 @@ lock:
 	$(LOCK) pyproject.toml --all-extras --group dev -o requirements-all.lock
 	$(LOCK) pyproject.toml --group dev -c requirements-all.lock -o requirements-dev.lock
 	$(LOCK) pyproject.toml -c requirements-all.lock -o requirements.lock
+	$(LOCK) pyproject.toml --all-extras -c requirements-all.lock -o deploy/requirements.lock
+	$(LOCK) --group build -c requirements-all.lock -o deploy/requirements-build.lock
 	$(LOCK) tests/interop/requirements.in -o requirements-interop.lock
+	$(LOCK) tests/integration/requirements-deploy.in -o tests/integration/requirements-deploy.lock
+	$(LOCK) tests/integration/requirements-airflow.in -o tests/integration/requirements-airflow.lock
 
 clean:
 	rm -rf $(VENV) $(INTEROP) $(TOOLS) demo-output bench-data build *.egg-info
