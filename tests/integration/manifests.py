@@ -81,7 +81,8 @@ def shell_lines(page: Path) -> Iterator[str]:
 def our_arguments(words: list[str]) -> list[str] | None:
     """What stands behind `recordmill` in a command, however that is started.
 
-    In `docker run --entrypoint recordmill IMAGE ...` it is what stands behind the image.
+    In `docker run --entrypoint recordmill IMAGE ...` it is what stands behind the image,
+    in `kubectl run ... -- recordmill ...` what stands behind the second word.
     """
     if "--entrypoint" in words:
         assert words[words.index("--entrypoint") + 1] == "recordmill", words
@@ -89,8 +90,9 @@ def our_arguments(words: list[str]) -> list[str] | None:
             i for i, word in enumerate(words) if word.startswith("recordmill:")
         )
         return words[image + 1 :]
-    for place, word in enumerate(words):
-        if word == "recordmill" or word.endswith("/bin/recordmill"):
+    starts = [0, *(place + 1 for place, word in enumerate(words) if word == "--")]
+    for place in starts:
+        if words[place : place + 1] and words[place].split("/")[-1] == "recordmill":
             return words[place + 1 :]
     return None
 
