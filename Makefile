@@ -50,10 +50,12 @@ $(TOOLS)/azurite-$(AZURITE)/.ready:
 	npm install --silent --no-save --no-package-lock --no-audit --no-fund --prefix $(@D) azurite@$(AZURITE)
 	touch $@
 
-# An environment for each set of tools: none of them goes beside the project.
+# An environment for each set of tools: none of them goes beside the project. A lock is
+# complete, so nothing is solved again: pip would stumble over extras, which have no hashes.
 $(TOOLS)/%/.ready: tests/integration/requirements-%.lock
 	$(PYTHON) -m venv --clear $(@D)
-	$(@D)/bin/$(PIP_INSTALL) -r $<
+	$(@D)/bin/$(PIP_INSTALL) --no-deps -r $<
+	$(@D)/bin/pip check
 	touch $@
 
 # TensorFlow and TFDS, to read what was written: never beside the project itself.
