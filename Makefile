@@ -21,9 +21,10 @@ demo: $(VENV)/.ready
 test: $(VENV)/.ready $(INTEROP)/.ready
 	$(BIN)/python -m pytest
 
-# Every store on a server of its own, and the engines as clusters of processes; the tests
-# start and stop them. Needs Go, Node, and Java 17 with Maven.
-test-integration: $(VENV)/.clouds $(STORES) $(CLUSTERS)
+# Every store on a server of its own and the engines as clusters of processes, which the
+# tests start and stop; and all of deploy/ under the tools that know its files. Needs Go,
+# Node, Java 17 with Maven, kubectl and systemd-analyze.
+test-integration: $(VENV)/.clouds $(STORES) $(CLUSTERS) $(TOOLS)/deploy/.ready $(TOOLS)/airflow/.ready
 	$(BIN)/python -m pytest --stores gcs,azure tests/test_store_contract.py tests/test_lease.py tests/integration
 
 check: $(VENV)/.ready
@@ -68,6 +69,14 @@ $(TOOLS)/flink/.ready: tests/integration/pom.xml
 	mvn --quiet --batch-mode --file $< $(MAVEN_COPY) -DoutputDirectory=$(CURDIR)/$(@D) -DincludeScope=runtime
 	touch $@
 
+# An environment for each set of tools: none of them goes beside the project. A lock is
+# complete, so nothing is solved again: pip would stumble over extras, which have no hashes.
+$(TOOLS)/%/.ready: tests/integration/requirements-%.lock
+	$(PYTHON) -m venv --clear $(@D)
+	$(@D)/bin/$(PIP_INSTALL) --no-deps -r $<
+	$(@D)/bin/pip check
+	touch $@
+
 # TensorFlow and TFDS, to read what was written: never beside the project itself.
 $(INTEROP)/.ready: requirements-interop.lock
 	$(PYTHON) -m venv $(INTEROP)
@@ -80,7 +89,11 @@ lock:
 	$(LOCK) pyproject.toml --all-extras --group dev -o requirements-all.lock
 	$(LOCK) pyproject.toml --group dev -c requirements-all.lock -o requirements-dev.lock
 	$(LOCK) pyproject.toml -c requirements-all.lock -o requirements.lock
+	$(LOCK) pyproject.toml --all-extras -c requirements-all.lock -o deploy/requirements.lock
+	$(LOCK) --group build -c requirements-all.lock -o deploy/requirements-build.lock
 	$(LOCK) tests/interop/requirements.in -o requirements-interop.lock
+	$(LOCK) tests/integration/requirements-deploy.in -o tests/integration/requirements-deploy.lock
+	$(LOCK) tests/integration/requirements-airflow.in -o tests/integration/requirements-airflow.lock
 
 clean:
 	rm -rf $(VENV) $(INTEROP) $(TOOLS) demo-output bench-data build *.egg-info
