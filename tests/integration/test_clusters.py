@@ -35,9 +35,9 @@ from job_tools import (
 
 # How rows of each source may travel. All exchanges give the same bytes.
 EXCHANGES = {
-    "csv": ("scratch",),
-    "cifar": ("scratch", "reference"),
-    "images": ("scratch", "reference"),
+    "csv": ("engine", "scratch"),
+    "cifar": ("engine", "scratch", "reference"),
+    "images": ("engine", "scratch", "reference"),
 }
 OPTIONS: list[Argument] = ["--name", "same", "--shards", 5, "--split", "train=0.8"]
 OPTIONS += ["--split", "validation=0.2"]
