@@ -23,10 +23,10 @@ from schemas.ranges import RunRef
 from transforms.encode.wire import I64, U64
 from transforms.tfrecord import crc32c
 
-READ_WHOLE_BYTES = 1 << 16  # one read of so much costs no more than two small ones
+READ_WHOLE_BYTES = 1 << 13  # one read of so much costs no more than two small ones
 
 _MAGIC = b"recmill2"
-_BLOCK_RECORDS = 256  # in a block at least, but for the last of a split
+_BLOCK_RECORDS = 64  # in a block at least, but for the last of a split
 _BLOCKS = 256  # of a split at most: the directory stays small
 
 ReadPart = Callable[[int, int], bytes]
