@@ -217,6 +217,7 @@ def _convert(ctx: click.Context, source: str, options: dict[str, Any]) -> None:
         verify=options.pop("verify"),
         overwrite=options.pop("overwrite"),
         append=options.pop("append"),
+        detach=options.pop("detach"),
         auto_version=auto,
         keep=keep or 0,
         expect_schema=options.pop("expect_schema"),

@@ -33,6 +33,11 @@ def account_options(command: _Command) -> _Command:
             help="Log lines on stderr, for runs that nobody looks at.",
         ),
         click.option("--json", "as_json", is_flag=True, help="One object on stdout."),
+        click.option(
+            "--detach",
+            is_flag=True,
+            help="Give the job to the runner, and do not wait for its end.",
+        ),
     ]
     for option in reversed(options):
         command = option(command)
@@ -94,6 +99,7 @@ def run_command(ctx: click.Context, /, **options: Any) -> None:
     with telling_failure(given, ""):
         loaded = _load(options)
         run_options = _run_options(ctx, loaded, options)
+        run_options = replace(run_options, detach=options["detach"])
     accounts = replace(
         given,
         metrics_file=given.metrics_file or loaded.file.metrics_file or "",

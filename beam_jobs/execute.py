@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from beam_jobs.launch import Outcome, Reporter, TranslatedOnly
+from beam_jobs.handover import HandedOver
+from beam_jobs.launch import Outcome, Reporter
 from beam_jobs.logs import LogFormat, LogLines
 from beam_jobs.metrics import Stages, require_metrics_file, write_metrics
 from beam_jobs.progress import Bars, Silent
-from beam_jobs.summary import outcome_facts, show_outcome, show_translated
+from beam_jobs.summary import outcome_facts, show_handover, show_outcome
 from beam_jobs.versions import run_any
 from schemas.errors import RecordmillError, UsageError
 from schemas.job import JobSpec, RunOptions
@@ -51,12 +52,17 @@ def execute(job: JobSpec, options: RunOptions, accounts: Accounts) -> None:
         reporter = _Several([stages, lines or _shown(accounts)])
         try:
             outcome = run_any(job, options, reporter)
-        except TranslatedOnly as end:
+        except HandedOver as end:
             # The metrics tell of datasets: they stay those of the last run.
             if lines:
-                lines.event("run_translated", output=end.output, template=end.template)
+                lines.event(
+                    f"run_{end.status}",
+                    output=end.output,
+                    template=end.template,
+                    job=end.job,
+                )
             if accounts.as_json or not lines:
-                show_translated(end, as_json=accounts.as_json)
+                show_handover(end, as_json=accounts.as_json)
             return
     if accounts.metrics_file:
         with telling_failure(without_metrics, job.name):

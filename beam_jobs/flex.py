@@ -25,7 +25,7 @@ from beam_jobs.cli_run import run_command
 
 JOB_FILE, SOURCE, INPUTS, OUTPUT = "job_file", "source", "inputs", "output"
 # Options that make no sense where nobody looks on, or are about the launcher's machine.
-NOT_OFFERED = frozenset({"job_schema", "plan", "scratch", "workers"})
+NOT_OFFERED = frozenset({"detach", "job_schema", "plan", "scratch", "workers"})
 
 _Parameters = dict[str, list[str]]
 

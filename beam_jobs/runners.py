@@ -30,12 +30,8 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import (
 )
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
 
-from beam_jobs.remote import (
-    StrictOptions,
-    asks_job_server,
-    check_remote,
-    run_remote,
-)
+from beam_jobs.remote import run_remote
+from beam_jobs.remote_options import StrictOptions, asks_job_server, check_remote
 from schemas.errors import RecordmillError, UsageError
 from schemas.job import EMBEDDED_RUNNERS
 
@@ -84,6 +80,7 @@ def pipeline_options(beam_args: Sequence[str], workers: int) -> PipelineOptions:
         if "--direct_num_workers" not in given:
             direct.direct_num_workers = workers or os.cpu_count() or 1
     else:
+        only_translates(options)  # refuses wishes that the runner would pass over
         check_remote(options, beam_args)
     return options
 

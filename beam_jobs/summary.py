@@ -10,7 +10,8 @@ import click
 from transforms.decode.readable import human_bytes
 
 if TYPE_CHECKING:
-    from beam_jobs.launch import Outcome, TranslatedOnly
+    from beam_jobs.handover import HandedOver
+    from beam_jobs.launch import Outcome
 
 
 def show_outcome(outcome: Outcome, *, as_json: bool) -> None:
@@ -22,23 +23,22 @@ def show_outcome(outcome: Outcome, *, as_json: bool) -> None:
         click.echo(line, err=True)
 
 
-def show_translated(end: TranslatedOnly, *, as_json: bool) -> None:
-    """As `show_outcome`, where the runner was asked for a translation alone."""
+def show_handover(end: HandedOver, *, as_json: bool) -> None:
+    """As `show_outcome`, where nobody waits for the job's end."""
     if as_json:
-        facts = {"status": "translated", "output": end.output, "template": end.template}
-        click.echo(json.dumps(facts))
+        facts = {"status": end.status, "output": end.output, "template": end.template}
+        click.echo(json.dumps(facts | ({"job": end.job} if end.job else {})))
+        return
+    if end.status == "submitted":
+        line = f"{end.job or 'the job'}: is with the runner. {end.output} is published "
+        line += "by its last step"
     elif end.template:
-        click.echo(
-            f"{end.template}: the job, for Dataflow to run. Nothing is in {end.output} "
-            "before it has run",
-            err=True,
-        )
+        line = f"{end.template}: the job, for Dataflow to run. Nothing is published in "
+        line += f"{end.output} before it has run"
     else:
-        click.echo(
-            "Dry run: Dataflow's runner takes the job; nothing was run and nothing "
-            "published",
-            err=True,
-        )
+        line = "Dry run: Dataflow's runner takes the job; nothing was run and nothing "
+        line += "published"
+    click.echo(line, err=True)
 
 
 def outcome_facts(outcome: Outcome) -> dict[str, Any]:

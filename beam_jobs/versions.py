@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from beam_jobs.append import require_append_alone
+from beam_jobs.handover import require_detachable
 from beam_jobs.inputs import Inputs, list_all_inputs
 from beam_jobs.launch import Outcome, Reporter, run_job
 from beam_jobs.prepare import output_store
@@ -66,6 +67,7 @@ class VersionPlan:
 def run_any(job: JobSpec, options: RunOptions, reporter: Reporter) -> Outcome:
     """Runs a job, as the next version if its options say so."""
     require_append_alone(options)
+    require_detachable(options)
     if not options.auto_version:
         return run_job(job, options, reporter)
     store = versions_store(options)

@@ -235,6 +235,7 @@ class RunOptions:
         sizes, counts and checksums that the store keeps, full reads every byte again.
       expect_schema: schema file or dataset that the new dataset must keep to.
       storage: non-secret options of the inputs' and the output's storage.
+      detach: give the job to the runner and do not wait for its end.
       beam_args: pipeline options as Beam spells them.
     """
 
@@ -250,6 +251,7 @@ class RunOptions:
     verify: VerifyLevel = "quick"
     expect_schema: str = ""
     storage: BothSides = _NO_STORAGE_OPTIONS
+    detach: bool = False
     beam_args: tuple[str, ...] = field(default=())
 
     @property

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -147,11 +148,16 @@ def test_one_prism_serves_many_jobs(
 
 
 A_RANGE_IS_DONE = "facts/range-*.json"
-A_SHARD_IS_BEGUN = "staging/.*"
+A_SHARD_IS_BEGUN = "staging/.*.tfrecord-*"
 
 
 def in_mid_run(output: Path, moment: str = A_RANGE_IS_DONE) -> Callable[[], bool]:
-    return lambda: bool(list(output.glob(f".recordmill/*/{moment}")))
+    def reached() -> bool:
+        with suppress(FileNotFoundError):  # a folder that is there comes and goes
+            return bool(list(output.glob(f".recordmill/*/{moment}")))
+        return False
+
+    return reached
 
 
 def wait_until(true: Callable[[], bool], running: Callable[[], bool]) -> None:
@@ -283,3 +289,27 @@ def test_option_that_only_the_job_server_knows(
     run_well(*arguments, engines=engines)
     assert contents(output) == contents(iris)
     assert json.loads((output / "run.json").read_text())["runner"] == "PortableRunner"
+
+
+def test_detached_job_publishes_by_itself(
+    tmp_path: Path,
+    engines: Engines,
+    cluster: FlinkCluster,
+    inputs: dict[str, list[Path]],
+    expected: Callable[[str], dict[str, str]],
+) -> None:
+    """The launcher is gone long before the end; nobody else moves a file."""
+    output = tmp_path / "same"
+    arguments = ["convert", "csv", *inputs["csv"], output, *OPTIONS, "--detach"]
+    beam = [*engines.flink(), "--parallelism=2"]
+    ran = run_well(*arguments, "--json", "--", *beam, engines=engines)
+    facts = json.loads(ran.out)
+    assert facts["status"] == "submitted"
+    assert facts["job"]
+    assert not (output / "manifest.json").exists()
+    wait_until((output / "manifest.json").exists, lambda: True)
+    wait_until(lambda: cluster.last_job()["state"] == "FINISHED", lambda: True)
+    assert_whole(output)
+    assert contents(output) == expected("csv")
+    again = run_well(*arguments, "--json", "--", *beam, engines=engines)
+    assert json.loads(again.out)["status"] == "unchanged"

@@ -1,0 +1,103 @@
+"""Handing a job over to a runner without waiting for its end.
+
+The dataset is published by the pipeline's last step (transforms.run.unattended), under a
+lease that the step takes itself: when rows are converted, nobody waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from beam_jobs.inputs import Inputs
+from beam_jobs.workplace import prepare_workplace, run_facts
+from schemas.errors import RecordmillError, UsageError
+from schemas.job import RunOptions
+from schemas.ranges import InputRange
+from transforms.run.context import RunContext
+from transforms.stores.lease import require_idle
+
+if TYPE_CHECKING:
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+
+class HandedOver(Exception):  # noqa: N818  no error: the end that was asked for
+    """The runner has the job, but there is no dataset yet.
+
+    Attributes:
+      status: "submitted", or "translated" if the runner was asked for no more.
+      output: where the dataset goes once the job has run.
+      template: where the pipeline was written to, or "".
+      job: the runner's name of the job, or "".
+    """
+
+    def __init__(
+        self, status: str, output: str, *, template: str = "", job: str = ""
+    ) -> None:
+        super().__init__(status, output, template, job)
+        self.status = status
+        self.output = output
+        self.template = template
+        self.job = job
+
+
+def require_detachable(options: RunOptions) -> None:
+    """Refuses what cannot work once the launcher is gone.
+
+    Raises:
+      UsageError: says what.
+    """
+    if not options.detach:
+        return
+    if options.is_embedded:
+        raise UsageError(
+            "--detach hands the job over to a runner, but the embedded one ends with "
+            "this process: name another behind --, or leave out --detach"
+        )
+    if options.auto_version:
+        raise UsageError(
+            "--detach goes without version: auto, whose latest.json moves when the "
+            "launcher has seen the end: give the version itself"
+        )
+
+
+def hand_over(
+    context: RunContext,
+    ranges: Sequence[InputRange],
+    inputs: Inputs,
+    beam_options: PipelineOptions,
+    *,
+    detach: bool,
+) -> None:
+    """Gives the job to the runner if it is to be translated or detached.
+
+    Returns:
+      If it is to be run and waited for, as most are.
+
+    Raises:
+      HandedOver: the runner has it.
+      RecordmillError: the runner does not take it, or another run is at work here.
+    """
+    from apache_beam.options.pipeline_options import GoogleCloudOptions, TestOptions
+
+    from beam_jobs.convert import convert_dataset
+    from beam_jobs.remote import submit
+    from beam_jobs.runners import only_translates
+
+    translates = only_translates(beam_options)
+    if not (translates or detach):
+        return
+    if not beam_options.view_as(TestOptions).dry_run:  # which makes nothing
+        require_idle(context.scratch.store)
+        context = prepare_workplace(context, inputs)
+    facts = run_facts(context, beam_options)
+    try:
+        job = submit(lambda p: convert_dataset(p, context, ranges, facts), beam_options)
+    except RecordmillError:
+        raise
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}"
+        raise RecordmillError(f"the runner does not take the job: {what}") from error
+    template = beam_options.view_as(GoogleCloudOptions).template_location or ""
+    status = "translated" if translates else "submitted"
+    raise HandedOver(status, context.output, template=template, job=job)

@@ -1,0 +1,118 @@
+"""Jobs that are given to a runner and published by their own last step.
+
+What a real engine does with a detached job is in integration/test_clusters.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from job_tools import IRIS, assert_whole, contents, convert, recordmill
+from store_servers import Place
+from store_tools import local_files, options_of, published
+
+from beam_jobs.convert import convert_dataset
+from beam_jobs.inputs import list_all_inputs
+from beam_jobs.prepare import output_store, prepare_run
+from beam_jobs.runners import pipeline_options, run_pipeline
+from beam_jobs.workplace import prepare_workplace, run_facts
+from schemas.errors import RecordmillError
+from schemas.job import JobSpec, RunOptions, Sharding
+from schemas.storage_options import BothSides
+
+JOB = JobSpec(source="csv", name="iris", sharding=Sharding(num_shards=2))
+
+
+def run_unattended(options: RunOptions, job: JobSpec = JOB) -> None:
+    """What a runner does with a job that was handed over, here in this process."""
+    inputs = list_all_inputs(job, options)
+    context, ranges = prepare_run(job, options, output_store(options), inputs, None)
+    assert context.lease == ""
+    # As on a cluster: workers see nothing but the store.
+    scratch = replace(context.scratch, shared=context.scratch.store.uri[:1] != "/")
+    context = prepare_workplace(replace(context, scratch=scratch), inputs)
+    beam_options = pipeline_options([], workers=2)
+    facts = run_facts(context, beam_options)
+    run_pipeline(lambda p: convert_dataset(p, context, ranges, facts), beam_options)
+
+
+def options_for(place: Place, **more: bool) -> RunOptions:
+    storage = BothSides(output=place.options)
+    options = RunOptions((str(IRIS),), place.root, exchange="engine", storage=storage)
+    return replace(options, **more)
+
+
+def test_the_last_step_publishes_and_cleans_up(
+    store_place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    options = options_for(store_place)
+    run_unattended(options)
+    convert("csv", IRIS, tmp_path / "iris", "--shards", 2)
+    assert published(store_place) == local_files(tmp_path / "iris")
+    # The step may come twice, and so may the whole job.
+    run_unattended(options)
+    assert published(store_place) == local_files(tmp_path / "iris")
+    reach = options_of(store_place.options)
+    assert recordmill("verify", store_place.root, *reach).status == 0
+
+
+def test_a_dataset_that_came_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+    place = Place("local", str(tmp_path / "iris"), BothSides().output)
+    other = convert("csv", IRIS, tmp_path / "iris", "--shards", 3)
+    before = contents(tmp_path / "iris")
+    with pytest.raises(Exception, match="holds another dataset"):
+        run_unattended(options_for(place))
+    assert other.status == 0
+    assert {
+        k: v for k, v in contents(tmp_path / "iris").items() if k in before
+    } == before
+    run_unattended(options_for(place, overwrite=True))
+    assert_whole(tmp_path / "iris")
+    convert("csv", IRIS, tmp_path / "model" / "iris", "--shards", 2)
+    assert contents(tmp_path / "iris") == contents(tmp_path / "model" / "iris")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ([], "the embedded one ends with this process"),
+        (["--dataset-version", "auto", "--", "--runner=FlinkRunner"], "version: auto"),
+        (
+            ["--", "--runner=PortableRunner", "--job_endpoint=embed"],
+            "--detach needs a job server that stays",
+        ),
+        (
+            [
+                "--",
+                "--runner=PortableRunner",
+                "--job_endpoint=127.0.0.1:9",
+                "--environment_type=LOOPBACK",
+            ],
+            "--detach needs workers that stay",
+        ),
+    ],
+)
+def test_what_cannot_be_detached(
+    tmp_path: Path, arguments: list[str], reason: str
+) -> None:
+    ran = recordmill("convert", "csv", IRIS, tmp_path / "out", "--detach", *arguments)
+    assert ran.status == 2
+    assert reason in ran.err
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_a_job_server_that_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("beam_jobs.remote_options.CONNECT_SECONDS", 0.5)
+    runner = ["--runner=PortableRunner", "--job_endpoint=127.0.0.1:9"]
+    runner += ["--environment_type=EXTERNAL", "--environment_config=127.0.0.1:8"]
+    ran = recordmill(
+        "convert", "csv", IRIS, tmp_path / "out", "--detach", "--", *runner
+    )
+    assert ran.status == 1
+    assert "no job server answers at 127.0.0.1:9" in ran.err
+    assert issubclass(RecordmillError, Exception)
