@@ -35,7 +35,7 @@ from transforms.run.shard_task import write_inline, write_shard
 FACTS, REJECTS = "facts", "rejects"
 REJECT_FILES = 16  # each is sorted in memory
 
-_RUN_BYTES = 128 << 20  # records of a bundle that are sorted at once, with scratch
+_RUN_BYTES = 64 << 20  # records of a bundle that are sorted at once, with scratch
 _PIECES_BYTES = 16 << 20  # the same with the engine's shuffle
 
 Piece = tuple[int, bytes]

@@ -157,8 +157,9 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
                 "records hold"
             )
         shares = splits or {"train": 1}
-        size = parse_size(shard_size) if isinstance(shard_size, str) else shard_size
         try:
+            if isinstance(shard_size, str):
+                shard_size = parse_size(shard_size)
             self._job = JobSpec(
                 source=PIPELINE_ROWS,
                 name=name or identifier_from(self._output.rstrip("/").split("/")[-1]),
@@ -170,13 +171,13 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
                 split_by=split_by,
                 sharding=Sharding(num_shards=shards)
                 if shards is not None
-                else Sharding(shard_bytes=size),
+                else Sharding(shard_bytes=shard_size),
                 seed=seed,
                 compression=compression,
                 max_rejects=RejectLimit(text=str(max_rejects)),
                 payload=payload,
             )
-        except ValidationError as error:
+        except ValueError as error:
             raise UsageError(f"WriteDataset: {_first_problem(error)}") from error
         if not isinstance(self._schema, str | None):
             self._job = _with_schema(self._job, _declared(self._schema))
@@ -298,7 +299,9 @@ def _with_schema(job: JobSpec, declared: DeclaredSchema) -> JobSpec:
     return job.model_copy(update={"declared": declared})
 
 
-def _first_problem(error: ValidationError) -> str:
+def _first_problem(error: ValueError) -> str:
+    if not isinstance(error, ValidationError):
+        return str(error)
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
     what = first["msg"].removeprefix("Value error, ")

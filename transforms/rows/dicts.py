@@ -58,7 +58,8 @@ def _values(array: pa.Array, feature: FeatureSpec) -> list[Any]:
         return list(array.to_pylist())
     if feature.dtype in ("string", "bytes"):
         return [
-            None if cell is None else _nested(cell, shape) for cell in array.to_pylist()
+            None if cell is None else _nested(cell, _sides(len(cell), shape))
+            for cell in array.to_pylist()
         ]
     offsets = array.offsets.to_numpy()
     values = array.values.to_numpy(zero_copy_only=False)
@@ -92,14 +93,15 @@ def _shaped(values: np.ndarray[Any, Any], shape: _Shape) -> np.ndarray[Any, Any]
     return values.reshape(_sides(len(values), shape))
 
 
-def _nested(values: Sequence[Any], shape: _Shape) -> Any:
-    """Row-major values as lists of this shape."""
-    for size in reversed(_sides(len(values), shape)[1:]):
-        values = [
-            values[start : start + size]
-            for start in range(0, len(values) if size else 0, max(size, 1))
-        ]
-    return list(values)
+def _nested(values: Sequence[Any], sides: tuple[int, ...]) -> list[Any]:
+    """Row-major values as lists of these lengths."""
+    if len(sides) == 1:
+        return list(values)
+    step = len(values) // sides[0] if sides[0] else 0
+    return [
+        _nested(values[place * step : (place + 1) * step], sides[1:])
+        for place in range(sides[0])
+    ]
 
 
 def _sides(count: int, shape: _Shape) -> tuple[int, ...]:

@@ -20,9 +20,14 @@ from transforms.conform.converted import shown
 
 ElementKind = Literal["dict", "batch", "message", "bytes"]
 
+_NAMES: dict[str, Payload] = {
+    "Example": "example",
+    "SequenceExample": "sequence_example",
+}
 _PAYLOADS: dict[str, Payload] = {
-    "tensorflow.Example": "example",
-    "tensorflow.SequenceExample": "sequence_example",
+    f"{package}.{name}": payload
+    for package in ("tensorflow", Example.DESCRIPTOR.file.package)
+    for name, payload in _NAMES.items()
 }
 
 

@@ -26,7 +26,7 @@ import pyarrow as pa
 from schemas.declared import DeclaredFeature
 from transforms.conform.cell_lists import feature_type
 from transforms.conform.converted import shown
-from transforms.encode.arrow_types import shape_text
+from transforms.encode.arrow_types import is_list, shape_text
 from transforms.encode.wire import offsets_of
 
 Form = tuple[int, str]
@@ -146,13 +146,23 @@ def array_of(values: Sequence[Any], form: Form, feature: DeclaredFeature) -> pa.
     if leaf not in _TYPES and leaf:
         return _lists_of_arrays(values, np.dtype(leaf))
     if not leaf:
-        return pa.array(values, feature_type(feature))
+        return pa.array(values, _empty_lists(depth, feature))
     kind = _TYPES[leaf]
     if kind is None:
         return pa.array(values)
     for _ in range(depth):
         kind = pa.list_(kind)
     return pa.array(values, kind)
+
+
+def _empty_lists(depth: int, feature: DeclaredFeature) -> pa.DataType:
+    """A type of lists nested as deep as the values, and as the feature needs at least."""
+    nested = leaf = feature_type(feature)
+    while is_list(leaf):
+        leaf, depth = leaf.value_type, depth - 1
+    for _ in range(depth):
+        nested = pa.list_(nested)
+    return nested
 
 
 def _lists_of_arrays(values: Sequence[Any], dtype: np.dtype[Any]) -> pa.Array:
