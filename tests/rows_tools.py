@@ -14,6 +14,7 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from beam_jobs.read_dataset import ReadDataset
 from beam_jobs.write_dataset import WriteDataset
+from schemas.proto.example_pb2 import Example
 
 SCHEMA: dict[str, Any] = {
     "image": {"dtype": "uint8", "shape": [4, 4, 1], "stored": "bytes_list"},
@@ -30,6 +31,7 @@ PORTABLE = [
     "--job_endpoint=embed",
     "--environment_type=LOOPBACK",
 ]
+EXCHANGES = ["scratch", "engine"]
 RUNNERS = ["one", "two", "portable"]
 
 _collected: list[Any] = []  # workers are threads of this process
@@ -54,6 +56,18 @@ def make_rows(count: int, seed: int = 0) -> list[dict[str, Any]]:
             row["note"] = f"number {number}"
         rows.append(row)
     return rows
+
+
+def example(**features: Any) -> Example:
+    made = Example()
+    for name, values in features.items():
+        kind = {int: "int64_list", float: "float_list", bytes: "bytes_list"}
+        if values:
+            chosen = getattr(made.features.feature[name], kind[type(values[0])])
+            chosen.value.extend(values)
+        else:
+            made.features.feature[name].int64_list.SetInParent()
+    return made
 
 
 def read_back(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,3 +173,11 @@ def error_of(call: Callable[[], object]) -> str:
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     raise AssertionError("it went well")
+
+
+ROWS = make_rows(120)
+JOB: dict[str, Any] = {
+    "name": "same",
+    "shards": 3,
+    "splits": {"train": "3/4", "test": 0.25},
+}
