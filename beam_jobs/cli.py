@@ -27,7 +27,9 @@ def cli() -> None:
 
 @cli.command()
 @click.argument("output", type=click.Path(file_okay=False))
-@click.option("--quick", is_flag=True, help="Sizes and counts only, no checksums.")
+@click.option(
+    "--quick", is_flag=True, help="Read no records: sizes, counts, stored checksums."
+)
 @click.option("--deep", is_flag=True, help="Decode every record: does it fit?")
 @click.option("--json", "as_json", is_flag=True, help="One object on stdout.")
 @storage_option
@@ -142,10 +144,10 @@ def run(argv: Sequence[str]) -> int:
         return _EXIT_USAGE if isinstance(error, UsageError) else _EXIT_FAILED
 
 
-def main() -> None:
-    """Entry point of the recordmill command."""
+def main(argv: Sequence[str] | None = None) -> None:
+    """Entry point of the recordmill command; never returns."""
     try:
-        status = run(sys.argv[1:])
+        status = run(sys.argv[1:] if argv is None else argv)
     except Exception:
         traceback.print_exc()
         status = _EXIT_FAILED

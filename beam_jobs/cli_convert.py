@@ -121,6 +121,11 @@ def _convert_options(command: _Command) -> _Command:
         ),
         click.option("--overwrite", is_flag=True, help="Replace another dataset."),
         click.option(
+            "--append",
+            is_flag=True,
+            help="Convert new input files only, and add them to the dataset.",
+        ),
+        click.option(
             "--scratch",
             default="",
             metavar="DIR",
@@ -133,6 +138,13 @@ def _convert_options(command: _Command) -> _Command:
             default="auto",
             show_default=True,
             help="How rows reach their shards; the bytes are the same.",
+        ),
+        click.option(
+            "--verify",
+            type=click.Choice(["quick", "full"]),
+            default="quick",
+            show_default=True,
+            help="full: read every byte again before publishing.",
         ),
         click.option(
             "--workers", type=click.IntRange(0), default=0, help="[default: all cores]"
@@ -202,7 +214,9 @@ def _convert(ctx: click.Context, source: str, options: dict[str, Any]) -> None:
         scratch=options.pop("scratch"),
         exchange=options.pop("exchange"),
         workers=options.pop("workers"),
+        verify=options.pop("verify"),
         overwrite=options.pop("overwrite"),
+        append=options.pop("append"),
         auto_version=auto,
         keep=keep or 0,
         expect_schema=options.pop("expect_schema"),

@@ -31,6 +31,7 @@ from schemas.shards import ShardResult
 from transforms.run.context import RunContext
 from transforms.run.facts import noting_errors
 from transforms.run.publish import stage, switch
+from transforms.run.unattended import publish_unattended
 from transforms.stores.lease import require_holder
 
 
@@ -85,7 +86,9 @@ def publish_dataset(
         started = float(str(run_facts.get("started_unix", time.time())))
         facts = run_facts | {"seconds": round(time.time() - started, 3)}
         ordered = sorted(results, key=lambda result: result.range.index)
+        if not context.lease:
+            yield publish_unattended(context, ordered, shards, json_bytes(facts))
+            return
         stage(context, ordered, shards, json_bytes(facts))
-        if context.lease:
-            require_holder(context.scratch.store, context.lease)
+        require_holder(context.scratch.store, context.lease)
         yield switch(context.scratch)

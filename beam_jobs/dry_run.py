@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import os
-import shutil
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
-from beam_jobs.prepare import (
-    check_published,
-    list_all_inputs,
-    output_store,
-    prepare_run,
-    scratch_of,
-)
-from beam_jobs.versions import choose_version
+from beam_jobs.append import Addition, find_addition, require_append_alone
+from beam_jobs.inputs import list_all_inputs
+from beam_jobs.prepare import check_published, output_store, prepare_run, scratch_of
+from beam_jobs.space import Space, first_short, space_of
+from beam_jobs.versions import choose_version, versions_store
 from schemas.errors import OutputError
 from schemas.features import Schema
 from schemas.job import JobSpec, RunOptions
@@ -27,16 +22,9 @@ from transforms.run.publish import is_staged, look_at_output
 from transforms.run.scratch import Scratch
 from transforms.stores import Store
 
-Verdict = Literal["convert", "resume", "publish", "replace", "unchanged", "refused"]
-
-
-@dataclass(frozen=True, slots=True)
-class Space:
-    """Bytes that a run needs on one disk, and what is free there."""
-
-    folder: str
-    needed: int
-    free: int
+Verdict = Literal[
+    "convert", "append", "resume", "publish", "replace", "unchanged", "refused"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +32,16 @@ class RunPlan:
     """What a run would do.
 
     Attributes:
-      verdict: whether it would convert afresh, go on where a killed run was, only
-        publish what one had finished, replace another dataset, find nothing to do, or
-        be refused.
+      verdict: whether it would convert afresh, append to the dataset that is there,
+        go on where a killed run was, only publish what one had finished, replace
+        another dataset, find nothing to do, or be refused.
       reason: why it would be refused, else "".
       job: with the version that it would publish.
       output: folder of the dataset.
       fingerprint: of job and inventory.
-      files, input_bytes: what may be read, files that cells name too.
+      files, input_bytes: what may be read, files that cells name too; what is new if
+        inputs are appended.
+      kept_files: inputs that the dataset has already, if inputs are appended.
       ranges: what is read by one task each.
       finished_ranges: those that a killed run finished.
       removed: unfinished versions that go before the run.
@@ -79,6 +69,7 @@ class RunPlan:
     workers: int = 0
     seconds: float | None = None
     warnings: tuple[str, ...] = ()
+    kept_files: int = 0
 
 
 def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
@@ -88,28 +79,54 @@ def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
       RecordmillError: the job or its options are put wrongly, or the input is none;
         the run would say the same.
     """
+    require_append_alone(options)
     workers = _workers(options)
     removed: tuple[str, ...] = ()
     if options.auto_version:
         chosen = choose_version(job, options)
+        versions = versions_store(options)
+        removed = tuple(map(versions.uri_of, chosen.stale))
         job, options, inputs = chosen.job, chosen.options, chosen.inputs
-        removed = tuple(str(entry.folder) for entry in chosen.stale)
     else:
         inputs = list_all_inputs(job, options)
     store = output_store(options)
     output = store.uri
-    fingerprint = inputs.fingerprint(job)
+    addition = find_addition(job, store, inputs) if options.append else None
+    if addition is not None:
+        inputs = addition.inputs
+    fingerprint = addition.fingerprint if addition else inputs.fingerprint(job)
+    kept_files = len(addition.kept) if addition else 0
     expected = None
     if options.expect_schema:
         expected = load_expected(options.expect_schema, options.storage.output)
-    verdict, reason = _verdict(job, store, fingerprint, options, expected)
+    verdict, reason = _verdict(job, store, fingerprint, options, expected, addition)
     files = [*inputs.files, *inputs.side_files]
     input_bytes = sum(file.size for file in files)
     if verdict in ("unchanged", "publish"):
-        return RunPlan(verdict, "", job, output, fingerprint, len(files), input_bytes)
-    context, ranges = prepare_run(job, options, store, inputs, expected)
+        return RunPlan(
+            verdict,
+            "",
+            job,
+            output,
+            fingerprint,
+            len(files),
+            input_bytes,
+            kept_files=kept_files,
+        )
+    context, ranges = prepare_run(job, options, store, inputs, expected, addition)
+    if not ranges:  # new files without a row, which the manifest is to know of
+        return RunPlan(
+            verdict,
+            reason,
+            job,
+            output,
+            fingerprint,
+            len(files),
+            input_bytes,
+            kept_files=kept_files,
+        )
     finished = _finished(context.scratch, context.exchange)
-    if verdict == "convert" and finished:
+    if verdict in ("convert", "append") and finished:
         verdict = "resume"
     made = estimate_run(context, files, ranges)
     seconds = None
@@ -117,15 +134,10 @@ def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
         seconds = estimate_seconds(
             job.source, context.exchange, input_bytes, len(ranges), made, workers
         )
-    space = _space(context.scratch, made)
-    short = [disk for disk in space if disk.needed > disk.free]
+    space = space_of(context.scratch, made, workers or 1)
+    short = first_short(space)
     if short and verdict != "refused":
-        verdict = "refused"
-        reason = (
-            f"{short[0].folder}: about {human_bytes(short[0].needed)} are needed, "
-            f"{human_bytes(short[0].free)} are free; make room, or choose another "
-            "folder with --scratch or OUTPUT"
-        )
+        verdict, reason = "refused", short
     return RunPlan(
         verdict=verdict,
         reason=reason,
@@ -142,7 +154,8 @@ def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
         space=space,
         workers=workers,
         seconds=seconds,
-        warnings=tuple(_warnings(job, made)),
+        warnings=tuple(_warnings(job, made, space)),
+        kept_files=kept_files,
     )
 
 
@@ -152,9 +165,13 @@ def _verdict(
     fingerprint: str,
     options: RunOptions,
     expected: Schema | None,
+    addition: Addition | None,
 ) -> tuple[Verdict, str]:
     try:
-        manifest = look_at_output(store, fingerprint, overwrite=options.overwrite)
+        base = addition.base.fingerprint if addition else ""
+        manifest = look_at_output(
+            store, fingerprint, overwrite=options.overwrite, base=base
+        )
     except OutputError as error:
         return "refused", str(error)
     if manifest is not None:
@@ -163,6 +180,8 @@ def _verdict(
     scratch = scratch_of(store, fingerprint, options)
     if is_staged(scratch):
         return "publish", ""
+    if addition is not None:
+        return "append", ""
     replaces = store.size(MANIFEST_NAME) is not None
     return ("replace" if replaces else "convert"), ""
 
@@ -184,31 +203,7 @@ def _workers(options: RunOptions) -> int:
     return min(options.workers or cores, cores)
 
 
-def _space(scratch: Scratch, made: Estimate) -> tuple[Space, ...]:
-    """What is needed where; output and scratch may lie on one disk."""
-    needs = {scratch.work_root: made.bytes}
-    root = scratch.scratch_root
-    needs[root] = needs.get(root, 0) + made.scratch_bytes
-    disks: dict[int, Space] = {}
-    for folder, needed in needs.items():
-        place = _existing(Path(folder))
-        device = place.stat().st_dev
-        before = disks.get(device)
-        disks[device] = Space(
-            before.folder if before else str(place),
-            needed + (before.needed if before else 0),
-            shutil.disk_usage(place).free,
-        )
-    return tuple(disks.values())
-
-
-def _existing(folder: Path) -> Path:
-    while not folder.exists():
-        folder = folder.parent
-    return folder
-
-
-def _warnings(job: JobSpec, made: Estimate) -> list[str]:
+def _warnings(job: JobSpec, made: Estimate, space: tuple[Space, ...]) -> list[str]:
     warnings = []
     if made.rejected > job.max_rejects.allowed(made.rows):
         warnings.append(
@@ -218,4 +213,10 @@ def _warnings(job: JobSpec, made: Estimate) -> list[str]:
     empty = [split.name for split in made.splits if not split.records]
     if empty:
         warnings.append(f"no row would fall into {', '.join(empty)}")
+    warnings += [
+        f"{disk.folder}: about {human_bytes(disk.needed)} are needed, "
+        f"{human_bytes(disk.free)} are free: it may not fit"
+        for disk in space
+        if disk.needed > disk.free and not disk.is_short
+    ]
     return warnings

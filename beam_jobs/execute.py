@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from beam_jobs.launch import Outcome, Reporter
+from beam_jobs.launch import Outcome, Reporter, TranslatedOnly
 from beam_jobs.logs import LogFormat, LogLines
 from beam_jobs.metrics import Stages, require_metrics_file, write_metrics
 from beam_jobs.progress import Bars, Silent
-from beam_jobs.summary import outcome_facts, show_outcome
+from beam_jobs.summary import outcome_facts, show_outcome, show_translated
 from beam_jobs.versions import run_any
 from schemas.errors import RecordmillError, UsageError
 from schemas.job import JobSpec, RunOptions
@@ -48,7 +48,16 @@ def execute(job: JobSpec, options: RunOptions, accounts: Accounts) -> None:
         with telling_failure(without_metrics, job.name):
             require_metrics_file(accounts.metrics_file)
     with telling_failure(accounts, job.name, stages.seconds):
-        outcome = run_any(job, options, _Several([stages, lines or _shown(accounts)]))
+        reporter = _Several([stages, lines or _shown(accounts)])
+        try:
+            outcome = run_any(job, options, reporter)
+        except TranslatedOnly as end:
+            # The metrics tell of datasets: they stay those of the last run.
+            if lines:
+                lines.event("run_translated", output=end.output, template=end.template)
+            if accounts.as_json or not lines:
+                show_translated(end, as_json=accounts.as_json)
+            return
     if accounts.metrics_file:
         with telling_failure(without_metrics, job.name):
             write_metrics(

@@ -17,10 +17,10 @@ from pathlib import Path
 from beam_jobs.launch import Outcome
 from schemas.errors import OutputError, UsageError
 from schemas.manifest import Manifest
+from schemas.parts import REJECTS_NAME
 from schemas.ranges import InputRange
 from transforms.run.context import RunContext
 from transforms.run.facts import FinishedTasks
-from transforms.run.publish import REJECTS_NAME
 from transforms.storage import is_local, local_path
 from transforms.write import write_whole
 

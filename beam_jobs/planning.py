@@ -8,6 +8,7 @@ from functools import reduce
 
 import apache_beam as beam
 
+from schemas.parts import REJECTS_NAME
 from schemas.ranges import Bits, RangeResult, or_bits
 from schemas.shards import ShardPlan
 from transforms.dataset.expected import require_schema
@@ -73,7 +74,7 @@ def plan_dataset(
             context.job.max_rejects,
             sum(result.rows_read for result in results),
             sum(result.rows_rejected for result in results),
-            context.scratch.place_of(context.scratch.rejects),
+            context.scratch.place_of(REJECTS_NAME),
         )
         require_schema(context.expected, context.schema(*column_facts(results)))
         return plan_shards(histogram, context.job.sharding, context.split_names)

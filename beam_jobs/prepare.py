@@ -5,31 +5,31 @@ Nothing is made or changed here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from schemas.errors import InputError, UsageError
+from beam_jobs.append import Addition
+from beam_jobs.inputs import Inputs
+from schemas.compare import differences
+from schemas.errors import InputError, SchemaError, UsageError
 from schemas.features import Schema
 from schemas.job import JobSpec, RunOptions
-from schemas.manifest import Manifest, schema_of
-from schemas.ranges import InputFile, InputRange
+from schemas.manifest import FeatureEntry, Manifest, schema_of
+from schemas.parts import REJECTS_NAME
+from schemas.ranges import InputRange
 from transforms.conform.batches import check_columns
 from transforms.dataset.expected import require_schema
 from transforms.dataset.files import class_names
 from transforms.encode.arrow_types import check_types
 from transforms.encode.payloads import check_payload
-from transforms.listing import list_inputs
 from transforms.plan import bucket_bits
 from transforms.run.context import (
     RunContext,
     choose_exchange,
-    fingerprint_of,
     split_names,
 )
-from transforms.run.publish import REJECTS_NAME, check_reject_limit, require_sizes
+from transforms.run.publish import check_reject_limit, require_stored
 from transforms.run.scratch import Scratch
 from transforms.sources import make_source
 from transforms.sources.base import Source
-from transforms.storage import is_local, local_path
+from transforms.storage import is_local
 from transforms.stores import Store, open_store
 
 
@@ -50,53 +50,6 @@ def scratch_of(store: Store, fingerprint: str, options: RunOptions) -> Scratch:
     return Scratch.of(store, fingerprint, options.scratch, remote=remote)
 
 
-@dataclass(frozen=True, slots=True)
-class Inputs:
-    """The inventory of a run.
-
-    Attributes:
-      files: what is converted.
-      side_files: what cells of it may name, if the job pulls any in.
-    """
-
-    files: list[InputFile]
-    side_files: list[InputFile]
-
-    def fingerprint(self, job: JobSpec) -> str:
-        """Names what fixes the dataset's bytes."""
-        return fingerprint_of(job, self.files, self.side_files)
-
-
-def list_all_inputs(job: JobSpec, options: RunOptions) -> Inputs:
-    """All input files, and those that cells may name: all below the input root.
-
-    Raises:
-      InputError: an input that is not there or cannot be listed.
-      UsageError: one of the files lies in the output folder.
-    """
-    storage = options.storage.input
-    root, files = list_inputs(options.inputs, storage)
-    output = _place(options.output)
-    inside = [file.uri for file in files if _is_below(file.uri, output)]
-    if inside:
-        raise UsageError(
-            f"{inside[0]} is input, but lies inside the output folder {output}"
-        )
-    declared = job.declared.features.values() if job.declared else ()
-    if not any(feature.bytes_from for feature in declared):
-        return Inputs(files, [])
-    _, below = list_inputs([root], storage)
-    return Inputs(files, [file for file in below if not _is_below(file.uri, output)])
-
-
-def _place(uri: str) -> str:
-    return str(local_path(uri).absolute()) if is_local(uri) else uri.rstrip("/")
-
-
-def _is_below(uri: str, folder: str) -> bool:
-    return uri.startswith(f"{folder}/")
-
-
 def check_published(
     job: JobSpec, store: Store, manifest: Manifest, expected: Schema | None
 ) -> None:
@@ -107,7 +60,7 @@ def check_published(
       RejectLimitError: more rows were rejected than the job now allows.
       SchemaError: it differs from the schema expected.
     """
-    require_sizes(store, manifest)
+    require_stored(store, manifest)
     check_reject_limit(
         job.max_rejects,
         manifest.rows_read,
@@ -123,17 +76,33 @@ def prepare_run(
     store: Store,
     inputs: Inputs,
     expected: Schema | None,
+    addition: Addition | None = None,
 ) -> tuple[RunContext, list[InputRange]]:
     """Looks at the input; gives the run and its input ranges. Makes nothing.
+
+    Args:
+      job: what is converted and how.
+      options: how it is run.
+      store: of the output.
+      inputs: what is converted; of an addition, what is new.
+      expected: a schema that the dataset must keep to, or None.
+      addition: what is appended to which dataset, or None.
 
     Raises:
       RecordmillError: the input is not what the job says.
     """
-    fingerprint = inputs.fingerprint(job)
-    source = make_source(job, options.storage.input).prepare(inputs.files)
+    source = make_source(job, options.storage.input)
+    if addition is None:
+        fingerprint = inputs.fingerprint(job)
+        source = source.prepare(inputs.files)
+    else:
+        fingerprint = addition.fingerprint
+        settled = None if job.declared else addition.schema
+        source = source.prepare_append(addition.kept, inputs.files, settled)
+        _require_same_schema(addition, source if settled else None)
     _check_schema(job, source, expected)
     ranges = source.cut(inputs.files)
-    if not ranges:
+    if not ranges and addition is None:
         raise InputError("the input files are empty: there is nothing to convert")
     estimate = source.estimated_bytes(inputs.files)
     estimate += sum(file.size for file in inputs.side_files)
@@ -149,8 +118,33 @@ def prepare_run(
         output=store.uri,
         scratch=scratch_of(store, fingerprint, options),
         expected=expected,
+        overwrite=options.overwrite,
+        part=addition.part if addition else 0,
+        base=addition.base.fingerprint if addition else "",
+        verify=options.verify,
     )
     return context, ranges
+
+
+def _require_same_schema(addition: Addition, source: Source | None) -> None:
+    """Makes sure that records of the new files are as those that are there.
+
+    Raises:
+      SchemaError: says what would differ.
+    """
+    if source is None:
+        return  # the job declares it, and the job is the same
+    found = source.schema()
+    entries = tuple(FeatureEntry.model_validate(f.to_json()) for f in found.features)
+    changes = differences(addition.schema, found)
+    if changes or entries != addition.base.features:
+        changes = changes or differences(found, addition.schema)
+        raise SchemaError(
+            "the new files cannot be appended, because records would differ from those "
+            "of the dataset:\n"
+            + "\n".join(f"  {change}" for change in changes)
+            + "\nConvert everything again without appending"
+        )
 
 
 def _check_schema(job: JobSpec, source: Source, expected: Schema | None) -> None:

@@ -17,9 +17,11 @@ from io import StringIO
 import apache_beam as beam
 from apache_beam.options.pipeline_options import (
     DirectOptions,
+    GoogleCloudOptions,
     PipelineOptions,
     SetupOptions,
     StandardOptions,
+    TestOptions,
 )
 from apache_beam.portability.api import beam_provision_api_pb2
 from apache_beam.runners.portability.fn_api_runner.fn_runner import (
@@ -28,9 +30,16 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import (
 )
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
 
+from beam_jobs.remote import (
+    StrictOptions,
+    asks_job_server,
+    check_remote,
+    run_remote,
+)
 from schemas.errors import RecordmillError, UsageError
 from schemas.job import EMBEDDED_RUNNERS
 
+DATAFLOW = ("dataflowrunner", "dataflow")
 POLL_SECONDS = 0.05
 # A worker that comes back from Arrow or NumPy waits this long for one that is in
 # Python; at the interpreter's own 5 ms two workers lose a tenth of their time.
@@ -47,17 +56,19 @@ def pipeline_options(beam_args: Sequence[str], workers: int) -> PipelineOptions:
     Raises:
       UsageError: an option that Beam does not know, or a value it refuses.
     """
-    options = PipelineOptions(list(beam_args))
+    options = StrictOptions(list(beam_args))
     parsers: list[object] = []
     complaint = StringIO()
     try:
         with redirect_stderr(complaint):
-            options.get_all_options(add_extra_args_fn=parsers.append)
+            probe = PipelineOptions(list(beam_args))
+            probe.get_all_options(add_extra_args_fn=parsers.append)
             _, unknown = parsers[0].parse_known_args(list(beam_args))  # type: ignore[attr-defined]
     except SystemExit as error:
         reason = complaint.getvalue().strip().splitlines()[-1:]
         raise UsageError(f"Beam option: {''.join(reason)}") from error
-    if unknown:
+    server_knows = not is_embedded(options) and asks_job_server(options)
+    if unknown and not (server_knows and unknown[0].startswith("--")):
         raise UsageError(
             f"Beam knows no option {unknown[0]}; what stands after -- goes to Beam"
         )
@@ -72,6 +83,8 @@ def pipeline_options(beam_args: Sequence[str], workers: int) -> PipelineOptions:
             direct.direct_running_mode = "in_memory"
         if "--direct_num_workers" not in given:
             direct.direct_num_workers = workers or os.cpu_count() or 1
+    else:
+        check_remote(options, beam_args)
     return options
 
 
@@ -79,6 +92,35 @@ def is_embedded(options: PipelineOptions) -> bool:
     """Whether the job runs in this process, on the embedded runner."""
     name = options.view_as(StandardOptions).runner
     return name is None or name.rpartition(".")[2].lower() in EMBEDDED_RUNNERS
+
+
+def only_translates(options: PipelineOptions) -> bool:
+    """Whether the pipeline is only translated: for a dry run, or into a template.
+
+    A Flex launch is one, too: its launcher asks for a template, and the service runs
+    what it finds there.
+
+    Raises:
+      UsageError: a runner that would pass over the wish, and run.
+    """
+    dry_run = bool(options.view_as(TestOptions).dry_run)
+    if not dry_run and not options.view_as(GoogleCloudOptions).template_location:
+        return False
+    name = str(options.view_as(StandardOptions).runner)
+    if name.rpartition(".")[2].lower() not in DATAFLOW:
+        wish = "--dry_run" if dry_run else "--template_location"
+        raise UsageError(
+            f"{wish} is for --runner=DataflowRunner, got {runner_name(options)}, which "
+            "would run the job; to see what it would do, say --plan instead"
+        )
+    return True
+
+
+def embedded_workers(options: PipelineOptions) -> int:
+    """Workers of the embedded runner; 0 if the job runs elsewhere."""
+    if not is_embedded(options):
+        return 0
+    return int(options.view_as(DirectOptions).direct_num_workers)
 
 
 def runner_name(options: PipelineOptions) -> str:
@@ -100,6 +142,9 @@ def run_pipeline(
       WorkerDiedError: a worker thread or process ended in mid-run.
       Exception: whatever the pipeline failed with.
     """
+    if not is_embedded(options):
+        run_remote(build, options, on_poll)
+        return
     failures: list[BaseException] = []
 
     def run() -> None:
@@ -126,10 +171,7 @@ def run_pipeline(
         raise failures[0]
 
 
-def _embedded(options: PipelineOptions) -> FnApiRunner | None:
-    """The embedded runner, or None to let Beam take the one the options name."""
-    if not is_embedded(options):
-        return None
+def _embedded(options: PipelineOptions) -> FnApiRunner:
     # Without provision info the workers of multi_processing would see no options.
     everything = JobServiceHandle.encode_pipeline_options(options.get_all_options())
     info = beam_provision_api_pb2.ProvisionInfo(

@@ -12,7 +12,7 @@ from apache_beam.transforms.combiners import ToListCombineFn
 
 from schemas.ranges import Bits, InputRange, or_bits
 from transforms.run.context import RunContext
-from transforms.run.facts import noting_errors
+from transforms.run.facts import load_fact, noting_errors, save_fact
 
 NUM_SAMPLES = 16  # ranges looked at before all are read
 
@@ -47,9 +47,23 @@ class SettleRanges(beam.PTransform[PBegin, PCollection[tuple[InputRange, Bits]]]
         )
 
 
+@dataclass(frozen=True)
+class SurveyFact:
+    """What the survey of a range found, for a run that goes on from there."""
+
+    range: InputRange
+    number: int
+
+
 def survey_range(spot: InputRange, context: RunContext) -> tuple[int, int]:
     with noting_errors(context.scratch):
-        return spot.index, context.source.survey(spot)
+        name = f"survey-{spot.index:06d}"
+        earlier = load_fact(context.scratch, name, SurveyFact)
+        if earlier is not None and earlier.range == spot:
+            return spot.index, earlier.number
+        number = context.source.survey(spot)
+        save_fact(context.scratch, name, SurveyFact(spot, number))
+        return spot.index, number
 
 
 def settle_ranges(

@@ -98,6 +98,8 @@ def show_verify(
     found = f"{count(result.shards, 'shard')}, {count(result.records, 'record')}"
     if result.ok:
         what = "every checksum, count and size is" if result.full else "all sizes are"
+        if result.checksums and not result.full:
+            what = "all sizes and stored checksums are"
         fits = ", every record fits the schema" if result.deep else ""
         console.print(
             f"{result.name}: {what} right{fits} ({found}, {size})",
@@ -160,6 +162,7 @@ def _verify_json(result: VerifyResult) -> dict[str, Any]:
         "name": result.name,
         "full": result.full,
         "deep": result.deep,
+        "stored_checksums": result.checksums,
         "shards": result.shards,
         "records": result.records,
         "bytes": result.bytes,
@@ -184,6 +187,10 @@ def _print_header(console: Console, output: str, manifest: Manifest) -> None:
     )
     console.print(
         f"{count(manifest.rows_read, 'row')} read, {manifest.rows_rejected:,} rejected"
+        + (
+            f", appended to {count(manifest.appended, 'time')}"
+            * bool(manifest.appended)
+        )
     )
 
 

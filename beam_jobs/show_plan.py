@@ -14,6 +14,7 @@ from transforms.decode.readable import human_bytes
 
 _VERDICTS = {
     "convert": "would convert",
+    "append": "would append to the dataset that is there",
     "resume": "would go on where a killed run was",
     "publish": "would publish what a killed run had finished",
     "replace": "would replace the dataset that is there",
@@ -50,6 +51,7 @@ def plan_facts(plan: RunPlan) -> dict[str, Any]:
         "fingerprint": plan.fingerprint,
         "files": plan.files,
         "input_bytes": plan.input_bytes,
+        "kept_files": plan.kept_files,
     }
     if made is None:
         return facts
@@ -92,6 +94,8 @@ def plan_lines(plan: RunPlan) -> list[str]:
     lines.append(
         f"  input    {_count(plan.files, 'file')}, {human_bytes(plan.input_bytes)}"
     )
+    if plan.kept_files:
+        lines[-1] += f" (of new inputs; {_count(plan.kept_files, 'file')} kept)"
     if made is None:
         return lines
     lines[-1] += f", {_count(plan.ranges, 'range')}"

@@ -10,7 +10,7 @@ import click
 from transforms.decode.readable import human_bytes
 
 if TYPE_CHECKING:
-    from beam_jobs.launch import Outcome
+    from beam_jobs.launch import Outcome, TranslatedOnly
 
 
 def show_outcome(outcome: Outcome, *, as_json: bool) -> None:
@@ -22,9 +22,29 @@ def show_outcome(outcome: Outcome, *, as_json: bool) -> None:
         click.echo(line, err=True)
 
 
+def show_translated(end: TranslatedOnly, *, as_json: bool) -> None:
+    """As `show_outcome`, where the runner was asked for a translation alone."""
+    if as_json:
+        facts = {"status": "translated", "output": end.output, "template": end.template}
+        click.echo(json.dumps(facts))
+    elif end.template:
+        click.echo(
+            f"{end.template}: the job, for Dataflow to run. Nothing is in {end.output} "
+            "before it has run",
+            err=True,
+        )
+    else:
+        click.echo(
+            "Dry run: Dataflow's runner takes the job; nothing was run and nothing "
+            "published",
+            err=True,
+        )
+
+
 def outcome_facts(outcome: Outcome) -> dict[str, Any]:
     """What --json prints."""
     manifest = outcome.manifest
+    added = _appended_facts(outcome)
     return {
         "status": outcome.status,
         "output": outcome.output,
@@ -45,7 +65,22 @@ def outcome_facts(outcome: Outcome) -> dict[str, Any]:
             for name, split in manifest.splits.items()
         },
         "rejects": outcome.rejects,
+        **({"appended": added} if added else {}),
         "seconds": round(outcome.seconds, 3),
+    }
+
+
+def _appended_facts(outcome: Outcome) -> dict[str, int] | None:
+    """What the run added to the dataset that was there, if it did."""
+    base, manifest = outcome.base, outcome.manifest
+    if base is None or outcome.status == "unchanged":
+        return None
+    return {
+        "rows_read": manifest.rows_read - base.rows_read,
+        "rows_rejected": manifest.rows_rejected - base.rows_rejected,
+        "records": manifest.records - base.records,
+        "bytes": manifest.num_bytes - base.num_bytes,
+        "shards": manifest.num_shards - base.num_shards,
     }
 
 
@@ -54,12 +89,18 @@ def outcome_lines(outcome: Outcome) -> list[str]:
     manifest = outcome.manifest
     if outcome.status == "unchanged":
         return [f"{outcome.output}: this dataset is there already, nothing to do"]
-    rate = manifest.rows_read / outcome.seconds
+    added = _appended_facts(outcome)
+    rate = (added["rows_read"] if added else manifest.rows_read) / outcome.seconds
     lines = [
         f"{manifest.name} {manifest.version}: {manifest.records:,} records in "
         f"{_shards(manifest.num_shards)}, {human_bytes(manifest.num_bytes)}, "
         f"{outcome.seconds:.1f} s ({rate:,.0f} rows/s)"
     ]
+    if added:
+        lines.append(
+            f"  appended: {added['records']:,} records in {_shards(added['shards'])}, "
+            f"{human_bytes(added['bytes'])}, {added['rows_rejected']:,} rows rejected"
+        )
     for name, split in manifest.splits.items():
         lines.append(
             f"  {name}: {split.records:,} records, {_shards(len(split.shards))}, "

@@ -4,31 +4,42 @@ The version is part of a job and so of its fingerprint. So "the same job but for
 version" is asked the other way round: is the newest version what this job would be,
 did it carry that version? Then there is nothing to do. If not, the job runs as the next
 version, in a folder that nobody reads before latest.json names it.
+
+A run holds the lease of the folder of versions, and within it that of its own version,
+for which others may run jobs that say the version themselves.
 """
 
 from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+from beam_jobs.append import require_append_alone
+from beam_jobs.inputs import Inputs, list_all_inputs
 from beam_jobs.launch import Outcome, Reporter, run_job
-from beam_jobs.prepare import Inputs, list_all_inputs, output_store
+from beam_jobs.prepare import output_store
 from schemas.errors import UsageError
 from schemas.job import JobSpec, RunOptions
-from schemas.manifest import MANIFEST_NAME, Manifest
+from schemas.manifest import Manifest
+from transforms.dataset.files import read_manifest
 from transforms.dataset.latest import (
     VersionFolder,
     is_ours,
+    leftovers,
     list_versions,
     move_latest,
+    names_latest,
     next_version,
-    read_latest,
+    outdated,
     remove_version,
     sweep,
     unfinished_runs,
 )
+from transforms.run.scratch import work_folder_of
 from transforms.storage import local_path
-from transforms.stores import LocalStore
+from transforms.stores import LocalStore, Store
+from transforms.stores.lease import acquire, require_idle
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,101 +52,144 @@ class VersionPlan:
       inputs: the inventory.
       found: the versions that are there, oldest first.
       stale: unfinished versions of other jobs or inputs; they go before the run.
+      there: the newest version's manifest, if it is what this job gives.
     """
 
     job: JobSpec
     options: RunOptions
     inputs: Inputs
     found: list[VersionFolder]
-    stale: list[VersionFolder]
+    stale: list[str]
+    there: Manifest | None
 
 
 def run_any(job: JobSpec, options: RunOptions, reporter: Reporter) -> Outcome:
     """Runs a job, as the next version if its options say so."""
+    require_append_alone(options)
     if not options.auto_version:
         return run_job(job, options, reporter)
-    output = versions_folder(options)
+    store = versions_store(options)
     plan = choose_version(job, options)
-    sweep(output)
-    for entry in plan.stale:
-        _remove_unfinished(entry, options.scratch)
-    # Not listed again: the version was chosen for these inputs.
-    outcome = run_job(plan.job, plan.options, reporter, plan.inputs)
-    move_latest(output, outcome.manifest)
-    _keep_newest(output, options.keep)
+    if _is_settled(store, plan, options.keep):
+        return run_job(plan.job, plan.options, reporter, plan.inputs)
+    ready = store.preflight()
+    with acquire(store, exclusive=ready.exclusive) as lease:
+        # Another run may have ended between the look and the lease.
+        plan = choose_version(job, options, plan.inputs)
+        sweep(store)
+        for version in plan.stale:
+            _remove_unfinished(store, version, options.scratch)
+        _remove_other_scratch(store, plan)
+        # Not listed again: the version was chosen for these inputs.
+        outcome = run_job(plan.job, plan.options, reporter, plan.inputs)
+        lease.require_held()
+        move_latest(store, outcome.manifest)
+        for version in outdated(store, list_versions(store), options.keep):
+            lease.require_held()
+            remove_version(store, version)
     return outcome
 
 
-def choose_version(job: JobSpec, options: RunOptions) -> VersionPlan:
+def choose_version(
+    job: JobSpec, options: RunOptions, inputs: Inputs | None = None
+) -> VersionPlan:
     """The version that this job is, or else becomes; touches nothing.
+
+    Args:
+      job: what is converted and how.
+      options: how it is run.
+      inputs: the inventory, if it is known already.
 
     Raises:
       UsageError: the input lies among the versions, or they are to be overwritten.
       OutputError: the output is no place for versions.
     """
-    output = versions_folder(options)
-    found = list_versions(output)
-    inputs = list_all_inputs(job, options)
-    whole = [entry for entry in found if entry.is_whole]
-    newest = whole[-1] if whole else None
-    version = newest.version if newest else None
-    if newest is None or not _is_same(job, newest, inputs):
-        version = next_version(version)
-    assert version is not None  # a newest one, or the next
+    store = versions_store(options)
+    # Where nothing answers, that is told in seconds, not minutes.
+    seen = store.hasty()
+    found = list_versions(seen)
+    if inputs is None:
+        inputs = list_all_inputs(job, options)
+    there = _same(seen, job, found, inputs)
+    if there is not None:
+        version = there.version
+    else:
+        whole = [entry.version for entry in found if entry.is_whole]
+        version = next_version(whole[-1] if whole else None)
     chosen = job.model_copy(update={"version": version})
     own = inputs.fingerprint(chosen)
     stale = [
-        entry
+        entry.version
         for entry in found
         if not entry.is_whole
-        and is_ours(entry.folder)
-        and not (entry.version == version and _is_of(entry, own))
+        and is_ours(seen, entry.version)
+        and not (entry.version == version and _is_of(seen, version, own))
     ]
     folder = replace(
-        options, output=f"{output}/{version}", auto_version=False, overwrite=False
+        options, output=store.below(version).uri, auto_version=False, overwrite=False
     )
-    return VersionPlan(chosen, folder, inputs, found, stale)
+    return VersionPlan(chosen, folder, inputs, found, stale, there)
 
 
-def versions_folder(options: RunOptions) -> str:
-    """The folder that holds the versions and latest.json."""
+def versions_store(options: RunOptions) -> Store:
+    """The store of the folder that holds the versions and latest.json.
+
+    Raises:
+      UsageError: the versions are to be overwritten.
+    """
     if options.overwrite:
         raise UsageError("version: auto never overwrites: leave out --overwrite")
-    store = output_store(options)
-    if not isinstance(store, LocalStore):
-        raise UsageError(
-            f"{store.uri}: version: auto works in local folders only so far; give the "
-            "version itself, and a folder for each"
-        )
-    return store.root
+    return output_store(options)
 
 
-def _is_same(job: JobSpec, entry: VersionFolder, inputs: Inputs) -> bool:
-    """Whether a version is what this job would give, did it carry that version."""
-    path = entry.folder / MANIFEST_NAME
-    manifest = Manifest.from_bytes(path.read_bytes(), str(path))
-    same = job.model_copy(update={"version": entry.version})
-    return manifest.fingerprint == inputs.fingerprint(same)
+def _is_settled(store: Store, plan: VersionPlan, keep: int) -> bool:
+    """Whether there is nothing to do, not even to tidy up; touches nothing."""
+    return (
+        plan.there is not None
+        and names_latest(store, plan.there)
+        and not plan.stale
+        and not outdated(store, plan.found, keep)
+        and not leftovers(store)
+    )
 
 
-def _is_of(entry: VersionFolder, fingerprint: str) -> bool:
+def _same(
+    store: Store, job: JobSpec, found: list[VersionFolder], inputs: Inputs
+) -> Manifest | None:
+    """The newest version, if it is what this job would give, did it carry its number."""
+    whole = [entry.version for entry in found if entry.is_whole]
+    if not whole:
+        return None
+    manifest = read_manifest(store.below(whole[-1]))
+    same = job.model_copy(update={"version": whole[-1]})
+    return manifest if manifest.fingerprint == inputs.fingerprint(same) else None
+
+
+def _is_of(store: Store, version: str, fingerprint: str) -> bool:
     """Whether an unfinished version is this job's, and no other's."""
-    return all(fingerprint.startswith(run) for run in unfinished_runs(entry.folder))
+    runs = unfinished_runs(store, version)
+    return all(fingerprint.startswith(run) for run in runs)
 
 
-def _remove_unfinished(entry: VersionFolder, scratch: str) -> None:
-    for run in unfinished_runs(entry.folder):
+def _remove_unfinished(store: Store, version: str, scratch: str) -> None:
+    """Removes a version that will not be, and what its runs left on this machine.
+
+    Raises:
+      OutputError: a run that was given this version by hand is at work there.
+    """
+    folder = store.below(version)
+    require_idle(folder)
+    for run in unfinished_runs(store, version):
         if scratch:
             shutil.rmtree(local_path(scratch) / run, ignore_errors=True)
-    remove_version(entry.folder)
+    remove_version(store, version)
 
 
-def _keep_newest(output: str, keep: int) -> None:
-    """Removes all whole versions but the newest, and the one that latest.json names."""
-    if not keep:
-        return
-    whole = [entry for entry in list_versions(output) if entry.is_whole]
-    latest = read_latest(output)
-    for entry in whole[:-keep]:
-        if entry.version != latest:
-            remove_version(entry.folder)
+def _remove_other_scratch(store: Store, plan: VersionPlan) -> None:
+    """Removes what other runs for the same version left on this machine."""
+    if isinstance(store, LocalStore):
+        return  # it lay in the version's folder
+    own = plan.inputs.fingerprint(plan.job)
+    for run in Path(work_folder_of(plan.options.output)).glob("*"):
+        if not own.startswith(run.name):
+            shutil.rmtree(run, ignore_errors=True)

@@ -54,6 +54,10 @@ class CorruptRecordError(RecordmillError):
         return type(self), (self.uri, self.record_index, self.offset, self.what)
 
 
+class DamagedScratchError(RecordmillError):
+    """Scratch of an earlier try that is damaged; it was forgotten, to be made again."""
+
+
 class RowsError(RecordmillError):
     """Rows of a batch that a feature cannot hold.
 

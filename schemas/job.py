@@ -214,6 +214,9 @@ _NO_STORAGE_OPTIONS = BothSides()
 EMBEDDED_RUNNERS = ("directrunner", "fnapirunner", "direct")
 
 
+VerifyLevel = Literal["quick", "full"]
+
+
 @dataclass(frozen=True, slots=True)
 class RunOptions:
     """How a job is run; none of it changes a byte of the dataset.
@@ -225,9 +228,12 @@ class RunOptions:
       exchange: how rows reach the shards' writers: auto, reference, scratch, engine.
       workers: threads of the embedded runner; 0 means all cores.
       overwrite: replace a dataset that differs.
+      append: convert only inputs that the dataset was not made from, and add them to it.
       auto_version: publish each change as the next version, in a folder of its own
         inside the output.
       keep: versions to keep then; 0 keeps all.
+      verify: what is checked before a dataset is published: quick looks at names,
+        sizes, counts and checksums that the store keeps, full reads every byte again.
       expect_schema: schema file or dataset that the new dataset must keep to.
       storage: non-secret options of the inputs' and the output's storage.
       beam_args: pipeline options as Beam spells them.
@@ -239,8 +245,10 @@ class RunOptions:
     exchange: str = "auto"
     workers: int = 0
     overwrite: bool = False
+    append: bool = False
     auto_version: bool = False
     keep: int = 0
+    verify: VerifyLevel = "quick"
     expect_schema: str = ""
     storage: BothSides = _NO_STORAGE_OPTIONS
     beam_args: tuple[str, ...] = field(default=())

@@ -47,6 +47,7 @@ from schemas.job import (
     Splits,
     SplitSpec,
     Variant,
+    VerifyLevel,
     check_version,
     identifier_from,
 )
@@ -178,9 +179,15 @@ class JobFile(_Frozen):
     feature_names: FeatureNames | None = Field(None, description="of source: images")
     variant: Variant | None = Field(None, description="of source: cifar")
     overwrite: bool = Field(False, description="replace another dataset")
+    append: bool = Field(
+        False, description="convert new input files only, and add them to the dataset"
+    )
     storage: StorageSides = Field(StorageSides(), description="nothing secret")
     exchange: Literal["auto", "reference", "scratch", "engine"] = Field(
         "auto", description="how rows reach their shards; the bytes are the same"
+    )
+    verify: VerifyLevel = Field(
+        "quick", description="full: read every byte again before publishing"
     )
     workers: Annotated[int, Field(ge=0)] = Field(0, description="0: all cores")
     scratch: Text | None = Field(
@@ -235,7 +242,9 @@ class JobFile(_Frozen):
             scratch=self.scratch or "",
             exchange=self.exchange,
             workers=self.workers,
+            verify=self.verify,
             overwrite=self.overwrite,
+            append=self.append,
             auto_version=self.version == AUTO_VERSION,
             keep=self.keep or 0,
             expect_schema=self.expect_schema or "",

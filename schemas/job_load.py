@@ -161,6 +161,11 @@ def _contradictions(given: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "keep", "is for version: auto"
     if given.get("overwrite") is True and auto:
         yield "overwrite", "version: auto never overwrites; leave it out"
+    if given.get("append") is True:
+        if auto:
+            yield "append", "adds to one dataset; version: auto publishes another one"
+        if given.get("overwrite") is True:
+            yield "append", "adds to the dataset that overwrite would replace"
     for key, source in (("feature_names", "images"), ("variant", "cifar")):
         if key in given and given.get("source") != source:
             yield key, f"is for source: {source}"

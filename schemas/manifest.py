@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
     BaseModel,
     ConfigDict,
+    Field,
     SerializerFunctionWrapHandler,
     ValidationError,
     model_serializer,
@@ -17,6 +18,7 @@ from pydantic import (
 from schemas.errors import OutputError
 from schemas.features import Content, FeatureSpec, Kind, Schema
 from schemas.job import Payload
+from schemas.parts import MAX_APPENDS
 
 MANIFEST_NAME = "manifest.json"
 MANIFEST_VERSION: Final = 1
@@ -70,7 +72,11 @@ class FeatureEntry(_Frozen):
 
 
 class Manifest(_Frozen):
-    """What a dataset holds. The same run always gives the same bytes."""
+    """What a dataset holds. The same run always gives the same bytes.
+
+    `appended` is how often inputs were appended to it; a split's shards are those of
+    the first run, then those of each append (see schemas.parts).
+    """
 
     manifest_version: Literal[1] = MANIFEST_VERSION
     name: str
@@ -83,7 +89,17 @@ class Manifest(_Frozen):
     features: tuple[FeatureEntry, ...]
     rows_read: int
     rows_rejected: int
+    appended: Annotated[int, Field(ge=0, le=MAX_APPENDS)] = 0
     splits: dict[str, SplitEntry]
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_said(
+        self, serialize: SerializerFunctionWrapHandler
+    ) -> dict[str, Any]:
+        facts: dict[str, Any] = serialize(self)
+        if not facts.get("appended"):
+            facts.pop("appended", None)
+        return facts
 
     @property
     def records(self) -> int:
@@ -116,6 +132,42 @@ class Manifest(_Frozen):
             raise OutputError(
                 f"{uri}: not a recordmill manifest: {where}: {first['msg']}"
             ) from error
+
+
+def joined(base: Manifest, more: Manifest) -> Manifest:
+    """The manifest of a dataset with what was appended to it.
+
+    Args:
+      base: of the dataset before.
+      more: of the appended part alone; its fingerprint is that of the whole.
+
+    Raises:
+      ValueError: the two are not of one job and schema, which is a bug of the caller.
+    """
+    same = {"name", "version", "seed", "shuffle", "compression", "payload", "features"}
+    if base.model_dump(include=same) != more.model_dump(include=same):
+        raise ValueError(f"{more.name}: cannot be appended to another job's dataset")
+    nothing = SplitEntry(records=0, bytes=0, shards=())
+    splits = {}
+    for name in (
+        *base.splits,
+        *(name for name in more.splits if name not in base.splits),
+    ):
+        old, new = base.splits.get(name, nothing), more.splits.get(name, nothing)
+        splits[name] = SplitEntry(
+            records=old.records + new.records,
+            bytes=old.bytes + new.bytes,
+            shards=(*old.shards, *new.shards),
+        )
+    return base.model_copy(
+        update={
+            "fingerprint": more.fingerprint,
+            "rows_read": base.rows_read + more.rows_read,
+            "rows_rejected": base.rows_rejected + more.rows_rejected,
+            "appended": base.appended + 1,
+            "splits": splits,
+        }
+    )
 
 
 def schema_of(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from schemas.parts import part_mark
+
 KEY_SPACE = 1 << 64  # order keys are u64
 
 
@@ -127,16 +129,38 @@ class ShardResult:
 
 
 def shard_file_name(
-    name: str, split: str, shard_index: int, num_shards: int, compression: str = "none"
+    name: str,
+    split: str,
+    shard_index: int,
+    num_shards: int,
+    compression: str = "none",
+    part: int = 0,
 ) -> str:
-    """File name of a shard, as TFDS expects it unless it is compressed.
+    """File name of a shard, as TFDS expects it unless it is compressed or appended.
+
+    Names sort as the shards do. A part's mark stands behind a dot, which no split's
+    name has, so that no split can be called like it.
+
+    Args:
+      name: the dataset's name.
+      split: name of the split.
+      shard_index: place of the shard among those of its split and part.
+      num_shards: how many those are.
+      compression: of the shards.
+      part: which append wrote it; 0 is the first run.
 
     >>> shard_file_name("digits", "train", 0, 8)
     'digits-train.tfrecord-00000-of-00008'
     >>> shard_file_name("digits", "train", 0, 8, "gzip")
     'digits-train-00000-of-00008.tfrecord.gz'
+    >>> shard_file_name("digits", "train", 0, 2, part=1)
+    'digits-train.tfrecord-a00001-00000-of-00002'
+    >>> shard_file_name("digits", "train", 0, 2, "gzip", part=1)
+    'digits-train.a00001-00000-of-00002.tfrecord.gz'
     """
     place = f"{shard_index:05d}-of-{num_shards:05d}"
+    if part:
+        place = f"{part_mark(part)}-{place}"
     if compression == "gzip":
-        return f"{name}-{split}-{place}.tfrecord.gz"
+        return f"{name}-{split}{'.' if part else '-'}{place}.tfrecord.gz"
     return f"{name}-{split}.tfrecord-{place}"

@@ -11,7 +11,7 @@ from flaky_store import Flaky
 from hypothesis import settings
 from job_inputs import MixedInput, make_cifar, make_mixed, make_pictures
 from job_tools import IRIS, convert
-from store_servers import SERVERS, Place
+from store_servers import SERVERS, Place, place_of
 from tcp_proxy import proxy_to
 
 from schemas.storage_options import StorageOptions
@@ -96,22 +96,15 @@ def store_place(
     server: Callable[[str], str],
 ) -> Place:
     """An empty root of the kind of store that the test is run for."""
-    kind = SERVERS[request.param]
-    address = server(request.param)
-    for name, value in kind.environment(address).items():
-        monkeypatch.setenv(name, value)
-    return kind.make_place(address, tmp_path)
+    return place_of(request.param, tmp_path, monkeypatch, server)
 
 
 @pytest.fixture
 def flaky(
     server: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Flaky]:
-    address = server("s3")
-    for name, value in SERVERS["s3"].environment(address).items():
-        monkeypatch.setenv(name, value)
-    place = SERVERS["s3"].make_place(address, tmp_path)
-    with proxy_to(address) as proxy:
+    place = place_of("s3", tmp_path, monkeypatch, server)
+    with proxy_to(server("s3")) as proxy:
         options = StorageOptions.of({"endpoint_url": proxy.address})
         direct = RemoteStore(place.root, place.options)
         yield Flaky(proxy, RemoteStore(place.root, options), direct)

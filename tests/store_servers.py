@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import fsspec
+import pytest
 from fsspec.implementations.local import LocalFileSystem
 
 from schemas.storage_options import NO_OPTIONS, StorageOptions
@@ -211,3 +212,23 @@ SERVERS = {
     "gcs": Server(fake_gcs, gcs_place),
     "azure": Server(azurite, azure_place, azure_environment),
 }
+
+
+def place_of(
+    kind: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    server: Callable[[str], str],
+) -> Place:
+    """A new place of one kind, and the environment that it needs.
+
+    Args:
+      kind: of store.
+      folder: for local files.
+      monkeypatch: sets the environment.
+      server: starts the server of a kind if need be; its address.
+    """
+    address = server(kind)
+    for name, value in SERVERS[kind].environment(address).items():
+        monkeypatch.setenv(name, value)
+    return SERVERS[kind].make_place(address, folder)

@@ -2,53 +2,121 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
-from job_tools import COMMAND, HANG_SECONDS, IRIS
+from job_tools import COMMAND, HANG_SECONDS, IRIS, Argument
+
+RECORD_BYTES = 3073  # in the input; some 3.1 kB in a shard
 
 # A disk of its own that only this shell sees; no rights are needed for that.
-SCRIPT = """
+MOUNT = """
 set -u
-mount -t tmpfs -o size=64m none "$1"
-"$2" convert csv "$3" "$1/set" --shards 2 || exit 20
-"$2" convert cifar "$4" "$1/set" --overwrite --exchange "$5"
+disk=$1 command=$2 table=$3 images=$4
+shift 4
+mount -t tmpfs -o size=64m none "$disk"
+set_of_iris() { "$command" convert csv "$table" "$disk/set" --shards 2 "$@"; }
+"""
+
+OVER_IRIS = """
+set_of_iris || exit 20
+"$command" convert cifar "$images" "$disk/set" --overwrite "$@"
 echo "status $?"
-"$2" verify "$1/set" || exit 21
-"$2" convert csv "$3" "$1/set" --shards 2 --json
+find "$disk" -path '*/runs/*' -o -path '*/staging/*' | sed 's/^/left /'
+"$command" verify "$disk/set" || exit 21
+set_of_iris --json
 """
 
 
-@pytest.mark.parametrize("exchange", ["reference", "scratch"])
-def test_disk_full(tmp_path: Path, exchange: str) -> None:
-    data = np.random.default_rng(3).integers(0, 256, (26_000, 3073), np.uint8)
+def on_small_disk(
+    folder: Path, script: str, records: int, *options: Argument
+) -> subprocess.CompletedProcess[str]:
+    """Runs a script beside a disk of 64 MiB, with CIFAR images of random noise."""
+    images = folder / "data_batch_1.bin"
+    shape = (records, RECORD_BYTES)
+    data = np.random.default_rng(3).integers(0, 256, shape, np.uint8)
     data[:, 0] %= 10
-    data.tofile(tmp_path / "data_batch_1.bin")
-    disk = tmp_path / "disk"
+    data.tofile(images)
+    disk = folder / "disk"
     disk.mkdir()
-    arguments = [disk, COMMAND, IRIS, tmp_path / "data_batch_1.bin", exchange]
-    shell = [
-        "unshare",
-        "--user",
-        "--map-root-user",
-        "--mount",
-        "sh",
-        "-c",
-        SCRIPT,
-        "sh",
-    ]
-    done = subprocess.run(
+    shell = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+    arguments = [MOUNT + script, "sh", disk, COMMAND, IRIS, images, *options]
+    return subprocess.run(
         [*shell, *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=HANG_SECONDS,
         check=False,
     )
+
+
+@pytest.mark.parametrize("exchange", ["reference", "scratch"])
+def test_a_run_that_cannot_fit_is_refused_before_it_begins(
+    tmp_path: Path, exchange: str
+) -> None:
+    done = on_small_disk(tmp_path, OVER_IRIS, 26_000, "--exchange", exchange)
+    assert done.returncode == 0, done.stderr
+    assert "status 1\n" in done.stdout
+    needed = re.search(r"/disk/set: about ([0-9.]+) MB are needed", done.stderr)
+    assert needed
+    expected = 84 if exchange == "reference" else 168
+    assert float(needed[1]) == pytest.approx(expected, rel=0.03)
+    assert "MB are needed beside what lies there, 67." in done.stderr
+    assert "make room, or choose another folder" in done.stderr
+    assert "left" not in done.stdout
+    assert "every checksum, count and size is right" in done.stdout
+    assert '"status": "unchanged"' in done.stdout
+
+
+def test_a_disk_that_fills_up(tmp_path: Path) -> None:
+    """How well records pack is only guessed, so the run is not refused."""
+    done = on_small_disk(tmp_path, OVER_IRIS, 26_000, "--compression", "gzip")
     assert done.returncode == 0, done.stderr
     assert "status 1\n" in done.stdout
     assert "No space left on device" in done.stderr
     assert "Nothing was published" in done.stderr
     assert "every checksum, count and size is right" in done.stdout
     assert '"status": "unchanged"' in done.stdout
+
+
+def test_a_run_that_just_fits_is_not_refused(tmp_path: Path) -> None:
+    """Scratch and shards fill the disk to 97 %."""
+    done = on_small_disk(tmp_path, OVER_IRIS, 10_400, "--exchange", "scratch")
+    assert "status 0\n" in done.stdout, done.stderr
+
+
+def test_what_a_killed_run_finished_is_not_needed_again(tmp_path: Path) -> None:
+    script = """
+    convert() {
+        exec "$command" convert cifar "$images" "$disk/set" --exchange scratch --shards 9
+    }
+    (convert) &
+    until ls "$disk"/set/.recordmill/*/facts/shard-* > /dev/null 2>&1; do
+        kill -0 $! || exit 20
+        sleep 0.005
+    done
+    kill -9 $!
+    test -e "$disk/set/manifest.json" && exit 21
+    (convert)
+    """
+    done = on_small_disk(tmp_path, script, 10_400)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_old_dataset_and_the_new_one_need_room_side_by_side(tmp_path: Path) -> None:
+    script = """
+    convert() { "$command" convert cifar "$images" "$disk/set" "$@"; }
+    convert || exit 20
+    convert --seed 1 --overwrite
+    echo "status $?"
+    "$command" verify "$disk/set" || exit 21
+    rm -r "$disk/set"
+    convert --seed 1 --overwrite
+    """
+    done = on_small_disk(tmp_path, script, 12_000)
+    assert done.returncode == 0, done.stderr
+    assert "status 1\n" in done.stdout
+    assert "MB are needed beside what lies there, 29." in done.stderr

@@ -293,6 +293,8 @@ def test_storage_takes_what_the_command_takes() -> None:
         ("max_rejects: [1]", "max_rejects: give a count like 10 or a share like 0.5%"),
         ("version: 1.0", "a version is like 1.0.0, got '1.0'; or say auto"),
         ("version: auto\noverwrite: true", "line 5: overwrite: version: auto never"),
+        ("version: auto\nappend: true", "line 5: append: adds to one dataset; version: auto publishes another one"),
+        ("overwrite: true\nappend: true", "line 5: append: adds to the dataset that overwrite would replace"),
         ("version: auto\nkeep: 0", "line 5: keep: expected greater than or equal to 1"),
         ("shuffle: maybe", "shuffle: expected true or false, found 'maybe'"),
         ("compression: zip", "compression: expected 'none' or 'gzip', found 'zip'"),

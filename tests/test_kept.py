@@ -60,6 +60,7 @@ def test_overwriting_leaves_one_schema(tmp_path: Path) -> None:
     assert sorted(file.name for file in output.iterdir() if file.is_file()) == [
         "dataset_info.json",
         "features.json",
+        "inputs.jsonl.gz",
         "manifest.json",
         "out-train.tfrecord-00000-of-00001",
         "run.json",

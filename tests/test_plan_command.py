@@ -263,13 +263,13 @@ def test_next_version(tmp_path: Path) -> None:
 
 def test_no_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(tmp_path)._replace(free=10_000)
-    monkeypatch.setattr("beam_jobs.dry_run.shutil.disk_usage", lambda folder: usage)
+    monkeypatch.setattr("beam_jobs.space.shutil.disk_usage", lambda folder: usage)
     planned = plan("csv", IRIS, tmp_path / "out", status=1)
     (disk,) = planned["space"]
     assert disk["needed"] == planned["bytes"] + planned["scratch_bytes"]
     assert (disk["folder"], disk["free"]) == (str(tmp_path), 10_000)
     assert planned["reason"].startswith(f"{tmp_path}: about ")
-    assert "are needed, 10.0 kB are free; make room" in planned["reason"]
+    assert "needed beside what lies there, 10.0 kB are free" in planned["reason"]
 
 
 def test_scratch_on_another_disk(tmp_path: Path) -> None:
@@ -281,6 +281,47 @@ def test_scratch_on_another_disk(tmp_path: Path) -> None:
         str(tmp_path): planned["bytes"],
         str(other): planned["scratch_bytes"],
     }
+
+
+def test_what_may_fit_is_not_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most of the input's parts tell of more than the lightest: that one counts."""
+    source = tmp_path / "in" / "in.csv"
+    source.parent.mkdir()
+    wide = "".join(f'{n},"{"x" * 300}"\n' for n in range(25_000))
+    short = "".join(f"{n},\n" for n in range(200_000))
+    source.write_text(f"a,b\n{wide}{short}")
+    planned = plan("csv", source, tmp_path / "out")
+    needed = planned["bytes"] + planned["scratch_bytes"]
+    real = made("csv", source, tmp_path / "real")["bytes"]
+    tight = shutil.disk_usage(tmp_path)._replace(free=int(0.9 * needed))
+    monkeypatch.setattr("beam_jobs.space.shutil.disk_usage", lambda folder: tight)
+    planned = plan("csv", source, tmp_path / "out")
+    assert planned["verdict"] == "convert"
+    (warning,) = planned["warnings"]
+    assert "it may not fit" in warning
+    assert made("csv", source, tmp_path / "out")["bytes"] == real
+    small = tight._replace(free=needed // 100)
+    monkeypatch.setattr("beam_jobs.space.shutil.disk_usage", lambda folder: small)
+    refused = recordmill("convert", "csv", source, tmp_path / "other")
+    assert refused.status == 1
+    assert plan("csv", source, tmp_path / "other", status=1)["reason"] in refused.err
+    assert not (tmp_path / "other").exists()
+
+
+def test_shards_leave_for_a_store_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cifar_folder: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    options: list[Argument] = ["--exchange", "scratch", "--shards", 10, "--workers", 1]
+    planned = plan("cifar", *options, cifar_folder, "memory://tests/set")
+    (disk,) = planned["space"]
+    (train, test) = planned["splits"].values()
+    shards = train["shards"] + test["shards"]
+    assert disk["folder"] == str(tmp_path)
+    expected = planned["scratch_bytes"] + planned["bytes"] // shards
+    assert disk["needed"] == expected
 
 
 def test_scratch_estimate(

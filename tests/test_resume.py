@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from job_inputs import MixedInput
@@ -21,6 +23,9 @@ from job_tools import (
     recordmill,
     started,
 )
+
+from transforms.tfrecord import crc32c
+from transforms.write import write_records
 
 NUM_KILLS = 6
 OPTIONS: list[Argument] = ["--shards", 12, "--workers", 2, "--name", "mixed"]
@@ -155,3 +160,53 @@ def test_damaged_scratch_is_made_again(
     convert("csv", IRIS, output, "--shards", 2)
     assert_whole(output)
     assert contents(output) == contents(iris)
+
+
+def test_a_damaged_run_is_found_when_it_is_gathered(
+    tmp_path: Path, failed_run: Path, iris: Path
+) -> None:
+    """Its records' own checksums tell; the range is converted again, in the same run."""
+    output = shutil.copytree(failed_run, tmp_path / "iris")
+    (records,) = output.glob(".recordmill/*/runs/range-*.records")
+    data = bytearray(records.read_bytes())
+    data[len(data) // 2] ^= 1
+    records.write_bytes(data)
+    for fact in output.glob(".recordmill/*/facts/shard-*"):
+        fact.unlink()
+    convert("csv", IRIS, output, "--shards", 2)
+    assert_whole(output)
+    assert contents(output) == contents(iris)
+
+
+def test_a_shard_that_nobody_touched_is_not_read_again(
+    tmp_path: Path, mixed: MixedInput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that somebody wrote to is, though size and time may be the same."""
+    output = tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr("beam_jobs.convert.stage", disk_is_full)
+        assert recordmill("convert", "csv", *mixed.files, output, *OPTIONS).status == 1
+    touched = next(output.glob(".recordmill/*/staging/*-00003-of-*"))
+    before = touched.stat()
+    data = bytearray(touched.read_bytes())
+    data[len(data) // 2] ^= 1
+    with touched.open("r+b") as file:
+        file.write(data)
+    os.utime(touched, ns=(before.st_atime_ns, before.st_mtime_ns))
+    written: list[str] = []
+
+    def noted(path: Path, *arguments: Any) -> Any:
+        written.append(path.name)
+        return write_records(path, *arguments)
+
+    read: list[bytes] = []
+    with monkeypatch.context() as patch:
+        patch.setattr("transforms.run.shard_task.write_records", noted)
+        patch.setattr(
+            "transforms.run.shard_task.crc32c",
+            lambda block, crc: read.append(block) or crc32c(block, crc),
+        )
+        convert("csv", *mixed.files, output, *OPTIONS)
+    assert written == [touched.name]
+    assert sum(map(len, read)) == len(data)
+    assert_whole(output)

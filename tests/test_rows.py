@@ -408,6 +408,7 @@ def test_rows_come_from_no_files() -> None:
     source = GivenRows(features)
     files = [InputFile("a", "a", 1)]
     assert source.prepare(files).cut(files) == []
+    assert source.prepare_append(files, files, features) == source
     assert source.schema() == features
     assert not source.columns().names
     with pytest.raises(ValueError, match="have no files"):

@@ -47,6 +47,10 @@ def save(folder: Path, name: str, rows: list[Row], num_splits: int) -> RunRef:
     )
 
 
+def little(words: list[int]) -> bytes:
+    return b"".join(word.to_bytes(8, "little") for word in words)
+
+
 def task_of(split: int = 0, low: int = 0, high: int = KEY_SPACE) -> ShardTask:
     return ShardTask("s", split, 0, 1, low, high)
 
@@ -112,10 +116,12 @@ def test_run_on_disk_literal(tmp_path: Path) -> None:
     rows = [Row(9, 1, b"c"), Row(5, 0, b"bb"), Row(2, 1, b""), Row(5, 0, b"a")]
     run = save(tmp_path, "r", rows, 2)
     assert (tmp_path / "r.records").read_bytes() == b"bbac"
-    words = [4, 2, 2, 2, 5, 5, 2, 9, 0, 2, 3, 3, 4, 2, 1, 0, 1]
-    index = b"recmill1" + b"".join(word.to_bytes(8, "little") for word in words)
-    assert (tmp_path / "r.index").read_bytes() == index
-    assert run == RunRef("r", (2, 2), 4, crc32c(index), crc32c(b"bbac"))
+    # A block for each split: keys, offsets, planned bytes.
+    blocks = [little([5, 5, 0, 2, 3, 2, 1]), little([2, 9, 3, 3, 4, 0, 1])]
+    directory = [5, crc32c(blocks[0]), 2, crc32c(blocks[1])]
+    head = b"recmill2" + little([4, 2, 2, 2, *directory])
+    assert (tmp_path / "r.index").read_bytes() == head + b"".join(blocks)
+    assert run == RunRef("r", (2, 2), 4, crc32c(head), crc32c(b"bbac"))
     assert names_in(tmp_path) == ["r.index", "r.records"]
 
 

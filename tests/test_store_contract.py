@@ -11,10 +11,12 @@ from pathlib import Path
 
 import fsspec
 import pytest
+from flaky_store import Flaky
 from store_servers import SECRET, Place
 
 from schemas.errors import MissingFileError, OutputError
 from transforms.stores import Store
+from transforms.stores.base import Level
 from transforms.stores.systems import system_of
 from transforms.tfrecord import crc32c
 
@@ -81,6 +83,8 @@ def test_a_checksum_that_the_store_keeps_is_compared(
         with pytest.raises(OutputError, match="with another CRC-32C; it was removed"):
             store_place.store.put_file(source, "b", crc32c=1)
         assert store_place.store.list().keys() == {"a"}
+    kept = {"a": 0xE3069283} if store_place.kind == "gcs" else {}
+    assert store_place.store.list_level().checksums == kept
     assert (store_place.store.checksum("a") is not None) == (store_place.kind == "gcs")
     assert store_place.store.checksum("missing") is None
 
@@ -154,6 +158,56 @@ def test_list_tells_all_files_below(store: Store) -> None:
     assert store.list("missing") == {}
 
 
+def test_list_level_tells_what_lies_directly_in_a_folder(store: Store) -> None:
+    nothing = Level({}, (), {})
+    assert store.list_level() == nothing
+    assert store.list_level("a") == nothing
+    for name in ("b", "a/1", "a/c/2", "ab/3", ".recordmill/x/4", "a/.5", "a/c/d/6"):
+        store.put_bytes(name.encode(), name)
+    assert store.list_level() == Level({"b": 1}, (".recordmill", "a", "ab"), {})
+    assert store.list_level("a") == Level({"a/.5": 4, "a/1": 3}, ("a/c",), {})
+    assert store.list_level("a/c") == Level({"a/c/2": 5}, ("a/c/d",), {})
+    assert list(store.list_level("a").files) == ["a/.5", "a/1"]
+    assert store.list_level("b") == nothing  # a file is no folder
+    assert store.list_level("missing") == nothing
+    assert store.list_level("a/missing") == nothing
+
+
+def test_a_level_tells_what_killed_writers_left(
+    store: Store, store_place: Place
+) -> None:
+    name = f"a/.x.{'0123456789abcdef' * 2}"
+    store.put_bytes(b"half", name)
+    store.put_bytes(b"whole", "a/x")
+    assert store.list_level("a") == Level({"a/x": 5}, (), {name: 4})
+    store.delete(store.list_level("a").unfinished)
+    assert store.list_level("a") == Level({"a/x": 5}, (), {})
+
+
+def test_a_level_of_an_object_store_is_one_request(flaky: Flaky) -> None:
+    """The store sends one level only, however many objects lie below it."""
+    for number in range(4):
+        flaky.direct.put_bytes(b"", f"v/1.0.{number % 2}/{number}")
+    asked: list[bytes] = []
+
+    def judge(number: int, line: bytes) -> str:
+        asked.append(line)
+        return ""
+
+    flaky.proxy.judge = judge
+    assert flaky.store.list_level("v").folders == ("v/1.0.0", "v/1.0.1")
+    (line,) = asked
+    assert b"delimiter=%2F" in line
+
+
+def test_a_store_below_another(store: Store) -> None:
+    below = store.below("a/b")
+    below.put_bytes(b"x", "c")
+    assert contents(store) == {"a/b/c": b"x"}
+    assert below.uri == f"{store.uri}/a/b"
+    assert type(below) is type(store)
+
+
 def test_odd_names(store: Store) -> None:
     names = ["a b", "a+b", "a%20b", "ü-日本", "a[1].bin", "a*", "a=1&b=2", "p/q,r;s#t"]
     for name in names:
@@ -183,6 +237,16 @@ def test_delete(store: Store) -> None:
     store.delete(names)
     store.delete([])
     assert contents(store) == {"kept": b"x"}
+
+
+def test_remove_tree(store: Store) -> None:
+    for name in ("a", "d/1", "d/e/2", "de/3"):
+        store.put_bytes(b"x", name)
+    store.remove_tree("d")
+    store.remove_tree("d")
+    store.remove_tree("never/was")
+    assert contents(store) == {"a": b"x", "de/3": b"x"}
+    assert store.list_level() == Level({"a": 1}, ("de",), {})
 
 
 def test_move(store: Store) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from job_tools import IRIS, recordmill
 from store_servers import AZURITE_KEY, SERVERS, Place
 from tcp_proxy import proxy_to
 
@@ -65,6 +66,34 @@ def test_a_put_to_gcs_that_breaks_leaves_nothing(
         assert proxy.spoiled > 0
     assert direct.list() == {"shard": 3}
     assert direct.read("shard") == b"old"
+
+
+def test_a_wrong_object_of_the_right_size_is_told_by_gcs(
+    server: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GCS keeps CRC-32C of every object, and tells them in listings."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    place = make("gcs", server("gcs"), tmp_path, monkeypatch)
+    reach = [
+        part
+        for name, value in place.options.to_dict().items()
+        for part in ("--storage-option", f"output:{name}={value}")
+    ]
+    job = ["convert", "csv", IRIS, place.root, "--name", "iris", "--shards", 2]
+    ran = recordmill(*job, *reach)
+    assert ran.status == 0, ran.err
+    quick = recordmill("verify", place.root, "--quick", *reach)
+    assert "all sizes and stored checksums are right" in quick.out
+    name = "iris-train.tfrecord-00001-of-00002"
+    data = bytearray(place.store.read(name))
+    data[len(data) // 2] ^= 1
+    place.store.put_bytes(bytes(data), name)
+    ran = recordmill("verify", place.root, "--quick", *reach)
+    assert ran.status == 1
+    assert "the store has CRC-32C" in " ".join(ran.out.split())
+    again = recordmill(*job, *reach)
+    assert again.status == 1
+    assert f"{name}: the store has CRC-32C" in again.err
 
 
 def lead_uploads_to(proxy: str, address: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pyarrow.types as pt
 from schemas.compare import differences, range_violations
 from schemas.errors import InputError, OutputError, SchemaError, UsageError
 from schemas.features import Schema
-from schemas.manifest import MANIFEST_NAME, schema_of
+from schemas.manifest import MANIFEST_NAME, Manifest, schema_of
 from schemas.schema_file import load_schema
 from schemas.storage_options import NO_OPTIONS, StorageOptions
 from transforms.dataset.files import class_names, read_manifest
@@ -105,7 +105,15 @@ def _bounded(expected: Schema) -> set[str]:
 
 
 def _of_dataset(store: Store) -> Schema:
-    manifest = read_manifest(store)
+    return schema_of_dataset(store, read_manifest(store))
+
+
+def schema_of_dataset(store: Store, manifest: Manifest) -> Schema:
+    """The schema of a dataset's records, with class names.
+
+    Raises:
+      OutputError: a labels file is missing or does not fit.
+    """
     names = class_names(store, manifest)
     for feature in manifest.features:
         if feature.num_classes is not None and feature.name not in names:

@@ -66,11 +66,6 @@ def open_file(store: Store, name: str) -> BinaryIO:
     return cast("BinaryIO", reader)
 
 
-def file_sizes(store: Store) -> dict[str, int]:
-    """Name and size in bytes of every file of a dataset, by name."""
-    return {name: size for name, size in store.list().items() if "/" not in name}
-
-
 class _RemoteFile(io.RawIOBase):
     """Reads a remote file from front to end, a range at a time."""
 

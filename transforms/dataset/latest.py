@@ -5,26 +5,27 @@
       1.0.1/ manifest.json ...
       latest.json                {"version": "1.0.1", "path": "1.0.1", "fingerprint": ...}
 
-latest.json is moved last and in one step, so it always names a whole version. A version
-folder without a manifest is one in the making, or one whose run was killed.
+latest.json is put last and in one step, so it always names a whole version. A version
+folder without a manifest is one in the making, on its way out, or one whose run was
+killed: then it holds a work folder, which is the last to go.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from uuid import uuid4
 
-from schemas.errors import OutputError
+from schemas.errors import MissingFileError, OutputError
 from schemas.job import FIRST_VERSION, VERSION_PATTERN
 from schemas.manifest import MANIFEST_NAME, Manifest, json_bytes
+from transforms.stores import LocalStore, Store
 from transforms.stores.base import WORK_FOLDER
-from transforms.write import sync_folder, write_whole
+from transforms.stores.lease import LOCK_FOLDER
 
 LATEST_NAME = "latest.json"
-_TRASH = ".removed-"  # a version on its way out; no reader looks for it
+_PARALLEL = 16  # versions looked at together
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,37 +34,36 @@ class VersionFolder:
 
     Attributes:
       version: like 1.0.0, which is the folder's name.
-      folder: where it lies.
       is_whole: whether it holds a published dataset.
     """
 
     version: str
-    folder: Path
     is_whole: bool
 
 
-def list_versions(output: str) -> list[VersionFolder]:
+def list_versions(store: Store) -> list[VersionFolder]:
     """The versions in a folder, oldest first, unfinished ones too.
 
     Raises:
       OutputError: the folder is itself a dataset, or is no folder.
     """
-    root = Path(output)
-    if not root.exists():
-        return []
-    if not root.is_dir():
-        raise OutputError(f"{output}: is a file; expected a folder for the versions")
-    if (root / MANIFEST_NAME).exists():
+    if isinstance(store, LocalStore) and Path(store.root).is_file():
+        raise OutputError(f"{store.uri}: is a file; expected a folder for the versions")
+    level = store.list_level()
+    if MANIFEST_NAME in level.files:
         raise OutputError(
-            f"{output}: is a dataset itself, so it cannot hold versions of one; choose "
-            "another folder"
+            f"{store.uri}: is a dataset itself, so it cannot hold versions of one; "
+            "choose another folder"
         )
-    found = [
-        VersionFolder(entry.name, entry, (entry / MANIFEST_NAME).is_file())
-        for entry in root.iterdir()
-        if VERSION_PATTERN.fullmatch(entry.name) and entry.is_dir()
-    ]
-    return sorted(found, key=lambda entry: _numbers(entry.version))
+    found = [name for name in level.folders if VERSION_PATTERN.fullmatch(name)]
+    found.sort(key=_numbers)
+
+    def look(version: str) -> VersionFolder:
+        size = store.size(f"{version}/{MANIFEST_NAME}")
+        return VersionFolder(version, size is not None)
+
+    with ThreadPoolExecutor(_PARALLEL, "versions") as pool:
+        return list(pool.map(look, found))
 
 
 def next_version(version: str | None) -> str:
@@ -78,64 +78,110 @@ def next_version(version: str | None) -> str:
     return f"{major}.{minor}.{patch + 1}"
 
 
-def read_latest(output: str) -> str | None:
+def read_latest(store: Store) -> str | None:
     """The version that latest.json names, or None if there is no such file.
 
     Raises:
       OutputError: the file is not what `move_latest` writes.
     """
-    path = Path(output, LATEST_NAME)
     try:
-        version = json.loads(path.read_bytes())["version"]
-    except FileNotFoundError:
+        version = json.loads(store.read(LATEST_NAME))["version"]
+    except MissingFileError:
         return None
-    except (ValueError, KeyError, TypeError, OSError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise OutputError(
-            f"{path}: names no version ({error}); remove it, and run the job again"
+            f"{store.uri_of(LATEST_NAME)}: names no version ({error}); remove it, and "
+            "run the job again"
         ) from error
     return str(version)
 
 
-def move_latest(output: str, manifest: Manifest) -> None:
+def names_latest(store: Store, manifest: Manifest) -> bool:
+    """Whether latest.json says just what it is to say of this version."""
+    try:
+        return store.read(LATEST_NAME) == _latest_of(manifest)
+    except MissingFileError:
+        return False
+
+
+def move_latest(store: Store, manifest: Manifest) -> None:
     """Makes latest.json name this version, in one step; nothing if it does already."""
+    if not names_latest(store, manifest):
+        store.put_bytes(_latest_of(manifest), LATEST_NAME)
+
+
+def _latest_of(manifest: Manifest) -> bytes:
     facts = {
         "version": manifest.version,
         "path": manifest.version,
         "fingerprint": manifest.fingerprint,
     }
-    path, data = Path(output, LATEST_NAME), json_bytes(facts)
-    if path.is_file() and path.read_bytes() == data:
-        return
-    write_whole(path, data, durable=True)
-    sync_folder(path.parent)
+    return json_bytes(facts)
 
 
-def remove_version(folder: Path) -> None:
-    """Takes a version away: out of sight in one step, then for good."""
-    gone = folder.with_name(f"{_TRASH}{folder.name}-{uuid4().hex}")
-    folder.replace(gone)
-    sync_folder(folder.parent)
-    shutil.rmtree(gone, ignore_errors=True)
+def remove_version(store: Store, version: str) -> None:
+    """Takes a version away: out of its readers' sight in one step, then for good.
+
+    Killed amid it, the folder is that of a run that did not end (see `is_ours`): the
+    manifest waits in the work folder, and that goes last.
+    """
+    manifest = f"{version}/{MANIFEST_NAME}"
+    work = f"{version}/{WORK_FOLDER}"
+    if store.size(manifest) is not None:
+        store.move(manifest, f"{work}/{MANIFEST_NAME}")
+    names = store.list(version)
+    store.delete(name for name in names if not name.startswith(f"{work}/"))
+    store.remove_tree(version)
 
 
-def sweep(output: str) -> None:
-    """Removes what killed runs left: versions on their way out, a half latest.json."""
-    for gone in Path(output).glob(f"{_TRASH}*"):
-        shutil.rmtree(gone, ignore_errors=True)
-    for half in Path(output).glob(f".{LATEST_NAME}.*"):
-        half.unlink(missing_ok=True)
+def outdated(store: Store, versions: list[VersionFolder], keep: int) -> list[str]:
+    """All whole versions but the newest ones, and the one that latest.json names.
+
+    Args:
+      store: of the versions.
+      versions: that are there, oldest first.
+      keep: how many are the newest ones; 0 for all.
+    """
+    whole = [entry.version for entry in versions if entry.is_whole]
+    old = whole[:-keep] if keep else []
+    latest = read_latest(store) if old else None
+    return [version for version in old if version != latest]
 
 
-def is_ours(folder: Path) -> bool:
+def leftovers(store: Store) -> list[str]:
+    """What killed runs left beside the versions, their locks too; cheap."""
+    level = store.list_level()
+    found = [*level.unfinished]
+    if WORK_FOLDER in level.folders:
+        locks = store.list_level(LOCK_FOLDER)
+        work = store.list_level(WORK_FOLDER)
+        for part in (locks, work):
+            found += [*part.files, *part.unfinished]
+    return found
+
+
+def sweep(store: Store) -> None:
+    """Removes what killed runs left beside the versions; for the lease's holder."""
+    kept = f"{LOCK_FOLDER}/"
+    left = [name for name in leftovers(store) if not name.startswith(kept)]
+    hidden = store.list_level(LOCK_FOLDER).unfinished
+    store.delete([*left, *hidden])
+
+
+def is_ours(store: Store, version: str) -> bool:
     """Whether a folder without a manifest is that of a run: never somebody's files."""
-    names = [entry.name for entry in folder.iterdir()]
-    return not names or WORK_FOLDER in names
+    level = store.list_level(version)
+    if f"{version}/{WORK_FOLDER}" in level.folders:
+        return True
+    return not level.files and not level.folders
 
 
-def unfinished_runs(folder: Path) -> list[str]:
+def unfinished_runs(store: Store, version: str) -> list[str]:
     """The short fingerprints of the runs that were to publish in a folder."""
-    runs = folder / WORK_FOLDER
-    return sorted(run.name for run in runs.iterdir()) if runs.is_dir() else []
+    work = f"{version}/{WORK_FOLDER}"
+    lock = f"{version}/{LOCK_FOLDER}"
+    folders = store.list_level(work).folders
+    return [name.removeprefix(f"{work}/") for name in folders if name != lock]
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -9,20 +9,26 @@ import io
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
 from typing import BinaryIO, cast
 
 from schemas.errors import CorruptRecordError, OutputError
 from schemas.features import Schema
-from schemas.manifest import MANIFEST_NAME, Manifest, ShardEntry, schema_of
+from schemas.manifest import (
+    MANIFEST_NAME,
+    Manifest,
+    ShardEntry,
+    SplitEntry,
+    schema_of,
+)
+from schemas.parts import part_of
 from schemas.shards import shard_file_name
 from schemas.storage_options import NO_OPTIONS, StorageOptions
 from transforms.dataset.deep_check import DeepCheck
 from transforms.dataset.files import (
     class_names,
-    file_sizes,
     open_file,
     read_manifest,
 )
@@ -56,6 +62,7 @@ class VerifyResult:
       problems: those of the manifest, of its shards in order, of other files; empty
         if the dataset is whole.
       deep: whether the records were decoded, too.
+      checksums: shards of which the store keeps a CRC-32C, which was compared.
     """
 
     output: str
@@ -66,6 +73,7 @@ class VerifyResult:
     bytes: int
     problems: tuple[Problem, ...]
     deep: bool = False
+    checksums: int = 0
 
     @property
     def ok(self) -> bool:
@@ -85,7 +93,8 @@ def verify_dataset(
 
     Args:
       output: the dataset's folder.
-      full: read every byte; otherwise only the files' names and sizes.
+      full: read every byte; otherwise only the files' names and sizes, and the
+        checksums that the store keeps.
       deep: decode every record as well, and look whether it fits the schema.
       storage: options of the dataset's storage.
       on_progress: told now and then how many more bytes (as stored) were read; from
@@ -98,10 +107,28 @@ def verify_dataset(
     """
     store = open_store(output, storage)
     manifest = read_manifest(store)
-    sizes = file_sizes(store)
+    result = verify_store(
+        store, manifest, full=full, deep=deep, on_progress=on_progress, workers=workers
+    )
+    return replace(result, output=output)
+
+
+def verify_store(
+    store: Store,
+    manifest: Manifest,
+    *,
+    full: bool,
+    deep: bool = False,
+    on_progress: Callable[[int], None] | None = None,
+    workers: int = 2,
+) -> VerifyResult:
+    """As `verify_dataset`, of a dataset whose manifest may be yet to come."""
+    level = store.list_level()
+    sizes = level.files
     shards = [shard for split in manifest.splits.values() for shard in split.shards]
     present = [shard for shard in shards if shard.file in sizes]
     problems = [*_manifest_problems(manifest), *_file_problems(shards, sizes)]
+    problems += _stored_problems(present, level.checksums)
     records = sum(shard.records for shard in present)
     if full or deep:
         schema = None
@@ -122,7 +149,7 @@ def verify_dataset(
     place[MANIFEST_NAME] = -1
     problems.sort(key=lambda problem: place.get(problem.file, len(shards)))
     return VerifyResult(
-        output=output,
+        output=store.uri,
         name=manifest.name,
         full=full or deep,
         shards=len(present),
@@ -130,6 +157,7 @@ def verify_dataset(
         bytes=sum(sizes[shard.file] for shard in present),
         problems=tuple(problems),
         deep=deep,
+        checksums=sum(shard.file in level.checksums for shard in present),
     )
 
 
@@ -152,15 +180,31 @@ def _manifest_problems(manifest: Manifest) -> Iterator[Problem]:
                     MANIFEST_NAME,
                     f"split {name} has {stated} {what}, its shards have {total}",
                 )
-        for index, shard in enumerate(split.shards):
-            wanted = shard_file_name(
-                manifest.name, name, index, len(split.shards), manifest.compression
-            )
+        wanted_names = _expected_names(manifest, name, split)
+        for index, (shard, wanted) in enumerate(
+            zip(split.shards, wanted_names, strict=True)
+        ):
             if shard.file != wanted:
                 yield Problem(
                     MANIFEST_NAME,
                     f"shard {index} of split {name} is {shard.file}, expected {wanted}",
                 )
+            if part_of(shard.file) > manifest.appended:
+                yield Problem(
+                    MANIFEST_NAME,
+                    f"{shard.file} is of append {part_of(shard.file)}, but the dataset "
+                    f"was appended to {manifest.appended} times",
+                )
+
+
+def _expected_names(manifest: Manifest, name: str, split: SplitEntry) -> list[str]:
+    """The names of a split's shards: part after part, numbered within each."""
+    counts = Counter(part_of(shard.file) for shard in split.shards)
+    return [
+        shard_file_name(manifest.name, name, index, count, manifest.compression, part)
+        for part, count in sorted(counts.items())
+        for index in range(count)
+    ]
 
 
 def _file_problems(
@@ -185,6 +229,20 @@ def _file_problems(
                 file,
                 "not in the manifest: left over from another run, and read by all who "
                 "read *.tfrecord*; delete it",
+            )
+
+
+def _stored_problems(
+    shards: list[ShardEntry], stored: dict[str, int]
+) -> Iterator[Problem]:
+    """Where the store's own checksum is another; nothing is read for it."""
+    for shard in shards:
+        found = stored.get(shard.file)
+        if found is not None and f"{found:08x}" != shard.crc32c:
+            yield Problem(
+                shard.file,
+                f"the store has CRC-32C {found:08x}, expected {shard.crc32c}: it is "
+                "not the file that was written",
             )
 
 

@@ -47,18 +47,16 @@ def _find_pieces(folder: RunFolder, runs: Sequence[RunRef], task: ShardTask) -> 
     for number, run in enumerate(runs):
         if run.counts[task.split_index] == 0:
             continue
-        index = folder.index(run)
-        first, end = index.slice_of(task.split_index, task.low, task.high)
-        if first == end:
+        index = folder.find(run, task.split_index, task.low, task.high)
+        if len(index.keys) == 0:
             continue
-        # Copies: a view would keep the whole index, and all of them the whole input's.
         found.append(
             Pieces(
-                np.full(end - first, number, np.int64),
-                index.offsets[first:end].copy(),
-                np.diff(index.offsets[first : end + 1]).astype(np.int64),
-                index.weights[first:end].copy(),
-                index.keys[first:end].copy(),
+                np.full(len(index.keys), number, np.int64),
+                index.offsets[:-1],
+                np.diff(index.offsets).astype(np.int64),
+                index.weights,
+                index.keys,
             )
         )
     return Pieces.joined(found)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from schemas.errors import MissingFileError, RecordmillError
+from schemas.errors import RecordmillError
 from schemas.ranges import RunRef
 from transforms.exchange.block_io import SCRATCH_SPEED, read_into
-from transforms.exchange.runs import RunIndex, parse_index
+from transforms.exchange.run_index import (
+    ReadPart,
+    RunIndex,
+    find_records,
+    whole_index,
+)
 from transforms.stores import Store
 from transforms.tfrecord import crc32c
 
@@ -27,12 +34,23 @@ class RunFolder(ABC):
         """A context: a path without ending, where `write_run` puts both files."""
 
     @abstractmethod
+    def _index_file(self, run: RunRef) -> tuple[ReadPart, str]:
+        """What reads a run's .index file, and the file's name for people."""
+
     def index(self, run: RunRef) -> RunIndex:
-        """A run's index, checked.
+        """All records of a run.
 
         Raises:
-          RecordmillError: the file is gone or is not what the run's facts say.
+          RecordmillError: the index is not what the run's facts say.
+          OSError, MissingFileError: it is gone.
         """
+        read, where = self._index_file(run)
+        return whole_index(read, run, where)
+
+    def find(self, run: RunRef, split_index: int, low: int, high: int) -> RunIndex:
+        """The records of a split with low <= key < high; errors as of `index`."""
+        read, where = self._index_file(run)
+        return find_records(read, run, where, split_index, low, high)
 
     @abstractmethod
     def read_into(self, run: RunRef, target: memoryview, offset: int) -> None:
@@ -43,8 +61,28 @@ class RunFolder(ABC):
         """
 
     @abstractmethod
+    def _payload_bytes(self, run: RunRef) -> int | None:
+        """The size of a run's .records file, or None if there is none."""
+
+    @abstractmethod
+    def _payload_is_whole(self, run: RunRef) -> bool:
+        """Whether a .records file of the right size has the right checksum."""
+
+    def is_there(self, run: RunRef) -> bool:
+        """Whether a run's files have the right sizes, and its index the right checksum.
+
+        The payload is not read: framed records have checksums of their own, which
+        whoever gathers them compares.
+        """
+        try:
+            self.index(run)
+        except (OSError, RecordmillError):  # a MissingFileError is one, too
+            return False
+        return self._payload_bytes(run) == run.payload_bytes
+
     def is_whole(self, run: RunRef) -> bool:
         """Whether both files of a run are there as they were written."""
+        return self.is_there(run) and self._payload_is_whole(run)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,26 +95,31 @@ class LocalRuns(RunFolder):
     def writing(self, stem: str) -> Iterator[Path]:
         yield Path(self.folder, stem)
 
-    def index(self, run: RunRef) -> RunIndex:
+    def _index_file(self, run: RunRef) -> tuple[ReadPart, str]:
         path = Path(self.folder, f"{run.stem}.index")
-        return parse_index(path.read_bytes(), run, str(path))
+
+        def read(start: int, stop: int) -> bytes:
+            with path.open("rb", buffering=0) as file:
+                return os.pread(file.fileno(), stop - start, start)
+
+        return read, str(path)
 
     def read_into(self, run: RunRef, target: memoryview, offset: int) -> None:
         path = Path(self.folder, f"{run.stem}.records")
         read_into(path, target, offset, direct=SCRATCH_SPEED.direct)
 
-    def is_whole(self, run: RunRef) -> bool:
-        records = Path(self.folder, f"{run.stem}.records")
+    def _payload_bytes(self, run: RunRef) -> int | None:
         try:
-            index = Path(self.folder, f"{run.stem}.index").read_bytes()
-            if records.stat().st_size != run.payload_bytes:
-                return False
-            return (
-                crc32c(index) == run.index_crc32c
-                and crc32c(records.read_bytes()) == run.payload_crc32c
-            )
+            return Path(self.folder, f"{run.stem}.records").stat().st_size
+        except OSError:
+            return None
+
+    def _payload_is_whole(self, run: RunRef) -> bool:
+        try:
+            payload = Path(self.folder, f"{run.stem}.records").read_bytes()
         except OSError:
             return False
+        return crc32c(payload) == run.payload_crc32c
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +137,9 @@ class StoredRuns(RunFolder):
                 file = f"{stem}.{ending}"
                 self.store.put_file(Path(near, file), f"{self.folder}/{file}")
 
-    def index(self, run: RunRef) -> RunIndex:
+    def _index_file(self, run: RunRef) -> tuple[ReadPart, str]:
         name = self._name(run, "index")
-        return parse_index(self.store.read(name), run, self.store.uri_of(name))
+        return partial(self.store.read_range, name), self.store.uri_of(name)
 
     def read_into(self, run: RunRef, target: memoryview, offset: int) -> None:
         name = self._name(run, "records")
@@ -108,18 +151,12 @@ class StoredRuns(RunFolder):
             )
         target[:] = data
 
-    def is_whole(self, run: RunRef) -> bool:
-        records = self._name(run, "records")
-        known = self.store.checksum(records)  # None: the store keeps none
-        try:
-            index = self.store.read(self._name(run, "index"))
-        except MissingFileError:
-            return False
-        return (
-            crc32c(index) == run.index_crc32c
-            and self.store.size(records) == run.payload_bytes
-            and known in (None, run.payload_crc32c)
-        )
+    def _payload_bytes(self, run: RunRef) -> int | None:
+        return self.store.size(self._name(run, "records"))
+
+    def _payload_is_whole(self, run: RunRef) -> bool:
+        known = self.store.checksum(self._name(run, "records"))
+        return known in (None, run.payload_crc32c)  # None: the store keeps none
 
     def _name(self, run: RunRef, ending: str) -> str:
         return f"{self.folder}/{run.stem}.{ending}"

@@ -1,18 +1,16 @@
-"""Sorted runs in scratch: the records of one batch, ordered by order key.
+"""Sorted runs in scratch: the rows of one block, ordered by order key.
 
     STEM.records   payload of record 0 | payload of record 1 | ...
-    STEM.index     "recmill1" | u64 records | u64 splits | u64 count per split
-                   | u64 order keys | u64 offsets (records + 1) | u64 planned bytes
+    STEM.index     keys, offsets and planned bytes (see run_index)
 
-All little-endian; records are split after split, within a split by order key. A
-payload is a framed record, or by reference the path of the file that becomes one.
+Records are split after split, within a split by order key. A payload is a framed record,
+or by reference the path of the file that becomes one.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -20,36 +18,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from schemas.errors import RecordmillError
 from schemas.ranges import RunRef
 from transforms.encode.wire import I64, U64, offsets_of
 from transforms.exchange.block import Block
 from transforms.exchange.block_io import SCRATCH_SPEED, BlockWriter
+from transforms.exchange.run_index import pack_index
 from transforms.tfrecord import array_parts, crc32c
 from transforms.write import aside_of, write_whole
 
-_MAGIC = b"recmill1"
 _WINDOW_BYTES = 4 << 20  # sorted and written at once
-
-
-@dataclass(frozen=True, slots=True)
-class RunIndex:
-    """The index of one run: keys, offsets (records + 1), weights, counts by split."""
-
-    keys: U64
-    offsets: U64
-    weights: U64
-    counts: tuple[int, ...]
-
-    def slice_of(self, split_index: int, low: int, high: int) -> tuple[int, int]:
-        """The records of a split with low <= key < high: first and end."""
-        start = sum(self.counts[:split_index])
-        keys = self.keys[start : start + self.counts[split_index]]
-        first = int(np.searchsorted(keys, np.uint64(low)))
-        end = len(keys)
-        if high < 1 << 64:
-            end = int(np.searchsorted(keys, np.uint64(high)))
-        return start + first, start + end
 
 
 def write_run(
@@ -77,16 +54,7 @@ def write_run(
     if order is not None:
         keys, weights, lengths = keys[order], weights[order], lengths[order]
     starts = offsets_of(lengths)
-    head = np.array([len(keys), num_splits, *counts], "<u8")
-    index = b"".join(
-        [
-            _MAGIC,
-            head.tobytes(),
-            keys.astype("<u8").tobytes(),
-            starts.astype("<u8").tobytes(),
-            weights.astype("<u8").tobytes(),
-        ]
-    )
+    index, index_crc = pack_index(keys, starts, weights, counts.tolist())
     path = stem.with_name(f"{stem.name}.records")
     payload_crc = _write_payload(path, _in_order(payloads, order, starts))
     write_whole(stem.with_name(f"{stem.name}.index"), index)
@@ -94,7 +62,7 @@ def write_run(
         stem=stem.name,
         counts=tuple(counts.tolist()),
         payload_bytes=int(starts[-1]),
-        index_crc32c=crc32c(index),
+        index_crc32c=index_crc,
         payload_crc32c=payload_crc,
     )
 
@@ -150,27 +118,3 @@ def _write_payload(path: Path, windows: Iterable[memoryview]) -> int:
         raise
     SCRATCH_SPEED.note(num_bytes, seconds, direct=file.direct)
     return crc
-
-
-def parse_index(data: bytes, run: RunRef, where: str) -> RunIndex:
-    """The index in a file's bytes.
-
-    Args:
-      data: all bytes of the .index file.
-      run: whose index it is.
-      where: the file, for people.
-
-    Raises:
-      RecordmillError: the file is not what the run's facts say.
-    """
-    if crc32c(data) != run.index_crc32c or not data.startswith(_MAGIC):
-        raise RecordmillError(f"{where}: the scratch file was changed or is damaged")
-    num_splits = len(run.counts)
-    num_records = sum(run.counts)
-    words = np.frombuffer(data, "<u8", offset=len(_MAGIC) + 8 * (2 + num_splits))
-    return RunIndex(
-        keys=words[:num_records],
-        offsets=words[num_records : 2 * num_records + 1],
-        weights=words[2 * num_records + 1 :],
-        counts=run.counts,
-    )

@@ -22,6 +22,7 @@ from typing import Literal
 from schemas.errors import OutputError, RecordmillError, UsageError
 from schemas.job import JobSpec
 from schemas.manifest import Manifest, json_bytes
+from schemas.parts import REJECTS_NAME
 from schemas.ranges import InputRange, RangeResult
 from schemas.shards import ShardPlan, ShardResult
 from transforms.plan import plan_shards
@@ -31,7 +32,7 @@ from transforms.run.context import RunContext
 from transforms.run.publish import (
     is_staged,
     look_at_output,
-    require_sizes,
+    require_stored,
     stage,
     switch,
 )
@@ -147,7 +148,7 @@ def plan_rows(totals: Totals, work: RowsWork) -> Planned:
             work.store.hasty(), context.fingerprint, overwrite=work.overwrite
         )
     if manifest is not None:
-        require_sizes(work.store, manifest)
+        require_stored(work.store, manifest)
         plan = ShardPlan(())
         return Planned(context, plan, totals.rows_read, rejected, is_published=True)
     plan = plan_shards(totals.histogram, job.sharding, work.split_names)
@@ -162,7 +163,7 @@ def keep_rejects(group: int, lines: Iterable[bytes], planned: Planned) -> int:
     if not planned.is_published:
         scratch = planned.context.scratch
         data = b"".join(line + b"\n" for line in ordered)
-        scratch.put(f"{scratch.rejects}/rows-{group:02d}.jsonl", data)
+        scratch.put(f"{REJECTS_NAME}/rows-{group:02d}.jsonl", data)
     return len(ordered)
 
 
@@ -189,7 +190,7 @@ def publish_rows(
     with _acquire(store, ready), _in_python():
         manifest = look_at_output(store, context.fingerprint, overwrite=work.overwrite)
         if manifest is not None:
-            require_sizes(store, manifest)
+            require_stored(store, manifest)
         elif planned.is_published:
             raise OutputError(
                 f"{store.uri}: held this dataset when the run planned it, and does no "

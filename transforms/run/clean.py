@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from schemas.errors import OutputError
-from transforms.run.publish import half_published
+from schemas.manifest import MANIFEST_NAME
+from transforms.run.journals import half_published, tidy
 from transforms.run.scratch import work_folder_of
 from transforms.stores import LocalStore, Store
 from transforms.stores.base import WORK_FOLDER
@@ -30,6 +31,8 @@ def clean(store: Store) -> Cleaned:
         come to its end first, as parts of the dataset lie among what it left.
     """
     with acquire(store, exclusive=store.preflight().exclusive):
+        if store.size(MANIFEST_NAME) is not None:
+            tidy(store)
         if journals := half_published(store):
             raise OutputError(
                 f"{store.uri}: a job was killed while it published its dataset here "

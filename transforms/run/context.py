@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from hashlib import blake2b
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from schemas.errors import UsageError
 from schemas.features import Schema
-from schemas.job import JobSpec, parse_fraction
+from schemas.job import JobSpec, VerifyLevel, parse_fraction
 from schemas.ranges import Bits, InputFile, InputRange
 from transforms.encode.wire import U64
 from transforms.keys import assign_splits
@@ -40,7 +40,12 @@ class RunContext:
       output: folder of the dataset.
       scratch: where the run works.
       expected: a schema that the dataset must keep to, or None.
-      lease: the nonce of the lease under which the run publishes, or "".
+      lease: the nonce of the launcher's lease under which the run publishes; "" if the
+        launcher is gone by then, and the last step takes one of its own.
+      overwrite: whether the run may replace another dataset.
+      part: which part of the dataset it makes; 0: all of it (see schemas.parts).
+      base: fingerprint of the dataset that a later part is appended to, or "".
+      verify: whether all is read again before it is published: quick or full.
     """
 
     job: JobSpec
@@ -53,6 +58,10 @@ class RunContext:
     scratch: Scratch
     expected: Schema | None = None
     lease: str = ""
+    overwrite: bool = False
+    part: int = 0
+    base: str = ""
+    verify: VerifyLevel = "quick"
 
     @property
     def readings(self) -> int:
@@ -157,10 +166,32 @@ def fingerprint_of(
     How many rejects are allowed fixes no byte: a run that failed of them can go on
     with a higher limit.
     """
-    fixed = job.model_dump(mode="json", exclude={"max_rejects"})
+    head = f"recordmill {FORMAT_VERSION}\n"
+    head += json.dumps(fixed_fields(job), sort_keys=True)
+    return _digest(head, (*files, *side_files))
+
+
+def appended_fingerprint(
+    base: str, files: Sequence[InputFile], side_files: Sequence[InputFile] = ()
+) -> str:
+    """Names a dataset to which files were appended.
+
+    Args:
+      base: fingerprint of the dataset before, which stands for job and older files.
+      files: those that are new, in their order.
+      side_files: new files that cells may name.
+    """
+    return _digest(f"recordmill append {base}", (*files, *side_files))
+
+
+def fixed_fields(job: JobSpec) -> dict[str, Any]:
+    """All of a job that fixes bytes, as JSON has it."""
+    return job.model_dump(mode="json", exclude={"max_rejects"})
+
+
+def _digest(head: str, files: Iterable[InputFile]) -> str:
     digest = blake2b(digest_size=16)
-    digest.update(f"recordmill {FORMAT_VERSION}\n".encode())
-    digest.update(json.dumps(fixed, sort_keys=True).encode())
-    for file in (*files, *side_files):
+    digest.update(head.encode())
+    for file in files:
         digest.update(f"\n{file.path}\0{file.size}\0{file.version}".encode())
     return digest.hexdigest()

@@ -48,6 +48,8 @@ class Estimate:
       reason: why the first of them would be, or "".
       splits: in the order of the job.
       scratch_bytes: what lies in scratch before the first shard is written.
+      least: the share of all these bytes that is needed for sure, as far as the parts
+        that were read tell: were the whole input like the lightest of them.
     """
 
     is_exact: bool
@@ -56,6 +58,7 @@ class Estimate:
     reason: str
     splits: tuple[SplitEstimate, ...]
     scratch_bytes: int
+    least: float = 1.0
 
     @property
     def records(self) -> int:
@@ -100,14 +103,30 @@ def estimate_run(
         in_scratch = sample.reference_bytes + INDEX_BYTES * sample.rows
     else:
         in_scratch = sample.framed_bytes + INDEX_BYTES * sample.records
+    is_exact = whole and not (source.plans_unread and sample.rejected)
     return Estimate(
-        is_exact=whole and not (source.plans_unread and sample.rejected),
+        is_exact=is_exact,
         rows=rows,
         rejected=round(sample.rejected * scale),
         reason=sample.reason,
         splits=splits,
         scratch_bytes=round(in_scratch * scale),
+        least=_least(context, sample, is_exact=is_exact),
     )
+
+
+def _least(context: RunContext, sample: Sample, *, is_exact: bool) -> float:
+    """The share of an estimate that is sure; see Estimate."""
+    if is_exact:
+        sure = 0.95
+    elif context.source.plans_unread and not sample.rejected:
+        sure = 0.9  # the sizes of all files are known; only rejects can make it less
+    elif sample.framed_bytes:
+        sure = 0.9 * min(1.0, sample.lightest * sample.positions / sample.framed_bytes)
+    else:
+        sure = 0.0
+    # How far records shrink differs more from part to part than their size.
+    return sure if context.job.compression == "none" else sure / 2
 
 
 def estimate_seconds(

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from schemas.errors import RecordmillError
+from schemas.parts import REJECTS_NAME
 from schemas.ranges import Reject
 from transforms.run.scratch import Scratch
 
@@ -49,6 +50,11 @@ def load_fact(scratch: Scratch, name: str, kind: type[_Fact]) -> _Fact | None:
         return fact
     except ValidationError:
         return None
+
+
+def forget_fact(scratch: Scratch, name: str) -> None:
+    """Makes a task be done again, because what its fact tells of is damaged."""
+    scratch.discard(f"facts/{name}.json")
 
 
 class FinishedTasks:
@@ -99,7 +105,7 @@ def save_rejects(scratch: Scratch, name: str, rejects: Iterable[Reject]) -> int:
         )
         for reject in rejects
     ]
-    file = f"{scratch.rejects}/{name}.jsonl"
+    file = f"{REJECTS_NAME}/{name}.jsonl"
     if lines:
         scratch.put(file, "".join(f"{line}\n" for line in lines).encode())
     else:

@@ -6,16 +6,25 @@ come, and the new manifest last; killed at any moment, there is never a manifest
 missing or wrong shards. Two journals let `switch` be repeated: where a staged manifest
 exists, all else is staged or already in its place; where the old manifest lies in
 staging's parent, some of its files may still be there and no new one has come yet.
+
+An appended part only adds files, under names of its own: its shards come, then the
+manifest that names old and new ones takes the old one's place in one step. Up to that
+the dataset is the old one, whole; what a killed run had moved goes before others come.
 """
 
 from __future__ import annotations
 
-import re
+import os
 from collections.abc import Sequence
 from functools import reduce
 from pathlib import Path
 
-from schemas.errors import OutputError, RecordmillError, RejectLimitError
+from schemas.errors import (
+    MissingFileError,
+    OutputError,
+    RecordmillError,
+    RejectLimitError,
+)
 from schemas.features import Schema
 from schemas.job import JobSpec, RejectLimit
 from schemas.manifest import (
@@ -24,27 +33,28 @@ from schemas.manifest import (
     Manifest,
     ShardEntry,
     SplitEntry,
+    joined,
 )
+from schemas.parts import REJECTS_NAME, inputs_name, rejects_prefix, run_facts_name
 from schemas.pbtxt import SCHEMA_PBTXT_NAME, dump_pbtxt
-from schemas.ranges import Bits, RangeResult, or_bits
+from schemas.ranges import Bits, InputFile, RangeResult, or_bits
 from schemas.shards import ShardResult
-from transforms.dataset.tfds import (
-    DATASET_INFO_NAME,
-    FEATURES_NAME,
-    labels_file_name,
-    labels_files,
-    metadata_files,
-)
+from transforms.dataset.tfds import labels_files, metadata_files
+from transforms.dataset.verify import verify_store
 from transforms.run.context import RunContext
+from transforms.run.inputs import dump_inputs
+from transforms.run.journals import (
+    REPLACED_NAME,
+    STAGED_MANIFEST,
+    dataset_files,
+    discard_unpublished,
+    journals_of_others,
+    other_runs,
+    untrue_files,
+)
 from transforms.run.scratch import Scratch
 from transforms.stores import LocalStore, Store
 from transforms.stores.base import WORK_FOLDER
-
-RUN_FACTS_NAME = "run.json"
-REPLACED_NAME = "replaced.json"  # the old manifest, while its files are removed
-REJECTS_NAME = "rejects"
-RUN_PATTERN = re.compile(r"[0-9a-f]{16}")  # a run's folder
-_STAGED_MANIFEST = f"staging/{MANIFEST_NAME}"
 
 
 def check_reject_limit(
@@ -84,7 +94,7 @@ def build_manifest(
     rejected += sum(shard.rows_rejected for shard in shards)
     limit = context.job.max_rejects
     check_reject_limit(
-        limit, rows_read, rejected, context.scratch.place_of(context.scratch.rejects)
+        limit, rows_read, rejected, context.scratch.place_of(REJECTS_NAME)
     )
     records = sum(shard.records for shard in shards)
     if rows_read != records + rejected:
@@ -92,7 +102,7 @@ def build_manifest(
             f"{rows_read} rows were read, but {records} records written and "
             f"{rejected} rows rejected: nothing is published"
         )
-    if records == 0:
+    if records == 0 and context.part == 0:
         raise RecordmillError(
             f"no record to write: {rows_read} rows read, {rejected} rejected"
         )
@@ -148,18 +158,96 @@ def stage(
     run_facts: bytes,
 ) -> Manifest:
     """Puts everything but the shards into staging, the manifest last."""
-    manifest = build_manifest(context, ranges, shards)
+    own = manifest = build_manifest(context, ranges, shards)
     scratch = context.scratch
     store = scratch.store
-    schema = context.schema(*column_facts(ranges))
-    files = description_files(context.job, schema, shards)
-    for name, data in (files | {RUN_FACTS_NAME: run_facts}).items():
+    files = {run_facts_name(context.part): run_facts}
+    if context.part:
+        manifest = _with_base(context, own)
+    else:  # what it says of the records stays true of those that are appended
+        schema = context.schema(*column_facts(ranges))
+        files |= description_files(context.job, schema, shards)
+    for name, data in files.items():
         store.put_bytes(data, scratch.in_store(f"staging/{name}"))
-    for name in [] if scratch.shared else scratch.names(scratch.rejects):
-        target = scratch.in_store(f"staging/{REJECTS_NAME}/{name}")
-        store.put_file(scratch.local(f"{scratch.rejects}/{name}"), target)
-    store.put_bytes(manifest.to_bytes(), scratch.in_store(_STAGED_MANIFEST))
+    prefix = f"staging/{REJECTS_NAME}/{rejects_prefix(context.part)}"
+    moved = []
+    for name in scratch.names(REJECTS_NAME):
+        target = scratch.in_store(f"{prefix}{name}")
+        if scratch.shared:
+            moved.append((scratch.in_store(f"{REJECTS_NAME}/{name}"), target))
+        else:
+            store.put_file(scratch.local(f"{REJECTS_NAME}/{name}"), target)
+    store.move_all(moved)
+    if not is_staged(scratch) and _published(store) != manifest:
+        # Else done by an earlier try, and moved.
+        _verify_staged(context, own.model_copy(update={"appended": context.part}))
+    store.put_bytes(manifest.to_bytes(), scratch.in_store(STAGED_MANIFEST))
     return manifest
+
+
+def stage_inputs(
+    context: RunContext, files: Sequence[InputFile], side_files: Sequence[InputFile]
+) -> None:
+    """Puts the inventory into staging, for those who append to the dataset later."""
+    name = context.scratch.in_store(f"staging/{inputs_name(context.part)}")
+    data = dump_inputs(context.fingerprint, context.job, files, side_files)
+    context.scratch.store.put_bytes(data, name)
+
+
+def _with_base(context: RunContext, more: Manifest) -> Manifest:
+    """The manifest of the dataset that is there, and of what is appended to it.
+
+    Raises:
+      OutputError: it is another dataset than when the run began.
+      RejectLimitError: both together have more rejects than the job allows.
+    """
+    store = context.scratch.store
+    base = Manifest.from_bytes(store.read(MANIFEST_NAME), store.uri_of(MANIFEST_NAME))
+    if base.fingerprint == context.fingerprint:
+        return base  # a repeated task: it is published already
+    if base.fingerprint != context.base:
+        raise OutputError(
+            f"{store.uri}: is another dataset than when this run began to append to it "
+            f"(fingerprint {base.fingerprint}, was {context.base}); run it again"
+        )
+    whole = joined(base, more)
+    check_reject_limit(
+        context.job.max_rejects,
+        whole.rows_read,
+        whole.rows_rejected,
+        f"{store.uri_of(REJECTS_NAME)} and {context.scratch.place_of(REJECTS_NAME)}",
+    )
+    return whole
+
+
+def _published(store: Store) -> Manifest | None:
+    """The manifest in the output, if there is one."""
+    try:
+        data = store.read(MANIFEST_NAME)
+    except MissingFileError:
+        return None
+    return Manifest.from_bytes(data, store.uri_of(MANIFEST_NAME))
+
+
+def _verify_staged(context: RunContext, manifest: Manifest) -> None:
+    """Makes sure that the staged shards are what the manifest will say of them.
+
+    Raises:
+      OutputError: the first that is not; those damaged are removed, to be made again.
+    """
+    scratch = context.scratch
+    staged = scratch.store.below(scratch.in_store("staging"))
+    full = context.verify == "full"
+    found = verify_store(staged, manifest, full=full, workers=os.cpu_count() or 1)
+    if found.ok:
+        return
+    shards = {s.file for split in manifest.splits.values() for s in split.shards}
+    staged.delete({each.file for each in found.problems} & shards)
+    first = found.problems[0]
+    raise OutputError(
+        f"{staged.uri_of(first.file)}: {first.message} ({len(found.problems)} problems "
+        "in all). What is damaged was removed; run it again"
+    )
 
 
 def description_files(
@@ -175,35 +263,42 @@ def description_files(
 
 def is_staged(scratch: Scratch) -> bool:
     """Whether an earlier try got as far as the switch."""
-    return scratch.store.size(scratch.in_store(_STAGED_MANIFEST)) is not None
+    return scratch.store.size(scratch.in_store(STAGED_MANIFEST)) is not None
 
 
 def switch(scratch: Scratch) -> Manifest:
     """Makes the staged dataset the one in the output. Safe to repeat."""
     store = scratch.store
-    staged = scratch.in_store(_STAGED_MANIFEST)
+    staged = scratch.in_store(STAGED_MANIFEST)
     manifest = Manifest.from_bytes(store.read(staged), store.uri_of(staged))
-    _remove_old(scratch, manifest)
+    if manifest.appended:
+        discard_unpublished(store, journals_of_others(scratch))
+    else:
+        _remove_old(scratch, manifest)
     folder = scratch.in_store("staging")
     store.move_all(
         (name, name.removeprefix(f"{folder}/"))
         for name in store.list(folder)
         if name != staged
     )
-    require_sizes(store, manifest)
+    require_stored(store, manifest)
     store.move(staged, MANIFEST_NAME)
-    for names in _other_runs(scratch).values():
+    if manifest.appended:
+        store.delete(untrue_files(store, manifest))
+    for names in other_runs(scratch).values():
         store.delete(names)  # their dataset will never come
     return manifest
 
 
-def require_sizes(store: Store, manifest: Manifest) -> None:
-    """Makes sure that all shards are there, with the sizes that the manifest says.
+def require_stored(store: Store, manifest: Manifest) -> None:
+    """Makes sure that all shards are there, with the sizes that the manifest says, and
+    where the store keeps checksums, with these; nothing is read.
 
     Raises:
-      OutputError: one is missing, or has another size.
+      OutputError: one is missing, or has another size or checksum.
     """
-    sizes = store.list()
+    level = store.list_level()
+    sizes = level.files
     for split in manifest.splits.values():
         for shard in split.shards:
             size = sizes.get(shard.file)
@@ -213,6 +308,13 @@ def require_sizes(store: Store, manifest: Manifest) -> None:
                     f"{store.uri_of(shard.file)}: {found}, the manifest says "
                     f"{shard.bytes} bytes. The dataset is damaged: remove its folder "
                     "and convert again"
+                )
+            crc = level.checksums.get(shard.file)
+            if crc is not None and f"{crc:08x}" != shard.crc32c:
+                raise OutputError(
+                    f"{store.uri_of(shard.file)}: the store has CRC-32C {crc:08x}, the "
+                    f"manifest says {shard.crc32c}. The dataset is damaged: remove its "
+                    "folder and convert again"
                 )
 
 
@@ -227,7 +329,7 @@ def _remove_old(scratch: Scratch, new: Manifest) -> None:
         if old.fingerprint == new.fingerprint:
             return  # a repeated switch: these files are the new ones
         store.move(MANIFEST_NAME, own_journal)
-    for journal in (own_journal, *_journals_of_others(scratch)):
+    for journal in (own_journal, *journals_of_others(scratch)):
         if store.size(journal) is None:
             continue
         old = Manifest.from_bytes(store.read(journal), store.uri_of(journal))
@@ -235,55 +337,16 @@ def _remove_old(scratch: Scratch, new: Manifest) -> None:
         store.delete([journal])
 
 
-def dataset_files(manifest: Manifest) -> list[str]:
-    """The files in a dataset's folder that belong to it, but for manifest, rejects."""
-    shards = [s.file for split in manifest.splits.values() for s in split.shards]
-    labels = [labels_file_name(f.name) for f in manifest.features if f.num_classes]
-    described_in = [DATASET_INFO_NAME, FEATURES_NAME, SCHEMA_PBTXT_NAME, *labels]
-    return [*shards, *described_in, RUN_FACTS_NAME]
-
-
-def _other_runs(scratch: Scratch) -> dict[str, list[str]]:
-    """The files of other jobs' runs that were to be published here, by run."""
-    runs = _runs(scratch.store)
-    return {run: names for run, names in runs.items() if run != scratch.name}
-
-
-def _runs(store: Store) -> dict[str, list[str]]:
-    runs: dict[str, list[str]] = {}
-    for name in store.list(WORK_FOLDER):
-        run = name.split("/")[1]
-        if RUN_PATTERN.fullmatch(run):
-            runs.setdefault(run, []).append(name)
-    return runs
-
-
-def _journals_of_others(scratch: Scratch) -> list[str]:
-    """What other jobs' runs, killed in their switch, left to say how far they got."""
-    return _journals(_other_runs(scratch))
-
-
-def half_published(store: Store) -> list[str]:
-    """What runs killed in their switch left to say how far they got."""
-    return _journals(_runs(store))
-
-
-def _journals(runs: dict[str, list[str]]) -> list[str]:
-    return [
-        journal
-        for run, names in runs.items()
-        for journal in (
-            f"{WORK_FOLDER}/{run}/{REPLACED_NAME}",
-            f"{WORK_FOLDER}/{run}/{_STAGED_MANIFEST}",
-        )
-        if journal in names
-    ]
-
-
 def look_at_output(
-    store: Store, fingerprint: str, *, overwrite: bool
+    store: Store, fingerprint: str, *, overwrite: bool, base: str = ""
 ) -> Manifest | None:
     """What stands in the output already.
+
+    Args:
+      store: of the output.
+      fingerprint: of the dataset that is to stand there.
+      overwrite: whether it may replace another one.
+      base: fingerprint of the dataset that it is made from by appending, or "".
 
     Returns:
       The manifest if this very dataset is there; None if the run may go on.
@@ -298,17 +361,25 @@ def look_at_output(
         manifest = Manifest.from_bytes(data, store.uri_of(MANIFEST_NAME))
         if manifest.fingerprint == fingerprint:
             return manifest
+        if base and manifest.fingerprint == base:
+            return None
+        if base:
+            raise OutputError(
+                f"{store.uri}: another dataset came here while this run looked at the "
+                "one it appends to; run it again"
+            )
         if not overwrite:
+            more = "go on appending with --append, " if manifest.appended else ""
             raise OutputError(
                 f"{store.uri}: holds another dataset ({manifest.name} "
                 f"{manifest.version}, made from other input or with other options); "
-                "replace it with --overwrite, or choose another folder"
+                f"{more}replace it with --overwrite, or choose another folder"
             )
         return None
     scratch = Scratch.of(store, fingerprint)
     if is_staged(scratch):
         return None  # killed in its switch, which the launcher repeats
-    if unfinished := _journals_of_others(scratch):
+    if unfinished := journals_of_others(scratch):
         if overwrite:
             return None
         raise OutputError(

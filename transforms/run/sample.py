@@ -6,6 +6,7 @@ files in, only some of them are encoded, and stand for the others.
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ class Sample:
       rows_of_a_part: how many of each are looked at.
       histogram: of all rows, if the whole input was read.
       packing: what compression leaves of the bytes.
+      lightest: framed bytes by position of the part that has least of them.
     """
 
     rows_of_a_part: int
@@ -53,6 +55,7 @@ class Sample:
     reference_bytes: int = 0
     histogram: Histogram | None = None
     packing: float = 1.0
+    lightest: float = math.inf
 
     def reject(self, count: int, reasons: Sequence[str]) -> None:
         self.rejected += count
@@ -78,9 +81,13 @@ def look_at(context: RunContext, spots: Sequence[InputRange], *, whole: bool) ->
     packer = _Packer(context.job.compression)
     for spot, batches in _read_parts(context, spots, final, whole=whole):
         sample.positions += spot.num_positions
+        before = sample.framed_bytes
         for rows in batches:
             for records in _add(context, spot, rows, final, sample):
                 packer.add(records)
+        if spot.num_positions:
+            density = (sample.framed_bytes - before) / spot.num_positions
+            sample.lightest = min(sample.lightest, density)
         if context.source.plans_unread or context.exchange == "reference":
             for rows in context.source.refer(spot):
                 assert rows.weights is not None  # known unread

@@ -85,12 +85,6 @@ class Scratch:
     def log(self) -> Path:
         return Path(self.work_root, "run.log")
 
-    @property
-    def rejects(self) -> str:
-        """The folder of the rejects, below the run's."""
-        # In the store they are where the switch finds them: no copy before it.
-        return "staging/rejects" if self.shared else "rejects"
-
     def in_store(self, name: str) -> str:
         """The name in the store of one of this run's files, like staging/x."""
         return f"{WORK_FOLDER}/{self.name}/{name}"
@@ -178,7 +172,8 @@ class Scratch:
         folders = ("runs", "facts", "rejects", "staging", "errors")
         for folder in ("",) if self.shared else folders:
             self.local(folder).mkdir(parents=True, exist_ok=True)
-        self.put(_EXCHANGE_NOTE, exchange.encode())
+        if before is None or before.decode() != exchange:
+            self.put(_EXCHANGE_NOTE, exchange.encode())
 
     def remove(self) -> None:
         """Removes everything of this run, and the outer folder if nothing else is."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 
-from schemas.errors import RecordmillError
+from schemas.errors import DamagedScratchError, RecordmillError
 from schemas.job import PIPELINE_ROWS
 from schemas.ranges import Reject, RunRef
 from schemas.shards import ShardPlan, ShardResult, ShardTask, shard_file_name
@@ -15,7 +16,7 @@ from transforms.exchange.gather import gather
 from transforms.exchange.inline import gather_inline
 from transforms.exchange.run_folder import RunFolder
 from transforms.run.context import RunContext
-from transforms.run.facts import load_fact, save_fact, save_rejects
+from transforms.run.facts import forget_fact, load_fact, save_fact, save_rejects
 from transforms.run.records import frame_rows
 from transforms.stores import LocalStore
 from transforms.tfrecord import check_frames, crc32c
@@ -24,10 +25,19 @@ from transforms.write import write_records
 
 @dataclass(frozen=True, slots=True)
 class _ShardFact:
-    """A finished shard and the task it answered."""
+    """A finished shard and the task it answered.
+
+    Attributes:
+      task: which records it holds.
+      result: what was written.
+      seen: how its file looked when it was on disk: device, inode, mtime and ctime (ns).
+        As long as it looks the same nobody has written to it since, and its checksum
+        is that of the bytes which were synced.
+    """
 
     task: ShardTask
     result: ShardResult
+    seen: tuple[int, ...] = ()
 
 
 def write_shard(
@@ -43,18 +53,21 @@ def write_shard(
       context: the run.
       task: which records the shard holds.
       runs: all sorted runs of the job, in range order.
-      folder: where they lie; None is the run's own scratch.
+      folder: where they lie, if that is not the run's own scratch, from whose facts
+        damaged ones are made again.
     """
     earlier = finished_shard(context, task)
     if earlier is not None:
         return earlier
     rejects: list[Reject] = []
-    folder = folder or context.scratch.runs
-    windows = gather(folder, runs, task, by_content=_by_content(context))
-    if context.exchange == "reference":
+    lying = folder or context.scratch.runs
+    windows = gather(lying, runs, task, by_content=_by_content(context))
+    if folder is not None:
+        windows = _checked(windows, f"{_name_of(task)}, a window")
+    elif context.exchange == "reference":
         windows = _fetched(context, windows, rejects)
     else:
-        windows = _checked(windows, f"{_name_of(task)}, a window")
+        windows = _from_scratch(context, runs, windows, f"{_name_of(task)}, a window")
     return _store_shard(context, task, windows, rejects)
 
 
@@ -126,11 +139,17 @@ def _store_shard(
     """Writes a shard into staging; `rejects` fill up while the windows are read."""
     job, name = context.job, _name_of(task)
     file = shard_file_name(
-        job.name, task.split, task.shard_index, task.num_shards, job.compression
+        job.name,
+        task.split,
+        task.shard_index,
+        task.num_shards,
+        job.compression,
+        context.part,
     )
     with context.scratch.spool(file) as path:
         facts = write_records(path, windows, job.compression)
         context.scratch.deliver(path, facts.crc32c)
+        seen = _look(path) if isinstance(context.scratch.store, LocalStore) else ()
     result = ShardResult(
         split=task.split,
         shard_index=task.shard_index,
@@ -141,7 +160,7 @@ def _store_shard(
         crc32c=facts.crc32c,
         rows_rejected=save_rejects(context.scratch, name, rejects),
     )
-    save_fact(context.scratch, name, _ShardFact(task, result))
+    save_fact(context.scratch, name, _ShardFact(task, result, seen))
     return result
 
 
@@ -164,11 +183,37 @@ def _fetched(
             yield framed.records
 
 
-def _checked(windows: Iterator[pa.BinaryArray], where: str) -> Iterator[pa.BinaryArray]:
-    """From scratch: verifies every record before it gets into a shard."""
+def _checked(windows: Iterable[pa.BinaryArray], where: str) -> Iterator[pa.BinaryArray]:
+    """Verifies every record before it gets into a shard."""
     for window in windows:
         check_frames(window, where)
         yield window
+
+
+def _from_scratch(
+    context: RunContext,
+    runs: Sequence[RunRef],
+    windows: Iterator[pa.BinaryArray],
+    where: str,
+) -> Iterator[pa.BinaryArray]:
+    """As `_checked`, where the records come from sorted runs.
+
+    Raises:
+      DamagedScratchError: what was damaged is forgotten, so the next try makes it again.
+    """
+    try:
+        yield from _checked(windows, where)
+    except (RecordmillError, OSError) as error:
+        folder = context.scratch.runs
+        damaged = [run for run in runs if not folder.is_whole(run)]
+        if not damaged:
+            raise
+        for run in damaged:
+            forget_fact(context.scratch, run.stem.rpartition("-")[0])
+        place = context.scratch.place_of(f"runs/{damaged[0].stem}.records")
+        raise DamagedScratchError(
+            f"{place}: the sorted run was damaged ({error}); it is made again"
+        ) from error
 
 
 def _is_whole(context: RunContext, fact: _ShardFact) -> bool:
@@ -183,6 +228,8 @@ def _is_whole(context: RunContext, fact: _ShardFact) -> bool:
     try:
         if path.stat().st_size != wanted.bytes:
             return False
+        if fact.seen and _look(path) == fact.seen:
+            return True
         crc = 0
         with path.open("rb") as file:
             while block := file.read(8 << 20):
@@ -190,3 +237,12 @@ def _is_whole(context: RunContext, fact: _ShardFact) -> bool:
     except OSError:
         return False
     return crc == wanted.crc32c
+
+
+def _look(path: Path) -> tuple[int, ...]:
+    """How a file looks from outside; () where it is not (a store has it)."""
+    try:
+        facts = path.stat()
+    except FileNotFoundError:
+        return ()
+    return facts.st_dev, facts.st_ino, facts.st_mtime_ns, facts.st_ctime_ns

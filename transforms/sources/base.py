@@ -88,6 +88,24 @@ class Source(ABC):
         """
 
     @abstractmethod
+    def prepare_append(
+        self,
+        kept: Sequence[InputFile],
+        new: Sequence[InputFile],
+        schema: Schema | None,
+    ) -> Self:
+        """The source that reads the new files as if they stood beside the others.
+
+        Args:
+          kept: the files that were converted before, as they are still there.
+          new: those to convert now; the only ones that `cut` may cut.
+          schema: of the dataset that is there; None if the job declares it.
+
+        Raises:
+          InputError: the new files cannot be of one data set with the others.
+        """
+
+    @abstractmethod
     def columns(self) -> pa.Schema:
         """Names and types of the columns that `read` gives, known once prepared."""
 

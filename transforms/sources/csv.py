@@ -30,6 +30,7 @@ from transforms.sources.base import (
 )
 from transforms.sources.csv_cells import cells_of, parse_rows
 from transforms.sources.csv_rows import QUOTE, Reader, read_header, row_spans, row_start
+from transforms.sources.csv_settled import fit_rows, settled_columns
 from transforms.sources.csv_types import Holds, cell_type, classify, convert
 from transforms.storage import read_range
 
@@ -47,21 +48,26 @@ class CsvSource(Source):
     Attributes:
       as_text: whether every cell stays text, because a declared schema converts it.
       names: the columns of the first file's header.
+      settled: the schema of a dataset that rows are appended to: their types are no
+        longer open, and what does not fit is a reject. None if there is none.
       range_bytes: size of the blocks that ranges are cut from.
       storage: options of the inputs' storage.
     """
 
     as_text: bool = False
     names: tuple[str, ...] = ()
+    settled: Schema | None = None
     range_bytes: int = RANGE_BYTES
     storage: StorageOptions = NO_OPTIONS
 
     @property
     def infers_types(self) -> bool:
-        return not self.as_text
+        return not self.as_text and self.settled is None
 
     def columns(self) -> pa.Schema:
         """All text: the types are known only after all cells were looked at."""
+        if self.settled is not None:
+            return settled_columns(self.names, self.settled)
         return pa.schema([(name, pa.string()) for name in self.names])
 
     def prepare(self, files: Sequence[InputFile]) -> Self:
@@ -76,6 +82,16 @@ class CsvSource(Source):
                 "every input file is empty; expected a header and rows of values"
             )
         return replace(self, names=names)
+
+    def prepare_append(
+        self,
+        kept: Sequence[InputFile],
+        new: Sequence[InputFile],
+        schema: Schema | None,
+    ) -> Self:
+        # The columns of one file are those of all that were converted.
+        prepared = self.prepare([*_filled(kept)[:1], *new])
+        return replace(prepared, settled=schema)
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
         return number_ranges(
@@ -147,6 +163,8 @@ class CsvSource(Source):
         return rejected / rows if rows else 0.5
 
     def schema(self, observed: Bits = (), nulls: tuple[int, ...] = ()) -> Schema:
+        if self.settled is not None:
+            return self.settled
         observed = observed or (int(Holds.NOTHING),) * len(self.names)
         nulls = nulls or (0,) * len(self.names)
         features = []
@@ -182,7 +200,12 @@ class CsvSource(Source):
         rows_before = 0
         for start, stop in _parts(body, spot.uri):
             parsed = parse_rows(body[start:stop], names, spot, begin + start, read)
-            batch, observed, nulls = self._convert(parsed.table, expected)
+            observed: Bits = ()
+            nulls: tuple[int, ...] = ()
+            if self.settled is not None:
+                parsed, batch = fit_rows(parsed, self.names, self.settled, spot)
+            else:
+                batch, observed, nulls = self._convert(parsed.table, expected)
             ordinals = parsed.ordinals + rows_before
             rows_before += parsed.num_rows
             # About where each row starts in the body; scaled to the range, because its

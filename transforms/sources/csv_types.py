@@ -58,6 +58,13 @@ def cell_type(holds: int) -> CellType:
     return _TYPE_OF.get(Holds(holds), _TEXT)
 
 
+def type_of_feature(kind: Kind, dtype: str) -> CellType | None:
+    """The type whose cells become such a feature, if there is one."""
+    known = (_BOOLEAN, _INTEGER, _DECIMAL, _TEXT)
+    same = (each for each in known if (each.kind, each.dtype) == (kind, dtype))
+    return next(same, None)
+
+
 # The same language as the fast checks below; these decide where they cannot.
 _BOOLEAN_TEXT = r"^([tT][rR][uU][eE]|[fF][aA][lL][sS][eE])$"  # (?i:s) is also ſ
 _INTEGER_TEXT = r"^(0|-?[1-9][0-9]*)$"
@@ -75,6 +82,28 @@ def classify(cells: pa.StringArray) -> Holds:
     cells = cells.drop_null()
     if len(cells) == 0:
         return Holds.NOTHING
+    boolean, integer, decimal = _kinds(cells)
+    holds = Holds.NOTHING
+    if boolean.any():
+        holds |= Holds.BOOLEAN
+    if integer.any():
+        holds |= Holds.INTEGER
+    if decimal.any():
+        holds |= Holds.DECIMAL
+    if not (boolean | integer | decimal).all():
+        holds |= Holds.TEXT
+    return holds
+
+
+_Mask = npt.NDArray[np.bool_]
+
+
+def _kinds(cells: pa.StringArray) -> tuple[_Mask, _Mask, _Mask]:
+    """Which cells are booleans, integers and other decimals; all others are text.
+
+    Args:
+      cells: at least one, and no null.
+    """
     boolean = _matches(cells, _BOOLEAN_TEXT)
     integer = _matches(cells, _INTEGER_TEXT)
     decimal = _matches(cells, _DECIMAL_TEXT) & ~integer
@@ -86,16 +115,7 @@ def classify(cells: pa.StringArray) -> Holds:
     endless = at[np.isinf(cells.take(pa.array(at)).cast(pa.float64()).to_numpy())]
     if len(endless):
         beyond[endless] = ~_matches(cells.take(pa.array(endless)), _INFINITY_TEXT)
-    holds = Holds.NOTHING
-    if boolean.any():
-        holds |= Holds.BOOLEAN
-    if (integer & ~beyond).any():
-        holds |= Holds.INTEGER
-    if (decimal & ~beyond).any():
-        holds |= Holds.DECIMAL
-    if (~(boolean | integer | decimal) | beyond).any():
-        holds |= Holds.TEXT
-    return holds
+    return boolean, integer & ~beyond, decimal & ~beyond
 
 
 def convert(cells: pa.StringArray, expected: int) -> tuple[pa.Array, Holds]:
@@ -117,6 +137,30 @@ def convert(cells: pa.StringArray, expected: int) -> tuple[pa.Array, Holds]:
     seen = Holds(expected) | classify(cells)
     wider = cell_type(seen)
     return (cells if wider is _TEXT else cells.cast(wider.arrow)), seen
+
+
+def convert_settled(cells: pa.StringArray, taken: CellType) -> tuple[pa.Array, _Mask]:
+    """Converts a column to a type that is settled, whatever it holds.
+
+    Returns:
+      The cells, null where they are not of the type, and which those are.
+    """
+    none = np.zeros(len(cells), np.bool_)
+    if taken is _TEXT:
+        return cells, none
+    if cells.null_count == len(cells):
+        return cells.cast(taken.arrow), none
+    converted = _cast(cells, taken)
+    if converted is not None:
+        return converted, none
+    present = np.flatnonzero(cells.is_valid().to_numpy(zero_copy_only=False))
+    boolean, integer, decimal = _kinds(cells.drop_null())
+    fits = boolean if taken is _BOOLEAN else integer
+    if taken is _DECIMAL:
+        fits = integer | decimal
+    wrong = none.copy()
+    wrong[present[~fits]] = True
+    return pc.if_else(pa.array(wrong), None, cells).cast(taken.arrow), wrong
 
 
 def _cast(cells: pa.StringArray, taken: CellType) -> pa.Array | None:

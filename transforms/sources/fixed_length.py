@@ -79,11 +79,16 @@ class FixedLengthSource(Source):
                 layout.name_files, layout.num_classes, strict=True
             )
         )
-        starts = accumulate((file.size for file in data), initial=0)
-        shelf = tuple(
-            (file.uri, start) for file, start in zip(data, starts, strict=False)
-        )
-        return replace(self, layout=layout, class_names=names, files=shelf)
+        return replace(self, layout=layout, class_names=names, files=_shelf(data))
+
+    def prepare_append(
+        self,
+        kept: Sequence[InputFile],
+        new: Sequence[InputFile],
+        schema: Schema | None,
+    ) -> Self:
+        whole = self.prepare([*kept, *new])
+        return replace(whole, files=_shelf(data_files(new)))
 
     @property
     def known_layout(self) -> Layout:
@@ -219,6 +224,12 @@ class FixedLengthSource(Source):
                 records = records[good]
             ordinals = good + (start - spot.start) // size
             yield _rows(spot, ordinals, size, records, rejects), records
+
+
+def _shelf(data: Sequence[InputFile]) -> tuple[tuple[str, int], ...]:
+    """Each file's uri and the position of its first byte in all of them together."""
+    starts = accumulate((file.size for file in data), initial=0)
+    return tuple((file.uri, start) for file, start in zip(data, starts, strict=False))
 
 
 def _rows(

@@ -29,6 +29,14 @@ class GivenRows(Source):
     def prepare(self, files: Sequence[InputFile]) -> Self:
         return self
 
+    def prepare_append(
+        self,
+        kept: Sequence[InputFile],
+        new: Sequence[InputFile],
+        schema: Schema | None,
+    ) -> Self:
+        return self
+
     def columns(self) -> pa.Schema:
         return pa.schema([])
 

@@ -116,6 +116,36 @@ class ImagesSource(Source):
             listing=pictures,
         )
 
+    def prepare_append(
+        self,
+        kept: Sequence[InputFile],
+        new: Sequence[InputFile],
+        schema: Schema | None,
+    ) -> Self:
+        before, whole = self.prepare(kept), self.prepare([*kept, *new])
+        new_paths = {file.path for file in new}
+        listing = tuple(file for file in whole.listing if file.path in new_paths)
+        known = set(before.classes)
+        for file in listing:
+            if class_of(file.path) not in {"", *known}:
+                raise InputError(
+                    f"{file.uri}: {class_of(file.path)!r} is a new class; the dataset "
+                    f"has {_some(before.classes)}, and its labels are numbers by that "
+                    "list. Put the pictures into one of these folders, or convert "
+                    "everything again without appending"
+                )
+            if (
+                schema
+                and before.decodable
+                and not file.path.lower().endswith(_DECODABLE)
+            ):
+                raise InputError(
+                    f"{file.uri}: readers of the dataset decode all its pictures "
+                    f"({' '.join(_DECODABLE)}), but not this one; convert it first, "
+                    "or convert everything again without appending"
+                )
+        return replace(whole, listing=listing)
+
     def keep_inventory(self, store: Store, name: str) -> Self:
         inventory = Inventory(store, name, self.root)
         inventory.write(self.listing)
@@ -270,6 +300,11 @@ class ImagesSource(Source):
 
 def _raw_of_kept(rows: Rows, kept: I64, row: int) -> tuple[int, bytes]:
     return rows.raw(int(kept[row]))
+
+
+def _some(names: Sequence[str], limit: int = 10) -> str:
+    more = len(names) - limit
+    return ", ".join(names[:limit]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def class_of(path: str) -> str:

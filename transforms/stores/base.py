@@ -11,7 +11,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from schemas.errors import OutputError
@@ -34,6 +34,24 @@ class Preflight:
     free_bytes: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Level:
+    """What lies directly in a folder.
+
+    Attributes:
+      files: their names, from the store's root on, and sizes; by name.
+      folders: names of the folders, likewise. Where folders are more than parts of
+        names, one that holds no file may be among them.
+      unfinished: hidden files of writers, which are at work or were killed.
+      checksums: CRC-32C of those files for which the store keeps one.
+    """
+
+    files: dict[str, int]
+    folders: tuple[str, ...]
+    unfinished: dict[str, int]
+    checksums: dict[str, int] = field(default_factory=dict, compare=False)
+
+
 class Store(ABC):
     """The files below one root. Names are relative, with `/` between the parts.
 
@@ -52,6 +70,10 @@ class Store(ABC):
     @abstractmethod
     def exclusive(self) -> bool:
         """Whether `create` is exclusive by what is known of this kind of store."""
+
+    @abstractmethod
+    def below(self, folder: str) -> Store:
+        """The store of a folder in this one."""
 
     @abstractmethod
     def put_file(self, source: Path, name: str, *, crc32c: int | None = None) -> None:
@@ -101,8 +123,19 @@ class Store(ABC):
         """Names and sizes of all files in a folder and those below, by name."""
 
     @abstractmethod
+    def list_level(self, folder: str = "") -> Level:
+        """What lies directly in a folder: cheap, however much is below it."""
+
+    @abstractmethod
     def delete(self, names: Iterable[str]) -> None:
         """Removes files. One that is missing is fine."""
+
+    def remove_tree(self, folder: str) -> None:
+        """Removes a folder and all below it, in any order. One that is missing is fine.
+
+        For what no reader trusts (any more): killed amid it, a part of it stays.
+        """
+        self.delete(self.list(folder))
 
     @abstractmethod
     def move_all(self, pairs: Iterable[tuple[str, str]]) -> None:

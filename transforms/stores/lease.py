@@ -216,6 +216,17 @@ def require_holder(store: Store, nonce: str) -> None:
         )
 
 
+def require_idle(store: Store) -> None:
+    """Makes sure that no living run holds the lease of an output; takes nothing.
+
+    Raises:
+      OutputError: one does.
+    """
+    highest = _highest(store)
+    if highest is not None:
+        _require_dead(store, highest)
+
+
 def _require_dead(store: Store, name: str) -> Holder | None:
     """Goes on only if a lock's holder is dead or the lock disappears.
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from schemas.errors import MissingFileError, OutputError
-from transforms.stores.base import Preflight, Store, check_name, is_aside
+from transforms.stores.base import Level, Preflight, Store, check_name, is_aside
 from transforms.stores.faults import explained
 from transforms.write import aside_of, sync_folder
 
@@ -42,6 +42,9 @@ class LocalStore(Store):
     @property
     def exclusive(self) -> bool:
         return True
+
+    def below(self, folder: str) -> LocalStore:
+        return LocalStore(str(self._path(folder)))
 
     def put_file(self, source: Path, name: str, *, crc32c: int | None = None) -> None:
         def copy(aside: Path) -> None:
@@ -94,6 +97,28 @@ class LocalStore(Store):
     def list(self, folder: str = "") -> dict[str, int]:
         return {n: size for n, size in self._walk(folder) if not is_aside(n)}
 
+    def list_level(self, folder: str = "") -> Level:
+        path = self._path(folder) if folder else Path(self.root)
+        above = f"{folder}/" if folder else ""
+        files, folders = {}, []
+        try:
+            for entry in os.scandir(path):
+                name = above + entry.name
+                if entry.is_dir():
+                    folders.append(name)
+                else:
+                    with suppress(FileNotFoundError):  # removed meanwhile
+                        files[name] = entry.stat().st_size
+        except _NO_FILE:
+            pass
+        except OSError as error:
+            raise explained(error, str(path), "listed") from error
+        return Level(
+            {name: files[name] for name in sorted(files) if not is_aside(name)},
+            tuple(sorted(folders)),
+            {name: files[name] for name in sorted(files) if is_aside(name)},
+        )
+
     def unfinished(self) -> dict[str, int]:
         return {n: size for n, size in self._walk("") if is_aside(n)}
 
@@ -110,6 +135,16 @@ class LocalStore(Store):
             folders.add(path.parent)
         for folder in sorted(folders, reverse=True):
             self._prune(folder)
+
+    def remove_tree(self, folder: str) -> None:
+        path = self._path(folder)
+        try:
+            shutil.rmtree(path)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise explained(error, str(path), "removed") from error
+        self._prune(path.parent)
 
     def move_all(self, pairs: Iterable[tuple[str, str]]) -> None:
         touched = set()

@@ -19,7 +19,7 @@ from uuid import uuid4
 
 from schemas.errors import MissingFileError, OutputError
 from schemas.storage_options import NO_OPTIONS, StorageOptions
-from transforms.stores.base import Store, check_name, is_aside
+from transforms.stores.base import Level, Store, check_name, is_aside
 from transforms.stores.clouds import (
     Cloud,
     checksum_of,
@@ -35,6 +35,7 @@ from transforms.stores.faults import (
     explained,
     retrying,
 )
+from transforms.stores.listings import files_below, level_of
 from transforms.stores.systems import system_of
 
 _Result = TypeVar("_Result")
@@ -70,6 +71,9 @@ class RemoteStore(Store):
 
     def hasty(self) -> RemoteStore:
         return replace(self, patience=HASTY)
+
+    def below(self, folder: str) -> RemoteStore:
+        return replace(self, url=self.uri_of(check_name(folder)))
 
     def put_file(self, source: Path, name: str, *, crc32c: int | None = None) -> None:
         if not source.is_file():
@@ -138,6 +142,9 @@ class RemoteStore(Store):
     def list(self, folder: str = "") -> dict[str, int]:
         return {n: size for n, size in self._find(folder).items() if not is_aside(n)}
 
+    def list_level(self, folder: str = "") -> Level:
+        return self._look_below(folder, level_of)
+
     def unfinished(self) -> dict[str, int]:
         if self._cloud.objects:
             return {}
@@ -149,6 +156,17 @@ class RemoteStore(Store):
                 system.rm_file(path)
 
         self._each(lambda name: self._do("removed", name, remove), names)
+
+    def remove_tree(self, folder: str) -> None:
+        if self._cloud.objects:
+            Store.remove_tree(self, folder)
+            return
+
+        def remove(system: Any, path: str) -> None:
+            with suppress(*_NO_FILE):  # nothing there, or done by an earlier try
+                system.rm(path, recursive=True)
+
+        self._do("removed", folder, remove)
 
     def move_all(self, pairs: Iterable[tuple[str, str]]) -> None:
         self._each(lambda pair: self._move(*pair), pairs)
@@ -194,30 +212,21 @@ class RemoteStore(Store):
         return self._do("read", name, look)
 
     def _find(self, folder: str) -> dict[str, int]:
+        return self._look_below(folder, files_below)
+
+    def _look_below(
+        self, folder: str, look: Callable[[Any, str, str], _Result]
+    ) -> _Result:
+        """Lists a folder; look(system, path of the folder, path of the root)."""
         where = self.uri_of(check_name(folder)) if folder else self.url
 
-        def find() -> dict[str, int]:
+        def listed() -> _Result:
             _, root = system_of(self.url, self.options)
             system, path = system_of(where, self.options)
-            system.invalidate_cache()
-            try:
-                listing = system.find(path, detail=True)
-            except FileNotFoundError:
-                return {}
-            if not isinstance(listing, dict):
-                return {}  # adlfs, where the path is that of a file
-            above = path.rstrip("/") + "/"
-            return {
-                name[len(root.rstrip("/")) + 1 :]: int(facts["size"])
-                for name, facts in sorted(listing.items())
-                # Some show a folder as an empty file of that name.
-                if facts["type"] == "file"
-                and name.startswith(above)
-                and not name.endswith("/")
-            }
+            return look(system, path, root)
 
         try:
-            return retrying(find, self.patience)
+            return retrying(listed, self.patience)
         except Exception as error:
             raise explained(error, where, "listed") from cause_to_show(error)
 

@@ -1,0 +1,101 @@
+"""Appending: which inputs are new to the dataset in the output, and what it then is.
+
+A dataset keeps the inventory of its inputs (transforms.run.inputs). Those that are new
+become a part of their own, as the same job would have made of them beside the others;
+no file of an earlier part is touched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from beam_jobs.inputs import Inputs
+from schemas.errors import OutputError, UsageError
+from schemas.features import Schema
+from schemas.job import JobSpec, RunOptions
+from schemas.manifest import MANIFEST_NAME, Manifest
+from schemas.parts import MAX_APPENDS
+from schemas.ranges import InputFile
+from transforms.dataset.expected import schema_of_dataset
+from transforms.run.context import appended_fingerprint
+from transforms.run.inputs import new_files, read_inputs
+from transforms.stores import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """What is appended to which dataset.
+
+    Attributes:
+      base: the manifest of the dataset that is there.
+      schema: its features.
+      kept: the files that were converted before.
+      inputs: those that are new; without any, there is nothing to do.
+    """
+
+    base: Manifest
+    schema: Schema
+    kept: list[InputFile]
+    inputs: Inputs
+
+    @property
+    def part(self) -> int:
+        return self.base.appended + 1
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the dataset when all is appended."""
+        if not self.inputs.files:
+            return self.base.fingerprint
+        return appended_fingerprint(
+            self.base.fingerprint, self.inputs.files, self.inputs.side_files
+        )
+
+
+def require_append_alone(options: RunOptions) -> None:
+    """Refuses options that say something else than append.
+
+    Raises:
+      UsageError: names both.
+    """
+    if options.append and options.overwrite:
+        raise UsageError(
+            "append and overwrite exclude each other: append adds to the dataset that "
+            "is there, overwrite replaces it"
+        )
+    if options.append and options.auto_version:
+        raise UsageError(
+            "append and version auto exclude each other: append adds to the dataset "
+            "that is there, version auto publishes a new one beside it"
+        )
+
+
+def find_addition(job: JobSpec, store: Store, inputs: Inputs) -> Addition | None:
+    """What there is to append; None if there is no dataset yet.
+
+    Args:
+      job: what is converted and how.
+      store: of the output.
+      inputs: all inputs that there are now.
+
+    Raises:
+      OutputError: nothing can be appended to the dataset that is there.
+      InputError: files that it was made from are gone or have changed.
+    """
+    if store.size(MANIFEST_NAME) is None:
+        return None
+    base = Manifest.from_bytes(store.read(MANIFEST_NAME), store.uri_of(MANIFEST_NAME))
+    known = read_inputs(store, base, job)
+    new, side = new_files(known, inputs.files, inputs.side_files, store.uri)
+    if new and base.appended >= MAX_APPENDS:
+        raise OutputError(
+            f"{store.uri}: was appended to {base.appended:,} times, which is the most; "
+            "convert everything again with --overwrite"
+        )
+    fresh = {file.path for file in new}
+    return Addition(
+        base=base,
+        schema=schema_of_dataset(store, base),
+        kept=[file for file in inputs.files if file.path not in fresh],
+        inputs=Inputs(new, side),
+    )

@@ -1,0 +1,59 @@
+"""The inventory of a run: what is converted, and what cells of it may name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from schemas.errors import UsageError
+from schemas.job import JobSpec, RunOptions
+from schemas.ranges import InputFile
+from transforms.listing import list_inputs
+from transforms.run.context import fingerprint_of
+from transforms.storage import is_local, local_path
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The inventory of a run.
+
+    Attributes:
+      files: what is converted.
+      side_files: what cells of it may name, if the job pulls any in.
+    """
+
+    files: list[InputFile]
+    side_files: list[InputFile]
+
+    def fingerprint(self, job: JobSpec) -> str:
+        """Names what fixes the dataset's bytes."""
+        return fingerprint_of(job, self.files, self.side_files)
+
+
+def list_all_inputs(job: JobSpec, options: RunOptions) -> Inputs:
+    """All input files, and those that cells may name: all below the input root.
+
+    Raises:
+      InputError: an input that is not there or cannot be listed.
+      UsageError: one of the files lies in the output folder.
+    """
+    storage = options.storage.input
+    root, files = list_inputs(options.inputs, storage)
+    output = _place(options.output)
+    inside = [file.uri for file in files if _is_below(file.uri, output)]
+    if inside:
+        raise UsageError(
+            f"{inside[0]} is input, but lies inside the output folder {output}"
+        )
+    declared = job.declared.features.values() if job.declared else ()
+    if not any(feature.bytes_from for feature in declared):
+        return Inputs(files, [])
+    _, below = list_inputs([root], storage)
+    return Inputs(files, [file for file in below if not _is_below(file.uri, output)])
+
+
+def _place(uri: str) -> str:
+    return str(local_path(uri).absolute()) if is_local(uri) else uri.rstrip("/")
+
+
+def _is_below(uri: str, folder: str) -> bool:
+    return uri.startswith(f"{folder}/")

@@ -1,0 +1,96 @@
+"""Two DAGs that run job files: on a cluster that Beam reaches, and on Dataflow.
+
+Both run the same file; a run that finds nothing new ends at once and well. recordmill is
+in an environment of its own on the workers, never beside Airflow: RECORDMILL is where.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from airflow.providers.apache.beam.operators.beam import BeamRunPythonPipelineOperator
+from airflow.providers.google.cloud.operators.dataflow import (
+    DataflowStartFlexTemplateOperator,
+)
+from airflow.providers.standard.operators.bash import BashOperator
+from airflow.sdk import DAG
+
+RECORDMILL = "/opt/recordmill"
+JOB_FILE = "gs://example-bucket/jobs/events.yaml"
+OUTPUT = "gs://example-bucket/sets/events/{{ ds }}"
+SETTINGS = "date={{ ds }}"  # so that a day run again is that day
+
+PROJECT, REGION = "example-project", "europe-west1"
+TEMPLATE = "gs://example-bucket/templates/recordmill.json"
+IMAGE = "registry.example/recordmill:0.1.0"
+
+USUAL = {
+    "schedule": "15 2 * * *",
+    "start_date": datetime(2026, 11, 1, tzinfo=UTC),
+    "catchup": False,
+    # A second run would be told that the first one holds the output, and fail.
+    "max_active_runs": 1,
+    "default_args": {
+        "retries": 3,
+        "retry_delay": timedelta(minutes=5),
+        "execution_timeout": timedelta(hours=12),
+    },
+    "tags": ["recordmill"],
+}
+
+
+def verify() -> BashOperator:
+    """Reads the whole dataset, every checksum of it, as a reader would."""
+    return BashOperator(
+        task_id="verify",
+        bash_command=f"{RECORDMILL}/bin/recordmill verify {OUTPUT}",
+    )
+
+
+with DAG("recordmill_on_cluster", **USUAL):
+    convert = BeamRunPythonPipelineOperator(
+        task_id="convert",
+        py_interpreter=f"{RECORDMILL}/bin/python",
+        # deploy/dataflow/main.py: takes options as this operator gives them.
+        py_file=f"{RECORDMILL}/main.py",
+        runner="PortableRunner",
+        pipeline_options={
+            "job_file": JOB_FILE,
+            "set": SETTINGS,
+            "log_format": "json",
+            "job_endpoint": "flink-jobserver:8099",
+            "artifact_endpoint": "flink-jobserver:8098",
+            "environment_type": "EXTERNAL",
+            "environment_config": "localhost:50000",
+            "parallelism": "4",
+        },
+    )
+    convert >> verify()
+
+
+with DAG("recordmill_on_dataflow", **USUAL):
+    convert = DataflowStartFlexTemplateOperator(
+        task_id="convert",
+        project_id=PROJECT,
+        location=REGION,
+        deferrable=True,  # no worker waits for Dataflow
+        append_job_name=True,
+        body={
+            "launchParameter": {
+                "jobName": "recordmill-events",
+                "containerSpecGcsPath": TEMPLATE,
+                "parameters": {
+                    "job_file": JOB_FILE,
+                    "set": SETTINGS,
+                    "log_format": "json",
+                    "sdk_container_image": IMAGE,
+                    "sdk_location": "container",
+                },
+                "environment": {
+                    "maxWorkers": 50,
+                    "autoscalingAlgorithm": "AUTOSCALING_ALGORITHM_BASIC",
+                },
+            }
+        },
+    )
+    convert >> verify()

@@ -1,0 +1,53 @@
+"""The parts of a dataset: what its first run wrote, and what each append added.
+
+    NAME-train.tfrecord-00000-of-00008           part 0, the first run
+    NAME-train.tfrecord-a00001-00000-of-00002    part 1, the first append; sorts behind
+    inputs.jsonl.gz, inputs-a00001.jsonl.gz      the input files of each
+    run.json, run-a00001.json                    when and how each was made
+    rejects/*.jsonl, rejects/a00001-*.jsonl
+
+A part's files are never touched by a later one.
+"""
+
+from __future__ import annotations
+
+import re
+
+REJECTS_NAME = "rejects"  # the folder of rejected rows
+MAX_APPENDS = 99_999  # five digits, so that names sort
+
+
+def part_mark(part: int) -> str:
+    """What the names of a part's files carry; nothing for the first run's.
+
+    >>> part_mark(0), part_mark(12)
+    ('', 'a00012')
+    """
+    return f"a{part:05d}" if part else ""
+
+
+def part_of(shard_file: str) -> int:
+    """The part that a shard belongs to, by its name.
+
+    >>> part_of("digits-train.tfrecord-a00001-00000-of-00002")
+    1
+    >>> part_of("digits-train-00000-of-00008.tfrecord.gz")
+    0
+    """
+    mark = re.search(r"\.(?:tfrecord-)?a(\d{5})-", shard_file)
+    return int(mark[1]) if mark else 0
+
+
+def inputs_name(part: int) -> str:
+    """The file that lists the inputs of a part."""
+    return f"inputs-{part_mark(part)}.jsonl.gz" if part else "inputs.jsonl.gz"
+
+
+def run_facts_name(part: int) -> str:
+    """The file that tells when and how a part was made."""
+    return f"run-{part_mark(part)}.json" if part else "run.json"
+
+
+def rejects_prefix(part: int) -> str:
+    """What the names of a part's files of rejects begin with."""
+    return f"{part_mark(part)}-" if part else ""

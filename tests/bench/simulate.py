@@ -1,0 +1,198 @@
+"""The real planner with 100 million records and 10,000 shards: time, memory, balance.
+
+    python tests/bench/simulate.py [--records 100000000] [--shards 10000] [--json FILE]
+
+Records come in ranges as a run has them: each range's keys are seeded hashes of origins
+(transforms.keys), its sizes are skewed (lognormal, and a few records of megabytes; ranges
+differ from each other, too), its histogram is added to the sum as SumHistograms does, and
+plan_shards cuts the sum. Then every record is put into its shard by its own key, and what
+the shards really hold is compared with the plan, and with the promise: no shard is off
+its fair share by more than a bucket of the histogram holds. Exit status 1 if one is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import numpy.typing as npt
+
+from schemas.job import Sharding
+from schemas.shards import SplitPlan
+from transforms.keys import shuffle_keys
+from transforms.plan import Histogram, bucket_bits, plan_shards
+from transforms.sources.base import RANGE_BYTES
+
+RANGE_RECORDS = 1 << 20  # of one range here; a plan does not see how rows were cut
+MEAN_BYTES = 10_000
+LARGE_SHARE = 1e-5
+LARGE_BYTES = 4_000_000
+FRAME_BYTES = 16
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """What came of it.
+
+    Attributes:
+      records: that were planned.
+      bytes: of all.
+      shards: that were planned.
+      buckets: of the histogram.
+      histogram_seconds: to add up the histograms of all ranges.
+      plan_seconds: to cut the sum into shards.
+      peak_bytes: memory of the process at its most.
+      histogram_bytes: of the sum.
+      smallest: bytes of the smallest shard.
+      largest: bytes of the largest.
+      off: bytes by which a shard is off its fair share, at most.
+      grain: bytes of the fullest bucket: what it may be off.
+      largest_record: bytes.
+      small_range_seconds: to count one range of 16 MiB and add it to the sum.
+    """
+
+    records: int
+    bytes: int
+    shards: int
+    buckets: int
+    histogram_seconds: float
+    plan_seconds: float
+    peak_bytes: int
+    histogram_bytes: int
+    smallest: int
+    largest: int
+    off: int
+    grain: int
+    largest_record: int
+    small_range_seconds: float
+
+    @property
+    def skew(self) -> float:
+        return self.largest / self.smallest
+
+    @property
+    def keeps_promise(self) -> bool:
+        return self.off <= self.grain
+
+
+def record_sizes(rng: np.random.Generator, count: int) -> npt.NDArray[np.int64]:
+    """Sizes of a range's records: skewed, some of them huge, and ranges differ."""
+    mean = MEAN_BYTES * rng.uniform(0.2, 1.8)
+    sigma = 1.0
+    sizes = rng.lognormal(np.log(mean) - sigma**2 / 2, sigma, count)
+    large = rng.random(count) < LARGE_SHARE
+    sizes[large] = LARGE_BYTES * rng.uniform(0.5, 1.0, int(large.sum()))
+    return sizes.astype(np.int64) + FRAME_BYTES
+
+
+def ranges(
+    records: int, seed: int
+) -> Iterator[tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]]:
+    """Order keys and sizes of each range; the same each time for the same seed."""
+    for start in range(0, records, RANGE_RECORDS):
+        count = min(RANGE_RECORDS, records - start)
+        rng = np.random.default_rng([seed, start])
+        origins = np.arange(start, start + count, dtype=np.uint64)
+        yield shuffle_keys(origins, seed), record_sizes(rng, count)
+
+
+def simulate(records: int, shards: int, seed: int = 0) -> Simulated:
+    """Plans, and weighs what the plan makes of the records."""
+    sharding = Sharding(num_shards=shards)
+    bits = bucket_bits(sharding, records * MEAN_BYTES)
+    total = Histogram.empty(1, bits)
+    histogram_seconds = 0.0
+    largest_record = 0
+    for keys, sizes in ranges(records, seed):
+        start = time.perf_counter()
+        order = np.argsort(keys, kind="stable")
+        total += Histogram.of(keys[order], sizes[order], [len(keys)], bits)
+        histogram_seconds += time.perf_counter() - start
+        largest_record = max(largest_record, int(sizes.max()))
+    start = time.perf_counter()
+    (plan,) = plan_shards(total, sharding, ["train"]).splits
+    plan_seconds = time.perf_counter() - start
+    weighed, counted = weigh(plan, records, seed)
+    if weighed.tolist() != list(plan.shard_bytes):
+        raise AssertionError("shards do not hold the bytes that were planned")
+    if counted.tolist() != list(plan.shard_records):
+        raise AssertionError("shards do not hold the records that were planned")
+    fair = weighed.sum() / plan.num_shards
+    return Simulated(
+        records=records,
+        bytes=int(weighed.sum()),
+        shards=plan.num_shards,
+        buckets=1 << bits,
+        histogram_seconds=round(histogram_seconds, 2),
+        plan_seconds=round(plan_seconds, 4),
+        peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        histogram_bytes=total.bytes.nbytes + total.records.nbytes,
+        smallest=int(weighed.min()),
+        largest=int(weighed.max()),
+        off=int(np.abs(weighed - fair).max()),
+        grain=int(total.bytes.max()),
+        largest_record=largest_record,
+        small_range_seconds=round(small_range_seconds(total, bits), 4),
+    )
+
+
+def weigh(
+    plan: SplitPlan, records: int, seed: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Bytes and records of each shard, each record put there by its own key."""
+    starts = np.array(plan.bounds[:-1], np.uint64)
+    weights = np.zeros(plan.num_shards, np.int64)
+    counts = np.zeros(plan.num_shards, np.int64)
+    for keys, sizes in ranges(records, seed):
+        shard = np.searchsorted(starts, keys, side="right") - 1
+        np.add.at(weights, shard, sizes)
+        counts += np.bincount(shard, minlength=plan.num_shards)
+    return weights, counts
+
+
+def small_range_seconds(total: Histogram, bits: int) -> float:
+    """What a range of the usual size costs, with all its empty buckets."""
+    count = RANGE_BYTES // MEAN_BYTES
+    keys = np.sort(shuffle_keys(np.arange(count, dtype=np.uint64), 1))
+    sizes = np.full(count, MEAN_BYTES, np.int64)
+    copy = Histogram(total.bytes.copy(), total.records.copy())
+    seconds = []
+    for _ in range(9):
+        start = time.perf_counter()
+        copy += Histogram.of(keys, sizes, [count], bits)
+        seconds.append(time.perf_counter() - start)
+    return median(seconds)
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--records", type=int, default=100_000_000)
+    parser.add_argument("--shards", type=int, default=10_000)
+    parser.add_argument("--json", type=Path, help="write the figures here, too")
+    given = parser.parse_args(argv)
+    found = simulate(given.records, given.shards)
+    facts = {**asdict(found), "skew": round(found.skew, 4)}
+    for name, value in facts.items():
+        print(f"{name:20} {value:>20,}")
+    if given.json:
+        given.json.write_text(json.dumps(facts, indent=2) + "\n")
+    if found.keeps_promise:
+        return 0
+    print(
+        f"a shard is off its fair share by {found.off:,} bytes, a bucket has "
+        f"{found.grain:,} at most",
+        file=sys.stderr,
+    )
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

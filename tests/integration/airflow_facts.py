@@ -1,0 +1,52 @@
+"""Runs in Airflow's environment: prints what the DAGs in a folder are, as JSON.
+
+The Beam operator really starts its Python file, which only tells how it was called.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from airflow.dag_processing.dagbag import DagBag
+
+TELL = "import json, pathlib, sys; pathlib.Path({!r}).write_text(json.dumps(sys.argv))"
+
+
+def main(dags: str, scratch: str) -> None:
+    bag = DagBag(dags)
+    facts = {
+        dag.dag_id: {
+            "schedule": str(dag.schedule),
+            "catchup": dag.catchup,
+            "max_active_runs": dag.max_active_runs,
+            "tasks": {
+                task.task_id: {
+                    "kind": type(task).__name__,
+                    "next": sorted(task.downstream_task_ids),
+                    "retries": task.retries,
+                    "deferrable": getattr(task, "deferrable", None),
+                    "body": getattr(task, "body", None),
+                    "bash": getattr(task, "bash_command", None),
+                    "python": getattr(task, "py_interpreter", None),
+                    "file": getattr(task, "py_file", None),
+                }
+                for task in dag.tasks
+            },
+        }
+        for dag in bag.dags.values()
+    }
+    task = bag.dags["recordmill_on_cluster"].get_task("convert")
+    called, told = Path(scratch, "main.py"), Path(scratch, "called.json")
+    called.write_text(TELL.format(str(told)))
+    task.py_file, task.py_interpreter = str(called), sys.executable
+    task.execute({})
+    errors = {str(file): error for file, error in bag.import_errors.items()}
+    argv = json.loads(told.read_text())[1:]
+    Path(scratch, "facts.json").write_text(
+        json.dumps({"errors": errors, "dags": facts, "argv": argv})
+    )
+
+
+main(*sys.argv[1:])

@@ -1,0 +1,285 @@
+"""The command on engines of their own: the same bytes, whatever runs and whatever dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from clusters import (
+    Engines,
+    FlinkCluster,
+    descendants,
+    flink_job_server,
+    prism,
+)
+from job_inputs import MixedInput
+from job_tools import (
+    HANG_SECONDS,
+    IRIS,
+    Argument,
+    Ran,
+    assert_unpublished,
+    assert_whole,
+    command,
+    contents,
+    convert,
+    ended,
+    is_alive,
+    started,
+)
+
+# How rows of each source may travel. All exchanges give the same bytes.
+EXCHANGES = {
+    "csv": ("engine", "scratch"),
+    "cifar": ("engine", "scratch", "reference"),
+    "images": ("engine", "scratch", "reference"),
+}
+OPTIONS: list[Argument] = ["--name", "same", "--shards", 5, "--split", "train=0.8"]
+OPTIONS += ["--split", "validation=0.2"]
+
+
+@pytest.fixture(scope="session")
+def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engines]:
+    with Engines(tmp_path_factory.mktemp("engines")) as engines:
+        yield engines
+
+
+@pytest.fixture
+def cluster(engines: Engines) -> FlinkCluster:
+    """The Flink cluster, with two living TaskManagers and all of their slots free."""
+    engines.cluster.replace_dead()
+    return engines.cluster
+
+
+@pytest.fixture(scope="session")
+def inputs(
+    mixed: MixedInput, cifar_folder: Path, image_folder: Path
+) -> dict[str, list[Path]]:
+    """Several input ranges of each source, in one file or many."""
+    return {"csv": list(mixed.files), "cifar": [cifar_folder], "images": [image_folder]}
+
+
+@pytest.fixture(scope="session")
+def expected(
+    tmp_path_factory: pytest.TempPathFactory, inputs: dict[str, list[Path]]
+) -> Callable[[str], dict[str, str]]:
+    """The digests that one worker of the embedded runner makes of each source."""
+    known: dict[str, dict[str, str]] = {}
+
+    def of(source: str) -> dict[str, str]:
+        if source not in known:
+            output = tmp_path_factory.mktemp("expected") / "same"
+            convert(source, *inputs[source], output, *OPTIONS, "--workers", 1)
+            known[source] = contents(output)
+        return known[source]
+
+    return of
+
+
+def run_well(*arguments: Argument, engines: Engines) -> Ran:
+    ran = command(*arguments)
+    assert ran.status == 0, f"{ran.err}\n{engines.tails()}"
+    return ran
+
+
+@pytest.mark.parametrize(
+    ("source", "exchange"),
+    [(source, exchange) for source in EXCHANGES for exchange in EXCHANGES[source]],
+)
+@pytest.mark.parametrize(
+    "engine",
+    ["embedded x 1", "embedded x 2", "prism", "flink x 1", "flink x 2", "flink x 4"],
+)
+def test_same_bytes(
+    tmp_path: Path,
+    engines: Engines,
+    inputs: dict[str, list[Path]],
+    expected: Callable[[str], dict[str, str]],
+    engine: str,
+    source: str,
+    exchange: str,
+) -> None:
+    name, _, workers = engine.partition(" x ")
+    beam = {
+        "embedded": lambda: [f"--direct_num_workers={workers}"],
+        "prism": lambda: engines.own_prism(),
+        "flink": lambda: [*engines.flink(), f"--parallelism={workers}"],
+    }[name]()
+    output = tmp_path / "same"
+    arguments = ["convert", source, *inputs[source], output, *OPTIONS]
+    run_well(*arguments, "--exchange", exchange, "--", *beam, engines=engines)
+    assert_whole(output)
+    assert contents(output) == expected(source)
+
+
+def test_boot_program_starts_the_workers(
+    tmp_path: Path,
+    engines: Engines,
+    cluster: FlinkCluster,
+    inputs: dict[str, list[Path]],
+    expected: Callable[[str], dict[str, str]],
+) -> None:
+    """The way without a worker pool: each TaskManager starts its own workers."""
+    output = tmp_path / "same"
+    beam = [*engines.flink_with_processes(), "--parallelism=2"]
+    run_well(
+        "convert", "csv", *inputs["csv"], output, *OPTIONS, "--", *beam, engines=engines
+    )
+    assert contents(output) == expected("csv")
+
+
+def test_one_prism_serves_many_jobs(
+    tmp_path: Path, engines: Engines, iris: Path
+) -> None:
+    with prism(engines.folder) as endpoint:
+        beam = ["--runner=PortableRunner", f"--job_endpoint={endpoint}"]
+        beam += engines.external()
+        for name in ("first", "second"):
+            output = tmp_path / name / "iris"
+            arguments = ["convert", "csv", IRIS, output, "--shards", 2, "--", *beam]
+            run_well(*arguments, engines=engines)
+            assert contents(output) == contents(iris)
+
+
+A_RANGE_IS_DONE = "facts/range-*.json"
+A_SHARD_IS_BEGUN = "staging/.*"
+
+
+def in_mid_run(output: Path, moment: str = A_RANGE_IS_DONE) -> Callable[[], bool]:
+    return lambda: bool(list(output.glob(f".recordmill/*/{moment}")))
+
+
+def wait_until(true: Callable[[], bool], running: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + HANG_SECONDS
+    while not true():
+        assert running(), "ended before its time"
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+@pytest.mark.parametrize("moment", [A_RANGE_IS_DONE, A_SHARD_IS_BEGUN])
+def test_task_manager_is_killed(
+    tmp_path: Path,
+    engines: Engines,
+    cluster: FlinkCluster,
+    inputs: dict[str, list[Path]],
+    expected: Callable[[str], dict[str, str]],
+    moment: str,
+) -> None:
+    """While ranges are read, or shards written: Flink begins again on the other one."""
+    output = tmp_path / "same"
+    arguments = ["convert", "csv", *inputs["csv"], output, *OPTIONS, "--"]
+    beam = [*engines.flink_with_processes(), "--parallelism=2"]
+    with started(*arguments, *beam) as process:
+        wait_until(in_mid_run(output, moment), lambda: process.poll() is None)
+        victim = cluster.busy_task_manager()
+        workers = descendants(victim.pid)
+        victim.kill()
+        ran = ended(process)
+    assert ran.status == 0, f"{ran.err}\n{engines.tails()}"
+    assert workers, "the TaskManager had no worker: nothing was lost with it"
+    assert cluster.restarts() > 0, "Flink never began again: killed too late"
+    assert_whole(output)
+    assert contents(output) == expected("csv")
+    # Beam's boot program outlives its TaskManager, with a worker that waits for ever.
+    victim.stop()
+    wait_until(lambda: not any(map(is_alive, workers)), lambda: True)
+
+
+def test_worker_is_killed(
+    tmp_path: Path,
+    engines: Engines,
+    cluster: FlinkCluster,
+    inputs: dict[str, list[Path]],
+    expected: Callable[[str], dict[str, str]],
+) -> None:
+    output = tmp_path / "same"
+    arguments = ["convert", "csv", *inputs["csv"], output, *OPTIONS, "--"]
+    beam = [*engines.flink(), "--parallelism=2"]
+    with started(*arguments, *beam) as process:
+        wait_until(in_mid_run(output), lambda: process.poll() is None)
+        os.kill(descendants(engines.pool.pid)[-1], signal.SIGKILL)
+        ran = ended(process)
+    assert ran.status == 0, f"{ran.err}\n{engines.tails()}"
+    assert cluster.restarts() > 0, "Flink never began again: killed too late"
+    assert_whole(output)
+    assert contents(output) == expected("csv")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_launcher_cancels_its_job(
+    tmp_path: Path,
+    engines: Engines,
+    cluster: FlinkCluster,
+    inputs: dict[str, list[Path]],
+    expected: Callable[[str], dict[str, str]],
+    number: signal.Signals,
+) -> None:
+    output = tmp_path / "same"
+    arguments = ["convert", "csv", *inputs["csv"], output, *OPTIONS, "--"]
+    beam = [*engines.flink(), "--parallelism=1"]
+    with started(*arguments, *beam) as process:
+        wait_until(in_mid_run(output), lambda: process.poll() is None)
+        process.send_signal(number)
+        ran = ended(process)
+    assert ran.status == 128 + number
+    assert cluster.last_job()["state"] == "CANCELED"
+    assert_unpublished(output)
+    run_well(*arguments, *beam, engines=engines)
+    assert contents(output) == expected("csv")
+
+
+def test_lost_job_server(
+    tmp_path: Path,
+    engines: Engines,
+    cluster: FlinkCluster,
+    inputs: dict[str, list[Path]],
+) -> None:
+    output = tmp_path / "same"
+    with flink_job_server(cluster) as (endpoint, server):
+        beam = [*engines.flink(), f"--job_endpoint={endpoint}", "--parallelism=1"]
+        arguments = ["convert", "csv", *inputs["csv"], output, *OPTIONS, "--", *beam]
+        with started(*arguments) as process:
+            wait_until(in_mid_run(output), lambda: process.poll() is None)
+            server.kill()
+            ran = ended(process)
+    assert ran.status == 1
+    assert f"lost the job server ({endpoint}: UNAVAILABLE)" in ran.err
+    # What goes on there cannot publish.
+    over = {"FINISHED", "FAILED", "CANCELED"}
+    wait_until(lambda: set(cluster.jobs().values()) <= over, lambda: True)
+    assert_unpublished(output)
+
+
+@pytest.mark.parametrize("engine", ["prism", "flink"])
+def test_error_of_a_worker(tmp_path: Path, engines: Engines, engine: str) -> None:
+    """Told as on the embedded runner, and at once: no try can help."""
+    beam = engines.own_prism() if engine == "prism" else engines.flink()
+    output = tmp_path / "iris"
+    ran = command("convert", "csv", IRIS, output, "--split-by", "colour", "--", *beam)
+    assert (ran.status, ran.out) == (2, "")
+    assert "Error: --split-by colour: no such column" in ran.err
+    assert_unpublished(output)
+
+
+def test_option_that_nobody_knows(tmp_path: Path, engines: Engines) -> None:
+    options = [*engines.flink(), "--wrokers=2"]
+    ran = command("convert", "csv", IRIS, tmp_path / "iris", "--", *options)
+    assert ran.status == 2
+    assert "neither Beam nor the job server knows an option --wrokers=2" in ran.err
+
+
+def test_option_that_only_the_job_server_knows(
+    tmp_path: Path, engines: Engines, iris: Path
+) -> None:
+    options = [*engines.flink(), "--execution_retry_delay=1000"]
+    output = tmp_path / "iris"
+    arguments = ["convert", "csv", IRIS, output, "--shards", 2, "--", *options]
+    run_well(*arguments, engines=engines)
+    assert contents(output) == contents(iris)
+    assert json.loads((output / "run.json").read_text())["runner"] == "PortableRunner"

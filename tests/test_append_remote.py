@@ -1,0 +1,133 @@
+"""Appending to datasets in stores: the same as on disk, whatever is cut off."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from append_tools import GROWING, write_rows
+from flaky_store import Flaky
+from job_tools import Ran, contents, convert, recordmill
+from store_servers import Place
+from test_remote_output import cache, options_of  # noqa: F401 (cache is a fixture)
+
+from transforms.stores import RemoteStore
+
+
+def published(place: Place) -> dict[str, bytes]:
+    """Every file of the store but those that tell when it was made."""
+    store = place.store
+    names = [name for name in store.list() if not name.startswith("run")]
+    return {name: store.read(name) for name in names}
+
+
+def local_files(folder: Path) -> dict[str, bytes]:
+    return {
+        name: (folder / name).read_bytes()
+        for name in contents(folder)
+        if not name.startswith("run")
+    }
+
+
+def to_store(place: Place, source: str, folder: Path, *more: Any) -> Ran:
+    reach = options_of(place.options)
+    job = ["--name", "grown", "--shards", 2, "--append", *more]
+    return recordmill("convert", source, folder, place.root, *job, *reach)
+
+
+@pytest.mark.parametrize("kind", ["csv", "images"])
+def test_a_store_gets_what_a_folder_gets(
+    store_place: Place, tmp_path: Path, kind: str
+) -> None:
+    growing = GROWING[kind]
+    source, local = tmp_path / "in", tmp_path / "local"
+    source.mkdir()
+    for step in growing.steps:
+        step(source)
+        ran = to_store(store_place, growing.source, source)
+        assert ran.status == 0, ran.err
+        job = ["--name", "grown", "--shards", 2, "--append"]
+        convert(growing.source, source, local, *job)
+        assert published(store_place) == local_files(local)
+    again = to_store(store_place, growing.source, source, "--json")
+    assert json.loads(again.out)["status"] == "unchanged"
+    reach = options_of(store_place.options)
+    for command in (["verify", "--deep"], ["inspect"]):
+        ran = recordmill(*command, store_place.root, *reach)
+        assert ran.status == 0, ran.err
+
+
+def test_killed_in_the_switch(
+    store_place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All but the manifest had been moved; then another file comes."""
+    source = tmp_path / "in"
+    write_rows(source / "a.csv", 0, 40)
+    assert to_store(store_place, "csv", source).status == 0
+    before = published(store_place)
+    write_rows(source / "b.csv", 40, 20)
+    store = type(store_place.store)
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "move", broken)
+        assert to_store(store_place, "csv", source).status == 1
+    found = published(store_place)
+    assert before.items() <= found.items()
+    assert any("a00001" in name and "staging" not in name for name in found)
+    write_rows(source / "c.csv", 60, 10)
+    ran = to_store(store_place, "csv", source, "--json")
+    assert json.loads(ran.out)["appended"]["records"] == 30
+    names = published(store_place)
+    assert len([name for name in names if "tfrecord-a00001" in name]) == 2
+    assert not [name for name in names if name.startswith(".recordmill")]
+    reach = options_of(store_place.options)
+    assert recordmill("verify", store_place.root, *reach).status == 0
+
+
+def broken(*_: object) -> None:
+    raise OSError("the power went")
+
+
+def test_inputs_in_a_store(flaky: Flaky, tmp_path: Path) -> None:
+    """What tells that a file has changed there is its etag."""
+    source = tmp_path / "in"
+    for name, first in (("a.csv", 0), ("b.csv", 40)):
+        write_rows(source / name, first, 40)
+    store, out = flaky.direct, tmp_path / "grown"
+    reach = [
+        part
+        for name, value in store.options.to_dict().items()
+        for part in ("--storage-option", f"input:{name}={value}")
+    ]
+    job: list[Any] = ["convert", "csv", store.url, out, "--append", *reach]
+    store.put_file(source / "a.csv", "raw/a.csv")
+    assert recordmill(*job).status == 0
+    store.put_file(source / "b.csv", "raw/b.csv")
+    ran = recordmill(*job, "--json")
+    assert json.loads(ran.out)["appended"]["records"] == 40, ran.err
+    assert json.loads(recordmill(*job, "--json").out)["status"] == "unchanged"
+    changed = (source / "a.csv").read_bytes().replace(b",g0,", b",g9,")
+    store.put_bytes(changed, "raw/a.csv")
+    assert "1 is not as before (raw/a.csv)" in recordmill(*job).err
+
+
+def test_a_tenth_of_all_requests_fails(flaky: Flaky, tmp_path: Path) -> None:
+    kinds = ["cut", "delay", "lost"]
+
+    def judge(number: int, line: str) -> str:
+        return kinds[number // 10 % 3] if number % 10 == 9 else ""
+
+    place = Place("s3", flaky.direct.url, flaky.options)
+    source, local = tmp_path / "in", tmp_path / "local"
+    for number in range(2):
+        write_rows(source / f"{number}.csv", number * 30, 30)
+        job = ["--name", "grown", "--shards", 2, "--append"]
+        convert("csv", source, local, *job)
+        flaky.proxy.judge = judge
+        ran = to_store(place, "csv", source)
+        assert ran.status == 0, ran.err
+    assert flaky.proxy.spoiled > 5
+    assert isinstance(place.store, RemoteStore)
+    direct = Place("s3", flaky.direct.url, flaky.direct.options)
+    assert published(direct) == local_files(local)

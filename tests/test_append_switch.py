@@ -1,0 +1,321 @@
+"""The switch to a dataset that was appended to: killed anywhere, it is old or new."""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from append_tools import assert_sound, write_rows
+from job_inputs import MixedInput
+from job_tools import (
+    Argument,
+    Ran,
+    contents,
+    convert,
+    ended,
+    ints,
+    kill,
+    manifest_of,
+    recordmill,
+    started,
+)
+from test_switch import run_until
+
+from transforms.dataset.verify import verify_dataset
+
+OPTIONS: list[Argument] = ["--shard-size", "2kB", "--max-rejects", 5]
+APPEND: list[Argument] = [*OPTIONS, "--append"]
+MAX_STEPS = 200
+
+
+def published(folder: Path) -> dict[str, str]:
+    """The digests of a dataset's files, without what tells when it was made."""
+    return {
+        name: digest
+        for name, digest in contents(folder).items()
+        if not name.startswith((".recordmill/", "run-a"))
+    }
+
+
+def broken(*_: object, **__: object) -> None:
+    raise OSError("killed")
+
+
+def staged(source: Path, folder: Path, *options: Argument) -> None:
+    """Runs a job up to its switch, as if the process had been killed there."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("beam_jobs.convert.switch", broken)
+        assert recordmill("convert", "csv", source, folder, *options).status == 1
+
+
+class Model:
+    """A dataset, its input with one more file, and an append killed at its switch."""
+
+    def __init__(self, root: Path) -> None:
+        self.source = root / "in"
+        write_rows(self.source / "a.csv", 0, 40)
+        self.folder = root / "model" / "out"
+        convert("csv", self.source, self.folder, *OPTIONS)
+        self.before = published(self.folder)
+        write_rows(self.source / "b.csv", 40, 20)
+        with (self.source / "b.csv").open("a") as file:
+            file.write("too,few\n")
+        done = shutil.copytree(self.folder, root / "done" / "out")
+        convert("csv", self.source, done, *APPEND)
+        self.after = published(done)
+        staged(self.source, self.folder, *APPEND)
+
+    def killed_at(self, step: int, root: Path) -> tuple[Path, Path, bool]:
+        """Input and output after the append was killed at a step of its switch, and
+        whether it came to its end before.
+        """
+        source = shutil.copytree(self.source, root / "in")  # with their times
+        folder = shutil.copytree(self.folder, root / "out")
+        finished = run_until(step, source, folder, *APPEND)
+        found = published(folder)
+        # At any moment one of the two is there, whole.
+        whole = self.after if self.is_new(folder) else self.before
+        assert whole.items() <= found.items(), step
+        for split in manifest_of(folder)["splits"].values():
+            for shard in split["shards"]:
+                assert (folder / shard["file"]).stat().st_size == shard["bytes"]
+        return source, folder, finished
+
+    def is_new(self, folder: Path) -> bool:
+        return manifest_of(folder).get("appended", 0) == 1
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return Model(tmp_path_factory.mktemp("append"))
+
+
+def the_same_again(model: Model, source: Path, folder: Path) -> None:
+    convert("csv", source, folder, *APPEND)
+    assert published(folder) == model.after
+
+
+def one_more_file(model: Model, source: Path, folder: Path) -> None:
+    """It is another append then, and nothing of the killed one is left."""
+    was_new = model.is_new(folder)
+    write_rows(source / "c.csv", 60, 10)
+    convert("csv", source, folder, *APPEND)
+    assert sorted(ints(folder, "id")) == [*range(70)]
+    assert manifest_of(folder)["appended"] == 1 + was_new
+
+
+def one_file_less(model: Model, source: Path, folder: Path) -> None:
+    was_new = model.is_new(folder)
+    (source / "b.csv").unlink()
+    ran = recordmill("convert", "csv", source, folder, *APPEND)
+    if was_new:
+        assert ran.status == 1
+        assert "1 is gone (b.csv)" in ran.err
+        write_back = shutil.copy2(model.source / "b.csv", source)
+        assert write_back
+        convert("csv", source, folder, *APPEND)
+        assert published(folder) == model.after
+    else:
+        assert (ran.status, "nothing to do" in ran.err) == (0, True)
+        assert published(folder) == model.before
+        assert recordmill("clean", folder).status == 0
+
+
+def cleaned(model: Model, source: Path, folder: Path) -> None:
+    was_new = model.is_new(folder)
+    ran = recordmill("clean", folder)
+    assert ran.status == 0, ran.err
+    assert published(folder) == (model.after if was_new else model.before)
+
+
+def replaced(model: Model, source: Path, folder: Path) -> None:
+    convert("csv", source, folder, *OPTIONS, "--overwrite")
+    fresh = folder.parent / "fresh" / "out"
+    convert("csv", source, fresh, *OPTIONS)
+    assert published(folder) == published(fresh)
+
+
+def state_of(folder: Path) -> tuple[frozenset[str], bytes]:
+    """What a killed run left, but for names and times that are never the same."""
+    names = frozenset(re.sub(r"[0-9a-f]{32}", "*", name) for name in contents(folder))
+    return names, (folder / "manifest.json").read_bytes()
+
+
+THEN = [the_same_again, one_more_file, one_file_less, cleaned, replaced]
+
+
+def test_killed_at_every_step(tmp_path: Path, model: Model) -> None:
+    """Whatever comes then finds a whole dataset, and leaves one without remains."""
+    seen = set()
+    for step in range(MAX_STEPS):
+        root = tmp_path / str(step)
+        source, folder, finished = model.killed_at(step, root)
+        state = state_of(folder)
+        for then in [] if state in seen else THEN:
+            own = root / then.__name__
+            own_source = shutil.copytree(source, own / "in")
+            own_folder = shutil.copytree(folder, own / "out")
+            then(model, own_source, own_folder)
+            manifest = manifest_of(own_folder)
+            checked = verify_dataset(str(own_folder), deep=True)
+            assert checked.problems == (), (step, then)
+            assert checked.records == manifest["rows_read"] - manifest["rows_rejected"]
+            assert not (own_folder / ".recordmill").exists(), (step, then)
+        seen.add(state)
+        shutil.rmtree(root)
+        if finished:
+            break
+    assert finished
+    assert len({manifest for _, manifest in seen}) == 2
+    assert len(seen) > 8  # shards, inventory, rejects, run.json, manifest, TFDS's two
+
+
+def test_a_staged_run_that_was_to_overwrite(tmp_path: Path) -> None:
+    """The dataset keeps files that are called as those of the killed run."""
+    source, folder = tmp_path / "in", tmp_path / "out"
+    write_rows(source / "a.csv", 0, 40)
+    convert("csv", source, folder, *OPTIONS)
+    staged(source, folder, *OPTIONS, "--seed", 1, "--overwrite")
+    write_rows(source / "b.csv", 40, 20)
+    convert("csv", source, folder, *APPEND)
+    assert_sound(folder, 60)
+
+
+def test_the_last_task_is_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A runner may do so although it had succeeded."""
+    from beam_jobs import convert as job
+
+    publish = job.publish_dataset
+
+    def twice(*arguments: Any, **facts: Any) -> Any:
+        list(publish(*arguments, **facts))
+        return publish(*arguments, **facts)
+
+    monkeypatch.setattr(job, "publish_dataset", twice)
+    source, folder = tmp_path / "in", tmp_path / "out"
+    for number in range(2):
+        write_rows(source / f"{number}.csv", number * 10, 10)
+        convert("csv", source, folder, *APPEND)
+    assert_sound(folder, 20)
+    assert manifest_of(folder)["appended"] == 1
+
+
+def test_shards_are_not_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, folder = tmp_path / "in", tmp_path / "out"
+    write_rows(source / "a.csv", 0, 40)
+    convert("csv", source, folder, *APPEND)
+    write_rows(source / "b.csv", 40, 20)
+    with monkeypatch.context() as patch:
+        patch.setattr("beam_jobs.convert.stage", broken)
+        assert recordmill("convert", "csv", source, folder, *APPEND).status == 1
+    with monkeypatch.context() as patch:
+        patch.setattr("transforms.run.shard_task.write_records", broken)
+        plan = recordmill("convert", "csv", source, folder, *APPEND, "--plan")
+        assert "would go on where a killed run was" in plan.out
+        convert("csv", source, folder, *APPEND)
+    assert_sound(folder, 60)
+
+
+def test_of_two_at_once_one_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from beam_jobs import convert as job
+
+    source, folder = tmp_path / "in", tmp_path / "out"
+    write_rows(source / "a.csv", 0, 40)
+    convert("csv", source, folder, *APPEND)
+    write_rows(source / "b.csv", 40, 20)
+    stage, second = job.stage, list[Ran]()
+
+    def meanwhile(*arguments: Any) -> Any:
+        def run() -> None:
+            second.append(recordmill("convert", "csv", source, folder, *APPEND))
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+        return stage(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("beam_jobs.convert.stage", meanwhile)
+        convert("csv", source, folder, *APPEND)
+    assert [ran.status for ran in second] == [1]
+    assert "another run is writing here" in second[0].err
+    assert_sound(folder, 60)
+
+
+def test_another_run_came_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It appended the same, or something else, before this one had the lease."""
+    from beam_jobs import launch
+
+    source, folder = tmp_path / "in", tmp_path / "out"
+    write_rows(source / "a.csv", 0, 40)
+    convert("csv", source, folder, *APPEND)
+    prepare_run = launch.prepare_run
+
+    def late(*arguments: Any) -> Any:
+        prepared = prepare_run(*arguments)
+        monkeypatch.undo()
+        if more:
+            write_rows(source / "c.csv", 60, 10)
+        convert("csv", source, folder, *APPEND)
+        return prepared
+
+    for number, more in enumerate((False, True)):
+        write_rows(source / f"b{number}.csv", 40, 20)
+        monkeypatch.setattr("beam_jobs.launch.prepare_run", late)
+        ran = recordmill("convert", "csv", source, folder, *APPEND)
+        if more:
+            assert ran.status == 1
+            assert "another dataset came here while this run looked" in ran.err
+        else:
+            assert (ran.status, "nothing to do" in ran.err) == (0, True)
+        assert recordmill("verify", folder).status == 0
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_killed_at_any_moment(
+    tmp_path: Path, mixed: MixedInput, number: int, appended: tuple[Path, float]
+) -> None:
+    """kill -9: the old dataset or the new one is there, and the next run ends well."""
+    model, seconds = appended
+    folder = shutil.copytree(model / "base" / "out", tmp_path / "out")
+    before = published(folder)
+    job = [*mixed.files, folder, *APPEND]
+    moment = 0.3 + 0.7 * (number + random.Random(number).random()) / 5
+    with started("convert", "csv", *job) as process:
+        time.sleep(moment * seconds)
+        kill(process)
+    if manifest_of(folder).get("appended", 0) == 0:
+        assert before.items() <= published(folder).items()
+    convert("csv", *job)
+    assert published(folder) == published(model / "done" / "out")
+    assert verify_dataset(str(folder)).problems == ()
+    assert not (folder / ".recordmill").exists()
+
+
+@pytest.fixture(scope="module")
+def appended(
+    tmp_path_factory: pytest.TempPathFactory, mixed: MixedInput
+) -> tuple[Path, float]:
+    """Datasets before and after an append, and the seconds that it took."""
+    root = tmp_path_factory.mktemp("appended")
+    convert("csv", mixed.files[0], root / "base" / "out", *OPTIONS)
+    done = shutil.copytree(root / "base" / "out", root / "done" / "out")
+    start = time.monotonic()
+    with started("convert", "csv", *mixed.files, done, *APPEND) as process:
+        ran = ended(process)
+    assert ran.status == 0, ran.err
+    return root, time.monotonic() - start

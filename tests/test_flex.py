@@ -1,0 +1,141 @@
+"""Parameters of a launcher, as arguments of the command."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from job_tools import IRIS, Ran, manifest_of, python
+
+from beam_jobs.cli_convert import convert
+from beam_jobs.cli_run import run_command
+from beam_jobs.flex import NOT_OFFERED, command_line, parameters_of
+
+MAIN = Path(__file__).parent.parent / "deploy" / "dataflow" / "main.py"
+COMMANDS = [run_command, *convert.commands.values()]
+
+CASES = [
+    (  # a job file with its settings; Beam's options stay apart
+        ["--runner=R", "--job_file=gs://b/j.yaml", "--set=n=2 date=2026-11-20"],
+        [
+            "run",
+            "--set=n=2",
+            "--set=date=2026-11-20",
+            "gs://b/j.yaml",
+            "--",
+            "--runner=R",
+        ],
+    ),
+    (  # a job file's output instead of its own
+        ["--job_file=j", "--output=gs://b/o"],
+        ["run", "--output=gs://b/o", "j", "--"],
+    ),
+    (  # several inputs, one of them with a space in its name
+        ["--source=csv", "--inputs=gs://b/x/*.csv 'gs://b/a b.csv'", "--output=gs://o"],
+        ["convert", "csv", "gs://b/x/*.csv", "gs://b/a b.csv", "gs://o", "--"],
+    ),
+    (  # flags
+        [
+            "--source=cifar",
+            "--inputs=i",
+            "--output=o",
+            "--shuffle=false",
+            "--overwrite",
+        ],
+        ["convert", "cifar", "--no-shuffle", "--overwrite", "i", "o", "--"],
+    ),
+    (  # flags that say what holds anyway
+        [
+            "--source=cifar",
+            "--inputs=i",
+            "--output=o",
+            "--shuffle=true",
+            "--json=False",
+        ],
+        ["convert", "cifar", "--shuffle", "i", "o", "--"],
+    ),
+    (  # names with "-", and what was left empty
+        ["--source=csv", "--inputs=i", "--output=o", "--max_rejects=1%", "--schema="],
+        ["convert", "csv", "--max-rejects=1%", "i", "o", "--"],
+    ),
+    (  # given twice, as Airflow gives lists
+        ["--source=csv", "--inputs=i", "--output=o", "--split=a=0.5", "--split=b=0.5"],
+        ["convert", "csv", "--split=a=0.5", "--split=b=0.5", "i", "o", "--"],
+    ),
+]
+
+WRONG = [
+    ([], "give job_file, or source (cifar, csv, images), inputs and output"),
+    (["--source=cvs"], "source is one of cifar, csv, images, got cvs"),
+    (["--source=csv", "--output=o"], "source=csv needs inputs, too"),
+    (["--job_file=j", "--inputs=i"], "inputs: recordmill run has none"),
+    (["--job_file=j", "--source=csv"], "source: recordmill run has none"),
+    (
+        ["--source=csv", "--inputs=i", "--output=o", "--variant=cifar10"],
+        "variant: recordmill convert csv has none",
+    ),
+    (
+        ["--source=csv", "--inputs=i", "--output=o", "--shuffle=no"],
+        "shuffle is true or false, got no",
+    ),
+    (["--source=csv", "--inputs='i", "--output=o"], "inputs: No closing quotation: 'i"),
+]
+
+
+@pytest.mark.parametrize(("given", "arguments"), CASES)
+def test_parameters_become_arguments(given: list[str], arguments: list[str]) -> None:
+    assert command_line(given) == arguments
+
+
+@pytest.mark.parametrize(("given", "message"), WRONG)
+def test_what_is_wrong_is_told(given: list[str], message: str) -> None:
+    with pytest.raises(click.UsageError) as error:
+        command_line(given)
+    assert error.value.message == message
+
+
+def test_no_parameter_is_called_like_an_option_of_beam() -> None:
+    """One of the same name would never reach Beam."""
+    ours = {name for command in COMMANDS for name in parameters_of(command)}
+    beams = set(PipelineOptions([]).get_all_options())
+    assert {"set", "split", "max_rejects"} <= ours
+    assert not (ours | {"job_file", "source", "inputs"}) & beams
+
+
+def test_what_is_not_offered_are_options() -> None:
+    named = {
+        name.lstrip("-").replace("-", "_")
+        for command in COMMANDS
+        for option in command.params
+        for name in option.opts
+    }
+    assert named >= NOT_OFFERED
+
+
+def launch(*arguments: str) -> Ran:
+    code = "import runpy, sys; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
+    return python(code, str(MAIN), *arguments)
+
+
+def test_the_file_that_a_launcher_calls(tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    given = ["--source=csv", f"--inputs={IRIS}", f"--output={output}", "--shards=3"]
+    ran = launch(*given, "--runner=DirectRunner")
+    assert ran.status == 0, ran.err
+    assert len(manifest_of(output)["splits"]["train"]["shards"]) == 3
+
+
+def test_its_usage_errors_are_told(tmp_path: Path) -> None:
+    ran = launch("--source=csv")
+    assert ran.status == 2
+    assert "Error: source=csv needs inputs, too" in ran.err
+
+
+def test_it_runs_nothing_when_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beam may look at the main module while it pickles."""
+    monkeypatch.setattr(sys, "argv", ["main.py", "--source=csv"])
+    runpy.run_path(str(MAIN), run_name="not_main")

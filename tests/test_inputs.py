@@ -1,0 +1,126 @@
+"""The inventory that a dataset keeps, and the names of its parts."""
+
+from __future__ import annotations
+
+import gzip
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.errors import InputError, OutputError
+from schemas.job import JobSpec
+from schemas.parts import inputs_name, part_of, rejects_prefix, run_facts_name
+from schemas.ranges import InputFile
+from schemas.shards import shard_file_name
+from transforms.run.inputs import KeptFile, dump_inputs, new_files, parse_inputs
+
+JOB = JobSpec(source="csv", name="data")
+
+
+def file(path: str, size: int = 1, version: str = "v") -> InputFile:
+    return InputFile(path, f"/in/{path}", size, version)
+
+
+@given(
+    st.lists(
+        st.builds(
+            file,
+            st.text(st.characters(exclude_categories=["Cs"]), min_size=1),
+            st.integers(0, 1 << 62),
+            st.text(st.characters(exclude_categories=["Cs"])),
+        ),
+        unique_by=lambda each: each.path,
+    ),
+    st.integers(0, 3),
+)
+def test_round_trip(files: list[InputFile], num_side: int) -> None:
+    """Any name that a file can have, line ends and quotes among them."""
+    side, inputs = files[:num_side], files[num_side:]
+    data = dump_inputs("ff", JOB, inputs, [*inputs, *side])  # listed as both
+    assert data == dump_inputs("ff", JOB, inputs, [*inputs, *side])
+    assert data[4:8] == bytes(4)  # no clock
+    kept = parse_inputs(data, "x")
+    assert kept.fingerprint == "ff"
+    assert kept.job["name"] == "data"
+    assert "max_rejects" not in kept.job
+    assert kept.files == {
+        each.path: KeptFile(each.size, each.version, each in side) for each in files
+    }
+
+
+def test_it_is_small() -> None:
+    files = [file(f"2026/11/{n:07d}.jpg", n, f"17{n:017d}") for n in range(100_000)]
+    assert len(dump_inputs("ff", JOB, files)) < 1_500_000
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"no gzip",
+        gzip.compress(b""),
+        gzip.compress(b"{}\n"),
+        gzip.compress(b'{"recordmill": 1, "fingerprint": "", "job": {}}\n[1]\n'),
+        gzip.compress(b'{"recordmill": 1, "fingerprint": "", "job": {}}\n["a", 1\n'),
+        dump_inputs("ff", JOB, [file("a")])[:-1],
+    ],
+)
+def test_damaged(data: bytes) -> None:
+    with pytest.raises(OutputError, match="x: is no inventory of input files"):
+        parse_inputs(data, "x")
+
+
+def test_what_is_new() -> None:
+    """A file that cells could name may become an input; then it is new as that."""
+    kept = {
+        "a": KeptFile(1, "v", is_side=False),
+        "b": KeptFile(1, "v", is_side=True),
+        "c": KeptFile(1, "v", is_side=True),
+    }
+    a, b, c, d, e = map(file, "abcde")
+    assert new_files(kept, [a, b, d], [a, b, c, d, e], "x") == ([b, d], [e])
+    assert new_files(kept, [a], [a, b, c, e], "x") == ([], [e])
+    with pytest.raises(InputError, match=r"1 is gone \(a\)"):
+        new_files(kept, [b], [a, b, c], "x")  # a is there, but no input any more
+    with pytest.raises(InputError, match=r"1 is gone \(c\)"):
+        new_files(kept, [a], [a, b], "x")
+    changed = file("b", version="w")
+    with pytest.raises(InputError, match=r"1 is not as before \(b\)"):
+        new_files(kept, [a], [a, changed, c], "x")
+
+
+@given(
+    st.sampled_from(["none", "gzip"]),
+    st.lists(st.tuples(st.integers(0, 99_999), st.integers(0, 99_998)), min_size=1),
+    st.from_regex(r"[A-Za-z0-9_-]{1,12}", fullmatch=True),
+)
+def test_names_sort_as_parts_and_shards_do(
+    compression: str, places: list[tuple[int, int]], split: str
+) -> None:
+    def name(part: int, index: int) -> str:
+        return shard_file_name("d", split, index, 99_999, compression, part)
+
+    assert sorted(name(*place) for place in places) == [
+        name(*place) for place in sorted(places)
+    ]
+    assert [part_of(name(*place)) for place in places] == [p for p, _ in places]
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_no_split_can_be_called_like_a_part(compression: str) -> None:
+    names = {
+        shard_file_name("d", split, 0, 1, compression, part)
+        for split in ("train", "train-a00001", "a00001", "train_a00001-00000")
+        for part in (0, 1, 2)
+    }
+    assert len(names) == 12
+
+
+def test_names_beside_the_shards() -> None:
+    assert [inputs_name(part) for part in (0, 3)] == [
+        "inputs.jsonl.gz",
+        "inputs-a00003.jsonl.gz",
+    ]
+    assert run_facts_name(3) == "run-a00003.json"
+    assert rejects_prefix(0) == ""
