@@ -143,3 +143,20 @@ def test_the_last_step_waits_for_a_lease_that_ends(
     monkeypatch.setattr(work.time, "sleep", lambda _: lease.release())
     write(ROWS[:3], tmp_path / "out")
     assert_whole(tmp_path / "out")
+
+
+def test_a_damaged_run_is_never_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def damaging(*arguments: Any, **options: Any) -> Any:
+        for run in (tmp_path / "out").glob(".recordmill/rows-*/runs/*.records"):
+            data = bytearray(run.read_bytes())
+            data[50] ^= 1
+            run.write_bytes(data)
+        return write_shard(*arguments, **options)
+
+    write_shard = rows_steps.write_shard
+    monkeypatch.setattr(rows_steps, "write_shard", damaging)
+    error = error_of(lambda: write(ROWS, tmp_path / "out", shards=1))
+    assert "was damaged in scratch" in error
+    assert_unpublished(tmp_path / "out")
