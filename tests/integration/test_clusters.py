@@ -9,7 +9,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import apache_beam as beam
 import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
 from clusters import (
     Engines,
     FlinkCluster,
@@ -32,6 +34,10 @@ from job_tools import (
     is_alive,
     started,
 )
+from rows_tools import JOB, ROWS, SCHEMA
+
+from beam_jobs.read_dataset import ReadDataset
+from beam_jobs.write_dataset import WriteDataset
 
 # How rows of each source may travel. All exchanges give the same bytes.
 EXCHANGES = {
@@ -283,3 +289,22 @@ def test_option_that_only_the_job_server_knows(
     run_well(*arguments, engines=engines)
     assert contents(output) == contents(iris)
     assert json.loads((output / "run.json").read_text())["runner"] == "PortableRunner"
+
+
+@pytest.mark.parametrize("exchange", ["engine", "scratch"])
+@pytest.mark.parametrize("engine", ["prism", "flink"])
+def test_rows_of_a_pipeline(
+    tmp_path: Path, engines: Engines, rows_dataset: Path, engine: str, exchange: str
+) -> None:
+    """WriteDataset and ReadDataset, with rows that the engine hands out in its way."""
+    beam_options = engines.own_prism() if engine == "prism" else engines.flink()
+    options = PipelineOptions([*beam_options, "--parallelism=2"])
+    with beam.Pipeline(options=options) as p:
+        rows = p | beam.Create(ROWS) | beam.Reshuffle()
+        rows | WriteDataset(tmp_path / "out", SCHEMA, exchange=exchange, **JOB)
+    assert_whole(tmp_path / "out")
+    assert contents(tmp_path / "out") == contents(rows_dataset)
+    with beam.Pipeline(options=options) as p:
+        found = p | ReadDataset(tmp_path / "out") | beam.combiners.Count.Globally()
+        found | beam.io.WriteToText(str(tmp_path / "count"), shard_name_template="")
+    assert (tmp_path / "count").read_text() == f"{len(ROWS)}\n"
