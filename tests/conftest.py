@@ -49,6 +49,16 @@ def iris(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return output
 
 
+@pytest.fixture(scope="session")
+def rows_dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """ROWS as a dataset, by WriteDataset. Copy it, never change it."""
+    from rows_tools import JOB, ROWS, write  # it imports Beam, which most tests do not
+
+    output = tmp_path_factory.mktemp("rows") / "out"
+    write(ROWS, output, **JOB)
+    return output
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--stores",

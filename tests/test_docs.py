@@ -1,4 +1,4 @@
-"""README and docs show only what runs: commands are run, options and links exist."""
+"""README and docs show only what runs: commands and Python, options and links exist."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ def test_every_command_of_a_page_runs(
     monkeypatch.chdir(tmp_path)
     for block in blocks(page, "yaml"):  # named by their first line
         (tmp_path / block.splitlines()[0].removeprefix("# ")).write_text(block)
+    for block in blocks(page, "python"):
+        exec(compile(block, page.name, "exec"), {})
     lines = "".join(blocks(page, "sh")).splitlines()
     commands = [line for line in lines if line.startswith("recordmill ")]
     assert commands or page.name == "storage.md"  # URLs lead nowhere from here

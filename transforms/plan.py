@@ -113,6 +113,33 @@ class Histogram:
         self.records.reshape(-1)[filled] += num_records
 
 
+def packed_histogram(
+    keys: U64,
+    splits: npt.NDArray[np.uint8],
+    weights: I64,
+    num_splits: int,
+    bits: int,
+) -> PackedHistogram:
+    """What `Histogram.to_bytes` gives of some rows, without an array of all buckets.
+
+    Args:
+      keys: order keys, in any order.
+      splits: split index of each row.
+      weights: planned bytes of each row.
+      num_splits: how many splits the job has.
+      bits: see `bucket_bits`.
+    """
+    places = (keys >> np.uint64(64 - bits)).astype(np.int64)
+    places += splits.astype(np.int64) << bits
+    filled, owner = np.unique(places, return_inverse=True)
+    # Float64 sums are exact below 2**53 bytes.
+    num_bytes = np.bincount(owner, weights.astype(np.float64), len(filled))
+    num_records = np.bincount(owner, minlength=len(filled))
+    head = np.array([num_splits, 1 << bits, len(filled)], "<u8")
+    parts = (filled, num_bytes, num_records)
+    return b"".join([head.tobytes(), *(p.astype("<u8").tobytes() for p in parts)])
+
+
 def numbers_of(
     plan: ShardPlan, keys: U64, splits: npt.NDArray[np.uint8]
 ) -> npt.NDArray[np.int64]:

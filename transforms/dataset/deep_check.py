@@ -62,7 +62,7 @@ class DeepCheck:
             return
         lengths = np.fromiter(map(len, self._window), np.int64, len(self._window))
         data = np.frombuffer(b"".join(self._window), np.uint8)
-        reasons = _misfits(
+        reasons = misfits(
             binary_array(offsets_of(lengths), data), self.schema, self.payload
         )
         offsets = self._offset + offsets_of(lengths + FRAME_BYTES)
@@ -76,7 +76,7 @@ class DeepCheck:
         self._window_bytes = 0
 
 
-def _misfits(
+def misfits(
     records: pa.BinaryArray, schema: Schema, payload: Payload
 ) -> dict[int, str]:
     """By record, why it does not fit the schema."""

@@ -26,3 +26,15 @@ class Block:
     keys: U64
     splits: npt.NDArray[np.uint8]
     weights: I64
+
+    @classmethod
+    def joined(cls, parts: list[Block]) -> Block:
+        """One block of several, which are let go."""
+        block = cls(
+            pa.concat_arrays([part.payloads for part in parts]),
+            np.concatenate([part.keys for part in parts]),
+            np.concatenate([part.splits for part in parts]),
+            np.concatenate([part.weights for part in parts]),
+        )
+        parts.clear()  # not held twice while the block is written
+        return block

@@ -22,6 +22,8 @@ def gather(
     runs: Sequence[RunRef],
     task: ShardTask,
     window_bytes: int = WINDOW_BYTES,
+    *,
+    by_content: bool = False,
 ) -> Iterator[pa.BinaryArray]:
     """The payloads of a shard in order, a window at a time.
 
@@ -30,12 +32,14 @@ def gather(
       runs: all runs of the job, in range order.
       task: the shard.
       window_bytes: planned bytes of a window; one record may be more.
+      by_content: see transforms.exchange.windows.
     """
 
     def read_into(number: int, target: memoryview, offset: int) -> None:
         folder.read_into(runs[number], target, offset)
 
-    return windows_of(_find_pieces(folder, runs, task), read_into, window_bytes)
+    pieces = _find_pieces(folder, runs, task)
+    return windows_of(pieces, read_into, window_bytes, by_content=by_content)
 
 
 def _find_pieces(folder: RunFolder, runs: Sequence[RunRef], task: ShardTask) -> Pieces:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from schemas.errors import RecordmillError
 from schemas.shards import ShardPlan
-from transforms.encode.wire import I64
+from transforms.encode.wire import I64, binary_array, offsets_of
 from transforms.exchange.block import Block
 from transforms.exchange.windows import WINDOW_BYTES, Pieces, windows_of
 from transforms.plan import numbers_of
@@ -87,13 +87,17 @@ def _cuts(shards: I64, offsets: I64, piece_bytes: int) -> Iterator[tuple[int, in
 
 
 def gather_inline(
-    values: Iterable[bytes], window_bytes: int = WINDOW_BYTES
+    values: Iterable[bytes],
+    window_bytes: int = WINDOW_BYTES,
+    *,
+    by_content: bool = False,
 ) -> Iterator[pa.BinaryArray]:
     """The payloads of a shard in order, a window at a time.
 
     Args:
       values: all its pieces, in any order.
       window_bytes: bytes of a window; one record may be more.
+      by_content: see transforms.exchange.windows.
 
     Raises:
       RecordmillError: a value is no piece, or not as it was made.
@@ -111,7 +115,29 @@ def gather_inline(
     def read_into(number: int, target: memoryview, offset: int) -> None:
         target[:] = memoryview(bodies[number])[offset : offset + len(target)]
 
-    return windows_of(Pieces.joined(pieces), read_into, window_bytes)
+    joined = Pieces.joined(pieces)
+    return windows_of(joined, read_into, window_bytes, by_content=by_content)
+
+
+def open_piece(value: bytes, split_index: int) -> tuple[Block, tuple[int, int]]:
+    """The rows of a piece, to be cut again; their planned bytes are their lengths.
+
+    Args:
+      value: the piece.
+      split_index: of all its rows.
+
+    Returns:
+      The rows, in the order of their keys; and what tells the piece from others.
+
+    Raises:
+      RecordmillError: the value is no piece, or not as it was made.
+    """
+    range_index, number, num_records = _head_of(value)
+    piece = _piece_of(value, num_records, 0)
+    payload = np.frombuffer(value, np.uint8, offset=_HEAD_BYTES + 16 * num_records)
+    payloads = binary_array(offsets_of(piece.lengths), payload)
+    splits = np.full(num_records, split_index, np.uint8)
+    return Block(payloads, piece.keys, splits, piece.lengths), (range_index, number)
 
 
 def _head_of(value: bytes) -> tuple[int, int, int]:

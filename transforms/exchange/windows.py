@@ -58,7 +58,11 @@ class Pieces:
 
 
 def windows_of(
-    pieces: Pieces, read_into: ReadInto, window_bytes: int = WINDOW_BYTES
+    pieces: Pieces,
+    read_into: ReadInto,
+    window_bytes: int = WINDOW_BYTES,
+    *,
+    by_content: bool = False,
 ) -> Iterator[pa.BinaryArray]:
     """The payloads in order, a window at a time.
 
@@ -66,24 +70,28 @@ def windows_of(
       pieces: all of a shard.
       read_into: gives the bodies' bytes.
       window_bytes: planned bytes of a window; one record may be more.
+      by_content: whether records with equal keys are ordered by their bytes, not by
+        where they come from.
     """
     order = np.argsort(pieces.keys, kind="stable")
+    keys = pieces.keys[order]
     ends = np.cumsum(pieces.weights[order])
     starts = [0]
     while starts[-1] < len(order):
         before = ends[starts[-1] - 1] if starts[-1] else np.uint64(0)
         limit = before + np.uint64(window_bytes)
-        starts.append(
-            max(starts[-1] + 1, int(np.searchsorted(ends, limit, side="right")))
-        )
+        stop = max(starts[-1] + 1, int(np.searchsorted(ends, limit, side="right")))
+        if by_content and stop < len(order):
+            stop = _before_tie(keys, starts[-1], stop)
+        starts.append(stop)
     windows = [order[a:b] for a, b in pairwise(starts)]
+    read = partial(_read_window, pieces, read_into, by_content=by_content)
     if len(windows) < 2:
         for wanted in windows:
-            yield _read_window(pieces, read_into, wanted)
+            yield read(wanted)
         return
     # The next window is read while the caller works on this one.
     with ThreadPoolExecutor(1, "read-ahead") as ahead:
-        read = partial(_read_window, pieces, read_into)
         coming = ahead.submit(read, windows[0])
         for wanted in windows[1:]:
             window, coming = coming.result(), ahead.submit(read, wanted)
@@ -91,7 +99,19 @@ def windows_of(
         yield coming.result()
 
 
-def _read_window(pieces: Pieces, read_into: ReadInto, wanted: I64) -> pa.BinaryArray:
+def _before_tie(keys: U64, start: int, stop: int) -> int:
+    """An end at or before `stop` that parts no equal keys.
+
+    Equal keys that fill more than a window are parted: so many can only be those of
+    equal records, which need no order.
+    """
+    first = int(np.searchsorted(keys, keys[stop]))
+    return first if first > start else stop
+
+
+def _read_window(
+    pieces: Pieces, read_into: ReadInto, wanted: I64, *, by_content: bool
+) -> pa.BinaryArray:
     """Reads one contiguous slice of every body concerned; puts records in order."""
     # Within a body the wanted records lie side by side, because both are sorted.
     in_storage = np.sort(wanted)
@@ -106,6 +126,27 @@ def _read_window(pieces: Pieces, read_into: ReadInto, wanted: I64) -> pa.BinaryA
         target = whole[offsets[first] : offsets[end]]
         read_into(int(body_of[first]), target, int(pieces.starts[in_storage[first]]))
     stored = binary_array(offsets, buffer)
-    if bool(np.all(wanted[:-1] < wanted[1:])):
+    places = np.searchsorted(in_storage, wanted)
+    if by_content:
+        _order_ties(stored, places, pieces.keys[wanted])
+    if bool(np.all(places[:-1] < places[1:])):
         return stored
-    return stored.take(pa.array(np.searchsorted(in_storage, wanted)))
+    return stored.take(pa.array(places))
+
+
+def _order_ties(stored: pa.BinaryArray, places: I64, keys: U64) -> None:
+    """Puts records with equal keys in the order of their bytes.
+
+    Args:
+      stored: the records.
+      places: where the records lie in `stored`, by rising key; changed in place.
+      keys: of the records, rising.
+    """
+    tied = np.flatnonzero(keys[1:] == keys[:-1])
+    if not len(tied):
+        return
+    for group in np.split(tied, np.flatnonzero(np.diff(tied) > 1) + 1):
+        mine = slice(int(group[0]), int(group[-1]) + 2)
+        places[mine] = sorted(
+            places[mine].tolist(), key=lambda place: stored[place].as_py()
+        )

@@ -76,10 +76,10 @@ class RangeReading:
                 parts.append(part)
                 num_bytes += part.payloads.nbytes
                 if num_bytes >= block_bytes:
-                    yield _joined(parts)
+                    yield Block.joined(parts)
                     num_bytes = 0
         if parts:
-            yield _joined(parts)
+            yield Block.joined(parts)
         self.is_whole = True
 
     def result(self, runs: tuple[RunRef, ...] = ()) -> RangeResult:
@@ -130,18 +130,6 @@ class RangeReading:
                 position, raw = rows.raw(row)
                 self.rejects.append(Reject(self.spot.path, position, reason, raw))
             yield framed.records, framed.kept
-
-
-def _joined(parts: list[Block]) -> Block:
-    """One block of several, which are let go."""
-    block = Block(
-        pa.concat_arrays([part.payloads for part in parts]),
-        np.concatenate([part.keys for part in parts]),
-        np.concatenate([part.splits for part in parts]),
-        np.concatenate([part.weights for part in parts]),
-    )
-    parts.clear()  # not held twice while the block is written
-    return block
 
 
 def side_files_of(spot: InputRange) -> SideFiles:

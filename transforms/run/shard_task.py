@@ -9,10 +9,12 @@ from pathlib import Path
 import pyarrow as pa
 
 from schemas.errors import DamagedScratchError, RecordmillError
+from schemas.job import PIPELINE_ROWS
 from schemas.ranges import Reject, RunRef
 from schemas.shards import ShardPlan, ShardResult, ShardTask, shard_file_name
 from transforms.exchange.gather import gather
 from transforms.exchange.inline import gather_inline
+from transforms.exchange.run_folder import RunFolder
 from transforms.run.context import RunContext
 from transforms.run.facts import forget_fact, load_fact, save_fact, save_rejects
 from transforms.run.records import frame_rows
@@ -39,7 +41,11 @@ class _ShardFact:
 
 
 def write_shard(
-    context: RunContext, task: ShardTask, runs: Sequence[RunRef]
+    context: RunContext,
+    task: ShardTask,
+    runs: Sequence[RunRef],
+    *,
+    folder: RunFolder | None = None,
 ) -> ShardResult:
     """Writes a shard from sorted runs, or takes up what an earlier try finished.
 
@@ -47,13 +53,18 @@ def write_shard(
       context: the run.
       task: which records the shard holds.
       runs: all sorted runs of the job, in range order.
+      folder: where they lie, if that is not the run's own scratch, from whose facts
+        damaged ones are made again.
     """
     earlier = finished_shard(context, task)
     if earlier is not None:
         return earlier
     rejects: list[Reject] = []
-    windows = gather(context.scratch.runs, runs, task)
-    if context.exchange == "reference":
+    lying = folder or context.scratch.runs
+    windows = gather(lying, runs, task, by_content=_by_content(context))
+    if folder is not None:
+        windows = _checked(windows, f"{_name_of(task)}, a window")
+    elif context.exchange == "reference":
         windows = _fetched(context, windows, rejects)
     else:
         windows = _from_scratch(context, runs, windows, f"{_name_of(task)}, a window")
@@ -86,7 +97,8 @@ def write_inline(
             f"{_name_of(task)}: was finished when the run began, and is gone now or "
             "was changed: did another run clean up? Run the job again"
         )
-    windows = _checked(gather_inline(pieces), f"{_name_of(task)}, a window")
+    windows = gather_inline(pieces, by_content=_by_content(context))
+    windows = _checked(windows, f"{_name_of(task)}, a window")
     return _store_shard(context, task, windows, [])
 
 
@@ -107,6 +119,11 @@ def finished_shards(context: RunContext, plan: ShardPlan) -> frozenset[int]:
         for number, task in tasks
         if f"{_name_of(task)}.json" in facts and finished_shard(context, task)
     )
+
+
+def _by_content(context: RunContext) -> bool:
+    """Whether ties go by content, because rows have no place in an input."""
+    return context.job.source == PIPELINE_ROWS
 
 
 def _name_of(task: ShardTask) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from schemas.job import JobSpec
+from schemas.job import PIPELINE_ROWS, JobSpec
 from schemas.storage_options import NO_OPTIONS, StorageOptions
 from transforms.sources.base import Source
 from transforms.sources.csv import CsvSource
@@ -11,9 +11,11 @@ from transforms.sources.images import ImagesSource
 
 
 def make_source(job: JobSpec, storage: StorageOptions = NO_OPTIONS) -> Source:
-    """The source that a job names, not yet prepared."""
+    """The source of the files that a job names, not yet prepared."""
     if job.source == "images":
         return ImagesSource(feature_names=job.feature_names, storage=storage)
     if job.source == "cifar":
         return FixedLengthSource(variant=job.variant, storage=storage)
+    if job.source == PIPELINE_ROWS:
+        raise ValueError("the rows of a pipeline have no files to be read from")
     return CsvSource(as_text=job.declared is not None, storage=storage)

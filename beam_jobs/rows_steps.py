@@ -1,0 +1,235 @@
+"""The steps of WriteDataset: rows -> records in runs or pieces -> shards.
+
+    rows -> encode --+-> facts -> totals -> plan ----------+
+                     |                                     v
+                     +-> sorted runs (scratch) --------> write shards -> publish
+                     +-> pieces (engine) -> cut by plan -> GroupByKey -^
+
+With scratch only facts cross the engine. With the engine exchange the encoded rows do,
+twice: they wait in the engine for the plan, which hangs on all of them, and then go
+through its shuffle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from uuid import uuid4
+
+import apache_beam as beam
+from apache_beam.pvalue import AsList, AsSingleton, PCollection, TaggedOutput
+from apache_beam.transforms.window import GlobalWindows
+from apache_beam.utils.windowed_value import WindowedValue
+
+from schemas.ranges import RunRef
+from schemas.shards import KEY_SPACE, ShardPlan, ShardResult, ShardTask, SplitPlan
+from transforms.exchange.block import Block
+from transforms.exchange.inline import cut_block, open_piece
+from transforms.exchange.runs import write_run
+from transforms.plan import Histogram
+from transforms.rows.encode import RowsReading, reject_facts
+from transforms.rows.facts import RowFacts, Totals
+from transforms.rows.work import Planned, RowsWork, keep_rejects
+from transforms.run.shard_task import write_inline, write_shard
+
+FACTS, REJECTS = "facts", "rejects"
+REJECT_FILES = 16  # each is sorted in memory
+
+_RUN_BYTES = 64 << 20  # records of a bundle that are sorted at once, with scratch
+_PIECES_BYTES = 16 << 20  # the same with the engine's shuffle
+
+Piece = tuple[int, bytes]
+"""Index of a split and records of it; or number of a shard and records of it."""
+
+
+class EncodeRows(beam.DoFn):
+    """Makes records of elements.
+
+    Emits pieces (engine exchange only), and on the side RowFacts (FACTS) and rejects
+    (REJECTS) as (number of their file, line).
+    """
+
+    def __init__(self, work: RowsWork) -> None:
+        self._work = work
+
+    def start_bundle(self) -> None:
+        # Anew: a bundle that failed may have left something.
+        self._reading = RowsReading(self._work.job, self._work.bits)
+        self._blocks: list[Block] = []
+        self._facts: list[RowFacts] = []
+        self._bytes = 0
+
+    def process(self, element: object) -> Iterator[Piece | TaggedOutput[str, object]]:
+        for block, facts in self._reading.add(element):
+            yield from self._hold(block, facts)
+        yield from self._tell_rejects()
+
+    def finish_bundle(
+        self,
+    ) -> Iterator[WindowedValue | TaggedOutput[str, WindowedValue]]:
+        for block, facts in self._reading.flush():
+            for output in self._hold(block, facts):
+                yield _at_the_end(output)
+        for output in (*self._let_go(), *self._tell_rejects()):
+            yield _at_the_end(output)
+
+    def _hold(
+        self, block: Block, facts: RowFacts
+    ) -> Iterator[Piece | TaggedOutput[str, object]]:
+        self._blocks.append(block)
+        self._facts.append(facts)
+        self._bytes += block.payloads.nbytes
+        limit = _RUN_BYTES if self._work.exchange == "scratch" else _PIECES_BYTES
+        if self._bytes >= limit:
+            yield from self._let_go()
+
+    def _let_go(self) -> Iterator[Piece | TaggedOutput[str, object]]:
+        """Sends what is held on its way."""
+        if not self._blocks:
+            return
+        facts, self._facts, self._bytes = self._facts, [], 0
+        block = Block.joined(self._blocks)
+        runs: tuple[RunRef, ...] = ()
+        num_splits = len(self._work.split_names)
+        if self._work.exchange == "scratch":
+            runs = (_store_run(self._work, block, num_splits),)
+        else:
+            # What tells it from all others, also from those of a retried bundle.
+            origin = (uuid4().int >> 64, 0)
+            yield from cut_block(block, _one_shard_each(num_splits), origin)
+        for one in facts:
+            yield TaggedOutput(FACTS, one)
+        if runs:
+            yield TaggedOutput(FACTS, RowFacts(runs=runs))
+
+    def _tell_rejects(self) -> Iterator[TaggedOutput[str, object]]:
+        rejects = self._reading.take_rejects()
+        if not rejects:
+            return
+        for digest, line in rejects:
+            yield TaggedOutput(REJECTS, (digest[0] % REJECT_FILES, line))
+        yield TaggedOutput(FACTS, reject_facts(rejects))
+
+
+def _at_the_end(
+    output: Piece | TaggedOutput[str, object],
+) -> WindowedValue | TaggedOutput[str, WindowedValue]:
+    if isinstance(output, TaggedOutput):
+        value = GlobalWindows.windowed_value(output.value)
+        return TaggedOutput(output.tag, value)
+    return GlobalWindows.windowed_value(output)
+
+
+def _store_run(work: RowsWork, block: Block, num_splits: int) -> RunRef:
+    scratch = work.gathering
+    if not scratch.shared:
+        scratch.local("runs").mkdir(parents=True, exist_ok=True)
+    with scratch.runs.writing(uuid4().hex) as stem:
+        return write_run(stem, block, num_splits)
+
+
+def _one_shard_each(num_splits: int) -> ShardPlan:
+    """A plan by which each split's rows stay together."""
+    whole = SplitPlan("", (0, KEY_SPACE), (1,), (1,))
+    return ShardPlan((whole,) * num_splits)
+
+
+@dataclass
+class AddUp(beam.CombineFn):
+    """Adds up RowFacts; within a bundle before they leave the worker."""
+
+    num_splits: int
+    bits: int
+
+    def create_accumulator(self) -> Totals:
+        return Totals(Histogram.empty(self.num_splits, self.bits))
+
+    def add_input(self, accumulator: Totals, element: RowFacts) -> Totals:
+        accumulator.add(element)
+        return accumulator
+
+    def merge_accumulators(self, accumulators: Iterable[Totals]) -> Totals:
+        merged = self.create_accumulator()
+        for accumulator in accumulators:
+            merged.merge(accumulator)
+        return merged
+
+    def extract_output(self, accumulator: Totals) -> Totals:
+        return accumulator
+
+
+@dataclass
+class WriteFromRuns(beam.PTransform[PCollection[Planned], PCollection[ShardResult]]):
+    """Writes every planned shard from the sorted runs, each a task of its own."""
+
+    work: RowsWork
+    facts: PCollection[RowFacts]
+
+    def expand(self, planned: PCollection[Planned]) -> PCollection[ShardResult]:
+        runs = self.facts | "Runs" >> beam.FlatMap(lambda facts: facts.runs)
+        return (
+            planned
+            | "Tasks" >> beam.FlatMap(lambda planned: planned.plan.tasks())
+            | "Spread" >> beam.Reshuffle()
+            | "Shards"
+            >> beam.Map(
+                write_from_runs,
+                self.work,
+                planned=AsSingleton(planned),
+                runs=AsList(runs),
+            )
+        )
+
+
+def write_from_runs(
+    task: ShardTask, work: RowsWork, planned: Planned, runs: list[RunRef]
+) -> ShardResult:
+    folder = work.gathering.runs
+    return write_shard(planned.context, task, runs, folder=folder)
+
+
+@dataclass
+class WriteFromPieces(beam.PTransform[PCollection[Planned], PCollection[ShardResult]]):
+    """Sends the pieces to their shards, groups them and writes every planned shard."""
+
+    pieces: PCollection[Piece]
+
+    def expand(self, planned: PCollection[Planned]) -> PCollection[ShardResult]:
+        sent = self.pieces | "Cut" >> beam.FlatMap(
+            cut_piece, planned=AsSingleton(planned)
+        ).with_output_types(tuple[int, bytes])
+        # A finished shard gets no piece, and its facts are wanted all the same.
+        numbers = planned | "Numbers" >> beam.FlatMap(
+            lambda planned: ((number, b"") for number in range(planned.plan.num_shards))
+        ).with_output_types(tuple[int, bytes])
+        return (
+            (sent, numbers)
+            | "All" >> beam.Flatten()
+            | "ByShard" >> beam.GroupByKey()
+            | "Shards" >> beam.Map(write_from_pieces, planned=AsSingleton(planned))
+        )
+
+
+def cut_piece(piece: Piece, planned: Planned) -> Iterator[Piece]:
+    """Cuts a piece of a split at the shards' bounds."""
+    if not planned.plan.num_shards:
+        return
+    block, (origin, number) = open_piece(piece[1], piece[0])
+    yield from cut_block(block, planned.plan, (origin, number), planned.finished)
+
+
+def write_from_pieces(
+    grouped: tuple[int, Iterable[bytes]], planned: Planned
+) -> ShardResult:
+    number, pieces = grouped
+    return write_inline(
+        planned.context,
+        planned.plan.task(number),
+        filter(None, pieces),
+        must_be_there=number in planned.finished,
+    )
+
+
+def keep_group(grouped: tuple[int, Iterable[bytes]], planned: Planned) -> int:
+    """Writes one file of rejects; how many there are."""
+    return keep_rejects(grouped[0], grouped[1], planned)

@@ -1,0 +1,204 @@
+"""WriteDataset: rejects, and what cannot be written at all."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+import pytest
+from job_tools import assert_unpublished, assert_whole, contents, manifest_of
+from rows_tools import (
+    error_of,
+    example,
+    write,
+)
+
+from beam_jobs.write_dataset import WriteDataset
+from schemas.errors import RejectLimitError, SchemaError, UsageError
+from schemas.proto.example_pb2 import SequenceExample
+from transforms.rows import encode
+from transforms.run.clean import clean
+from transforms.stores import LocalStore
+
+BAD_ROWS: list[Any] = [
+    {"label": "lion"},
+    {"label": 7},
+    {"label": 1.5},
+    {"label": None},
+    {"label": "cat", "size": object()},
+    {"label": "cat", "size": 2**70},
+    {"label": b"\xff"},
+    {},
+]
+
+
+def test_rejects_are_kept_the_same_in_every_bundle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = {"label": {"classes": ["cat", "dog"]}, "size": "int64?"}
+    good = [{"label": "cat", "size": n} for n in range(40)]
+    rows = [*good, *BAD_ROWS, example(label=[5]), b"nothing"]
+    monkeypatch.setattr(encode, "_BATCH_ROWS", 5)
+    found = []
+    for exchange, runner in (("scratch", "one"), ("engine", "two")):
+        output = tmp_path / exchange
+        job = {"max_rejects": "20%", "exchange": exchange, "name": "x"}
+        shuffled = random.Random(exchange).sample(rows, len(rows))
+        write(shuffled, output, schema, runner=runner, **job)
+        assert_whole(output)
+        assert manifest_of(output)["rows_rejected"] == 10
+        found.append(contents(output))
+    assert found[0] == found[1]
+    lines = [
+        json.loads(line)
+        for file in (tmp_path / "engine" / "rejects").iterdir()
+        for line in file.read_text().splitlines()
+    ]
+    reasons = {base64.b64decode(line["raw"]): line["reason"] for line in lines}
+    assert len(lines) == len(reasons) == 10
+    assert "'lion'" in reasons[b'{"label": "lion"}']
+    assert "double cannot become int64" in reasons[b'{"label": 1.5}']
+    assert "of type object" in reasons[b'{"label": "cat", "size": "<object>"}']
+    assert (
+        "beyond 64 bits" in reasons[b'{"label": "cat", "size": 1180591620717411303424}']
+    )
+    assert "missing" in reasons[b"{}"]
+    assert "5" in reasons[example(label=[5]).SerializeToString()]
+
+
+def test_too_many_rejects_show_one(tmp_path: Path) -> None:
+    schema = {"a": "int64"}
+    rows = [{"a": 1}, {"a": "x"}, {"a": 2}]
+    error = error_of(lambda: write(rows, tmp_path / "out", schema))
+    assert "rows or more were rejected, allowed are 0" in error
+    assert """column 'a'""" in error or "feature 'a'" in error
+    assert '{"a": "x"}' in error
+    assert "allow more with max_rejects" in error
+    error = error_of(lambda: write(rows, tmp_path / "out", schema, max_rejects="10%"))
+    assert "1 of 3 rows were rejected, allowed are 10%" in error
+    assert_unpublished(tmp_path / "out")
+    clean(LocalStore(str(tmp_path / "out")))  # what the two left
+    write(rows, tmp_path / "out", schema, max_rejects=1)
+    assert_whole(tmp_path / "out")
+
+
+SEQUENCE = SequenceExample()
+
+
+@pytest.mark.parametrize(
+    ("rows", "schema", "options", "expected"),
+    [
+        ([{"a": 1}], None, {}, "a dict needs a schema to become a record"),
+        (["text"], None, {}, "takes dicts, pyarrow.RecordBatch, tf.train.Example or"),
+        ([SEQUENCE], None, {}, "SequenceExample is no record of payload 'example'"),
+        (
+            [pa.RecordBatch.from_pydict({"b": [1]})],
+            {"a": "int64"},
+            {},
+            "no column 'a' among b",
+        ),
+        (
+            [pa.RecordBatch.from_pydict({"a": [1.5]})],
+            {"a": "int64"},
+            {},
+            "double cannot become int64",
+        ),
+        ([b"\xff"], None, {}, "are no tf.train.Example; other records need payload"),
+        ([b"x"], {"a": "int64"}, {}, "are no tf.train.Example"),
+        ([], {"a": "int64"}, {}, "no record to write: 0 rows read"),
+        (
+            [{"a": 1}],
+            {"a": "int64"},
+            {"split_by": "b"},
+            "a row has no such key; it has",
+        ),
+        (
+            [{"a": [1]}],
+            {"a": "int64[]"},
+            {"split_by": "a"},
+            "told apart by single values",
+        ),
+        (
+            [pa.RecordBatch.from_pydict({"a": [1]})],
+            {"a": "int64"},
+            {"split_by": "b"},
+            "split_by 'b': a batch has no such column",
+        ),
+        (
+            [pa.RecordBatch.from_pydict({"a": [[1]]})],
+            {"a": "int64[]"},
+            {"split_by": "a"},
+            "cannot be told apart by values of type list",
+        ),
+    ],
+)
+def test_what_cannot_be_written(
+    tmp_path: Path, rows: list[Any], schema: Any, options: dict[str, Any], expected: str
+) -> None:
+    error = error_of(lambda: write(rows, tmp_path / "out", schema, **options))
+    assert expected in error
+    assert_unpublished(tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "expected"),
+    [
+        ({"exchange": "reference"}, UsageError, "exchange is auto, scratch or engine"),
+        (
+            {"splits": {"a": 0.5}},
+            UsageError,
+            "splits: the splits' fractions must add up",
+        ),
+        ({"shards": 0}, UsageError, "greater than or equal to 1"),
+        ({"name": "1x"}, UsageError, "name: a dataset name starts with a letter"),
+        ({"max_rejects": "some"}, UsageError, "give a count like 10"),
+        ({"payload": "json"}, UsageError, "payload 'json' needs a schema"),
+        ({"storage": {"secret": "x"}}, UsageError, "looks like a secret"),
+        ({"scratch": "s3://b/x"}, UsageError, "scratch: expected a local folder"),
+        ({"shard_size": "big"}, UsageError, "give a size like 128MiB"),
+        ({"schema": 7}, UsageError, "schema is a path, a mapping of features"),
+        ({"schema": {"a": "int65"}}, SchemaError, "int65"),
+        ({"schema": {"a": {"bytes_from": "path"}}}, SchemaError, "stand beside none"),
+        (
+            {"schema": {"a": "int64"}, "payload": "raw"},
+            SchemaError,
+            "no feature has one bytes value",
+        ),
+    ],
+)
+def test_arguments_that_cannot_be(
+    arguments: dict[str, Any], kind: type[Exception], expected: str
+) -> None:
+    with pytest.raises(kind, match=expected.replace("(", r"\(")):
+        WriteDataset("out", **arguments)
+
+
+def test_an_unbounded_collection(tmp_path: Path) -> None:
+    p = beam.Pipeline()
+    rows = p | beam.Create([1])
+    rows.is_bounded = False
+    with pytest.raises(UsageError, match="the collection is unbounded"):
+        rows | WriteDataset(tmp_path / "out", {"a": "int64"})
+
+
+def test_a_schema_file_that_is_not_there(tmp_path: Path) -> None:
+    error = error_of(lambda: write([{"a": 1}], tmp_path / "out", "no.yaml"))
+    assert "no.yaml: cannot be read" in error
+
+
+def test_constructing_touches_no_storage(tmp_path: Path) -> None:
+    WriteDataset(tmp_path / "deep" / "out", tmp_path / "no schema yet.yaml")
+    assert not list(tmp_path.iterdir())
+
+
+def test_reject_limit_error_is_one() -> None:
+    error = encode.too_many_rejects(
+        "1 rows", "0", encode._reject_line("no", b"x" * 400)
+    )
+    assert isinstance(error, RejectLimitError)
+    assert str(error).count("x") < 350

@@ -1,0 +1,1 @@
+"""Rows that a pipeline brings: dicts, batches, examples, bytes; into blocks and back."""

@@ -1,0 +1,115 @@
+"""What the elements of a pipeline's collection are, and what may be made of each."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+import pyarrow as pa
+from google.protobuf.message import DecodeError
+
+from schemas.errors import UsageError
+from schemas.job import JobSpec, Payload
+from schemas.proto.example_pb2 import Example, Feature
+from transforms.conform.converted import shown
+
+ElementKind = Literal["dict", "batch", "message", "bytes"]
+
+_NAMES: dict[str, Payload] = {
+    "Example": "example",
+    "SequenceExample": "sequence_example",
+}
+_PAYLOADS: dict[str, Payload] = {
+    f"{package}.{name}": payload
+    for package in ("tensorflow", Example.DESCRIPTOR.file.package)
+    for name, payload in _NAMES.items()
+}
+
+
+@runtime_checkable
+class Message(Protocol):
+    """A protobuf message, of whatever library."""
+
+    DESCRIPTOR: Any
+
+    def SerializeToString(self, *, deterministic: bool) -> bytes: ...  # noqa: N802
+
+
+def kind_of(element: object, job: JobSpec) -> ElementKind:
+    """What an element is, if the job can make records of it.
+
+    Raises:
+      UsageError: it cannot; what to do about it.
+    """
+    if isinstance(element, Mapping | pa.RecordBatch | pa.Table):
+        kind: ElementKind = "dict" if isinstance(element, Mapping) else "batch"
+        if job.declared is None:
+            raise UsageError(
+                f"a {type(element).__name__} needs a schema to become a record: "
+                "WriteDataset(output, schema), a schema file or {name: dtype}"
+            )
+        return kind
+    if isinstance(element, bytes | bytearray | memoryview):
+        return "bytes"
+    if isinstance(element, Message):
+        _check_message(element, job.payload)
+        return "message"
+    raise UsageError(
+        "WriteDataset takes dicts, pyarrow.RecordBatch, tf.train.Example or bytes, got "
+        f"{shown(element)} of type {type(element).__name__}"
+    )
+
+
+def _check_message(message: Message, payload: Payload) -> None:
+    name = message.DESCRIPTOR.full_name
+    if payload in ("raw", _PAYLOADS.get(name)):
+        return
+    known = _PAYLOADS.get(name)
+    way_out = f"say payload={known or 'raw'!r}"
+    raise UsageError(f"a {name} is no record of payload {payload!r}: {way_out}")
+
+
+def parse_example(element: object, data: bytes) -> Example | None:
+    """The example that an element is, or that its bytes hold; None if they hold none."""
+    if isinstance(element, Message):
+        # Of TensorFlow or of this project: both have the same fields.
+        return element  # type: ignore[return-value]
+    try:
+        return Example.FromString(data)
+    except DecodeError:
+        return None
+
+
+def group_of(example: Example, split_by: str) -> bytes:
+    """What decides an example's split, if rows with equal values must not part."""
+    features = example.features.feature
+    feature = features[split_by] if split_by in features else Feature()
+    return feature.SerializeToString(deterministic=True)
+
+
+def row_as_json(row: Mapping[str, Any]) -> bytes:
+    """A row for people and for mending it; bytes become {"base64": ...}."""
+    return json.dumps(_plain(row), sort_keys=True, ensure_ascii=False).encode(
+        errors="backslashreplace"
+    )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(name): _plain(inner) for name, inner in value.items()}
+    if isinstance(value, bytes | bytearray | memoryview):
+        return {"base64": base64.b64encode(value).decode()}
+    if isinstance(value, np.ndarray | np.generic):
+        return _plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, dt.date | dt.time | dt.timedelta | Decimal):
+        return str(value)
+    return f"<{type(value).__name__}>"  # nothing of where it lies in memory

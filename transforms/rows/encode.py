@@ -1,0 +1,306 @@
+"""Rows of a pipeline -> blocks of framed records, with keys that hang on content alone.
+
+A row has no place in an input. Its order key and its split are seeded hashes of its
+record, so neither order nor bundles nor runner change where it goes; equal records tie,
+and being equal need no order.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from schemas.errors import RecordmillError, RejectLimitError, SchemaError, UsageError
+from schemas.features import FeatureSpec, Kind, Schema
+from schemas.job import JobSpec, parse_fraction
+from transforms.dataset.deep_check import misfits
+from transforms.encode.wire import I64, MAX_CELL_BYTES, U64
+from transforms.exchange.block import Block
+from transforms.keys import assign_splits, shuffle_keys, text_hash, value_hashes
+from transforms.plan import packed_histogram
+from transforms.rows.elements import group_of, kind_of, parse_example, row_as_json
+from transforms.rows.facts import (
+    Digest,
+    RowFacts,
+    add_digests,
+    content_hashes,
+    sum_hashes,
+    text_digest,
+)
+from transforms.rows.found import FoundFeatures
+from transforms.rows.tables import Row, Table, Tables
+from transforms.run.records import Framed, frame_rows
+from transforms.tfrecord import array_parts
+
+RECORD = "record"  # the feature of records that nothing is known of
+RECORD_SCHEMA = Schema((FeatureSpec(RECORD, Kind.BYTES),))
+
+_BATCH_ROWS = 1 << 12  # dicts and records are gathered up to this ...
+_BATCH_BYTES = 8 << 20  # ... or this
+_SHOWN_BYTES = 300
+
+RejectLine = tuple[Digest, bytes]
+"""A reject as a line of JSON, and its digest."""
+
+
+@dataclass(slots=True)
+class RowsReading:
+    """Rows of one bundle on their way into blocks.
+
+    Attributes:
+      job: what the rows become.
+      bits: of the order key, for the histogram.
+      rows_rejected: rows left out so far.
+      rejects: those not yet taken by `take_rejects`.
+    """
+
+    job: JobSpec
+    bits: int
+    rows_rejected: int = 0
+    rejects: list[RejectLine] = field(default_factory=list)
+    _dicts: list[Row] = field(default_factory=list)
+    _records: list[bytes] = field(default_factory=list)
+    _groups: list[int] = field(default_factory=list)  # of the records, by split_by
+    _bytes: int = 0  # of dicts and records gathered, more or less
+    _found: FoundFeatures = field(default_factory=FoundFeatures)
+    _tables: Tables | None = None
+
+    def add(self, element: object) -> Iterator[tuple[Block, RowFacts]]:
+        """Takes an element; gives blocks, with their facts, when there is enough.
+
+        Raises:
+          UsageError: an element that no record can be made of.
+          SchemaError: a batch whose columns cannot become the features.
+          RejectLimitError: too many rows do not fit.
+        """
+        kind = kind_of(element, self.job)
+        if kind == "batch":
+            yield from self._add_batch(element)
+            return
+        if kind == "dict":
+            assert isinstance(element, Mapping)
+            self._dicts.append(element)
+            self._bytes += sum(map(_size_of, element.values()))
+        else:
+            self._add_record(element)
+        if (
+            len(self._dicts) + len(self._records) >= _BATCH_ROWS
+            or self._bytes >= _BATCH_BYTES
+        ):
+            yield from self.flush()
+
+    def flush(self) -> Iterator[tuple[Block, RowFacts]]:
+        """Blocks of all rows that are still gathered."""
+        dicts, self._dicts = self._dicts, []
+        records, self._records = self._records, []
+        groups, self._groups = self._groups, []
+        self._bytes = 0
+        if dicts:
+            yield from self._encode_dicts(dicts)
+        if records:
+            yield from self._frame_records(records, groups)
+
+    def take_rejects(self) -> list[RejectLine]:
+        """The rejects since the last call."""
+        taken, self.rejects = self.rejects, []
+        return taken
+
+    def _add_record(self, element: Any) -> None:
+        job = self.job
+        if isinstance(element, bytes | bytearray | memoryview):
+            data = bytes(element)
+        else:
+            data = element.SerializeToString(deterministic=True)
+        if len(data) > MAX_CELL_BYTES:
+            raise RecordmillError(
+                f"a record of {len(data)} bytes, more than one can have "
+                f"({MAX_CELL_BYTES}); it starts with {data[:24]!r}"
+            )
+        finds = job.declared is None and job.payload == "example"
+        if finds or job.split_by is not None:
+            example = parse_example(element, data)
+            if example is None:
+                self._reject(
+                    f"{len(data)} bytes that start with {data[:24]!r} are no "
+                    "tf.train.Example; other records need payload='raw'",
+                    data,
+                )
+                return
+            if finds:
+                self._found.note(example)
+            if job.split_by is not None:
+                self._groups.append(text_hash(group_of(example, job.split_by)))
+        self._records.append(data)
+        self._bytes += len(data)
+
+    def _frame_records(
+        self, records: list[bytes], groups: list[int]
+    ) -> Iterator[tuple[Block, RowFacts]]:
+        """Records as they are, those that do not fit a declared schema left out."""
+        array = pa.array(records, pa.binary())
+        kept = np.arange(len(records))
+        if self.job.declared is not None:
+            schema = self.job.declared.to_schema()
+            reasons = misfits(array, schema, self.job.payload)
+            for row in sorted(reasons):
+                self._reject(reasons[row], records[row])
+            kept = np.delete(kept, list(reasons))
+            array = array.take(pa.array(kept))
+        batch = pa.RecordBatch.from_arrays([array], [RECORD])
+        as_is = self.job.model_copy(update={"declared": None, "payload": "raw"})
+        found, self._found = self._found, FoundFeatures()
+        for framed in frame_rows(batch, RECORD_SCHEMA, as_is):
+            own = np.array(groups, np.uint64)[kept] if groups else None
+            yield from self._block(framed.records, own, found)
+
+    def _add_batch(self, element: Any) -> Iterator[tuple[Block, RowFacts]]:
+        batches = element.to_batches() if isinstance(element, pa.Table) else [element]
+        for batch in batches:
+            self._require_group_column(batch)
+            size = max(1, batch.nbytes // max(1, batch.num_rows))
+            rows = min(_BATCH_ROWS, max(1, _BATCH_BYTES // size))
+            for start in range(0, batch.num_rows, rows):
+                part = batch.slice(start, rows)
+                for framed in self._frame(part):
+                    for row, reason in framed.refused:
+                        (raw,) = part.slice(row, 1).to_pylist()
+                        self._reject(reason, row_as_json(raw))
+                    yield from self._block(
+                        framed.records, self._groups_of(part, framed.kept)
+                    )
+
+    def _encode_dicts(self, rows: Sequence[Row]) -> Iterator[tuple[Block, RowFacts]]:
+        if self._tables is None:
+            assert self.job.declared is not None  # by kind_of
+            self._tables = Tables(self.job.declared, self.job.split_by)
+        for made in self._tables.of(rows):
+            if not isinstance(made, Table):
+                index, reason = made
+                self._reject(reason, row_as_json(rows[index]))
+                continue
+            try:
+                parts = list(self._frame(made.batch))
+            except SchemaError as error:
+                # A type that cannot be the feature's: for a dict that is a value's own.
+                if len(made.rows) > 1:
+                    for index in made.rows:
+                        yield from self._encode_dicts([rows[index]])
+                else:
+                    (index,) = made.rows
+                    self._reject(str(error), row_as_json(rows[index]))
+                continue
+            for framed in parts:
+                for row, reason in framed.refused:
+                    self._reject(reason, row_as_json(rows[made.rows[row]]))
+                groups = self._groups_of(made.batch, framed.kept)
+                yield from self._block(framed.records, groups)
+
+    def _frame(self, batch: pa.RecordBatch) -> Iterator[Framed]:
+        assert self.job.declared is not None  # by kind_of
+        return frame_rows(batch, self.job.declared.to_schema(), self.job)
+
+    def _require_group_column(self, batch: pa.RecordBatch) -> None:
+        column = self.job.split_by
+        if column is not None and batch.schema.names.count(column) != 1:
+            raise UsageError(
+                f"split_by {column!r}: a batch has no such column, or two; it has "
+                f"{', '.join(batch.schema.names)}"
+            )
+
+    def _groups_of(self, batch: pa.RecordBatch, kept: I64) -> U64 | None:
+        if self.job.split_by is None:
+            return None
+        column = batch[self.job.split_by].take(pa.array(kept))
+        try:
+            return value_hashes(column)
+        except pa.ArrowException as error:
+            raise UsageError(
+                f"split_by {self.job.split_by!r}: rows cannot be told apart by values "
+                f"of type {column.type}: {error}"
+            ) from error
+
+    def _block(
+        self,
+        records: pa.BinaryArray,
+        groups: U64 | None,
+        found: FoundFeatures | None = None,
+    ) -> Iterator[tuple[Block, RowFacts]]:
+        if not len(records):
+            return
+        job = self.job
+        hashes = content_hashes(records)
+        origins = hashes[:, 0]
+        keys = shuffle_keys(origins, job.seed)
+        fractions = [parse_fraction(split.fraction) for split in job.splits]
+        splits = assign_splits(
+            origins if groups is None else groups, fractions, job.seed
+        )
+        weights = np.diff(array_parts(records)[0])
+        histogram = packed_histogram(keys, splits, weights, len(job.splits), self.bits)
+        yield (
+            Block(records, keys, splits, weights),
+            RowFacts(
+                rows_read=len(records),
+                digest=sum_hashes(hashes),
+                histogram=histogram,
+                found=found or FoundFeatures(),
+            ),
+        )
+
+    def _reject(self, reason: str, raw: bytes) -> None:
+        line = _reject_line(reason, raw)
+        self.rejects.append((text_digest(line), line))
+        self.rows_rejected += 1
+        limit = self.job.max_rejects.text
+        # A share is known only when all rows were seen.
+        if limit.isdigit() and self.rows_rejected > int(limit):
+            raise too_many_rejects(f"{self.rows_rejected} rows or more", limit, line)
+
+
+def too_many_rejects(count: str, limit: str, line: bytes) -> RejectLimitError:
+    """The error that shows one of the rejects."""
+    reject = json.loads(line)
+    raw = base64.b64decode(reject["raw"])
+    shown = raw[:_SHOWN_BYTES].decode(errors="backslashreplace")
+    more = "..." if len(raw) > _SHOWN_BYTES else ""
+    return RejectLimitError(
+        f"{count} were rejected, allowed are {limit}. One of them: {reject['reason']}: "
+        f"{shown}{more}\nMend them, or allow more with max_rejects"
+    )
+
+
+def reject_facts(rejects: Sequence[RejectLine]) -> RowFacts:
+    """The facts of rows that were left out."""
+    digest = (0, 0)
+    for own, _ in rejects:
+        digest = add_digests(digest, own)
+    shown = min((line for _, line in rejects), default=b"")
+    return RowFacts(len(rejects), len(rejects), digest, reject=shown)
+
+
+def _reject_line(reason: str, raw: bytes) -> bytes:
+    """A line of a rejects file; a pipeline's row has no uri and no position."""
+    line = {
+        "uri": None,
+        "position": None,
+        "reason": reason,
+        "raw": base64.b64encode(raw).decode(),
+    }
+    return json.dumps(line, ensure_ascii=False).encode(errors="backslashreplace")
+
+
+def _size_of(value: Any) -> int:
+    """Bytes of a value, more or less."""
+    if isinstance(value, str | bytes | bytearray):
+        return len(value)
+    if isinstance(value, np.ndarray | memoryview):
+        return value.nbytes
+    if isinstance(value, list | tuple) and value:
+        return len(value) * _size_of(value[0])
+    return 8

@@ -1,0 +1,227 @@
+"""Python values as Arrow arrays whose types never depend on the values beside them.
+
+How a pipeline bundles its rows is up to the runner, so what becomes of a row must hang
+on this row alone. Each value has a form of its own: how deep its lists are nested, and
+what is inside. Values of one form make one array, of one type:
+
+    bool, int, float, str, bytes     bool, int64 (uint64 beyond), float64, string, binary
+    numpy scalars and arrays         the same; arrays keep their dtype
+    datetime, date, time, timedelta  microseconds (UTC where there is a zone), days
+    Decimal                          decimal
+    lists and tuples                 lists; integers among floats are floats
+    an empty list                    what the feature asks for
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from schemas.declared import DeclaredFeature
+from transforms.conform.cell_lists import feature_type
+from transforms.conform.converted import shown
+from transforms.encode.arrow_types import is_list, shape_text
+from transforms.encode.wire import offsets_of
+
+Form = tuple[int, str]
+"""How many lists are nested, and a name of _TYPES, a NumPy dtype, or "" for nothing."""
+
+_TYPES: dict[str, pa.DataType | None] = {
+    "bool": pa.bool_(),
+    "int64": pa.int64(),
+    "uint64": pa.uint64(),
+    "float": pa.float64(),
+    "text": pa.string(),
+    "bytes": pa.binary(),
+    "datetime": pa.timestamp("us"),
+    "instant": pa.timestamp("us", "UTC"),
+    "date": pa.date32(),
+    "time": pa.time64("us"),
+    "duration": pa.duration("us"),
+    "decimal": None,  # Arrow finds digits and scale; the values stay as they are
+}
+_LEAVES: dict[type, str] = {
+    bool: "bool",
+    np.bool_: "bool",
+    int: "int64",
+    np.integer: "int64",
+    float: "float",
+    np.floating: "float",
+    str: "text",
+    bytes: "bytes",
+    bytearray: "bytes",
+    memoryview: "bytes",
+    dt.datetime: "datetime",
+    dt.date: "date",
+    dt.time: "time",
+    dt.timedelta: "duration",
+    Decimal: "decimal",
+}
+_INT64 = range(-(1 << 63), 1 << 63)
+_ARRAY_KINDS = "biufMm"  # booleans, numbers, times
+
+
+class UnfitError(Exception):
+    """A value that no feature can be made from; the message says why."""
+
+
+def plain_value(value: Any, features: Sequence[DeclaredFeature]) -> Any:
+    """The value, a NumPy array being brought into a form that Arrow takes.
+
+    Args:
+      value: of one row.
+      features: those made from its column.
+
+    Raises:
+      UnfitError: an array of another shape than a feature has.
+    """
+    if not isinstance(value, np.ndarray):
+        return value
+    if value.ndim == 0:
+        return value.item()
+    for feature in features:
+        if value.ndim > 1 and not feature.sequence and not _fits(value, feature):
+            raise UnfitError(
+                f"an array of shape {list(value.shape)} does not fit shape "
+                f"{shape_text(feature.to_spec('x'))}"
+            )
+    nested = any(f.sequence or f.shape.count(None) > 1 for f in features)
+    if nested or value.dtype.kind not in _ARRAY_KINDS:
+        return value.tolist()
+    return np.ascontiguousarray(value).reshape(-1)  # row-major
+
+
+def _fits(value: np.ndarray[Any, Any], feature: DeclaredFeature) -> bool:
+    return value.ndim == len(feature.shape) and all(
+        wanted in (None, found)
+        for wanted, found in zip(feature.shape, value.shape, strict=True)
+    )
+
+
+def form_of(value: Any) -> Form | None:
+    """The form of a value that `plain_value` let pass; None if it is missing.
+
+    Raises:
+      UnfitError: a value that has none, or lists with values of several kinds.
+    """
+    if value is None:
+        return None
+    kind: type = type(value)
+    leaf = _leaf_of(kind)
+    if leaf == "int64":
+        return 0, _integers((value,))
+    if leaf == "datetime":
+        return 0, _datetimes((value,))
+    if leaf is not None:
+        return 0, leaf
+    if isinstance(value, np.ndarray):
+        return 1, value.dtype.newbyteorder("=").str
+    if isinstance(value, list | tuple):
+        depth, leaf = _form_inside(value)
+        return depth + 1, leaf
+    raise UnfitError(
+        f"a value of type {type(value).__name__}; expected a bool, a number, text, "
+        "bytes, a date or time, a list or a NumPy array"
+    )
+
+
+def array_of(values: Sequence[Any], form: Form, feature: DeclaredFeature) -> pa.Array:
+    """Values of one form, and missing ones, as one array.
+
+    Args:
+      values: as `plain_value` gives them.
+      form: of all those that are not None.
+      feature: one that is made from them; says what empty lists hold.
+
+    Raises:
+      ValueError, TypeError, OverflowError: Arrow cannot hold one of them.
+    """
+    depth, leaf = form
+    if leaf not in _TYPES and leaf:
+        return _lists_of_arrays(values, np.dtype(leaf))
+    if not leaf:
+        return pa.array(values, _empty_lists(depth, feature))
+    kind = _TYPES[leaf]
+    if kind is None:
+        return pa.array(values)
+    for _ in range(depth):
+        kind = pa.list_(kind)
+    return pa.array(values, kind)
+
+
+def _empty_lists(depth: int, feature: DeclaredFeature) -> pa.DataType:
+    """A type of lists nested as deep as the values, and as the feature needs at least."""
+    nested = leaf = feature_type(feature)
+    while is_list(leaf):
+        leaf, depth = leaf.value_type, depth - 1
+    for _ in range(depth):
+        nested = pa.list_(nested)
+    return nested
+
+
+def _lists_of_arrays(values: Sequence[Any], dtype: np.dtype[Any]) -> pa.Array:
+    arrays = [value for value in values if value is not None]
+    inner = pa.array(np.concatenate(arrays).astype(dtype, copy=False))
+    lengths = np.fromiter((0 if v is None else len(v) for v in values), np.int64)
+    missing = pa.array([value is None for value in values])
+    offsets = pa.array(offsets_of(lengths).astype(np.int32))
+    return pa.ListArray.from_arrays(offsets, inner, mask=missing)
+
+
+@cache
+def _leaf_of(kind: type) -> str | None:
+    return next((_LEAVES[base] for base in kind.__mro__ if base in _LEAVES), None)
+
+
+def _form_inside(values: Sequence[Any]) -> Form:
+    """The form that all items of a list have."""
+    if not values:
+        return 0, ""
+    kind: type = type(values[0])
+    if set(map(type, values)) == {kind}:  # the usual case, without a look at each
+        leaf = _leaf_of(kind)
+        if leaf == "int64":
+            return 0, _integers(values)
+        if leaf == "datetime":
+            return 0, _datetimes(values)
+        if leaf is not None:
+            return 0, leaf
+    items = (item.tolist() if isinstance(item, np.ndarray) else item for item in values)
+    forms = {form for form in map(form_of, items) if form is not None}
+    depths = {depth for depth, leaf in forms}
+    if len(depths) > 1:
+        raise UnfitError(f"{shown(values)} holds lists and single values")
+    leaves = {leaf for _, leaf in forms if leaf}
+    return max(depths, default=0), _joined(leaves, values)
+
+
+def _joined(leaves: set[str], values: Sequence[Any]) -> str:
+    if len(leaves) < 2:
+        return next(iter(leaves), "")
+    if leaves <= {"int64", "uint64"}:
+        return "uint64"
+    if leaves <= {"int64", "uint64", "float"}:
+        return "float"
+    raise UnfitError(f"{shown(values)} holds values of {', '.join(sorted(leaves))}")
+
+
+def _integers(values: Sequence[Any]) -> str:
+    lowest, highest = int(min(values)), int(max(values))
+    if lowest in _INT64 and highest in _INT64:
+        return "int64"
+    if lowest >= 0 and highest < 1 << 64:
+        return "uint64"
+    raise UnfitError(f"{shown(highest if lowest >= 0 else lowest)} is beyond 64 bits")
+
+
+def _datetimes(values: Iterable[dt.datetime]) -> str:
+    zones = {value.tzinfo is not None for value in values}
+    if len(zones) > 1:
+        raise UnfitError("times with a zone stand beside times without one")
+    return "instant" if zones == {True} else "datetime"

@@ -1,0 +1,270 @@
+"""A job on the rows of a pipeline, from their facts to the published dataset. No Beam.
+
+Until all rows were seen nobody knows what the dataset will be, so two folders are used:
+
+    .recordmill/rows-ID/        sorted runs, with the scratch exchange; ID is drawn when
+                                the pipeline is built, names in it are unique
+    .recordmill/FINGERPRINT/    what transforms.run.scratch says, once all is known
+
+What a retried bundle left in the first is named by nobody, and goes with the folder.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Literal
+
+from schemas.errors import OutputError, RecordmillError, UsageError
+from schemas.job import JobSpec
+from schemas.manifest import Manifest, json_bytes
+from schemas.parts import REJECTS_NAME
+from schemas.ranges import InputRange, RangeResult
+from schemas.shards import ShardPlan, ShardResult
+from transforms.plan import plan_shards
+from transforms.rows.encode import RECORD_SCHEMA, too_many_rejects
+from transforms.rows.facts import Totals, rows_fingerprint
+from transforms.run.context import RunContext
+from transforms.run.publish import (
+    is_staged,
+    look_at_output,
+    require_stored,
+    stage,
+    switch,
+)
+from transforms.run.scratch import Scratch
+from transforms.run.shard_task import finished_shards
+from transforms.sources.given import GivenRows
+from transforms.stores import Preflight, Store
+from transforms.stores.lease import Lease, acquire
+
+RowsExchange = Literal["scratch", "engine"]
+
+_NO_FINGERPRINT = "0" * 32
+LEASE_TRIES = 6
+LEASE_PAUSE_SECONDS = 20.0  # a dead worker's lease expires within these together
+
+
+@dataclass(frozen=True, slots=True)
+class RowsWork:
+    """What every worker of the pipeline needs to know; small, and free of storage.
+
+    Attributes:
+      job: what the rows become; its source is PIPELINE_ROWS.
+      store: of the output.
+      bits: of the order key, for the histogram.
+      exchange: how records reach the shards' writers.
+      overwrite: whether another dataset may be replaced.
+      run_id: 11 hexadecimal digits, another for every pipeline.
+      scratch: folder for sorted runs and facts that all workers see, or "".
+      remote: whether workers may be on other machines.
+    """
+
+    job: JobSpec
+    store: Store
+    bits: int
+    exchange: RowsExchange
+    overwrite: bool
+    run_id: str
+    scratch: str = ""
+    remote: bool = False
+
+    @property
+    def split_names(self) -> tuple[str, ...]:
+        return tuple(split.name for split in self.job.splits)
+
+    @property
+    def gathering(self) -> Scratch:
+        """Where sorted runs lie."""
+        name = f"rows-{self.run_id}"
+        return Scratch.of(self.store, name, self.scratch, remote=self.remote)
+
+    def staging(self, fingerprint: str) -> Scratch:
+        """Where shards are made."""
+        return Scratch.of(self.store, fingerprint, self.scratch, remote=self.remote)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """All that is known once every row was seen.
+
+    Attributes:
+      context: the run that follows from it.
+      plan: of the shards; without any if nothing is to be written.
+      rows_read: rows that came, rejects included.
+      rows_rejected: those left out.
+      finished: numbers of the shards that an earlier try has written.
+      is_published: whether this very dataset stands in the output already.
+    """
+
+    context: RunContext
+    plan: ShardPlan
+    rows_read: int
+    rows_rejected: int
+    finished: frozenset[int] = frozenset()
+    is_published: bool = False
+
+
+def look_ahead(work: RowsWork) -> Preflight:
+    """Finds out, while rows are worked on, whether the output can be used at all.
+
+    Raises:
+      OutputError: it is no folder for a dataset, or cannot be written.
+    """
+    store = work.store.hasty()
+    with _in_python():
+        # What stands there may be replaced, or be this very dataset: known later.
+        look_at_output(store, _NO_FINGERPRINT, overwrite=True)
+    return store.preflight()
+
+
+def plan_rows(totals: Totals, work: RowsWork) -> Planned:
+    """The plan; makes the folders that the shards' writers need.
+
+    Raises:
+      RejectLimitError: too many rows were rejected.
+      SchemaError: examples without a schema contradict each other.
+      OutputError: another dataset stands in the output.
+    """
+    job, rejected = work.job, totals.rows_rejected
+    if rejected > job.max_rejects.allowed(totals.rows_read):
+        raise too_many_rejects(
+            f"{rejected} of {totals.rows_read} rows",
+            job.max_rejects.text,
+            totals.reject,
+        )
+    records = totals.rows_read - rejected
+    if not records:
+        raise RecordmillError(
+            f"no record to write: {totals.rows_read} rows read, {rejected} rejected"
+        )
+    context = _context(work, totals, records)
+    with _in_python():
+        manifest = look_at_output(
+            work.store.hasty(), context.fingerprint, overwrite=work.overwrite
+        )
+    if manifest is not None:
+        require_stored(work.store, manifest)
+        plan = ShardPlan(())
+        return Planned(context, plan, totals.rows_read, rejected, is_published=True)
+    plan = plan_shards(totals.histogram, job.sharding, work.split_names)
+    context.scratch.create(work.exchange)
+    finished = finished_shards(context, plan)
+    return Planned(context, plan, totals.rows_read, rejected, finished)
+
+
+def keep_rejects(group: int, lines: Iterable[bytes], planned: Planned) -> int:
+    """Writes one file of rejects, in the order of its lines; how many there are."""
+    ordered = sorted(lines)
+    if not planned.is_published:
+        scratch = planned.context.scratch
+        data = b"".join(line + b"\n" for line in ordered)
+        scratch.put(f"{REJECTS_NAME}/rows-{group:02d}.jsonl", data)
+    return len(ordered)
+
+
+def publish_rows(
+    work: RowsWork,
+    ready: Preflight,
+    planned: Planned,
+    shards: Sequence[ShardResult],
+    rejects_kept: int,
+) -> Manifest:
+    """Publishes what was written; once, and safe to repeat.
+
+    Raises:
+      OutputError: another run holds the output, or put something else there.
+      RecordmillError: rows are missing or double.
+    """
+    context = planned.context
+    scratch, store = context.scratch, work.store
+    if rejects_kept != planned.rows_rejected:
+        raise RecordmillError(
+            f"{planned.rows_rejected} rows were rejected, but {rejects_kept} kept: "
+            "nothing is published"
+        )
+    with _acquire(store, ready), _in_python():
+        manifest = look_at_output(store, context.fingerprint, overwrite=work.overwrite)
+        if manifest is not None:
+            require_stored(store, manifest)
+        elif planned.is_published:
+            raise OutputError(
+                f"{store.uri}: held this dataset when the run planned it, and does no "
+                "longer: run the pipeline again"
+            )
+        else:
+            if not is_staged(scratch):
+                stage(context, [_as_range(planned)], shards, _run_facts(work))
+            manifest = switch(scratch)
+        work.gathering.remove()
+        scratch.remove()
+    return manifest
+
+
+def _context(work: RowsWork, totals: Totals, records: int) -> RunContext:
+    job = work.job
+    if job.declared is not None:
+        schema = job.declared.to_schema()
+    elif job.payload == "example":
+        schema = totals.found.to_schema(records)
+    else:
+        schema = RECORD_SCHEMA
+    fingerprint = rows_fingerprint(job, totals)
+    return RunContext(
+        job=job,
+        source=GivenRows(schema),
+        split_names=work.split_names,
+        bits=work.bits,
+        exchange=work.exchange,
+        fingerprint=fingerprint,
+        output=work.store.uri,
+        scratch=work.staging(fingerprint),
+    )
+
+
+def _as_range(planned: Planned) -> RangeResult:
+    """The facts of all rows, in the form that publishing adds up."""
+    return RangeResult(
+        range=InputRange(0, "", "", 0, 0, 0, 0),
+        rows_read=planned.rows_read,
+        rows_rejected=planned.rows_rejected,
+        runs=(),
+    )
+
+
+def _run_facts(work: RowsWork) -> bytes:
+    return json_bytes(
+        {
+            "recordmill": version("recordmill"),
+            "beam": version("apache-beam"),
+            "python": platform.python_version(),
+            "exchange": work.exchange,
+            "published_unix": round(time.time(), 3),
+        }
+    )
+
+
+def _acquire(store: Store, ready: Preflight) -> Lease:
+    """The output's lease; waits for that of a worker that died at this very step."""
+    for turn in range(LEASE_TRIES):
+        try:
+            return acquire(store, exclusive=ready.exclusive)
+        except OutputError:
+            if turn == LEASE_TRIES - 1:
+                raise
+            time.sleep(LEASE_PAUSE_SECONDS)
+    raise AssertionError("unreachable")
+
+
+@contextmanager
+def _in_python() -> Iterator[None]:
+    """Says in errors how the way out is called here."""
+    try:
+        yield
+    except (OutputError, UsageError) as error:
+        text = str(error).replace("--overwrite", "overwrite=True")
+        raise type(error)(text) from error

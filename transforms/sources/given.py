@@ -1,0 +1,52 @@
+"""Rows that a pipeline brings: there are no files, so nothing to list, cut or read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import pyarrow as pa
+
+from schemas.features import Schema
+from schemas.ranges import InputFile, InputRange
+from schemas.storage_options import NO_OPTIONS, StorageOptions
+from transforms.sources.base import Rows, Source
+
+
+@dataclass(frozen=True, slots=True)
+class GivenRows(Source):
+    """What a run knows of its rows when they come from a pipeline.
+
+    Attributes:
+      features: of the records.
+      storage: of inputs, of which there are none.
+    """
+
+    features: Schema
+    storage: StorageOptions = NO_OPTIONS
+
+    def prepare(self, files: Sequence[InputFile]) -> Self:
+        return self
+
+    def prepare_append(
+        self,
+        kept: Sequence[InputFile],
+        new: Sequence[InputFile],
+        schema: Schema | None,
+    ) -> Self:
+        return self
+
+    def columns(self) -> pa.Schema:
+        return pa.schema([])
+
+    def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
+        return []
+
+    def schema(
+        self, observed: tuple[int, ...] = (), nulls: tuple[int, ...] = ()
+    ) -> Schema:
+        return self.features
+
+    def read(self, spot: InputRange, expected: tuple[int, ...]) -> Iterator[Rows]:
+        return iter(())
