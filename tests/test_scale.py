@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
+from itertools import product
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from bench import scale, simulate
 
-import transforms.exchange.gather as gathering
 from schemas.job import Sharding
 from schemas.ranges import InputFile, InputRange, RangeResult, RunRef
-from schemas.shards import KEY_SPACE, ShardPlan, ShardTask
+from schemas.shards import KEY_SPACE, ShardPlan, SplitPlan
+from transforms.exchange.block import Block
+from transforms.exchange.gather import gather
+from transforms.exchange.inline import cut_block, gather_inline
+from transforms.exchange.run_folder import LocalRuns, RunFolder, StoredRuns
+from transforms.exchange.run_index import ReadPart
 from transforms.exchange.runs import write_run
 from transforms.plan import MAX_BUCKET_BITS, Histogram, plan_shards
+from transforms.stores import LocalStore
 
 PAGE = Path(__file__).parent.parent / "docs" / "scale.md"
 MANY = 2000
@@ -94,55 +103,199 @@ def test_ranges_take_the_room_in_the_graph_that_is_told() -> None:
     assert found == pytest.approx(scale.INPUT_RANGE_GRAPH_BYTES, rel=0.25)
 
 
-def test_every_shard_reads_every_index_and_the_slices_that_are_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+class CountingStore(LocalStore):
+    """Notes what is asked of it."""
+
+    asked: ClassVar[list[tuple[str, int]]] = []
+
+    def read_range(self, name: str, start: int, stop: int) -> bytes:
+        data = super().read_range(name, start, stop)
+        self.asked.append((name.rpartition(".")[2], len(data)))
+        return data
+
+
+class CountingRuns(LocalRuns):
+    """Notes what is read of the files."""
+
+    asked: ClassVar[list[tuple[str, int]]] = []
+
+    def _index_file(self, run: RunRef) -> tuple[ReadPart, str]:
+        read, where = super()._index_file(run)
+
+        def counted(start: int, stop: int) -> bytes:
+            data = read(start, stop)
+            self.asked.append(("index", len(data)))
+            return data
+
+        return counted, where
+
+    def read_into(self, run: RunRef, target: memoryview, offset: int) -> None:
+        self.asked.append(("records", len(target)))
+        super().read_into(run, target, offset)
+
+
+def some_block(rng: np.random.Generator, records: int, size: int) -> Block:
+    return Block(
+        pa.array([bytes(size)] * records, pa.binary()),
+        rng.integers(0, KEY_SPACE, records, np.uint64, endpoint=False),
+        np.zeros(records, np.uint8),
+        np.full(records, size, np.int64),
+    )
+
+
+def even_plan(shards: int) -> ShardPlan:
+    bounds = tuple(KEY_SPACE * shard // shards for shard in range(shards + 1))
+    return ShardPlan((SplitPlan("t", bounds, (1,) * shards, (1,) * shards),))
+
+
+@pytest.mark.parametrize("where", ["folder", "store"])
+@pytest.mark.parametrize(
+    ("num_runs", "records", "shards", "windows"),
+    [
+        (12, 1000, 5, 4),  # most blocks lie behind what is read at once
+        (12, 300, 5, 1),  # the index is read at once
+        (6, 20_000, 9, 2),  # larger blocks
+        (3, 1800, 900, 1),  # shards of few records, as in large datasets
+    ],
+)
+def test_shards_read_of_indexes_and_slices_what_is_told(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    where: str,
+    num_runs: int,
+    records: int,
+    shards: int,
+    windows: int,
 ) -> None:
-    """The real gathering, counted: what is wrong with scratch at that size."""
-    num_runs, num_shards, records, size = 12, 5, 400, 1000
-    rng = np.random.default_rng(0)
-    runs = [
-        write_run(
-            tmp_path / f"run-{number}",
-            pa.array([bytes(size)] * records, pa.binary()),
-            rng.integers(0, KEY_SPACE, records, np.uint64, endpoint=False),
-            np.zeros(records, np.uint8),
-            np.full(records, size, np.int64),
-            num_splits=1,
-        )
-        for number in range(num_runs)
-    ]
+    """The real gathering, counted: requests of a store, reads of files."""
+    size = 100
     case = scale.Case(
         "tiny",
-        input_bytes=num_runs * records * scale.RECORD_BYTES,
-        shard_bytes=num_runs * records * scale.RECORD_BYTES // num_shards,
-        range_bytes=records * scale.RECORD_BYTES,
+        input_bytes=num_runs * records * size,
+        shard_bytes=-(-num_runs * records * size // shards),
+        range_bytes=records * size,
+        record_bytes=size,
     )
-    assert (case.ranges, case.shards) == (num_runs, num_shards)
-    counts = {"read_index": 0, "read_into": 0, "bytes": 0}
+    assert (case.ranges, case.shards) == (num_runs, shards)
+    # No shard is so much larger than others that it needs one window more.
+    window_bytes = math.ceil(1.2 * case.shard_size / windows)
+    monkeypatch.setattr(scale, "WINDOW_BYTES", window_bytes)
+    asked: list[tuple[str, int]] = []
+    folder: RunFolder
+    if where == "store":
+        monkeypatch.setattr(CountingStore, "asked", asked)
+        folder = StoredRuns(CountingStore(str(tmp_path)), "runs")
+    else:
+        monkeypatch.setattr(CountingRuns, "asked", asked)
+        folder = CountingRuns(str(tmp_path))
+    rng = np.random.default_rng(0)
+    runs = []
+    for number in range(num_runs):
+        with folder.writing(f"run-{number}") as stem:
+            runs.append(write_run(stem, some_block(rng, records, size), 1))
+    for task in even_plan(shards).tasks():
+        list(gather(folder, runs, task, window_bytes))
+    indexes = [count for name, count in asked if name == "index"]
+    slices = [count for name, count in asked if name == "records"]
+    told = scale.lookups(case)
+    assert told.finds == num_runs * shards
+    assert len(indexes) == pytest.approx(told.reads, rel=0.03)
+    assert sum(indexes) == pytest.approx(told.read_bytes, rel=0.03)
+    assert sum(slices) == case.input_bytes
+    assert len(slices) == pytest.approx(scale.slice_reads(case), rel=0.15)
 
-    def counted(name: str) -> None:
-        real = getattr(gathering, name)
 
-        def call(*arguments: object, **more: object) -> object:
-            counts[name] += 1
-            result = real(*arguments, **more)
-            if name == "read_index":
-                counts["bytes"] += 8 * (len(result.keys) * 3 + 1)
-            return result
+def cut_ranges(
+    ranges: int, blocks: int, records: int, size: int, shards: int, piece_bytes: int
+) -> list[bytes]:
+    """The pieces of all ranges, cut block by block."""
+    rng = np.random.default_rng(0)
+    plan = even_plan(shards)
+    return [
+        piece
+        for origin in product(range(ranges), range(blocks))
+        for _, piece in cut_block(
+            some_block(rng, records, size), plan, origin, piece_bytes=piece_bytes
+        )
+    ]
 
-        monkeypatch.setattr(gathering, name, call)
 
-    counted("read_index")
-    counted("read_into")
-    edges = [KEY_SPACE * shard // num_shards for shard in range(num_shards + 1)]
-    # Windows in proportion, as these records are smaller than those of the sums.
-    window_bytes = scale.WINDOW_BYTES * size // scale.RECORD_BYTES
-    for shard in range(num_shards):
-        task = ShardTask("t", 0, shard, num_shards, edges[shard], edges[shard + 1])
-        list(gathering.gather(tmp_path, runs, task, window_bytes))
-    assert counts["read_index"] == scale.index_reads(case)
-    assert counts["bytes"] == pytest.approx(scale.index_read_bytes(case), rel=0.01)
-    assert counts["read_into"] == pytest.approx(scale.slice_reads(case), rel=0.25)
+@pytest.mark.parametrize(
+    ("blocks", "records", "shards", "piece_bytes"),
+    [
+        (1, 400, 300, 4 << 20),  # hardly more than a record for a shard
+        (4, 400, 300, 4 << 20),  # a large range is cut block by block
+        (2, 400, 2, 30_000),  # few shards: pieces of bounded size
+    ],
+)
+def test_ranges_are_cut_into_the_pieces_that_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+    blocks: int,
+    records: int,
+    shards: int,
+    piece_bytes: int,
+) -> None:
+    ranges, size = 5, 1000
+    pieces = cut_ranges(ranges, blocks, records, size, shards, piece_bytes)
+    case = scale.Case(
+        "tiny",
+        input_bytes=ranges * blocks * records * size,
+        shard_bytes=-(-ranges * blocks * records * size // shards),
+        range_bytes=blocks * records * size,
+        record_bytes=size,
+    )
+    monkeypatch.setattr(scale, "BLOCK_BYTES", records * size)
+    monkeypatch.setattr(scale, "PIECE_BYTES", piece_bytes)
+    told = scale.engine(case)
+    assert len(pieces) == pytest.approx(told.elements, rel=0.03)
+    assert sum(map(len, pieces)) == pytest.approx(told.shuffled_bytes, rel=0.001)
+
+
+def test_a_packed_histogram_takes_the_bytes_that_are_told() -> None:
+    case = scale.CASES[0]
+    records = round(case.range_records)
+    keys = np.sort(some_block(np.random.default_rng(0), records, 1).keys)
+    bits = case.buckets.bit_length() - 1
+    histogram = Histogram.of(keys, np.ones(records, np.int64), [records], bits)
+    found = len(histogram.to_bytes())
+    assert found == pytest.approx(scale.packed_bytes(case), rel=0.01)
+
+
+@pytest.mark.parametrize("exchange", ["scratch", "engine"])
+@pytest.mark.parametrize("shards", [40, 400])
+def test_pieces_take_the_memory_that_is_told(
+    tmp_path: Path, exchange: str, shards: int
+) -> None:
+    """In a writer: beside the records, which are next to nothing here."""
+    ranges, records = 800, 400
+    task = even_plan(shards).task(1)
+    rng = np.random.default_rng(0)
+    blocks = [some_block(rng, records, 8) for _ in range(ranges)]
+    gathering: Callable[[], Iterable[pa.BinaryArray]]
+    if exchange == "scratch":
+        runs = [
+            write_run(tmp_path / f"run-{number}", block, 1)
+            for number, block in enumerate(blocks)
+        ]
+        gathering = partial(gather, LocalRuns(str(tmp_path)), runs, task)
+    else:
+        values = [
+            value
+            for number, block in enumerate(blocks)
+            for shard, value in cut_block(block, even_plan(shards), (number, 0))
+            if shard == 1
+        ]
+        gathering = partial(gather_inline, values)
+    tracemalloc.start()
+    try:
+        list(gathering())
+        found = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    pieces = ranges * scale.occupied(records, shards) / shards
+    told = ranges * records / shards * scale.SHARD_RECORD_BYTES
+    told += pieces * scale.SHARD_PIECE_BYTES
+    assert found == pytest.approx(told, rel=0.25)
 
 
 @pytest.mark.parametrize(("throws", "boxes"), [(10, 100), (1677, 7451), (5000, 40)])

@@ -8,13 +8,18 @@ in one block below, and nothing else is.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from schemas.job import DEFAULT_SHARD_BYTES, Sharding
-from transforms.exchange.gather import WINDOW_BYTES
+from transforms.exchange.inline import _HEAD_BYTES, PIECE_BYTES
+from transforms.exchange.run_index import READ_WHOLE_BYTES, _Layout
+from transforms.exchange.windows import WINDOW_BYTES
 from transforms.plan import bucket_bits
-from transforms.run.estimate import INDEX_BYTES, READ_RATES, REFER_RATES, WRITE_RATE
+from transforms.run.engine_task import BLOCK_BYTES
+from transforms.run.estimate import READ_RATES, REFER_RATES, WRITE_RATE
 from transforms.sources.base import RANGE_BYTES
 from transforms.sources.images import FILES_PER_RANGE
 
@@ -32,19 +37,23 @@ DOLLARS_PER_SHUFFLED_GB = 0.011
 DOLLARS_PER_MILLION_READS = 0.40  # of an object store
 VCPUS = 200
 
-# Measured on two cores and a local disk. Of objects by test_scale.py; of a run as the peak
-# of one that converts 522 MB of CIFAR into scratch: 335 MB with two workers and ranges of
-# 16 MiB, 362 and 766 MB with one worker and ranges of 64 and 256 MiB.
-BASE_BYTES = 156_000_000  # of the imports
-WORK_BYTES = 55_000_000  # of a worker with a range at work ...
-WORK_PER_RANGE_BYTE = 2.3  # ... and more for each byte of it
+# Measured on two cores and a local disk. Of objects by test_scale.py; of a worker by
+# worker_memory.py on a CSV with 40 columns: with ranges of 16, 64 and 256 MiB scratch
+# peaks at 359, 588 and 1,090 MiB, engine at 372, 448 and 643 MiB. Seconds to find and to
+# read slices are processor time of gather, with 60 to 600 runs of 168 to 41,943 records.
+BASE_BYTES = 168_000_000  # of the imports
+WORK_BYTES = {"scratch": 130e6, "reference": 130e6, "engine": 200e6}  # of a range ...
+WORK_PER_RANGE_BYTE = {"scratch": 3.1, "reference": 0.0, "engine": 1.2}  # ... and more
 INPUT_FILE_BYTES = 320  # in the launcher's memory
 INPUT_RANGE_BYTES = 410
 INPUT_RANGE_GRAPH_BYTES = 285  # in the job's graph, where ranges stand twice
 RANGE_RESULT_BYTES = 1_600  # in the memory of all that have the list of results
-PIECE_BYTES = 40  # of each record of a shard, while its pieces are gathered
-INDEX_FILE_SECONDS = 10e-6  # to open a run's index in the page cache ...
-INDEX_RATE = 2e9  # ... and to read and check it, bytes a second
+SHARD_RECORD_BYTES = 100  # in a writer's memory, of each record of its shard ...
+SHARD_PIECE_BYTES = 700  # ... and of each piece, while they are gathered
+WINDOWS_HELD = 3  # by a writer: the one written, the next one as read and as ordered
+FIND_SECONDS = 25e-6  # to find a shard in a run's index in the page cache ...
+FIND_BLOCK_SECONDS = 0.13e-6  # ... and more for each block of the index
+SLICE_SECONDS = 30e-6  # to read a slice in the page cache, and to put it in its place
 
 
 @dataclass(frozen=True)
@@ -57,6 +66,7 @@ class Case:
       shard_bytes: asked for.
       range_bytes: of input ranges.
       datasets: how many of the kind make up the whole.
+      record_bytes: of a record, in the input and in the shard.
     """
 
     name: str
@@ -64,6 +74,7 @@ class Case:
     shard_bytes: int = DEFAULT_SHARD_BYTES
     range_bytes: int = RANGE_BYTES
     datasets: int = 1
+    record_bytes: int = RECORD_BYTES
 
     @property
     def sharding(self) -> Sharding:
@@ -71,7 +82,7 @@ class Case:
 
     @property
     def records(self) -> int:
-        return self.input_bytes // RECORD_BYTES
+        return self.input_bytes // self.record_bytes
 
     @property
     def ranges(self) -> int:
@@ -105,11 +116,6 @@ class Case:
         return 2 * 8 * self.buckets * SPLITS
 
     @property
-    def work_bytes(self) -> float:
-        """Memory of a worker with a range at work."""
-        return WORK_BYTES + WORK_PER_RANGE_BYTE * self.range_bytes
-
-    @property
     def results_bytes(self) -> int:
         """The facts of all ranges, wherever they are a list."""
         return self.ranges * RANGE_RESULT_BYTES
@@ -126,7 +132,7 @@ def occupied(throws: float, boxes: float) -> float:
 
 def of_files(case: Case) -> Case:
     """The same with ranges of files, as pictures have them, a file for each record."""
-    return replace(case, range_bytes=FILES_PER_RANGE * RECORD_BYTES)
+    return replace(case, range_bytes=FILES_PER_RANGE * case.record_bytes)
 
 
 @dataclass(frozen=True)
@@ -174,13 +180,45 @@ def write_seconds(case: Case) -> float:
     return case.input_bytes / WRITE_RATE
 
 
-def index_reads(case: Case) -> float:
-    """Each shard opens the index of every run, to find its slice of it."""
-    return case.shards * case.ranges
+@dataclass(frozen=True)
+class Lookups:
+    """How all shards find their records in the indexes of all runs.
+
+    Attributes:
+      finds: of a shard in a run.
+      reads: one or two for each.
+      read_bytes: of all reads.
+      blocks: of one index.
+    """
+
+    finds: float
+    reads: float
+    read_bytes: float
+    blocks: int
+
+    @property
+    def seconds(self) -> float:
+        return self.finds * (FIND_SECONDS + FIND_BLOCK_SECONDS * self.blocks)
 
 
-def index_read_bytes(case: Case) -> float:
-    return case.shards * case.records * INDEX_BYTES
+def lookups(case: Case) -> Lookups:
+    """What find_records does, where order keys are evenly spread."""
+    layout = _Layout.of((max(1, round(case.range_records)),))
+    starts = np.array(layout.starts)
+    # The places of first keys stand for them, and places of bounds for bounds.
+    first_keys, records = layout.edges[:-1], layout.edges[-1]
+    bounds = np.arange(case.shards + 1) * (records / case.shards)
+    inner = np.maximum(0, np.searchsorted(first_keys, bounds[:-1]) - 1)
+    outer = np.searchsorted(first_keys, bounds[1:])
+    at_once = max(layout.head_bytes, min(READ_WHOLE_BYTES, layout.starts[-1]))
+    again = starts[outer] > at_once
+    more = float((starts[outer] - starts[inner])[again].sum())
+    return Lookups(
+        finds=case.shards * case.ranges,
+        reads=(case.shards + int(again.sum())) * case.ranges,
+        read_bytes=(case.shards * at_once + more) * case.ranges,
+        blocks=len(first_keys),
+    )
 
 
 def slice_reads(case: Case) -> float:
@@ -189,60 +227,104 @@ def slice_reads(case: Case) -> float:
     return case.shards * windows * occupied(case.shard_records / windows, case.ranges)
 
 
+def gather_bytes(case: Case, pieces: float) -> float:
+    """Memory of a shard's writer beside bodies that it holds whole."""
+    return (
+        case.shard_records * SHARD_RECORD_BYTES
+        + pieces * SHARD_PIECE_BYTES
+        + WINDOWS_HELD * WINDOW_BYTES
+    )
+
+
+def range_bytes(case: Case, exchange: str) -> float:
+    """Memory of a worker with a range at work."""
+    return WORK_BYTES[exchange] + WORK_PER_RANGE_BYTE[exchange] * case.range_bytes
+
+
+def planner_bytes(case: Case) -> float:
+    """Memory of the one worker that adds up histograms and plans."""
+    return BASE_BYTES + 2 * case.dense_bytes + case.results_bytes
+
+
+def runs_bytes(case: Case, exchange: str) -> float:
+    """Memory of a worker that has the list of all runs."""
+    found = occupied(case.shard_records, case.ranges)
+    at_work = max(range_bytes(case, exchange), gather_bytes(case, found))
+    return BASE_BYTES + case.results_bytes + at_work
+
+
 def scratch(case: Case, source: str = "csv") -> Sums:
     """Sorted runs, read by slices."""
-    indexes = index_reads(case)
-    find = indexes * INDEX_FILE_SECONDS + index_read_bytes(case) / INDEX_RATE
-    gather = case.shard_records * PIECE_BYTES + 2 * WINDOW_BYTES
+    found, slices = lookups(case), slice_reads(case)
     return Sums(
-        reads=indexes + slice_reads(case),
-        read_bytes=index_read_bytes(case) + case.input_bytes,
+        reads=found.reads + slices,
+        read_bytes=found.read_bytes + case.input_bytes,
         elements=0,
         shuffled_bytes=0,
         launcher_bytes=launcher_bytes(case, case.input_bytes / FILE_BYTES),
-        planner_bytes=BASE_BYTES + 2 * case.dense_bytes + case.results_bytes,
-        worker_bytes=BASE_BYTES + case.results_bytes + max(case.work_bytes, gather),
-        cpu_seconds=case.input_bytes / READ_RATES[source] + find + write_seconds(case),
+        planner_bytes=planner_bytes(case),
+        worker_bytes=runs_bytes(case, "scratch"),
+        cpu_seconds=case.input_bytes / READ_RATES[source]
+        + found.seconds
+        + slices * SLICE_SECONDS
+        + write_seconds(case),
     )
 
 
 def reference(case: Case, source: str = "images") -> Sums:
     """Runs of references; the shard's writer reads each record's own file."""
-    indexes = index_reads(case)
-    find = indexes * INDEX_FILE_SECONDS + index_read_bytes(case) / INDEX_RATE
-    gather = case.shard_records * PIECE_BYTES + 2 * WINDOW_BYTES
+    found, slices = lookups(case), slice_reads(case)
     return Sums(
-        reads=indexes + slice_reads(case) + case.records,
-        read_bytes=index_read_bytes(case) + case.input_bytes,
+        reads=found.reads + slices + case.records,
+        read_bytes=found.read_bytes + case.input_bytes,
         elements=0,
         shuffled_bytes=0,
         launcher_bytes=launcher_bytes(case, case.records),
-        planner_bytes=BASE_BYTES + 2 * case.dense_bytes + case.results_bytes,
-        worker_bytes=BASE_BYTES + case.results_bytes + max(case.work_bytes, gather),
+        planner_bytes=planner_bytes(case),
+        worker_bytes=runs_bytes(case, "reference"),
         cpu_seconds=case.input_bytes / REFER_RATES[source]
         + case.input_bytes / READ_RATES[source]
-        + find
+        + found.seconds
+        + slices * SLICE_SECONDS
         + write_seconds(case),
     )
+
+
+def pieces_of(case: Case) -> float:
+    """Each block of a range is cut at shards, and a shard's part where it is too large."""
+    blocks = math.ceil(case.range_bytes / BLOCK_BYTES)
+    records = case.range_records / blocks
+    filled = occupied(records, case.shards)
+    largest = max(PIECE_BYTES, case.record_bytes)
+    cuts = math.ceil(records / filled * case.record_bytes / largest)
+    return case.ranges * blocks * filled * cuts
+
+
+def packed_bytes(case: Case) -> float:
+    """Of one range's histogram (Histogram.to_bytes): its filled buckets alone."""
+    filled = occupied(case.range_records, case.buckets * SPLITS)
+    return 8 * (3 + 3 * filled)
 
 
 def engine(case: Case, source: str = "csv") -> Sums:
     """Two passes over the input; pieces inline through the runner's shuffle.
 
-    The first one measures, and sends a histogram of each range without its empty
-    buckets; the second one converts again, knows the plan, and sends pieces.
+    The first one measures: CSV by converting it, fixed-length rows and pictures by what
+    is known unread. The second one knows the plan, converts, and sends pieces: each has
+    a header, and an order key and a length (u64) for each record.
     """
-    pieces = case.ranges * occupied(case.range_records, case.shards)
+    pieces = pieces_of(case)
+    gathered = case.shard_size + gather_bytes(case, pieces / case.shards)
     return Sums(
         reads=case.input_bytes / case.range_bytes,  # each range a second time
         read_bytes=case.input_bytes,
         elements=pieces,
-        shuffled_bytes=case.input_bytes,
+        shuffled_bytes=case.input_bytes + pieces * _HEAD_BYTES + case.records * 2 * 8,
         launcher_bytes=launcher_bytes(case, case.input_bytes / FILE_BYTES),
-        planner_bytes=BASE_BYTES + 2 * case.dense_bytes + case.results_bytes,
-        worker_bytes=BASE_BYTES
-        + max(case.work_bytes, case.shard_size + case.shard_records * PIECE_BYTES),
-        cpu_seconds=2 * case.input_bytes / READ_RATES[source]
+        planner_bytes=planner_bytes(case),
+        worker_bytes=BASE_BYTES + max(range_bytes(case, "engine"), gathered),
+        cpu_seconds=case.input_bytes / REFER_RATES[source]
+        + case.input_bytes / READ_RATES[source]
         + pieces * ELEMENT_SECONDS
         + write_seconds(case),
     )
@@ -315,20 +397,27 @@ def exchange_table(name: str) -> list[str]:
                 *(human(one.shuffled_bytes / one.elements, "B") for one in sums),
             ],
             ["through the shuffle", *(human(one.shuffled_bytes, "B") for one in sums)],
+            [
+                "packed histograms",
+                *(human(case.ranges * packed_bytes(case), "B") for case in cases),
+            ],
         ]
     else:
+        found = [lookups(case) for case in cases]
         rows += [
-            ["indexes opened", *(human(index_reads(case)) for case in cases)],
-            [
-                "bytes of indexes",
-                *(human(index_read_bytes(case), "B") for case in cases),
-            ],
+            ["runs x shards", *(human(one.finds) for one in found)],
+            ["reads of indexes", *(human(one.reads) for one in found)],
+            ["bytes of indexes", *(human(one.read_bytes, "B") for one in found)],
             ["slices read", *(human(slice_reads(case)) for case in cases)],
             [
                 "bytes of a slice",
                 *(human(case.input_bytes / slice_reads(case), "B") for case in cases),
             ],
         ]
+    fixed_length: list[list[str]] = []
+    if name == "engine":
+        hours = [engine(case, "cifar").vcpu_hours for case in cases]
+        fixed_length.append(["of fixed-length rows", *map(human, hours)])
     if name == "reference":
         del rows[-1]  # of references, which are short
         rows.append(["files read", *(human(case.records) for case in cases)])
@@ -337,19 +426,53 @@ def exchange_table(name: str) -> list[str]:
         ["memory, planner", *(human(one.planner_bytes, "B") for one in sums)],
         ["memory, worker", *(human(one.worker_bytes, "B") for one in sums)],
         ["vCPU hours", *(human(one.vcpu_hours) for one in sums)],
+        *fixed_length,
         [f"hours on {VCPUS}", *(human(one.vcpu_hours / VCPUS) for one in sums)],
         ["$", *(human(one.dollars) for one in sums)],
     ]
     return table([f"**{name}**", *(case.name for case in CASES)], rows)
 
 
+def reach(case: Case, beyond: Callable[[Case], bool]) -> float:
+    """From how many bytes of input on something holds of such a case, nearly."""
+    low, high = 1e8, 1e17
+    while high / low > 1.0005:
+        middle = math.sqrt(low * high)
+        if beyond(replace(case, input_bytes=int(middle))):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def indexes_outweigh(case: Case) -> bool:
+    """Whether shards read more of indexes than of records."""
+    return lookups(case).read_bytes > case.input_bytes
+
+
+def finding_outlasts(case: Case) -> bool:
+    """Whether a scratch run of CSV looks into indexes longer than it does all else."""
+    seconds = lookups(case).seconds
+    return seconds > scratch(case).cpu_seconds - seconds
+
+
 def reach_table() -> list[str]:
-    """How large a dataset may grow before the scratch exchange reads more than it is."""
-    head = ["records of", "indexes outweigh records from", "the same, 1 GiB shards"]
+    """How large a dataset may grow before indexes are what a scratch run is about."""
+    head = [
+        "records of",
+        "indexes outweigh records from",
+        "the same, 1 GiB",
+        "finding outlasts all else from",
+    ]
     rows = []
     for record in (400, 3_000, 10_000, 100_000):
-        shards = record / INDEX_BYTES  # each shard reads all indexes
-        sizes = (shards * DEFAULT_SHARD_BYTES, shards * GIB)
+        usual = Case("", TB, record_bytes=record)
+        large = replace(usual, shard_bytes=GIB, range_bytes=16 * RANGE_BYTES)
+        sizes = [
+            reach(usual, indexes_outweigh),
+            reach(large, indexes_outweigh),
+            reach(usual, finding_outlasts),
+        ]
         rows.append([human(record, "B"), *(human(size, "B") for size in sizes)])
     return table(head, rows)
 

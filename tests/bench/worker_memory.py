@@ -1,0 +1,92 @@
+"""Peak memory of a worker with ranges of some size: what scale.py takes it to be.
+
+    python tests/bench/worker_memory.py scratch|engine RANGE_MIB INPUT.csv
+
+One process takes the first two whole ranges of a CSV through the exchange, up to their
+runs or pieces, with the largest histogram there is. Nothing is published; the work folder
+is a temporary one. Exit status 1 if the input has no two such ranges.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import reduce
+from tempfile import TemporaryDirectory
+
+import beam_jobs.convert  # noqa: F401 - a worker has imported it, too
+from beam_jobs.inputs import list_all_inputs
+from beam_jobs.prepare import output_store, prepare_run
+from schemas.job import JobSpec, RunOptions, Sharding
+from schemas.ranges import Bits, InputRange, or_bits
+from transforms.plan import Histogram, plan_shards
+from transforms.run.context import RunContext
+from transforms.run.engine_task import measure_range, send_range
+from transforms.run.range_task import convert_range, histogram_of
+from transforms.sources.csv import CsvSource
+
+SHARDS = 1024  # the fewest with the largest histogram
+MIB = 1 << 20
+
+
+def peak_mib() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def through_scratch(context: RunContext, spots: Sequence[InputRange]) -> None:
+    total = Histogram.empty(context.num_splits, context.bits)
+    for spot in spots:
+        total += histogram_of(context, convert_range(context, spot, ()))
+
+
+def through_engine(context: RunContext, spots: Sequence[InputRange]) -> None:
+    total = Histogram.empty(context.num_splits, context.bits)
+    final: Bits = ()
+    measured = [measure_range(context, spot, ()) for spot in spots]
+    for one in measured:
+        total.add_bytes(one.histogram)
+    final = reduce(or_bits, (one.result.observed for one in measured), final)
+    plan = plan_shards(total, context.job.sharding, context.split_names)
+    for spot in spots:
+        for _ in send_range(context, spot, final, plan, frozenset()):
+            pass  # a runner takes each piece as it comes
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("exchange", choices=["scratch", "engine"])
+    parser.add_argument("range_mib", type=int)
+    parser.add_argument("input")
+    given = parser.parse_args(argv)
+    job = JobSpec(source="csv", name="x", sharding=Sharding(num_shards=SHARDS))
+    with TemporaryDirectory(prefix="worker-memory-") as output:
+        options = RunOptions(
+            inputs=(given.input,), output=output, exchange=given.exchange
+        )
+        inputs = list_all_inputs(job, options)
+        context, _ = prepare_run(job, options, output_store(options), inputs, None)
+        source = context.source
+        assert isinstance(source, CsvSource)
+        range_bytes = given.range_mib * MIB
+        context = replace(context, source=replace(source, range_bytes=range_bytes))
+        spots = [
+            spot
+            for spot in context.source.cut(inputs.files)
+            if spot.num_positions == range_bytes
+        ][:2]
+        if len(spots) < 2:
+            print("the input has no two whole ranges of that size", file=sys.stderr)
+            return 1
+        context.scratch.create(context.exchange)
+        before = peak_mib()
+        run = through_scratch if given.exchange == "scratch" else through_engine
+        run(context, spots)
+        print(f"imported {before:.0f} MiB, peak {peak_mib():.0f} MiB")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
