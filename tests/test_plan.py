@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 from collections import defaultdict
 
 import numpy as np
@@ -254,3 +255,15 @@ def test_a_packed_histogram_of_another_shape_is_refused() -> None:
     packed = Histogram.empty(2, 4).to_bytes()
     with pytest.raises(ValueError, match=r"shape \[2, 16\], expected .* \[2, 8\]"):
         Histogram.empty(2, 3).add_bytes(packed)
+
+
+@pytest.mark.parametrize("filled", [0, 3, 16])
+def test_a_histogram_pickles_small_and_whole(filled: int) -> None:
+    keys = np.arange(filled, dtype=np.uint64) << np.uint64(60)
+    weights = np.arange(filled, dtype=np.int64) + 7
+    histogram = Histogram.of(keys, weights, [filled, 0], 4)
+    again = pickle.loads(pickle.dumps(histogram))
+    assert np.array_equal(again.bytes, histogram.bytes)
+    assert np.array_equal(again.records, histogram.records)
+    again += histogram  # what came out of the pickle can be added to
+    assert len(pickle.dumps(Histogram.empty(3, 20))) < 300
