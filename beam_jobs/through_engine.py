@@ -12,7 +12,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import apache_beam as beam
+from apache_beam.coders import VarIntCoder
 from apache_beam.pvalue import AsList, AsSingleton, PCollection, TaggedOutput
+from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
 from beam_jobs.planning import OrBits, SumHistograms, plan_dataset
 from schemas.ranges import Bits, InputRange, RangeResult
@@ -49,14 +51,13 @@ def convert_through_engine(
     finished = plan | "Finished" >> beam.Map(find_finished, context)  # {number, ...}
     sent = (
         measured
-        | "Again" >> beam.Map(lambda one: one.result.range)  # InputRange
-        | "SpreadAgain" >> beam.Reshuffle()
+        | "Again" >> beam.Map(by_index).with_output_types(tuple[int, InputRange])
         | "Send"
         >> beam.ParDo(
             SendRange(context),
-            final=AsSingleton(final),
-            plan=AsSingleton(plan),
-            finished=AsSingleton(finished),
+            AsSingleton(final),
+            AsSingleton(plan),
+            AsSingleton(finished),
         ).with_outputs(_RESULTS, main="pieces")
     )
     shards = sent["pieces"] | "Write" >> WritePieces(context, plan, finished)
@@ -101,22 +102,35 @@ def find_finished(plan: ShardPlan, context: RunContext) -> frozenset[int]:
         return finished_shards(context, plan)
 
 
+def by_index(measured: Measured) -> tuple[int, InputRange]:
+    return measured.result.range.index, measured.result.range
+
+
 class SendRange(beam.DoFn):
-    """Reads a range again; emits its pieces, and its facts on the side."""
+    """Reads a range again; emits its pieces, and its facts on the side.
+
+    The state is never used. It is there because Flink's batch runner makes one bundle of
+    all that a worker gets, takes nothing out of a bundle before its end, and stands
+    still for ever at a hundred messages (about 1 GB); of a stateful step it makes a
+    bundle for each key. It also spreads the ranges anew, as a Reshuffle would.
+    """
+
+    BUNDLE_FOR_EACH_RANGE = ReadModifyWriteStateSpec("unused", VarIntCoder())
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
 
     def process(
         self,
-        element: InputRange,
+        element: tuple[int, InputRange],
         final: Bits,
         plan: ShardPlan,
         finished: frozenset[int],
+        unused: object = beam.DoFn.StateParam(BUNDLE_FOR_EACH_RANGE),
     ) -> Iterator[tuple[int, bytes] | TaggedOutput[str, RangeResult]]:
-        context = self._context
+        context, (_, spot) = self._context, element
         with noting_errors(context.scratch):
-            for sent in send_range(context, element, final, plan, finished):
+            for sent in send_range(context, spot, final, plan, finished):
                 if isinstance(sent, RangeResult):
                     yield TaggedOutput(_RESULTS, sent)
                 else:

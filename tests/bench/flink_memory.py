@@ -1,6 +1,6 @@
 """Peak memory of every worker of a Flink run on CIFAR-like input.
 
-    python tests/bench/flink_memory.py [--gb 3] [--exchange scratch] [--folder bench-data]
+    python tests/bench/flink_memory.py [--gb 3] [--exchange engine] [--folder bench-data]
 
 Runs on the integration tests' Flink cluster (`make test-integration` gets its parts) with
 parallelism 2, so with a Python worker on each of two TaskManagers, and fails if one of
@@ -53,7 +53,9 @@ def main(argv: list[str]) -> int:
     """Makes the input, runs, prints the peaks; 1 if a worker held too much."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gb", type=float, default=3.0, help="10**9 bytes of input")
-    parser.add_argument("--exchange", default="scratch")
+    parser.add_argument("--exchange", default="engine")
+    parser.add_argument("--shard-size", default="128MiB")
+    parser.add_argument("--heap-mb", type=int, default=1536, help="of a TaskManager")
     parser.add_argument("--folder", type=Path, default=Path("bench-data"))
     arguments = parser.parse_args(argv)
     rows = int(arguments.gb * 1e9 / CIFAR_RECORD_BYTES)
@@ -62,10 +64,16 @@ def main(argv: list[str]) -> int:
     shutil.rmtree(output, ignore_errors=True)
     with (
         tempfile.TemporaryDirectory(prefix="flink-memory-") as logs,
-        Engines(Path(logs)) as engines,
+        Engines(Path(logs), arguments.heap_mb) as engines,
     ):
         command = [str(Path(sys.executable).with_name("recordmill")), "convert"]
-        command += ["cifar", str(source), str(output), "--shard-size", "128MiB"]
+        command += [
+            "cifar",
+            str(source),
+            str(output),
+            "--shard-size",
+            arguments.shard_size,
+        ]
         command += ["--exchange", arguments.exchange]
         command += ["--", *engines.flink(), "--parallelism=2"]
         start = time.perf_counter()

@@ -199,12 +199,15 @@ class FlinkCluster:
     Attributes:
       folder: of configuration, logs and Flink's own files.
       slots: of each TaskManager.
+      heap_mb: of each TaskManager's tasks: for a shard of the engine exchange, which
+        Beam's runner holds in several copies there, several times its size.
       rest: address of the JobManager's REST API, host:port.
       task_managers: those that were started, dead ones too.
     """
 
     folder: Path
     slots: int = 2
+    heap_mb: int = 256
     rest: str = ""
     task_managers: list[Service] = field(default_factory=list)
     _stack: ExitStack = field(default_factory=ExitStack)
@@ -227,6 +230,7 @@ class FlinkCluster:
         rest_port, rpc_port = free_port(), free_port()
         self.rest = f"127.0.0.1:{rest_port}"
         settings = flink_settings(self.folder, rpc_port, rest_port, self.slots)
+        settings["taskmanager.memory.task.heap.size"] = f"{self.heap_mb}m"
         text = "".join(f"{key}: {value}\n" for key, value in settings.items())
         (conf / "flink-conf.yaml").write_text(text)
         entry = "runtime.entrypoint.StandaloneSessionClusterEntrypoint"
@@ -249,8 +253,10 @@ class FlinkCluster:
         log = self.folder / f"taskmanager{len(self.task_managers)}.log"
         command = self._java(
             "runtime.taskexecutor.TaskManagerRunner",
-            "-Xmx384m",
+            f"-Xmx{self.heap_mb + 128}m",
             "-XX:MaxDirectMemorySize=320m",
+            # Left alone, Beam's runner lives on without the thread that ran out of it.
+            "-XX:+ExitOnOutOfMemoryError",
             "-XX:MaxMetaspaceSize=256m",
         )
         # Beam's boot program starts plain `python`, too.
@@ -333,6 +339,7 @@ def flink_settings(
         "taskmanager.memory.jvm-overhead.max": "128m",
         # Else two slots of one TaskManager would do for a parallelism of 2.
         "cluster.evenly-spread-out-slots": "true",
+        "cluster.uncaught-exception-handling": "FAIL",
         # A dead TaskManager is known dead at once: nothing answers at its address.
         "heartbeat.interval": 1000,
         "heartbeat.timeout": 30000,
@@ -364,8 +371,9 @@ def flink_job_server(cluster: FlinkCluster) -> Iterator[tuple[str, Service]]:
 class Engines:
     """All engines, each started when it is first asked for, and how to reach them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, heap_mb: int = 256) -> None:
         self.folder = folder
+        self._heap_mb = heap_mb
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -376,7 +384,9 @@ class Engines:
 
     @cached_property
     def cluster(self) -> FlinkCluster:
-        return self._stack.enter_context(FlinkCluster(self.folder))
+        return self._stack.enter_context(
+            FlinkCluster(self.folder, heap_mb=self._heap_mb)
+        )
 
     @cached_property
     def _job_server(self) -> tuple[str, Service]:
