@@ -29,7 +29,7 @@ from transforms.dataset.expected import load_expected
 from transforms.run.context import RunContext
 from transforms.run.journals import is_tidy, tidy
 from transforms.run.publish import is_staged, look_at_output, switch
-from transforms.stores.lease import LOCK_FOLDER, acquire
+from transforms.stores.lease import LOCK_FOLDER, acquire, sweep_locks
 from transforms.tfrecord import require_fast_crc
 
 if TYPE_CHECKING:
@@ -117,6 +117,7 @@ def run_job(
             with acquire(store, exclusive=store.preflight().exclusive):
                 tidy(store)
         scratch.remove()  # left if the run that made it was killed at its very end
+        sweep_locks(store)
         return Outcome("unchanged", store.uri, manifest, time.time() - started)
     # All that can be wrong with job and input is found before anything is written.
     prepared = None

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from job_tools import IRIS, SAMPLES, assert_whole, convert, manifest_of
+from job_tools import IRIS, SAMPLES, assert_whole, convert, manifest_of, python
 from small_dataset import SCHEMA
 
 from schemas.compare import differences
@@ -15,6 +15,8 @@ from schemas.pbtxt import load_pbtxt
 from schemas.shards import ShardResult
 from transforms.dataset.expected import load_expected
 from transforms.run.publish import description_files
+from transforms.stores import LocalStore
+from transforms.stores.lease import acquire
 
 SHARD = ShardResult("train", 0, "", 1, 116, 100, 0)
 ALWAYS = {"schema.pbtxt", "image.class.label.labels.txt"}
@@ -68,3 +70,34 @@ def test_overwriting_leaves_one_schema(tmp_path: Path) -> None:
     ]
     features = load_pbtxt((output / "schema.pbtxt").read_bytes(), "").features
     assert "species" in features
+
+
+LEFT_BY_THE_DEAD = """
+import os, sys
+from transforms.stores import LocalStore
+from transforms.stores.lease import acquire
+acquire(LocalStore(sys.argv[1]))
+os._exit(1)
+"""
+
+
+def test_a_run_killed_after_its_last_step_leaves_nothing_for_long(
+    tmp_path: Path,
+) -> None:
+    """Its dataset stands; the next run finds it unchanged, and the dead one's lock."""
+    output = tmp_path / "out"
+    convert("csv", IRIS, output)
+    python(LEFT_BY_THE_DEAD, output)
+    assert list(output.glob(".recordmill/lock/*"))
+    ran = convert("csv", IRIS, output)
+    assert "is there already" in ran.err
+    assert_whole(output)
+
+
+def test_the_lock_of_a_living_run_stays(tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    convert("csv", IRIS, output)
+    with acquire(LocalStore(str(output))):
+        locks = list(output.glob(".recordmill/lock/*"))
+        convert("csv", IRIS, output)
+        assert list(output.glob(".recordmill/lock/*")) == locks != []

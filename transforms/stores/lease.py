@@ -227,6 +227,17 @@ def require_idle(store: Store) -> None:
         _require_dead(store, highest)
 
 
+def sweep_locks(store: Store) -> None:
+    """Takes away the locks of runs that were killed on this machine; never waits."""
+    locks = _locks(store)
+    holders = {name: _read(store, name) for name in locks}
+    store.delete(
+        name
+        for name, holder in holders.items()
+        if holder and holder.is_on_this_machine() and not holder.is_running()
+    )
+
+
 def _require_dead(store: Store, name: str) -> Holder | None:
     """Goes on only if a lock's holder is dead or the lock disappears.
 
