@@ -382,6 +382,7 @@ def test_plan_of_a_job_file(tmp_path: Path) -> None:
 
 def test_other_runners_time_is_unknown(tmp_path: Path) -> None:
     options: list[Argument] = ["--json", "--", "--runner=FlinkRunner"]
+    options += ["--job_endpoint=localhost:9", "--environment_type=LOOPBACK"]
     ran = recordmill("convert", "csv", IRIS, tmp_path / "iris", "--plan", *options)
     assert (json.loads(ran.out)["seconds"], json.loads(ran.out)["workers"]) == (None, 0)
     ran = recordmill("convert", "csv", IRIS, tmp_path / "iris", "--plan", *options[1:])
