@@ -75,11 +75,11 @@ def check_remote(options: PipelineOptions, beam_args: Sequence[str]) -> None:
       UsageError: says which option is missing or wrong.
     """
     runner = runner_of(options)
+    if not isinstance(runner, PortableRunner):
+        return  # Dataflow's checks its own, and asks its storage for it
     errors = PipelineOptionsValidator(options, runner).validate()
     if errors:
         raise UsageError(f"Beam option: {errors[0].strip()}")
-    if not isinstance(runner, PortableRunner):
-        return
     if not options.view_as(PortableOptions).job_endpoint:
         _require_job_server(runner, options)
     _require_environment(runner, options)

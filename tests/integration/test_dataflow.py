@@ -89,10 +89,11 @@ def test_a_template_holds_the_whole_job(bucket: Bucket, tmp_path: Path) -> None:
     ran = translate(bucket, "convert", "csv", IRIS, output, "--", wish, *RUNNER)
     assert ran.status == 0, ran.err
     assert ran.err == (
-        f"{template}: the job, for Dataflow to run. Nothing is in {output} before it "
-        "has run\n"
+        f"{template}: the job, for Dataflow to run. Nothing is published in {output} "
+        "before it has run\n"
     )
-    assert not output.exists()
+    # What its workers will read is there; its last step publishes.
+    assert [entry.name for entry in output.iterdir()] == [".recordmill"]
     job = json.loads(template.read_text())
     assert job["type"] == "JOB_TYPE_BATCH"
     (pool,) = job["environment"]["workerPools"]
@@ -107,4 +108,4 @@ def test_a_template_holds_the_whole_job(bucket: Bucket, tmp_path: Path) -> None:
     data = bucket.store.read(staged["pipeline.pb"])
     pipeline = beam_runner_api_pb2.Pipeline.FromString(data)
     names = {step.unique_name for step in pipeline.components.transforms.values()}
-    assert {"Ranges", "Convert", "Plan", "Write", "Publish"} <= names
+    assert {"Ranges", "Measure", "Plan", "Send", "Write", "Publish"} <= names

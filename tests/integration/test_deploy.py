@@ -201,7 +201,6 @@ def test_every_parameter_reaches_the_command(mode: str) -> None:
     # As the launcher does, with its own of Beam's.
     argv = [f"--{name}={value}" for name, value in given.items()]
     launchers = ["--runner=DataflowRunner", "--template_location=gs://b/job_object"]
-    launchers += ["--temp_location=gs://b/temp", "--project=p", "--region=r"]
     arguments = command_line([*argv, *launchers])
     context = parse(arguments)
     taken = arguments[arguments.index("--") + 1 :]
