@@ -30,7 +30,8 @@ from schemas.ranges import InputRange, RangeResult
 from schemas.shards import ShardResult
 from transforms.run.context import RunContext
 from transforms.run.facts import noting_errors
-from transforms.run.publish import stage, switch
+from transforms.run.publish import stage
+from transforms.run.switch import switch
 from transforms.run.unattended import publish_unattended
 from transforms.stores.lease import require_holder
 

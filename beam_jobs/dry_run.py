@@ -18,8 +18,8 @@ from schemas.manifest import MANIFEST_NAME
 from transforms.dataset.expected import load_expected
 from transforms.decode.readable import human_bytes
 from transforms.run.estimate import Estimate, estimate_run, estimate_seconds
-from transforms.run.publish import is_staged, look_at_output
 from transforms.run.scratch import Scratch
+from transforms.run.switch import is_staged, look_at_output
 from transforms.stores import Store
 
 Verdict = Literal[

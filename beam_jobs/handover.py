@@ -78,16 +78,19 @@ def hand_over(
       HandedOver: the runner has it.
       RecordmillError: the runner does not take it, or another run is at work here.
     """
-    from apache_beam.options.pipeline_options import GoogleCloudOptions, TestOptions
-
-    from beam_jobs.convert import convert_dataset
-    from beam_jobs.remote import submit
     from beam_jobs.runners import only_translates
 
     translates = only_translates(beam_options)
     if not (translates or detach):
         return
+    # Half of Beam's runners come with these: only where they are needed.
+    from apache_beam.options.pipeline_options import GoogleCloudOptions, TestOptions
+
+    from beam_jobs.convert import convert_dataset
+    from beam_jobs.remote import submit
+
     if not beam_options.view_as(TestOptions).dry_run:  # which makes nothing
+        context.scratch.store.preflight()
         require_idle(context.scratch.store)
         context = prepare_workplace(context, inputs)
     facts = run_facts(context, beam_options)

@@ -28,7 +28,7 @@ from schemas.ranges import InputRange
 from transforms.dataset.expected import load_expected
 from transforms.run.context import RunContext
 from transforms.run.journals import is_tidy, tidy
-from transforms.run.publish import is_staged, look_at_output, switch
+from transforms.run.switch import is_staged, look_at_output, switch
 from transforms.stores.lease import LOCK_FOLDER, acquire, sweep_locks
 from transforms.tfrecord import require_fast_crc
 

@@ -25,8 +25,9 @@ from transforms.run.context import (
     choose_exchange,
     split_names,
 )
-from transforms.run.publish import check_reject_limit, require_stored
+from transforms.run.publish import check_reject_limit
 from transforms.run.scratch import Scratch
+from transforms.run.switch import require_stored
 from transforms.sources import make_source
 from transforms.sources.base import Source
 from transforms.storage import is_local

@@ -112,11 +112,11 @@ def submit(build: Callable[[beam.Pipeline], object], options: PipelineOptions) -
     pipeline = beam.Pipeline(runner=runner, options=options)
     build(pipeline)
     result = pipeline.run()
-    # Portable runners have a field, Dataflow's a method, which fails for a template.
     if isinstance(runner, PortableRunner):
         return str(vars(result)["_job_id"])
-    with suppress(AttributeError):
-        return str(getattr(result, "job_id")())  # noqa: B009  no method of all results
+    name = getattr(result, "job_id", str)  # Dataflow's method
+    with suppress(AttributeError):  # of a template, which is no job yet
+        return str(name())
     return ""
 
 

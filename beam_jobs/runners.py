@@ -30,8 +30,6 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import (
 )
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
 
-from beam_jobs.remote import run_remote
-from beam_jobs.remote_options import StrictOptions, asks_job_server, check_remote
 from schemas.errors import RecordmillError, UsageError
 from schemas.job import EMBEDDED_RUNNERS
 
@@ -52,25 +50,34 @@ def pipeline_options(beam_args: Sequence[str], workers: int) -> PipelineOptions:
     Raises:
       UsageError: an option that Beam does not know, or a value it refuses.
     """
-    options = StrictOptions(list(beam_args))
+    options = PipelineOptions(list(beam_args))
     parsers: list[object] = []
     complaint = StringIO()
     try:
         with redirect_stderr(complaint):
-            probe = PipelineOptions(list(beam_args))
-            probe.get_all_options(add_extra_args_fn=parsers.append)
+            options.get_all_options(add_extra_args_fn=parsers.append)
             _, unknown = parsers[0].parse_known_args(list(beam_args))  # type: ignore[attr-defined]
     except SystemExit as error:
         reason = complaint.getvalue().strip().splitlines()[-1:]
         raise UsageError(f"Beam option: {''.join(reason)}") from error
-    server_knows = not is_embedded(options) and asks_job_server(options)
+    embedded, server_knows = is_embedded(options), False
+    if not embedded:
+        # Several runners come with this: only where one of them is asked for.
+        from beam_jobs.remote_options import (
+            StrictOptions,
+            asks_job_server,
+            check_remote,
+        )
+
+        options = StrictOptions(list(beam_args))
+        server_knows = asks_job_server(options)
     if unknown and not (server_knows and unknown[0].startswith("--")):
         raise UsageError(
             f"Beam knows no option {unknown[0]}; what stands after -- goes to Beam"
         )
     # Code lives in importable packages, so the launcher's main module never travels.
     options.view_as(SetupOptions).save_main_session = False
-    if is_embedded(options):
+    if embedded:
         direct = options.view_as(DirectOptions)
         given = " ".join(beam_args)
         # In memory, several workers are threads all the same (whatever Beam logs), and
@@ -140,6 +147,8 @@ def run_pipeline(
       Exception: whatever the pipeline failed with.
     """
     if not is_embedded(options):
+        from beam_jobs.remote import run_remote
+
         run_remote(build, options, on_poll)
         return
     failures: list[BaseException] = []

@@ -18,7 +18,6 @@ from beam_jobs.inputs import list_all_inputs
 from beam_jobs.prepare import output_store, prepare_run
 from beam_jobs.runners import pipeline_options, run_pipeline
 from beam_jobs.workplace import prepare_workplace, run_facts
-from schemas.errors import RecordmillError
 from schemas.job import JobSpec, RunOptions, Sharding
 from schemas.storage_options import BothSides
 
@@ -61,11 +60,10 @@ def test_the_last_step_publishes_and_cleans_up(
 
 def test_a_dataset_that_came_meanwhile_is_not_replaced(tmp_path: Path) -> None:
     place = Place("local", str(tmp_path / "iris"), BothSides().output)
-    other = convert("csv", IRIS, tmp_path / "iris", "--shards", 3)
+    convert("csv", IRIS, tmp_path / "iris", "--shards", 3)
     before = contents(tmp_path / "iris")
     with pytest.raises(Exception, match="holds another dataset"):
         run_unattended(options_for(place))
-    assert other.status == 0
     assert {
         k: v for k, v in contents(tmp_path / "iris").items() if k in before
     } == before
@@ -115,4 +113,3 @@ def test_a_job_server_that_is_not_there(
     )
     assert ran.status == 1
     assert "no job server answers at 127.0.0.1:9" in ran.err
-    assert issubclass(RecordmillError, Exception)

@@ -17,8 +17,9 @@ from rows_tools import (
 
 from beam_jobs import rows_steps
 from transforms.rows import work
+from transforms.run import unattended
 from transforms.run.clean import clean
-from transforms.run.publish import switch
+from transforms.run.switch import switch
 from transforms.stores import LocalStore
 from transforms.stores.lease import acquire
 
@@ -117,7 +118,7 @@ def test_a_switch_that_was_broken_off_is_repeated(
             raise OSError("the power went")
         return switch(scratch)
 
-    monkeypatch.setattr(work, "switch", breaking)
+    monkeypatch.setattr(unattended, "switch", breaking)
     assert "the power went" in error_of(lambda: write(ROWS, tmp_path / "out", **JOB))
     assert not (tmp_path / "out" / "manifest.json").exists()
     write(ROWS, tmp_path / "out", **JOB)
@@ -128,8 +129,8 @@ def test_a_switch_that_was_broken_off_is_repeated(
 def test_an_output_that_another_run_holds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(work, "LEASE_TRIES", 2)
-    monkeypatch.setattr(work, "LEASE_PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr(unattended, "LEASE_TRIES", 2)
+    monkeypatch.setattr(unattended, "LEASE_PAUSE_SECONDS", 0.1)
     with acquire(LocalStore(str(tmp_path / "out"))):
         error = error_of(lambda: write(ROWS[:3], tmp_path / "out"))
     assert "another run is writing here" in error
@@ -140,7 +141,7 @@ def test_the_last_step_waits_for_a_lease_that_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lease = acquire(LocalStore(str(tmp_path / "out")))
-    monkeypatch.setattr(work.time, "sleep", lambda _: lease.release())
+    monkeypatch.setattr(unattended.time, "sleep", lambda _: lease.release())
     write(ROWS[:3], tmp_path / "out")
     assert_whole(tmp_path / "out")
 

@@ -29,24 +29,17 @@ from transforms.plan import plan_shards
 from transforms.rows.encode import RECORD_SCHEMA, too_many_rejects
 from transforms.rows.facts import Totals, rows_fingerprint
 from transforms.run.context import RunContext
-from transforms.run.publish import (
-    is_staged,
-    look_at_output,
-    require_stored,
-    stage,
-    switch,
-)
+from transforms.run.publish import stage
 from transforms.run.scratch import Scratch
 from transforms.run.shard_task import finished_shards
+from transforms.run.switch import look_at_output, require_stored
+from transforms.run.unattended import lease_of_last_step, publish_once
 from transforms.sources.given import GivenRows
 from transforms.stores import Preflight, Store
-from transforms.stores.lease import Lease, acquire
 
 RowsExchange = Literal["scratch", "engine"]
 
 _NO_FINGERPRINT = "0" * 32
-LEASE_TRIES = 6
-LEASE_PAUSE_SECONDS = 20.0  # a dead worker's lease expires within these together
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,19 +180,17 @@ def publish_rows(
             f"{planned.rows_rejected} rows were rejected, but {rejects_kept} kept: "
             "nothing is published"
         )
-    with _acquire(store, ready), _in_python():
-        manifest = look_at_output(store, context.fingerprint, overwrite=work.overwrite)
-        if manifest is not None:
-            require_stored(store, manifest)
-        elif planned.is_published:
+
+    def put_into_staging() -> None:
+        if planned.is_published:
             raise OutputError(
                 f"{store.uri}: held this dataset when the run planned it, and does no "
                 "longer: run the pipeline again"
             )
-        else:
-            if not is_staged(scratch):
-                stage(context, [_as_range(planned)], shards, _run_facts(work))
-            manifest = switch(scratch)
+        stage(context, [_as_range(planned)], shards, _run_facts(work))
+
+    with lease_of_last_step(store, exclusive=ready.exclusive), _in_python():
+        manifest = publish_once(context, put_into_staging)
         work.gathering.remove()
         scratch.remove()
     return manifest
@@ -223,6 +214,7 @@ def _context(work: RowsWork, totals: Totals, records: int) -> RunContext:
         fingerprint=fingerprint,
         output=work.store.uri,
         scratch=work.staging(fingerprint),
+        overwrite=work.overwrite,
     )
 
 
@@ -246,18 +238,6 @@ def _run_facts(work: RowsWork) -> bytes:
             "published_unix": round(time.time(), 3),
         }
     )
-
-
-def _acquire(store: Store, ready: Preflight) -> Lease:
-    """The output's lease; waits for that of a worker that died at this very step."""
-    for turn in range(LEASE_TRIES):
-        try:
-            return acquire(store, exclusive=ready.exclusive)
-        except OutputError:
-            if turn == LEASE_TRIES - 1:
-                raise
-            time.sleep(LEASE_PAUSE_SECONDS)
-    raise AssertionError("unreachable")
 
 
 @contextmanager

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
+from schemas.errors import OutputError
 from schemas.manifest import Manifest
 from schemas.ranges import RangeResult
 from schemas.shards import ShardResult
 from transforms.run.context import RunContext
-from transforms.run.publish import look_at_output, stage, switch
-from transforms.stores.lease import LOCK_FOLDER, acquire
+from transforms.run.publish import stage
+from transforms.run.switch import is_staged, look_at_output, require_stored, switch
+from transforms.stores import Store
+from transforms.stores.lease import LOCK_FOLDER, Lease, acquire
+
+LEASE_TRIES = 6
+LEASE_PAUSE_SECONDS = 20.0  # a dead worker's lease expires within these together
 
 
 def publish_unattended(
@@ -28,16 +35,48 @@ def publish_unattended(
         not be replaced.
     """
     scratch, store = context.scratch, context.scratch.store
-    with acquire(store, exclusive=store.preflight().exclusive):
-        manifest = look_at_output(
-            store,
-            context.fingerprint,
-            overwrite=context.overwrite,
-            base=context.base,
+    with lease_of_last_step(store, exclusive=store.preflight().exclusive):
+        manifest = publish_once(
+            context, lambda: stage(context, ranges, shards, run_facts)
         )
-        if manifest is None:
-            stage(context, ranges, shards, run_facts)
-            manifest = switch(scratch)
         scratch.remove()
         scratch.remove_others(spare=LOCK_FOLDER)
     return manifest
+
+
+def publish_once(
+    context: RunContext, put_into_staging: Callable[[], object]
+) -> Manifest:
+    """Publishes unless an earlier try of the same step did; for the lease's holder.
+
+    Args:
+      context: the run.
+      put_into_staging: does what `stage` does.
+
+    Raises:
+      OutputError: another dataset is here and must not be replaced.
+    """
+    store = context.scratch.store
+    manifest = look_at_output(
+        store, context.fingerprint, overwrite=context.overwrite, base=context.base
+    )
+    if manifest is not None:
+        require_stored(store, manifest)
+        return manifest
+    if not is_staged(context.scratch):
+        put_into_staging()
+    return switch(context.scratch)
+
+
+def lease_of_last_step(store: Store, *, exclusive: bool) -> Lease:
+    """The output's lease; waits for that of a worker that died at this very step.
+
+    Raises:
+      OutputError: a living run holds it.
+    """
+    for _ in range(LEASE_TRIES - 1):
+        try:
+            return acquire(store, exclusive=exclusive)
+        except OutputError:
+            time.sleep(LEASE_PAUSE_SECONDS)
+    return acquire(store, exclusive=exclusive)

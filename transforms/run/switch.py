@@ -1,0 +1,174 @@
+"""The switch: what is staged becomes the dataset in the output.
+
+Readers trust manifest.json alone. The switch moves finished files: first the
+old manifest goes (only with --overwrite), then the files it names, then the new files
+come, and the new manifest last; killed at any moment, there is never a manifest over
+missing or wrong shards. Two journals let `switch` be repeated: where a staged manifest
+exists, all else is staged or already in its place; where the old manifest lies in
+staging's parent, some of its files may still be there and no new one has come yet.
+
+An appended part only adds files, under names of its own: its shards come, then the
+manifest that names old and new ones takes the old one's place in one step. Up to that
+the dataset is the old one, whole; what a killed run had moved goes before others come.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from schemas.errors import (
+    OutputError,
+)
+from schemas.manifest import (
+    MANIFEST_NAME,
+    Manifest,
+)
+from schemas.parts import REJECTS_NAME
+from transforms.run.journals import (
+    REPLACED_NAME,
+    STAGED_MANIFEST,
+    dataset_files,
+    discard_unpublished,
+    journals_of_others,
+    other_runs,
+    untrue_files,
+)
+from transforms.run.scratch import Scratch
+from transforms.stores import LocalStore, Store
+from transforms.stores.base import WORK_FOLDER
+
+
+def is_staged(scratch: Scratch) -> bool:
+    """Whether an earlier try got as far as the switch."""
+    return scratch.store.size(scratch.in_store(STAGED_MANIFEST)) is not None
+
+
+def switch(scratch: Scratch) -> Manifest:
+    """Makes the staged dataset the one in the output. Safe to repeat."""
+    store = scratch.store
+    staged = scratch.in_store(STAGED_MANIFEST)
+    manifest = Manifest.from_bytes(store.read(staged), store.uri_of(staged))
+    if manifest.appended:
+        discard_unpublished(store, journals_of_others(scratch))
+    else:
+        _remove_old(scratch, manifest)
+    folder = scratch.in_store("staging")
+    store.move_all(
+        (name, name.removeprefix(f"{folder}/"))
+        for name in store.list(folder)
+        if name != staged
+    )
+    require_stored(store, manifest)
+    store.move(staged, MANIFEST_NAME)
+    if manifest.appended:
+        store.delete(untrue_files(store, manifest))
+    for names in other_runs(scratch).values():
+        store.delete(names)  # their dataset will never come
+    return manifest
+
+
+def require_stored(store: Store, manifest: Manifest) -> None:
+    """Makes sure that all shards are there, with the sizes that the manifest says, and
+    where the store keeps checksums, with these; nothing is read.
+
+    Raises:
+      OutputError: one is missing, or has another size or checksum.
+    """
+    level = store.list_level()
+    sizes = level.files
+    for split in manifest.splits.values():
+        for shard in split.shards:
+            size = sizes.get(shard.file)
+            if size != shard.bytes:
+                found = "is missing" if size is None else f"has {size} bytes"
+                raise OutputError(
+                    f"{store.uri_of(shard.file)}: {found}, the manifest says "
+                    f"{shard.bytes} bytes. The dataset is damaged: remove its folder "
+                    "and convert again"
+                )
+            crc = level.checksums.get(shard.file)
+            if crc is not None and f"{crc:08x}" != shard.crc32c:
+                raise OutputError(
+                    f"{store.uri_of(shard.file)}: the store has CRC-32C {crc:08x}, the "
+                    f"manifest says {shard.crc32c}. The dataset is damaged: remove its "
+                    "folder and convert again"
+                )
+
+
+def _remove_old(scratch: Scratch, new: Manifest) -> None:
+    """Takes away what stands in the output, before the first new file comes."""
+    store = scratch.store
+    own_journal = scratch.in_store(REPLACED_NAME)
+    if store.size(MANIFEST_NAME) is not None:
+        old = Manifest.from_bytes(
+            store.read(MANIFEST_NAME), store.uri_of(MANIFEST_NAME)
+        )
+        if old.fingerprint == new.fingerprint:
+            return  # a repeated switch: these files are the new ones
+        store.move(MANIFEST_NAME, own_journal)
+    for journal in (own_journal, *journals_of_others(scratch)):
+        if store.size(journal) is None:
+            continue
+        old = Manifest.from_bytes(store.read(journal), store.uri_of(journal))
+        store.delete([*dataset_files(old), *store.list(REJECTS_NAME)])
+        store.delete([journal])
+
+
+def look_at_output(
+    store: Store, fingerprint: str, *, overwrite: bool, base: str = ""
+) -> Manifest | None:
+    """What stands in the output already.
+
+    Args:
+      store: of the output.
+      fingerprint: of the dataset that is to stand there.
+      overwrite: whether it may replace another one.
+      base: fingerprint of the dataset that it is made from by appending, or "".
+
+    Returns:
+      The manifest if this very dataset is there; None if the run may go on.
+
+    Raises:
+      OutputError: a different dataset (and not overwrite), or files that are none.
+    """
+    if isinstance(store, LocalStore) and Path(store.root).is_file():
+        raise OutputError(f"{store.uri}: is a file; expected a folder for the dataset")
+    if store.size(MANIFEST_NAME) is not None:
+        data = store.read(MANIFEST_NAME)
+        manifest = Manifest.from_bytes(data, store.uri_of(MANIFEST_NAME))
+        if manifest.fingerprint == fingerprint:
+            return manifest
+        if base and manifest.fingerprint == base:
+            return None
+        if base:
+            raise OutputError(
+                f"{store.uri}: another dataset came here while this run looked at the "
+                "one it appends to; run it again"
+            )
+        if not overwrite:
+            more = "go on appending with --append, " if manifest.appended else ""
+            raise OutputError(
+                f"{store.uri}: holds another dataset ({manifest.name} "
+                f"{manifest.version}, made from other input or with other options); "
+                f"{more}replace it with --overwrite, or choose another folder"
+            )
+        return None
+    scratch = Scratch.of(store, fingerprint)
+    if is_staged(scratch):
+        return None  # killed in its switch, which the launcher repeats
+    if unfinished := journals_of_others(scratch):
+        if overwrite:
+            return None
+        raise OutputError(
+            f"{store.uri}: another job was killed while it published its dataset here "
+            f"({unfinished[0]}); run it again to its end, replace what there is of it "
+            "with --overwrite, or choose another folder"
+        )
+    tops = {name.split("/")[0] for name in store.list()}
+    if foreign := sorted(tops - {WORK_FOLDER}):
+        raise OutputError(
+            f"{store.uri}: is not empty ({', '.join(foreign[:3])}"
+            f"{', ...' if len(foreign) > 3 else ''}) and holds no dataset; choose "
+            "another folder. Nothing was touched"
+        )
+    return None
