@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from apache_beam.options.pipeline_options import (
+    DebugOptions,
     FlinkRunnerOptions,
     GoogleCloudOptions,
     PipelineOptions,
@@ -31,8 +32,12 @@ from apache_beam.runners.portability.spark_runner import SparkRunner
 from apache_beam.runners.runner import PipelineRunner, create_runner
 
 from schemas.errors import RecordmillError, UsageError
+from transforms.exchange.inline import PIECE_BYTES
 
 CONNECT_SECONDS = 10.0  # for a job server that may be starting just now
+# Experiment of Beam's Java runners: bytes that they gather for a worker in one message.
+# A hundred may lie in direct memory, of which Flink has 128 MB by default.
+_MESSAGE_BYTES = "data_buffer_size_limit"
 LOCAL_MASTERS = ("[auto]", "[local]", "local")
 
 
@@ -89,6 +94,10 @@ def check_remote(options: PipelineOptions, beam_args: Sequence[str]) -> None:
         # It would limit not only each request but, on Prism, the whole job: the stream
         # of its states is a request. That the server is there is looked at apart.
         options.view_as(PortableOptions).job_server_timeout = 30 * 24 * 3600
+    limit = f"{_MESSAGE_BYTES}={PIECE_BYTES}"
+    debug = options.view_as(DebugOptions)
+    if debug.lookup_experiment(_MESSAGE_BYTES) is None:
+        debug.add_experiment(limit)
 
 
 def runner_of(options: PipelineOptions) -> PipelineRunner:

@@ -3,7 +3,7 @@
     rows -> encode --+-> facts -> totals -> plan ----------+
                      |                                     v
                      +-> sorted runs (scratch) --------> write shards -> publish
-                     +-> pieces (engine) -> cut by plan -> GroupByKey -^
+                     +-> pieces (engine) -> cut by plan -> by shard ---^
 
 With scratch only facts cross the engine. With the engine exchange the encoded rows do,
 twice: they wait in the engine for the plan, which hangs on all of them, and then go
@@ -21,6 +21,7 @@ from apache_beam.pvalue import AsList, AsSingleton, PCollection, TaggedOutput
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_jobs.pieces import ShardsToWrite, WritePieces
 from schemas.ranges import RunRef
 from schemas.shards import KEY_SPACE, ShardPlan, ShardResult, ShardTask, SplitPlan
 from transforms.exchange.block import Block
@@ -30,7 +31,7 @@ from transforms.plan import Histogram
 from transforms.rows.encode import RowsReading, reject_facts
 from transforms.rows.facts import RowFacts, Totals
 from transforms.rows.work import Planned, RowsWork, keep_rejects
-from transforms.run.shard_task import write_inline, write_shard
+from transforms.run.shard_task import write_shard
 
 FACTS, REJECTS = "facts", "rejects"
 REJECT_FILES = 16  # each is sorted in memory
@@ -195,39 +196,24 @@ class WriteFromPieces(beam.PTransform[PCollection[Planned], PCollection[ShardRes
     pieces: PCollection[Piece]
 
     def expand(self, planned: PCollection[Planned]) -> PCollection[ShardResult]:
-        sent = self.pieces | "Cut" >> beam.FlatMap(
-            cut_piece, planned=AsSingleton(planned)
-        ).with_output_types(tuple[int, bytes])
-        # A finished shard gets no piece, and its facts are wanted all the same.
-        numbers = planned | "Numbers" >> beam.FlatMap(
-            lambda planned: ((number, b"") for number in range(planned.plan.num_shards))
-        ).with_output_types(tuple[int, bytes])
+        to_write = planned | "ToWrite" >> beam.Map(
+            lambda planned: ShardsToWrite(
+                planned.context, planned.plan, planned.finished
+            )
+        )
         return (
-            (sent, numbers)
-            | "All" >> beam.Flatten()
-            | "ByShard" >> beam.GroupByKey()
-            | "Shards" >> beam.Map(write_from_pieces, planned=AsSingleton(planned))
+            self.pieces
+            | "Cut" >> beam.FlatMap(cut_piece, to_write=AsSingleton(to_write))
+            | "Write" >> WritePieces(to_write)
         )
 
 
-def cut_piece(piece: Piece, planned: Planned) -> Iterator[Piece]:
+def cut_piece(piece: Piece, to_write: ShardsToWrite) -> Iterator[Piece]:
     """Cuts a piece of a split at the shards' bounds."""
-    if not planned.plan.num_shards:
+    if not to_write.plan.num_shards:
         return
     block, (origin, number) = open_piece(piece[1], piece[0])
-    yield from cut_block(block, planned.plan, (origin, number), planned.finished)
-
-
-def write_from_pieces(
-    grouped: tuple[int, Iterable[bytes]], planned: Planned
-) -> ShardResult:
-    number, pieces = grouped
-    return write_inline(
-        planned.context,
-        planned.plan.task(number),
-        filter(None, pieces),
-        must_be_there=number in planned.finished,
-    )
+    yield from cut_block(block, to_write.plan, (origin, number), to_write.finished)
 
 
 def keep_group(grouped: tuple[int, Iterable[bytes]], planned: Planned) -> int:

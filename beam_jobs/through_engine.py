@@ -1,6 +1,6 @@
 """Convert, plan, write: rows go to their shards through the engine's own shuffle.
 
-    measure -> redo -> plan -> send again, in pieces -> GroupByKey -> write
+    measure -> redo -> plan -> send again, in pieces -> group by shard -> write
 
 Nothing but results and finished shards is written, so workers need to share no more
 than the output.
@@ -8,7 +8,7 @@ than the output.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import apache_beam as beam
@@ -16,13 +16,15 @@ from apache_beam.coders import VarIntCoder
 from apache_beam.pvalue import AsList, AsSingleton, PCollection, TaggedOutput
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
+from beam_jobs.pieces import ShardsToWrite, WritePieces
 from beam_jobs.planning import OrBits, SumHistograms, plan_dataset
 from schemas.ranges import Bits, InputRange, RangeResult
 from schemas.shards import ShardPlan, ShardResult
 from transforms.run.context import RunContext
 from transforms.run.engine_task import Measured, measure_range, send_range
 from transforms.run.facts import noting_errors
-from transforms.run.shard_task import finished_shards, write_inline
+from transforms.run.memory import release_memory
+from transforms.run.shard_task import finished_shards
 
 _RESULTS = "results"
 
@@ -48,19 +50,18 @@ def convert_through_engine(
             measure_again, context, final=AsSingleton(final)
         )
     plan = measured | "Plan" >> PlanMeasured(context)  # ShardPlan
-    finished = plan | "Finished" >> beam.Map(find_finished, context)  # {number, ...}
+    to_write = plan | "ToWrite" >> beam.Map(find_finished, context)  # ShardsToWrite
     sent = (
         measured
-        | "Again" >> beam.Map(by_index).with_output_types(tuple[int, InputRange])
+        | "Again" >> beam.Map(by_index).with_output_types(tuple[int, RangeResult])
         | "Send"
         >> beam.ParDo(
             SendRange(context),
             AsSingleton(final),
-            AsSingleton(plan),
-            AsSingleton(finished),
+            AsSingleton(to_write),
         ).with_outputs(_RESULTS, main="pieces")
     )
-    shards = sent["pieces"] | "Write" >> WritePieces(context, plan, finished)
+    shards = sent["pieces"] | "Write" >> WritePieces(to_write)
     return sent[_RESULTS], shards
 
 
@@ -96,14 +97,13 @@ class PlanMeasured(beam.PTransform[PCollection[Measured], PCollection[ShardPlan]
         )
 
 
-def find_finished(plan: ShardPlan, context: RunContext) -> frozenset[int]:
-    """The numbers of the shards that an earlier try has written."""
+def find_finished(plan: ShardPlan, context: RunContext) -> ShardsToWrite:
     with noting_errors(context.scratch):
-        return finished_shards(context, plan)
+        return ShardsToWrite(context, plan, finished_shards(context, plan))
 
 
-def by_index(measured: Measured) -> tuple[int, InputRange]:
-    return measured.result.range.index, measured.result.range
+def by_index(measured: Measured) -> tuple[int, RangeResult]:
+    return measured.result.range.index, measured.result
 
 
 class SendRange(beam.DoFn):
@@ -122,66 +122,18 @@ class SendRange(beam.DoFn):
 
     def process(
         self,
-        element: tuple[int, InputRange],
+        element: tuple[int, RangeResult],
         final: Bits,
-        plan: ShardPlan,
-        finished: frozenset[int],
+        to_write: ShardsToWrite,
         unused: object = beam.DoFn.StateParam(BUNDLE_FOR_EACH_RANGE),
     ) -> Iterator[tuple[int, bytes] | TaggedOutput[str, RangeResult]]:
-        context, (_, spot) = self._context, element
+        context, (_, measured) = self._context, element
         with noting_errors(context.scratch):
-            for sent in send_range(context, spot, final, plan, finished):
+            for sent in send_range(
+                context, measured, final, to_write.plan, to_write.finished
+            ):
                 if isinstance(sent, RangeResult):
                     yield TaggedOutput(_RESULTS, sent)
                 else:
                     yield sent
-
-
-@dataclass
-class WritePieces(
-    beam.PTransform[PCollection[tuple[int, bytes]], PCollection[ShardResult]]
-):
-    """Groups the pieces by shard and writes every planned shard into staging."""
-
-    context: RunContext
-    plan: PCollection[ShardPlan]
-    finished: PCollection[frozenset[int]]
-
-    def expand(
-        self, pieces: PCollection[tuple[int, bytes]]
-    ) -> PCollection[ShardResult]:
-        # A shard to which no row came, as all were rejected, must be written too.
-        numbers = self.plan | "Numbers" >> beam.FlatMap(
-            lambda plan: ((number, b"") for number in range(plan.num_shards))
-        )
-        keyed = [
-            part
-            | f"Typed{place}"
-            >> beam.Map(lambda pair: pair).with_output_types(tuple[int, bytes])
-            for place, part in enumerate((pieces, numbers))
-        ]
-        return (
-            keyed
-            | beam.Flatten()
-            | beam.GroupByKey()
-            | beam.Map(
-                write_one,
-                self.context,
-                plan=AsSingleton(self.plan),
-                finished=AsSingleton(self.finished),
-            )
-        )
-
-
-def write_one(
-    grouped: tuple[int, Iterable[bytes]],
-    context: RunContext,
-    plan: ShardPlan,
-    finished: frozenset[int],
-) -> ShardResult:
-    number, pieces = grouped
-    task = plan.task(number)
-    with noting_errors(context.scratch):
-        return write_inline(
-            context, task, filter(None, pieces), must_be_there=number in finished
-        )
+        release_memory()

@@ -18,11 +18,11 @@ from typing import Any, Literal
 from uuid import uuid4
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import StandardOptions
 from apache_beam.pvalue import AsList, AsSingleton, PCollection
 from apache_beam.transforms.window import GlobalWindows
 from pydantic import ValidationError
 
+from beam_jobs.rows_exchange import exchange_for, is_embedded
 from beam_jobs.rows_steps import (
     FACTS,
     REJECTS,
@@ -38,7 +38,6 @@ from schemas.errors import SchemaError, UsageError
 from schemas.features import Schema
 from schemas.job import (
     DEFAULT_SHARD_BYTES,
-    EMBEDDED_RUNNERS,
     FIRST_VERSION,
     PIPELINE_ROWS,
     Compression,
@@ -59,7 +58,6 @@ from transforms.encode.payloads import check_payload
 from transforms.rows.facts import rows_bucket_bits
 from transforms.rows.work import (
     Planned,
-    RowsExchange,
     RowsWork,
     look_ahead,
     plan_rows,
@@ -69,8 +67,6 @@ from transforms.storage import is_local, read_file
 from transforms.stores import Preflight, open_store
 
 AnySchema = DeclaredSchema | Schema | Mapping[str, Any] | str | PathLike[str]
-
-_DIRECT = {"bundlebaseddirectrunner", "switchingdirectrunner", *EMBEDDED_RUNNERS}
 
 
 class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
@@ -128,7 +124,8 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
           max_rejects: rows that may be rejected, a count or a share like "0.5%".
           overwrite: replace another dataset.
           exchange: how records reach their shards: "scratch" through files, "engine"
-            through the runner's shuffle; the bytes are the same.
+            through the runner's shuffle; the bytes are the same. By default what suits
+            the runner.
           scratch: folder for these files that all workers see; by default in the output.
           storage: non-secret options of the output's storage.
 
@@ -231,9 +228,7 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
         if isinstance(self._schema, str):
             data = read_file(self._schema)
             job = _with_schema(job, load_schema(data, self._schema))
-        embedded = _is_embedded(pipeline)
-        # The embedded runner's shuffle holds all in memory.
-        by_runner: RowsExchange = "scratch" if embedded else "engine"
+        by_runner = exchange_for(pipeline)
         return RowsWork(
             job=job,
             store=self._store,
@@ -242,7 +237,7 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
             overwrite=self._overwrite,
             run_id=uuid4().hex[:11],
             scratch=self._scratch,
-            remote=not embedded,
+            remote=not is_embedded(pipeline),
         )
 
 
@@ -259,15 +254,6 @@ def _publish(
     kept: list[int],
 ) -> Manifest:
     return publish_rows(work, ready, planned, shards, sum(kept))
-
-
-def _is_embedded(pipeline: beam.Pipeline) -> bool:
-    """Whether the pipeline's workers are on this machine, in Beam's embedded runner."""
-    runner = type(pipeline.runner).__name__.lower()
-    named = str(pipeline.options.view_as(StandardOptions).runner or "direct")
-    return runner in _DIRECT or (
-        runner == "nonetype" and named.rpartition(".")[2].lower() in _DIRECT
-    )
 
 
 def _declared(schema: Any) -> DeclaredSchema:

@@ -80,6 +80,11 @@ class ShardPlan:
             number -= split.num_shards
         raise IndexError(f"there are {self.num_shards} shards")
 
+    def rows_of(self, number: int) -> int:
+        """Planned records of the shard of that number."""
+        task = self.task(number)
+        return self.splits[task.split_index].shard_records[task.shard_index]
+
     def tasks(self) -> list[ShardTask]:
         """One task per shard, largest first so that the last to end is small."""
         size = {

@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 from schemas.errors import RecordmillError
 from schemas.shards import KEY_SPACE, ShardPlan, SplitPlan
 from transforms.exchange.block import Block
-from transforms.exchange.inline import cut_block, gather_inline
+from transforms.exchange.inline import (
+    cut_block,
+    gather_inline,
+    planned_rows,
+    reject_pieces,
+)
 from transforms.plan import numbers_of
 
 Row = tuple[int, int, bytes]  # key, split, payload
@@ -95,6 +100,7 @@ def test_rows_arrive_as_a_naive_sort_would_have_them(
         ]
         wanted = [payload for _, _, payload in sorted(mine, key=lambda row: row[0])]
         assert rows_in(groups.get(number, []), window_bytes) == wanted
+        assert planned_rows(groups.get(number, [])) == len(wanted)
     assert set(groups) <= set(range(plan.num_shards))
 
 
@@ -120,6 +126,17 @@ def test_a_piece_is_no_larger_than_asked_but_for_one_record() -> None:
 def test_a_piece_that_came_twice_counts_once() -> None:
     (pair,) = cut_block(block_of([(1, 0, b"a"), (2, 0, b"b")]), plan_of([]), (0, 0))
     assert rows_in([pair[1], pair[1]]) == [b"a", b"b"]
+
+
+def test_rejects_count_and_add_no_rows() -> None:
+    plan = plan_of([10, 20, 30])
+    block = block_of([(5, 0, b"a"), (25, 0, b"c")])
+    pieces = list(cut_block(block, plan, (7, 0)))
+    pieces += reject_pieces(np.array([0, 3, 1, 4]), (7, 1), skip=frozenset({3}))
+    by_shard = {number: [p for n, p in pieces if n == number] for number in range(4)}
+    assert [planned_rows(by_shard[n]) for n in range(4)] == [1, 3, 2, 0]
+    assert [planned_rows(by_shard[n] * 2) for n in range(4)] == [1, 3, 2, 0]
+    assert [rows_in(by_shard[n]) for n in range(4)] == [[b"a"], [], [b"c"], []]
 
 
 def test_finished_shards_are_left_out() -> None:

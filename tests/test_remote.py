@@ -7,8 +7,12 @@ import time
 from pathlib import Path
 
 import pytest
+from apache_beam.options.pipeline_options import DebugOptions
 from job_tools import IRIS, assert_unpublished, contents, convert, recordmill
 from store_servers import free_port
+
+from beam_jobs.runners import pipeline_options
+from transforms.exchange.inline import PIECE_BYTES
 
 ENDPOINT = "--job_endpoint=127.0.0.1:1"
 
@@ -64,6 +68,17 @@ def test_wrong_options(tmp_path: Path, options: list[str], message: str) -> None
     assert (ran.status, ran.out) == (2, "")
     assert message in ran.err
     assert not (tmp_path / "out").exists()
+
+
+def test_messages_to_workers_are_small() -> None:
+    """A hundred of them wait in a Flink TaskManager's direct memory."""
+    remote = ["--runner=PortableRunner", ENDPOINT, "--environment_type=LOOPBACK"]
+    for given, size in (([], PIECE_BYTES), (["data_buffer_size_limit=5"], 5)):
+        options = pipeline_options(
+            [*remote, *[f"--experiments={experiment}" for experiment in given]], 1
+        )
+        debug = options.view_as(DebugOptions)
+        assert debug.lookup_experiment("data_buffer_size_limit") == str(size)
 
 
 def test_no_job_server(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from interop_tools import ask
 from job_tools import assert_whole, contents, manifest_of, shards_of
 from rows_tools import (
@@ -27,6 +28,7 @@ from store_servers import Place
 from store_tools import local_files, published
 
 from beam_jobs import rows_steps
+from beam_jobs.rows_exchange import exchange_for, is_embedded
 from beam_jobs.write_dataset import WriteDataset
 from transforms.dataset.verify import verify_dataset
 from transforms.rows import encode
@@ -169,3 +171,19 @@ def test_tensorflow_reads_it(rows_dataset: Path) -> None:
     features = found["train"]["features"]
     assert features["image"] == ["uint8", [4, 4, 1]]
     assert features["boxes"] == ["float32", [None, 4]]
+
+
+@pytest.mark.parametrize(
+    ("runner", "exchange", "embedded"),
+    [
+        ("DirectRunner", "scratch", True),
+        (f"{FnApiRunner.__module__}.FnApiRunner", "scratch", True),
+        ("FlinkRunner", "scratch", False),
+        ("PortableRunner", "engine", False),
+        ("PrismRunner", "engine", False),
+    ],
+)
+def test_exchange_by_runner(runner: str, exchange: str, embedded: bool) -> None:
+    pipeline = beam.Pipeline(runner=runner)
+    assert exchange_for(pipeline) == exchange
+    assert is_embedded(pipeline) == embedded

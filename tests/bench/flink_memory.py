@@ -55,7 +55,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--gb", type=float, default=3.0, help="10**9 bytes of input")
     parser.add_argument("--exchange", default="engine")
     parser.add_argument("--shard-size", default="128MiB")
-    parser.add_argument("--heap-mb", type=int, default=1536, help="of a TaskManager")
+    parser.add_argument("--heap-mb", type=int, default=256, help="of a TaskManager")
+    parser.add_argument("--logs", type=Path, help="an empty folder for the cluster's")
     parser.add_argument("--folder", type=Path, default=Path("bench-data"))
     arguments = parser.parse_args(argv)
     rows = int(arguments.gb * 1e9 / CIFAR_RECORD_BYTES)
@@ -64,7 +65,7 @@ def main(argv: list[str]) -> int:
     shutil.rmtree(output, ignore_errors=True)
     with (
         tempfile.TemporaryDirectory(prefix="flink-memory-") as logs,
-        Engines(Path(logs), arguments.heap_mb) as engines,
+        Engines(arguments.logs or Path(logs), arguments.heap_mb) as engines,
     ):
         command = [str(Path(sys.executable).with_name("recordmill")), "convert"]
         command += [
@@ -76,6 +77,9 @@ def main(argv: list[str]) -> int:
         ]
         command += ["--exchange", arguments.exchange]
         command += ["--", *engines.flink(), "--parallelism=2"]
+        # Both TaskManagers number their workers alike, and share a pool here, which
+        # would end the one's worker when the other lets go of its own.
+        command += ["--environment_cache_millis=600000"]
         start = time.perf_counter()
         status, workers, machines = run_and_watch(command, engines)
         seconds = time.perf_counter() - start

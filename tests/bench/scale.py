@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from schemas.job import DEFAULT_SHARD_BYTES, Sharding
-from transforms.exchange.inline import _HEAD_BYTES, PIECE_BYTES
+from transforms.exchange.inline import PIECE_BYTES, PIECE_HEAD_BYTES
 from transforms.exchange.run_index import READ_WHOLE_BYTES, _Layout
 from transforms.exchange.windows import WINDOW_BYTES
 from transforms.plan import bucket_bits
@@ -319,7 +319,9 @@ def engine(case: Case, source: str = "csv") -> Sums:
         reads=case.input_bytes / case.range_bytes,  # each range a second time
         read_bytes=case.input_bytes,
         elements=pieces,
-        shuffled_bytes=case.input_bytes + pieces * _HEAD_BYTES + case.records * 2 * 8,
+        shuffled_bytes=case.input_bytes
+        + pieces * PIECE_HEAD_BYTES
+        + case.records * 2 * 8,
         launcher_bytes=launcher_bytes(case, case.input_bytes / FILE_BYTES),
         planner_bytes=planner_bytes(case),
         worker_bytes=BASE_BYTES + max(range_bytes(case, "engine"), gathered),

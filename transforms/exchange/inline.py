@@ -1,10 +1,12 @@
 """Pieces inline: a part of a shard as one value that goes through the engine.
 
     "recmillp" | u64 crc32c of all up to the payload | u64 range | u64 part | u64 records
-    | u64 order keys | u64 lengths | payload of record 0 | payload of record 1 | ...
+    | u64 rejects | u64 order keys | u64 lengths | payload of record 0 | ...
 
 All little-endian. A value is at most PIECE_BYTES, or one record. Values arrive in any
 order, and after a retry perhaps twice; range and part tell them apart and order them.
+Rejects are rows that were planned for the shard and turned out to be unusable, so that
+whoever adds up records and rejects knows when the shard has all that was planned.
 """
 
 from __future__ import annotations
@@ -23,11 +25,13 @@ from transforms.exchange.windows import WINDOW_BYTES, Pieces, windows_of
 from transforms.plan import numbers_of
 from transforms.tfrecord import array_parts, crc32c
 
-PIECE_BYTES = 4 << 20  # of a value, but for a larger record: what engines carry well
+# Of a value, but for a larger record. Beam's Java runners send a worker a hundred messages
+# before they look whether it takes any, and hold them until then: 13 MB for each worker.
+PIECE_BYTES = 128 << 10
 
 _MAGIC = b"recmillp"
 _CRC_END = len(_MAGIC) + 8
-_HEAD_BYTES = _CRC_END + 8 * 3
+PIECE_HEAD_BYTES = _CRC_END + 8 * 4
 
 
 def cut_block(
@@ -63,14 +67,51 @@ def cut_block(
     body = data.data
     lengths = np.diff(offsets).astype("<u8")
     for part, (first, end) in enumerate(_cuts(shards, offsets, piece_bytes)):
-        range_index, block_number = origin
-        # A block has fewer than 2**32 pieces: each holds a record at least.
-        number = (block_number << 32) + part
-        head = np.array([range_index, number, end - first], "<u8").tobytes()
+        head = _head(origin, part, records=end - first)
         facts = head + keys[first:end].tobytes() + lengths[first:end].tobytes()
-        crc = crc32c(facts).to_bytes(8, "little")
         payload = body[offsets[first] : offsets[end]]
-        yield int(shards[first]), b"".join([_MAGIC, crc, facts, payload])
+        yield int(shards[first]), b"".join([_MAGIC, _crc_of(facts), facts, payload])
+
+
+def reject_pieces(
+    rejects: I64, origin: tuple[int, int], skip: frozenset[int] = frozenset()
+) -> Iterator[tuple[int, bytes]]:
+    """Pieces without records, which tell shards of rows that will not come.
+
+    Args:
+      rejects: planned rows that were rejected, of each shard.
+      origin: the range's index, and the number of all its blocks.
+      skip: shards that are finished already.
+    """
+    for part, number in enumerate(np.flatnonzero(rejects).tolist()):
+        if number not in skip:
+            head = _head(origin, part, rejects=int(rejects[number]))
+            yield number, b"".join([_MAGIC, _crc_of(head), head])
+
+
+def planned_rows(values: Iterable[bytes]) -> int:
+    """How many planned rows pieces account for: their records and rejects.
+
+    A piece that came twice counts once.
+
+    Raises:
+      RecordmillError: a value is no piece, or not as it was made.
+    """
+    heads = {_head_of(value) for value in values}
+    return sum(records + rejects for _, _, records, rejects in heads)
+
+
+def _head(
+    origin: tuple[int, int], part: int, *, records: int = 0, rejects: int = 0
+) -> bytes:
+    range_index, block_number = origin
+    # A block has fewer than 2**32 pieces: each holds a row at least.
+    number = (block_number << 32) + part
+    return np.array([range_index, number, records, rejects], "<u8").tobytes()
+
+
+def _crc_of(facts: bytes) -> bytes:
+    return crc32c(facts).to_bytes(8, "little")
 
 
 def _cuts(shards: I64, offsets: I64, piece_bytes: int) -> Iterator[tuple[int, int]]:
@@ -104,7 +145,7 @@ def gather_inline(
     """
     opened = {}
     for value in values:
-        range_index, number, num_records = _head_of(value)
+        range_index, number, num_records, _ = _head_of(value)
         opened[range_index, number] = (value, num_records)
     bodies: list[bytes] = []
     pieces = []
@@ -132,22 +173,22 @@ def open_piece(value: bytes, split_index: int) -> tuple[Block, tuple[int, int]]:
     Raises:
       RecordmillError: the value is no piece, or not as it was made.
     """
-    range_index, number, num_records = _head_of(value)
+    range_index, number, num_records, _ = _head_of(value)
     piece = _piece_of(value, num_records, 0)
-    payload = np.frombuffer(value, np.uint8, offset=_HEAD_BYTES + 16 * num_records)
+    payload = np.frombuffer(value, np.uint8, offset=PIECE_HEAD_BYTES + 16 * num_records)
     payloads = binary_array(offsets_of(piece.lengths), payload)
     splits = np.full(num_records, split_index, np.uint8)
     return Block(payloads, piece.keys, splits, piece.lengths), (range_index, number)
 
 
-def _head_of(value: bytes) -> tuple[int, int, int]:
-    """Range, number and records of a piece that is as it was made, payload aside."""
-    if len(value) >= _HEAD_BYTES and value.startswith(_MAGIC):
-        words: list[int] = np.frombuffer(value, "<u8", 4, len(_MAGIC)).tolist()
-        crc, range_index, number, num_records = words
-        facts = memoryview(value)[_CRC_END : _HEAD_BYTES + 16 * num_records]
+def _head_of(value: bytes) -> tuple[int, int, int, int]:
+    """Range, number, records, rejects of a piece that is as it was made, payload aside."""
+    if len(value) >= PIECE_HEAD_BYTES and value.startswith(_MAGIC):
+        words: list[int] = np.frombuffer(value, "<u8", 5, len(_MAGIC)).tolist()
+        crc, range_index, number, num_records, rejects = words
+        facts = memoryview(value)[_CRC_END : PIECE_HEAD_BYTES + 16 * num_records]
         if crc32c(facts) == crc:
-            return range_index, number, num_records
+            return range_index, number, num_records, rejects
     raise RecordmillError(
         f"a piece of {len(value)} bytes came through the engine damaged: the runner or "
         "its storage changed it; run the job again"
@@ -155,9 +196,9 @@ def _head_of(value: bytes) -> tuple[int, int, int]:
 
 
 def _piece_of(value: bytes, num_records: int, body: int) -> Pieces:
-    words = np.frombuffer(value, "<u8", 2 * num_records, _HEAD_BYTES)
+    words = np.frombuffer(value, "<u8", 2 * num_records, PIECE_HEAD_BYTES)
     lengths = words[num_records:].astype(np.int64)
-    starts = np.cumsum(lengths) - lengths + (_HEAD_BYTES + 16 * num_records)
+    starts = np.cumsum(lengths) - lengths + (PIECE_HEAD_BYTES + 16 * num_records)
     if num_records and int(starts[-1] + lengths[-1]) != len(value):
         raise RecordmillError(
             f"a piece of {len(value)} bytes came through the engine, expected "

@@ -11,12 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from schemas.errors import InputError
 from schemas.ranges import Bits, InputRange, RangeResult
 from schemas.shards import ShardPlan
-from transforms.exchange.inline import cut_block
-from transforms.plan import Histogram, PackedHistogram
-from transforms.run.blocks import RangeReading
+from transforms.encode.wire import I64
+from transforms.exchange.inline import cut_block, reject_pieces
+from transforms.plan import Histogram, PackedHistogram, numbers_of
+from transforms.run.blocks import RangeReading, place_rows
 from transforms.run.context import RunContext, known_unread
 from transforms.run.facts import load_fact, save_fact, save_rejects
 from transforms.run.range_task import counted
@@ -75,41 +78,70 @@ def measure_range(
 
 def send_range(
     context: RunContext,
-    spot: InputRange,
+    measured: RangeResult,
     final: Bits,
     plan: ShardPlan,
     skip: frozenset[int],
 ) -> Iterator[tuple[int, bytes] | RangeResult]:
-    """Reads a range and sends its rows to their shards.
+    """Reads a range again and sends its rows to their shards.
 
     Args:
       context: the run.
-      spot: the range.
+      measured: what the first reading of the range found.
       final: what each column turned out to be.
       plan: of the shards.
       skip: numbers of the shards that are finished.
 
     Yields:
-      (number of the shard, piece); and last the range's facts.
+      (number of the shard, piece), which account for every row that was planned for a
+      shard; and last the range's facts.
 
     Raises:
       InputError: the range holds other values than when it was measured.
     """
+    spot = measured.range
     reading = RangeReading(context, spot, by_reference=False)
-    for number, block in enumerate(reading.blocks(final, BLOCK_BYTES)):
-        yield from cut_block(block, plan, (spot.index, number), skip)
+    sent = np.zeros(plan.num_shards, np.int64)
+    num_blocks = 0
+    for block in reading.blocks(final, BLOCK_BYTES):
+        yield from cut_block(block, plan, (spot.index, num_blocks), skip)
+        numbers = numbers_of(plan, block.keys, block.splits)
+        sent += np.bincount(numbers, minlength=plan.num_shards)
+        num_blocks += 1
     if not reading.is_whole or context.source.touched(
         reading.observed, reading.used, final
     ):
-        raise InputError(
-            f"{spot.uri}: a column between byte {spot.start} and {spot.stop} holds "
-            "other values than when it was first read: did the file change "
-            "meanwhile? Run the job again"
+        raise _changed(spot, "a column", "holds other values than")
+    if reading.rows_read != measured.rows_read:
+        raise _changed(
+            spot,
+            "what stands",
+            f"has {reading.rows_read} rows, and had {measured.rows_read}",
         )
     save_rejects(context.scratch, _sent_name(spot), reading.rejects)
+    if reading.rejects and known_unread(context.job, context.source):
+        # Planned unread, so nobody knew; what was measured by reading leaves them out.
+        lost = _planned_unread(context, spot, plan) - sent
+        yield from reject_pieces(lost, (spot.index, num_blocks), skip)
     result = reading.result()
     save_fact(context.scratch, _sent_name(spot), result)
     yield result
+
+
+def _changed(spot: InputRange, what: str, how: str) -> InputError:
+    return InputError(
+        f"{spot.uri}: {what} between byte {spot.start} and {spot.stop} {how} when "
+        "it was first read: did the file change meanwhile? Run the job again"
+    )
+
+
+def _planned_unread(context: RunContext, spot: InputRange, plan: ShardPlan) -> I64:
+    """How many of a range's rows were planned for each shard, rejects included."""
+    planned = np.zeros(plan.num_shards, np.int64)
+    for rows in context.source.refer(spot):
+        numbers = numbers_of(plan, *place_rows(context, spot, rows))
+        planned += np.bincount(numbers, minlength=plan.num_shards)
+    return planned
 
 
 def _sent_name(spot: InputRange) -> str:

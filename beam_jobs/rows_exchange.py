@@ -1,0 +1,34 @@
+"""How a pipeline's rows reach their shards, by the runner that the pipeline has."""
+
+from __future__ import annotations
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import StandardOptions
+
+from beam_jobs.flink import is_flink
+from schemas.job import EMBEDDED_RUNNERS
+from transforms.rows.work import RowsExchange
+
+_DIRECT = {"bundlebaseddirectrunner", "switchingdirectrunner", *EMBEDDED_RUNNERS}
+
+
+def is_embedded(pipeline: beam.Pipeline) -> bool:
+    """Whether the pipeline's workers are on this machine, in Beam's embedded runner."""
+    runner = type(pipeline.runner).__name__.lower()
+    named = str(pipeline.options.view_as(StandardOptions).runner or "direct")
+    return runner in _DIRECT or (
+        runner == "nonetype" and named.rpartition(".")[2].lower() in _DIRECT
+    )
+
+
+def exchange_for(pipeline: beam.Pipeline) -> RowsExchange:
+    """The exchange for rows that somebody else's steps give.
+
+    The embedded runner's shuffle holds all in memory. Flink's batch runner gives a step
+    all that a slot gets as one bundle, and stands still for ever when the bundle has
+    given a hundred messages (1 GB; Beam 2.62). A job of ours sends each input range in a
+    bundle of its own; here the bundles are as the steps before left them.
+    """
+    if is_embedded(pipeline) or is_flink(pipeline):
+        return "scratch"
+    return "engine"
