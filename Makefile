@@ -10,7 +10,7 @@ AZURITE := 3.37.0
 BEAM := 2.77.0
 MAVEN_COPY := org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies
 STORES := $(TOOLS)/fake-gcs-server-$(FAKE_GCS)/fake-gcs-server $(TOOLS)/azurite-$(AZURITE)/.ready
-CLUSTERS := $(TOOLS)/prism-$(BEAM)/prism $(TOOLS)/beam-boot-$(BEAM)/container $(TOOLS)/flink/.ready
+CLUSTERS := $(TOOLS)/prism-$(BEAM)/prism $(TOOLS)/beam-boot-$(BEAM)/container $(TOOLS)/flink/.ready $(TOOLS)/spark/.ready
 PIP_INSTALL := pip install --quiet --disable-pip-version-check --require-hashes
 
 .PHONY: demo test test-integration check bench lock clean
@@ -63,8 +63,8 @@ $(TOOLS)/prism-$(BEAM)/prism:
 $(TOOLS)/beam-boot-$(BEAM)/container:
 	GOBIN=$(CURDIR)/$(@D) go install github.com/apache/beam/sdks/v2/python/container@v$(BEAM)
 
-# Flink and Beam's job server for it.
-$(TOOLS)/flink/.ready: tests/integration/pom.xml
+# Flink and Spark, with Beam's job servers for them.
+$(TOOLS)/flink/.ready $(TOOLS)/spark/.ready: $(TOOLS)/%/.ready: tests/integration/pom-%.xml
 	rm -rf $(@D)
 	mvn --quiet --batch-mode --file $< $(MAVEN_COPY) -DoutputDirectory=$(CURDIR)/$(@D) -DincludeScope=runtime
 	touch $@

@@ -18,9 +18,10 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "integration")]
 
-from clusters import Engines, descendants  # noqa: E402
+from clusters import Engines  # noqa: E402
 from inputs import CIFAR_RECORD_BYTES, make_input  # noqa: E402
 from measure import process_tree, resident_bytes  # noqa: E402
+from services import descendants  # noqa: E402
 
 LIMIT_BYTES = 700_000_000
 POLL_SECONDS = 0.1

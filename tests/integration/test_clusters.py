@@ -13,13 +13,8 @@ from pathlib import Path
 import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
-from clusters import (
-    Engines,
-    FlinkCluster,
-    descendants,
-    flink_job_server,
-    prism,
-)
+from clusters import Engines, prism
+from flink_cluster import FlinkCluster, flink_job_server
 from job_inputs import MixedInput
 from job_tools import (
     HANG_SECONDS,
@@ -36,6 +31,7 @@ from job_tools import (
     started,
 )
 from rows_tools import JOB, ROWS, SCHEMA
+from services import descendants
 
 from beam_jobs.read_dataset import ReadDataset
 from beam_jobs.write_dataset import WriteDataset
@@ -100,7 +96,15 @@ def run_well(*arguments: Argument, engines: Engines) -> Ran:
 )
 @pytest.mark.parametrize(
     "engine",
-    ["embedded x 1", "embedded x 2", "prism", "flink x 1", "flink x 2", "flink x 4"],
+    [
+        "embedded x 1",
+        "embedded x 2",
+        "prism",
+        "flink x 1",
+        "flink x 2",
+        "flink x 4",
+        "spark",
+    ],
 )
 def test_same_bytes(
     tmp_path: Path,
@@ -115,6 +119,7 @@ def test_same_bytes(
     beam = {
         "embedded": lambda: [f"--direct_num_workers={workers}"],
         "prism": lambda: engines.own_prism(),
+        "spark": lambda: engines.spark(),
         "flink": lambda: [*engines.flink(), f"--parallelism={workers}"],
     }[name]()
     output = tmp_path / "same"
