@@ -32,7 +32,7 @@ def is_flink(pipeline: beam.Pipeline) -> bool:
 
 
 def _serves_flink(endpoint: str) -> bool:
-    """Whether a job server has options of Flink; one that does not answer has none."""
+    """Whether a job server has options of Flink; may be starting just now."""
     import grpc
     from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 
@@ -40,7 +40,9 @@ def _serves_flink(endpoint: str) -> bool:
         service = beam_job_api_pb2_grpc.JobServiceStub(channel)
         request = beam_job_api_pb2.DescribePipelineOptionsRequest()
         try:
-            answer = service.DescribePipelineOptions(request, timeout=ASK_SECONDS)
+            answer = service.DescribePipelineOptions(
+                request, timeout=ASK_SECONDS, wait_for_ready=True
+            )
         except grpc.RpcError:
             return False  # submitting the job tells why
     return any(option.name == "flink_master" for option in answer.options)

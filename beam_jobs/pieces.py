@@ -87,6 +87,9 @@ class WriteWhenComplete(beam.DoFn):
     PIECES = BagStateSpec("pieces", BytesCoder())
     ROWS = ReadModifyWriteStateSpec("rows", VarIntCoder())
 
+    def setup(self) -> None:
+        release_memory()  # what the steps before have left
+
     def process(
         self,
         element: tuple[int, bytes],
@@ -98,17 +101,18 @@ class WriteWhenComplete(beam.DoFn):
         if not piece:
             yield write_one((number, [piece]), to_write)
             return
-        pieces.add(piece)
         planned = to_write.plan.rows_of(number)
-        come = (rows.read() or 0) + planned_rows([piece])
+        come = rows.read() or 0
+        if come >= planned:
+            return  # it is written: the piece has come twice
+        pieces.add(piece)
+        come += planned_rows([piece])
         if come >= planned:
             come = planned_rows(pieces.read())  # some may have come twice
         rows.write(come)
         if come >= planned:
             yield write_one((number, pieces.read()), to_write)
             pieces.clear()
-            rows.clear()
-            del piece
             release_memory()
 
 

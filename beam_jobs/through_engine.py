@@ -23,7 +23,6 @@ from schemas.shards import ShardPlan, ShardResult
 from transforms.run.context import RunContext
 from transforms.run.engine_task import Measured, measure_range, send_range
 from transforms.run.facts import noting_errors
-from transforms.run.memory import release_memory
 from transforms.run.shard_task import finished_shards
 
 _RESULTS = "results"
@@ -136,4 +135,3 @@ class SendRange(beam.DoFn):
                     yield TaggedOutput(_RESULTS, sent)
                 else:
                     yield sent
-        release_memory()

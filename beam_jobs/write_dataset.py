@@ -228,12 +228,13 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
         if isinstance(self._schema, str):
             data = read_file(self._schema)
             job = _with_schema(job, load_schema(data, self._schema))
-        by_runner = exchange_for(pipeline)
         return RowsWork(
             job=job,
             store=self._store,
             bits=rows_bucket_bits(job),
-            exchange=by_runner if self._exchange == "auto" else self._exchange,
+            exchange=exchange_for(pipeline)
+            if self._exchange == "auto"
+            else self._exchange,
             overwrite=self._overwrite,
             run_id=uuid4().hex[:11],
             scratch=self._scratch,

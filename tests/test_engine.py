@@ -55,7 +55,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(params=["GroupByKey", "state"])
 def grouping(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How pieces are grouped by shard: as on Flink, or as on all others."""
+    """How pieces are grouped by shard: as on most runners, or as on Flink."""
     kind: str = request.param
     monkeypatch.setattr("beam_jobs.pieces.is_flink", lambda _: kind == "state")
     return kind
@@ -222,11 +222,40 @@ def test_pieces_that_come_twice(
             yield from (pair, pair)
 
     cut_block = engine_task.cut_block
-    job: list[Argument] = [*mixed.files, "--shards", 4, "--name", "m"]
-    convert("csv", *job[:-4], tmp_path / "model", *job[-4:])
     monkeypatch.setattr("transforms.run.engine_task.cut_block", twice)
-    convert("csv", *job[:-4], tmp_path / "out", *job[-4:], *ENGINE)
-    assert contents(tmp_path / "out") == contents(tmp_path / "model")
+    # The second: one range, so that a shard's only piece comes twice.
+    for name, files in (("m", mixed.files), ("iris", (IRIS,))):
+        job: list[Argument] = [*files, tmp_path / "out" / name, "--shards", 4]
+        job += ["--name", name]
+        convert("csv", *job, *ENGINE)
+        job[len(files)] = tmp_path / "model" / name
+        convert("csv", *job)
+        assert contents(tmp_path / "out" / name) == contents(tmp_path / "model" / name)
+
+
+def test_a_side_file_that_went_between_the_two_readings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read to be measured, so whoever rejects it now does not know its row's shard."""
+    (tmp_path / "in").mkdir()
+    for number in range(8):
+        (tmp_path / "in" / f"{number}.bin").write_bytes(b"%d" % number)
+    rows = "".join(f"{number}.bin\n" for number in range(8))
+    (tmp_path / "in" / "rows.csv").write_text(f"a\n{rows}")
+    schema = tmp_path / "schema.yaml"
+    schema.write_text("features:\n  a: {dtype: bytes, bytes_from: path}\n")
+
+    def losing(*arguments: object) -> object:
+        (tmp_path / "in" / "3.bin").unlink()
+        return send_range(*arguments)  # type: ignore[arg-type]
+
+    send_range = engine_task.send_range
+    monkeypatch.setattr("beam_jobs.through_engine.send_range", losing)
+    job = [tmp_path / "in" / "rows.csv", tmp_path / "out", "--schema", schema]
+    ran = recordmill("convert", "csv", *job, "--max-rejects", 3, *ENGINE)
+    assert ran.status == 1
+    assert "has 1 rejects, and had 0 when it was first read" in ran.err
+    assert_unpublished(tmp_path / "out")
 
 
 @pytest.mark.parametrize(

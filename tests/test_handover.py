@@ -19,7 +19,12 @@ from beam_jobs.prepare import output_store, prepare_run
 from beam_jobs.runners import pipeline_options, run_pipeline
 from beam_jobs.workplace import prepare_workplace, run_facts
 from schemas.job import JobSpec, RunOptions, Sharding
+from schemas.manifest import Manifest
 from schemas.storage_options import BothSides
+from transforms.run import unattended
+from transforms.run.scratch import Scratch
+from transforms.stores import LocalStore
+from transforms.stores.lease import acquire
 
 JOB = JobSpec(source="csv", name="iris", sharding=Sharding(num_shards=2))
 
@@ -56,6 +61,31 @@ def test_the_last_step_publishes_and_cleans_up(
     assert published(store_place) == local_files(tmp_path / "iris")
     reach = options_of(store_place.options)
     assert recordmill("verify", store_place.root, *reach).status == 0
+
+
+def test_a_last_step_that_was_broken_off_is_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the worker dies that publishes: its lease is still there, too."""
+    leases = []
+
+    def breaking(scratch: Scratch) -> Manifest:
+        shard = next(iter(scratch.store.list(scratch.in_store("staging"))))
+        scratch.store.move(shard, shard.rpartition("/")[2])
+        raise OSError("the power went")
+
+    place = Place("local", str(tmp_path / "iris"), BothSides().output)
+    with monkeypatch.context() as patch:
+        patch.setattr(unattended, "switch", breaking)
+        with pytest.raises(Exception, match="the power went"):
+            run_unattended(options_for(place))
+    assert not (tmp_path / "iris" / "manifest.json").exists()
+    leases.append(acquire(LocalStore(str(tmp_path / "iris"))))
+    monkeypatch.setattr(unattended.time, "sleep", lambda _: leases.pop().release())
+    run_unattended(options_for(place))
+    assert not leases
+    convert("csv", IRIS, tmp_path / "model" / "iris", "--shards", 2)
+    assert contents(tmp_path / "iris") == contents(tmp_path / "model" / "iris")
 
 
 def test_a_dataset_that_came_meanwhile_is_not_replaced(tmp_path: Path) -> None:
@@ -100,6 +130,16 @@ def test_what_cannot_be_detached(
     assert ran.status == 2
     assert reason in ran.err
     assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_an_output_that_cannot_be_written_is_told_before_a_job_is_given_away() -> None:
+    runner = ["--runner=PortableRunner", "--job_endpoint=127.0.0.1:9"]
+    runner += ["--environment_type=EXTERNAL", "--environment_config=127.0.0.1:8"]
+    output = "/proc/self/task/out"  # root may write everywhere else
+    ran = recordmill("convert", "csv", IRIS, output, "--detach", "--", *runner)
+    assert ran.status == 1
+    assert output in ran.err
+    assert "cannot be written" in ran.err
 
 
 def test_a_job_server_that_is_not_there(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pickle
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from pixel_zoo import PICTURES
 from source_tools import GOLDEN, prepare, read, read_one
@@ -14,6 +16,7 @@ from schemas.errors import InputError
 from schemas.features import Content, Kind
 from schemas.job import FeatureNames
 from schemas.ranges import InputFile
+from transforms.keys import position_keys
 from transforms.pixels import read_header
 from transforms.sources import images
 from transforms.sources.images import ImagesSource, class_of
@@ -249,6 +252,29 @@ def test_ranges_are_slices_of_the_inventory(
     assert [(s.start, s.stop) for s in reading.ranges] == [(0, 2), (2, 4), (4, 5)]
     assert [s.path for s in reading.ranges] == ["a/0.jpg", "a/2.jpg", "a/4.jpg"]
     assert [row["filename"] for row in reading.rows] == [f"a/{n}.jpg" for n in range(5)]
+
+
+def test_ranges_are_cut_by_bytes_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = [30, 30, 40, 1, 99, 250, 100, 100, 50, 60]
+    write(tmp_path, **{f"a__{n}_jpg": bytes(size) for n, size in enumerate(sizes)})
+    whole = prepare(ImagesSource(), [tmp_path])
+    monkeypatch.setattr(images, "RANGE_BYTES", 100)
+    ranges = prepare(ImagesSource(), [tmp_path]).ranges
+    found = [(spot.start, spot.stop) for spot in ranges]
+    assert found == [(0, 3), (3, 5), (5, 6), (6, 7), (7, 8), (8, 9), (9, 10)]
+    # The same rows in the same places, so the same bytes.
+    told = []
+    for reading in (whole, replace(whole, ranges=ranges)):
+        rows = [row for spot in reading.ranges for row in reading.source.refer(spot)]
+        keys = [
+            position_keys(spot, row.places)
+            for spot, row in zip(reading.ranges, rows, strict=True)
+        ]
+        origins = np.concatenate([row.origins for row in rows])
+        told.append((np.concatenate(keys).tolist(), origins.tolist()))
+    assert told[0] == told[1]
 
 
 @pytest.mark.parametrize("where", ["", "memory://inventory"])

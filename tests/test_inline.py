@@ -117,7 +117,7 @@ def test_numbers_of_shards(rows: list[Row], plan: ShardPlan) -> None:
 def test_a_piece_is_no_larger_than_asked_but_for_one_record() -> None:
     rows = [(key, 0, bytes(size)) for key, size in enumerate([10, 10, 10, 95, 5, 5])]
     pieces = [
-        p for _, p in cut_block(block_of(rows), plan_of([]), (0, 0), piece_bytes=30)
+        p for _, p in cut_block(block_of(rows), plan_of([]), (0, 0), piece_bytes=78)
     ]
     sizes = [[len(row) for row in rows_in([piece])] for piece in pieces]
     assert sizes == [[10, 10, 10], [95], [5, 5]]

@@ -225,7 +225,7 @@ def cut_ranges(
     [
         (1, 400, 300, 4 << 20),  # hardly more than a record for a shard
         (4, 400, 300, 4 << 20),  # a large range is cut block by block
-        (2, 400, 2, 30_000),  # few shards: pieces of bounded size
+        (2, 400, 2, 31_500),  # few shards: pieces of bounded size
     ],
 )
 def test_ranges_are_cut_into_the_pieces_that_are_told(

@@ -20,8 +20,8 @@ from transforms.exchange.windows import WINDOW_BYTES
 from transforms.plan import bucket_bits
 from transforms.run.engine_task import BLOCK_BYTES
 from transforms.run.estimate import READ_RATES, REFER_RATES, WRITE_RATE
+from transforms.sources import images
 from transforms.sources.base import RANGE_BYTES
-from transforms.sources.images import FILES_PER_RANGE
 
 TB = 10**12
 GIB = 1 << 30
@@ -132,7 +132,10 @@ def occupied(throws: float, boxes: float) -> float:
 
 def of_files(case: Case) -> Case:
     """The same with ranges of files, as pictures have them, a file for each record."""
-    return replace(case, range_bytes=FILES_PER_RANGE * case.record_bytes)
+    return replace(
+        case,
+        range_bytes=min(images.FILES_PER_RANGE * case.record_bytes, images.RANGE_BYTES),
+    )
 
 
 @dataclass(frozen=True)
@@ -295,8 +298,8 @@ def pieces_of(case: Case) -> float:
     blocks = math.ceil(case.range_bytes / BLOCK_BYTES)
     records = case.range_records / blocks
     filled = occupied(records, case.shards)
-    largest = max(PIECE_BYTES, case.record_bytes)
-    cuts = math.ceil(records / filled * case.record_bytes / largest)
+    in_piece = max(1, PIECE_BYTES // (case.record_bytes + 16))
+    cuts = math.ceil(records / filled / in_piece)
     return case.ranges * blocks * filled * cuts
 
 

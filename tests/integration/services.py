@@ -123,7 +123,7 @@ def listens(port: int) -> bool:
 def java() -> str:
     found = shutil.which("java")
     if found is None:
-        raise FileNotFoundError("java: Flink and Spark need Java 11 or 17 on PATH")
+        raise FileNotFoundError("java: Flink and Spark need Java 17 on PATH")
     return found
 
 

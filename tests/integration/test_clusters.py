@@ -6,13 +6,11 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-import apache_beam as beam
 import pytest
-from apache_beam.options.pipeline_options import PipelineOptions
 from clusters import Engines, prism
 from flink_cluster import FlinkCluster, flink_job_server
 from job_inputs import MixedInput
@@ -30,11 +28,7 @@ from job_tools import (
     is_alive,
     started,
 )
-from rows_tools import JOB, ROWS, SCHEMA
 from services import descendants
-
-from beam_jobs.read_dataset import ReadDataset
-from beam_jobs.write_dataset import WriteDataset
 
 # How rows of each source may travel. All exchanges give the same bytes.
 EXCHANGES = {
@@ -44,12 +38,6 @@ EXCHANGES = {
 }
 OPTIONS: list[Argument] = ["--name", "same", "--shards", 5, "--split", "train=0.8"]
 OPTIONS += ["--split", "validation=0.2"]
-
-
-@pytest.fixture(scope="session")
-def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engines]:
-    with Engines(tmp_path_factory.mktemp("engines")) as engines:
-        yield engines
 
 
 @pytest.fixture
@@ -324,22 +312,3 @@ def test_detached_job_publishes_by_itself(
     assert contents(output) == expected("csv")
     again = run_well(*arguments, "--json", "--", *beam, engines=engines)
     assert json.loads(again.out)["status"] == "unchanged"
-
-
-@pytest.mark.parametrize("exchange", ["engine", "scratch"])
-@pytest.mark.parametrize("engine", ["prism", "flink"])
-def test_rows_of_a_pipeline(
-    tmp_path: Path, engines: Engines, rows_dataset: Path, engine: str, exchange: str
-) -> None:
-    """WriteDataset and ReadDataset, with rows that the engine hands out in its way."""
-    beam_options = engines.own_prism() if engine == "prism" else engines.flink()
-    options = PipelineOptions([*beam_options, "--parallelism=2"])
-    with beam.Pipeline(options=options) as p:
-        rows = p | beam.Create(ROWS) | beam.Reshuffle()
-        rows | WriteDataset(tmp_path / "out", SCHEMA, exchange=exchange, **JOB)
-    assert_whole(tmp_path / "out")
-    assert contents(tmp_path / "out") == contents(rows_dataset)
-    with beam.Pipeline(options=options) as p:
-        found = p | ReadDataset(tmp_path / "out") | beam.combiners.Count.Globally()
-        found | beam.io.WriteToText(str(tmp_path / "count"), shard_name_template="")
-    assert (tmp_path / "count").read_text() == f"{len(ROWS)}\n"

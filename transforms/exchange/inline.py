@@ -3,8 +3,9 @@
     "recmillp" | u64 crc32c of all up to the payload | u64 range | u64 part | u64 records
     | u64 rejects | u64 order keys | u64 lengths | payload of record 0 | ...
 
-All little-endian. A value is at most PIECE_BYTES, or one record. Values arrive in any
-order, and after a retry perhaps twice; range and part tell them apart and order them.
+All little-endian. Behind its head a value is at most PIECE_BYTES, or one record. Values
+arrive in any order, and after a retry perhaps twice; range and part tell them apart and
+order them.
 Rejects are rows that were planned for the shard and turned out to be unusable, so that
 whoever adds up records and rejects knows when the shard has all that was planned.
 """
@@ -25,13 +26,15 @@ from transforms.exchange.windows import WINDOW_BYTES, Pieces, windows_of
 from transforms.plan import numbers_of
 from transforms.tfrecord import array_parts, crc32c
 
-# Of a value, but for a larger record. Beam's Java runners send a worker a hundred messages
-# before they look whether it takes any, and hold them until then: 13 MB for each worker.
+# Of a value without its head, but for a larger record. Beam's Java runners send a worker a
+# hundred messages before they look whether it takes any, and hold them until then: 26 MB
+# of these for each worker, as a message is sent when it is no longer smaller than that.
 PIECE_BYTES = 128 << 10
 
 _MAGIC = b"recmillp"
 _CRC_END = len(_MAGIC) + 8
 PIECE_HEAD_BYTES = _CRC_END + 8 * 4
+_RECORD_BYTES = 8 + 8  # order key and length of a record
 
 
 def cut_block(
@@ -48,7 +51,7 @@ def cut_block(
       plan: says which shard a row goes to.
       origin: the range's index, and the number of its blocks before this one.
       skip: shards that are finished already.
-      piece_bytes: most bytes of a value.
+      piece_bytes: most bytes of a value behind its head, but for a larger record.
 
     Yields:
       (number of the shard, see transforms.plan.numbers_of; piece).
@@ -66,7 +69,8 @@ def cut_block(
     offsets, data = array_parts(payloads)
     body = data.data
     lengths = np.diff(offsets).astype("<u8")
-    for part, (first, end) in enumerate(_cuts(shards, offsets, piece_bytes)):
+    sizes = offsets + _RECORD_BYTES * np.arange(len(offsets))
+    for part, (first, end) in enumerate(_cuts(shards, sizes, piece_bytes)):
         head = _head(origin, part, records=end - first)
         facts = head + keys[first:end].tobytes() + lengths[first:end].tobytes()
         payload = body[offsets[first] : offsets[end]]
@@ -114,14 +118,14 @@ def _crc_of(facts: bytes) -> bytes:
     return crc32c(facts).to_bytes(8, "little")
 
 
-def _cuts(shards: I64, offsets: I64, piece_bytes: int) -> Iterator[tuple[int, int]]:
+def _cuts(shards: I64, sizes: I64, piece_bytes: int) -> Iterator[tuple[int, int]]:
     """Where sorted rows are cut: at every shard, and before a piece grows too large."""
     edges = [*np.flatnonzero(np.diff(shards, prepend=-1)).tolist(), len(shards)]
     for start, stop in pairwise(edges):
         first = start
         while first < stop:
-            limit = offsets[first] + piece_bytes
-            end = int(np.searchsorted(offsets, limit, side="right")) - 1
+            limit = sizes[first] + piece_bytes
+            end = int(np.searchsorted(sizes, limit, side="right")) - 1
             end = min(max(end, first + 1), stop)
             yield first, end
             first = end
@@ -175,7 +179,9 @@ def open_piece(value: bytes, split_index: int) -> tuple[Block, tuple[int, int]]:
     """
     range_index, number, num_records, _ = _head_of(value)
     piece = _piece_of(value, num_records, 0)
-    payload = np.frombuffer(value, np.uint8, offset=PIECE_HEAD_BYTES + 16 * num_records)
+    payload = np.frombuffer(
+        value, np.uint8, offset=PIECE_HEAD_BYTES + _RECORD_BYTES * num_records
+    )
     payloads = binary_array(offsets_of(piece.lengths), payload)
     splits = np.full(num_records, split_index, np.uint8)
     return Block(payloads, piece.keys, splits, piece.lengths), (range_index, number)
@@ -186,7 +192,9 @@ def _head_of(value: bytes) -> tuple[int, int, int, int]:
     if len(value) >= PIECE_HEAD_BYTES and value.startswith(_MAGIC):
         words: list[int] = np.frombuffer(value, "<u8", 5, len(_MAGIC)).tolist()
         crc, range_index, number, num_records, rejects = words
-        facts = memoryview(value)[_CRC_END : PIECE_HEAD_BYTES + 16 * num_records]
+        facts = memoryview(value)[
+            _CRC_END : PIECE_HEAD_BYTES + _RECORD_BYTES * num_records
+        ]
         if crc32c(facts) == crc:
             return range_index, number, num_records, rejects
     raise RecordmillError(
@@ -198,7 +206,9 @@ def _head_of(value: bytes) -> tuple[int, int, int, int]:
 def _piece_of(value: bytes, num_records: int, body: int) -> Pieces:
     words = np.frombuffer(value, "<u8", 2 * num_records, PIECE_HEAD_BYTES)
     lengths = words[num_records:].astype(np.int64)
-    starts = np.cumsum(lengths) - lengths + (PIECE_HEAD_BYTES + 16 * num_records)
+    starts = (
+        np.cumsum(lengths) - lengths + (PIECE_HEAD_BYTES + _RECORD_BYTES * num_records)
+    )
     if num_records and int(starts[-1] + lengths[-1]) != len(value):
         raise RecordmillError(
             f"a piece of {len(value)} bytes came through the engine, expected "

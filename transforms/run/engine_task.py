@@ -112,17 +112,19 @@ def send_range(
         reading.observed, reading.used, final
     ):
         raise _changed(spot, "a column", "holds other values than")
+    now, before = len(reading.rejects), measured.rows_rejected
     if reading.rows_read != measured.rows_read:
-        raise _changed(
-            spot,
-            "what stands",
-            f"has {reading.rows_read} rows, and had {measured.rows_read}",
-        )
-    save_rejects(context.scratch, _sent_name(spot), reading.rejects)
-    if reading.rejects and known_unread(context.job, context.source):
-        # Planned unread, so nobody knew; what was measured by reading leaves them out.
+        now, before = reading.rows_read, measured.rows_read
+        raise _changed(spot, "what stands", f"has {now} rows, and had {before}")
+    if now != before:
+        # Only who planned without reading may find more of them now.
+        if not known_unread(context.job, context.source):
+            raise _changed(spot, "what stands", f"has {now} rejects, and had {before}")
         lost = _planned_unread(context, spot, plan) - sent
+        if lost.min() < 0 or lost.sum() != now - before:
+            raise _changed(spot, "what stands", "has other rows than")
         yield from reject_pieces(lost, (spot.index, num_blocks), skip)
+    save_rejects(context.scratch, _sent_name(spot), reading.rejects)
     result = reading.result()
     save_fact(context.scratch, _sent_name(spot), result)
     yield result

@@ -11,9 +11,9 @@ import pyarrow as pa
 def release_memory() -> None:
     """Gives back what was freed.
 
-    Values of about a megabyte that come and go leave holes, which the C library keeps:
-    in a worker that wrote shards of 128 MiB they added up to 200 MB (measured on Flink,
-    tests/bench/flink_memory.py).
+    Values that come and go leave holes, which the C library keeps: with pieces of 1 MiB
+    and shards of 128 MiB a Flink worker's added up to 200 MB
+    (tests/bench/flink_memory.py).
     """
     pa.default_memory_pool().release_unused()
     if _trim is not None:

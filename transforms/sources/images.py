@@ -26,13 +26,14 @@ from transforms.encode.wire import I64
 from transforms.keys import text_hashes
 from transforms.pixels import ImageHeader, ImageHeaderError, read_header
 from transforms.sources.base import REFERENCE, Fetched, Rows, Source, spread
-from transforms.sources.inventory import Inventory
+from transforms.sources.inventory import Inventory, slices
 from transforms.storage import read_file
 from transforms.stores import Store
 from transforms.tfrecord import FRAME_BYTES
 
 ENDINGS = (".jpeg", ".jpg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff")
 FILES_PER_RANGE = 4096
+RANGE_BYTES = 64 << 20  # a larger picture is a range of its own
 EXCERPT_FILES = 32
 READ_BYTES = 16 << 20  # pictures read at once
 _DECODABLE = (".jpeg", ".jpg", ".png", ".bmp")  # tf.io.decode_image, TFDS Image
@@ -160,20 +161,23 @@ class ImagesSource(Source):
         return self.fetch(pa.array([], pa.binary())).batch.schema
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
-        """Slices of the inventory, in files; the ranges' unit is one file."""
+        """Slices of the inventory, in files; the ranges' unit is one file.
+
+        Where they are cut changes no byte of the dataset.
+        """
         total = len(self.listing)
-        starts = range(0, total, FILES_PER_RANGE)
+        cuts = slices(self.listing, FILES_PER_RANGE, RANGE_BYTES)
         return [
             InputRange(
                 index=index,
                 path=self.listing[start].path,
                 uri=self.root,
                 start=start,
-                stop=min(start + FILES_PER_RANGE, total),
+                stop=stop,
                 first_position=start,
                 total_positions=total,
             )
-            for index, start in enumerate(starts)
+            for index, (start, stop) in enumerate(pairwise(cuts))
         ]
 
     def excerpts(self, ranges: Sequence[InputRange]) -> list[InputRange]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from schemas.ranges import InputFile
@@ -99,3 +100,19 @@ class _StoredFile(io.RawIOBase):
         data = self._store.read_range(self._name, self._place, stop)
         self._place += len(data)
         return data
+
+
+def slices(files: Sequence[InputFile], most_files: int, most_bytes: int) -> list[int]:
+    """Where an inventory is cut into slices of so many files and bytes at most.
+
+    Returns:
+      The index of each slice's first file, and the number of files. A file with more
+      bytes is a slice of its own.
+    """
+    ends = np.cumsum(np.array([file.size for file in files], np.int64))
+    cuts = [0]
+    while (start := cuts[-1]) < len(files):
+        limit = most_bytes + (ends[start - 1] if start else 0)
+        stop = int(np.searchsorted(ends, limit, side="right"))
+        cuts.append(min(max(stop, start + 1), start + most_files))
+    return cuts
