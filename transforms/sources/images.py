@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from schemas.errors import InputError
-from schemas.features import Content, FeatureSpec, Kind, Schema
+from schemas.features import Schema
 from schemas.job import FeatureNames
 from schemas.ranges import Bits, InputFile, InputRange, Reject
 from schemas.storage_options import NO_OPTIONS, StorageOptions
@@ -26,6 +26,7 @@ from transforms.encode.wire import I64
 from transforms.keys import text_hashes
 from transforms.pixels import ImageHeader, ImageHeaderError, read_header
 from transforms.sources.base import REFERENCE, Fetched, Rows, Source, spread
+from transforms.sources.image_features import image_schema
 from transforms.sources.inventory import Inventory, slices
 from transforms.storage import read_file
 from transforms.stores import Store
@@ -37,35 +38,6 @@ RANGE_BYTES = 64 << 20  # a larger picture is a range of its own
 EXCERPT_FILES = 32
 READ_BYTES = 16 << 20  # pictures read at once
 _DECODABLE = (".jpeg", ".jpg", ".png", ".bmp")  # tf.io.decode_image, TFDS Image
-
-_NAMES: dict[FeatureNames, dict[str, str]] = {
-    "default": {
-        "image": "image",
-        "label": "label",
-        "height": "height",
-        "width": "width",
-        "depth": "depth",
-        "filename": "filename",
-    },
-    "tutorial": {
-        "image": "image_raw",
-        "label": "label",
-        "height": "height",
-        "width": "width",
-        "depth": "depth",
-    },
-    "imagenet": {
-        "image": "image/encoded",
-        "format": "image/format",
-        "height": "image/height",
-        "width": "image/width",
-        "depth": "image/channels",
-        "filename": "image/filename",
-        "label": "image/class/label",
-        "text": "image/class/text",
-    },
-}
-_TEXT_COLUMNS = ("format", "filename", "text")
 
 
 @dataclass(frozen=True)
@@ -184,27 +156,7 @@ class ImagesSource(Source):
         return spread(ranges, EXCERPT_FILES, 1)
 
     def schema(self, observed: Bits = (), nulls: tuple[int, ...] = ()) -> Schema:
-        features = []
-        for column, name in _NAMES[self.feature_names].items():
-            if column == "image":
-                feature = FeatureSpec(
-                    name,
-                    Kind.BYTES,
-                    column,
-                    dtype="uint8" if self.decodable else "bytes",
-                    shape=(None, None, None) if self.decodable else (),
-                    content=Content.PICTURE,
-                )
-            elif column in _TEXT_COLUMNS:
-                feature = FeatureSpec(name, Kind.BYTES, column, dtype="string")
-            elif column == "label":
-                feature = FeatureSpec(
-                    name, Kind.INT64, column, class_names=self.classes
-                )
-            else:
-                feature = FeatureSpec(name, Kind.INT64, column)
-            features.append(feature)
-        return Schema(tuple(features))
+        return image_schema(self.feature_names, self.classes, self.decodable)
 
     def prefers_reference(self, files: Sequence[InputFile]) -> bool:
         return True
