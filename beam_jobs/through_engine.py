@@ -16,14 +16,20 @@ from apache_beam.coders import VarIntCoder
 from apache_beam.pvalue import AsList, AsSingleton, PCollection, TaggedOutput
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
+from beam_jobs.flink import is_flink
 from beam_jobs.pieces import ShardsToWrite, WritePieces
 from beam_jobs.planning import OrBits, SumHistograms, plan_dataset
+from schemas.errors import InputError
 from schemas.ranges import Bits, InputRange, RangeResult
 from schemas.shards import ShardPlan, ShardResult
+from transforms.decode.readable import human_bytes
 from transforms.run.context import RunContext
 from transforms.run.engine_task import Measured, measure_range, send_range
 from transforms.run.facts import noting_errors
 from transforms.run.shard_task import finished_shards
+
+# Of a range's pieces: below a hundred messages of 10 MB, as Python's workers make them.
+FLINK_BUNDLE_BYTES = 900_000_000
 
 _RESULTS = "results"
 
@@ -55,7 +61,7 @@ def convert_through_engine(
         | "Again" >> beam.Map(by_index).with_output_types(tuple[int, RangeResult])
         | "Send"
         >> beam.ParDo(
-            SendRange(context),
+            SendRange(context, on_flink=is_flink(spots.pipeline)),
             AsSingleton(final),
             AsSingleton(to_write),
         ).with_outputs(_RESULTS, main="pieces")
@@ -112,12 +118,16 @@ class SendRange(beam.DoFn):
     all that a worker gets, takes nothing out of a bundle before its end, and stands
     still for ever at a hundred messages (about 1 GB); of a stateful step it makes a
     bundle for each key. It also spreads the ranges anew, as a Reshuffle would.
+
+    A range that gives more than that all the same (a table of which each row names a
+    large file) is an error there.
     """
 
     BUNDLE_FOR_EACH_RANGE = ReadModifyWriteStateSpec("unused", VarIntCoder())
 
-    def __init__(self, context: RunContext) -> None:
+    def __init__(self, context: RunContext, *, on_flink: bool) -> None:
         self._context = context
+        self._most_bytes = FLINK_BUNDLE_BYTES if on_flink else None
 
     def process(
         self,
@@ -127,11 +137,20 @@ class SendRange(beam.DoFn):
         unused: object = beam.DoFn.StateParam(BUNDLE_FOR_EACH_RANGE),
     ) -> Iterator[tuple[int, bytes] | TaggedOutput[str, RangeResult]]:
         context, (_, measured) = self._context, element
+        num_bytes = 0
         with noting_errors(context.scratch):
             for sent in send_range(
                 context, measured, final, to_write.plan, to_write.finished
             ):
                 if isinstance(sent, RangeResult):
                     yield TaggedOutput(_RESULTS, sent)
-                else:
-                    yield sent
+                    return
+                num_bytes += len(sent[1])
+                if self._most_bytes is not None and num_bytes > self._most_bytes:
+                    spot = measured.range
+                    raise InputError(
+                        f"{spot.uri}: the rows from {spot.start} to {spot.stop} make "
+                        f"records of more than {human_bytes(self._most_bytes)}, which "
+                        "Flink's runner does not carry at once: use --exchange scratch"
+                    )
+                yield sent

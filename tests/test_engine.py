@@ -233,6 +233,18 @@ def test_pieces_that_come_twice(
         assert contents(tmp_path / "out" / name) == contents(tmp_path / "model" / name)
 
 
+def test_a_range_that_gives_more_than_flink_carries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("beam_jobs.through_engine.is_flink", lambda _: True)
+    monkeypatch.setattr("beam_jobs.through_engine.FLINK_BUNDLE_BYTES", 5000)
+    ran = recordmill("convert", "csv", IRIS, tmp_path / "out", *ENGINE)
+    assert ran.status == 1
+    assert "more than 5.0 kB, which Flink's runner does not carry at once" in ran.err
+    assert "--exchange scratch" in ran.err
+    assert_unpublished(tmp_path / "out")
+
+
 def test_a_side_file_that_went_between_the_two_readings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
