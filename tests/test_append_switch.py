@@ -31,6 +31,8 @@ from transforms.dataset.verify import verify_dataset
 
 OPTIONS: list[Argument] = ["--shard-size", "2kB", "--max-rejects", 5]
 APPEND: list[Argument] = [*OPTIONS, "--append"]
+# Of the larger input: a hundred shards.
+LARGE: list[Argument] = ["--shard-size", "500kB", "--max-rejects", 5]
 MAX_STEPS = 200
 
 
@@ -293,7 +295,7 @@ def test_killed_at_any_moment(
     model, seconds = appended
     folder = shutil.copytree(model / "base" / "out", tmp_path / "out")
     before = published(folder)
-    job = [*mixed.files, folder, *APPEND]
+    job = [*mixed.files, folder, *LARGE, "--append"]
     moment = 0.3 + 0.7 * (number + random.Random(number).random()) / 5
     with started("convert", "csv", *job) as process:
         time.sleep(moment * seconds)
@@ -312,10 +314,10 @@ def appended(
 ) -> tuple[Path, float]:
     """Datasets before and after an append, and the seconds that it took."""
     root = tmp_path_factory.mktemp("appended")
-    convert("csv", mixed.files[0], root / "base" / "out", *OPTIONS)
+    convert("csv", mixed.files[0], root / "base" / "out", *LARGE)
     done = shutil.copytree(root / "base" / "out", root / "done" / "out")
     start = time.monotonic()
-    with started("convert", "csv", *mixed.files, done, *APPEND) as process:
+    with started("convert", "csv", *mixed.files, done, *LARGE, "--append") as process:
         ran = ended(process)
     assert ran.status == 0, ran.err
     return root, time.monotonic() - start
