@@ -18,9 +18,7 @@ from beam_jobs.inputs import Inputs, list_all_inputs
 from beam_jobs.prepare import check_published, output_store, prepare_run, scratch_of
 from beam_jobs.space import require_space
 from beam_jobs.workplace import make_folders, prepare_workplace, run_facts
-from schemas.errors import (
-    RecordmillError,
-)
+from schemas.errors import RecordmillError
 from schemas.job import JobSpec, RunOptions
 from schemas.manifest import MANIFEST_NAME, Manifest
 from schemas.parts import REJECTS_NAME

@@ -5,9 +5,8 @@
 
 All little-endian. Behind its head a value is at most PIECE_BYTES, or one record. Values
 arrive in any order, and after a retry perhaps twice; range and part tell them apart and
-order them.
-Rejects are rows that were planned for the shard and turned out to be unusable, so that
-whoever adds up records and rejects knows when the shard has all that was planned.
+order them. Rejects are rows that were planned for the shard and turned out to be unusable,
+so that whoever adds up records and rejects knows when the shard has all that was planned.
 """
 
 from __future__ import annotations

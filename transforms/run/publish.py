@@ -34,9 +34,7 @@ from transforms.dataset.tfds import labels_files, metadata_files
 from transforms.dataset.verify import verify_store
 from transforms.run.context import RunContext
 from transforms.run.inputs import dump_inputs
-from transforms.run.journals import (
-    STAGED_MANIFEST,
-)
+from transforms.run.journals import STAGED_MANIFEST
 from transforms.run.switch import is_staged
 from transforms.stores import Store
 

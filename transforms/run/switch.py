@@ -16,13 +16,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from schemas.errors import (
-    OutputError,
-)
-from schemas.manifest import (
-    MANIFEST_NAME,
-    Manifest,
-)
+from schemas.errors import OutputError
+from schemas.manifest import MANIFEST_NAME, Manifest
 from schemas.parts import REJECTS_NAME
 from transforms.run.journals import (
     REPLACED_NAME,
