@@ -14,8 +14,8 @@ from job_tools import IRIS, convert
 from store_servers import SERVERS, Place, place_of
 from tcp_proxy import proxy_to
 
-from schemas.storage_options import StorageOptions
-from transforms.stores import RemoteStore
+from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.transforms.storage import RemoteStore
 
 # How long one example takes tells more of the machine's load than of the code.
 settings.register_profile("recordmill", deadline=None)

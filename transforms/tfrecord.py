@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from schemas.errors import CorruptRecordError, RecordmillError
-from transforms.encode.wire import I64, U8
+from recordmill.schemas.errors import CorruptRecordError, RecordmillError
+from recordmill.transforms.encode.wire import I64, U8
 
 HEAD_BYTES = 12  # length and its crc
 TAIL_BYTES = 4  # the data's crc

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from beam_jobs.cli_options import (
+from recordmill.beam_jobs.cli.run_command import account_options
+from recordmill.beam_jobs.cli.shared_options import (
     feature_names_option,
     storage_of,
     storage_option,
     variant_option,
 )
-from beam_jobs.cli_run import account_options
 
 if TYPE_CHECKING:
-    from schemas.storage_options import BothSides, StorageOptions
+    from recordmill.schemas.job.storage_options import BothSides, StorageOptions
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -35,7 +35,7 @@ class _Size(click.ParamType):  # type: ignore[type-arg]
     ) -> int:
         if isinstance(value, int):
             return value
-        from schemas.sizes import parse_size
+        from recordmill.schemas.sizes import parse_size
 
         try:
             return parse_size(str(value))
@@ -192,8 +192,8 @@ def _convert(ctx: click.Context, source: str, options: dict[str, Any]) -> None:
     paths = options.pop("paths")
     if len(paths) < 2:
         raise click.UsageError("give at least one INPUT, and the folder OUTPUT last")
-    from beam_jobs.execute import Accounts, execute
-    from schemas.job import AUTO_VERSION, FIRST_VERSION, RunOptions
+    from recordmill.beam_jobs.cli.execute import Accounts, execute
+    from recordmill.schemas.job.job_spec import AUTO_VERSION, FIRST_VERSION, RunOptions
 
     accounts = Accounts(
         as_json=options.pop("as_json"),
@@ -226,7 +226,7 @@ def _convert(ctx: click.Context, source: str, options: dict[str, Any]) -> None:
     )
     job = _job_spec(source, Path(paths[-1]).absolute().name, options, storage)
     if only_plan:
-        from beam_jobs.show_plan import tell_plan
+        from recordmill.beam_jobs.report.plan_report import tell_plan
 
         tell_plan(job, run_options, as_json=accounts.as_json)
     else:
@@ -239,7 +239,11 @@ def _job_spec(
     """The validated job; what is wrong with it becomes a usage error."""
     from pydantic import ValidationError
 
-    from schemas.job import DEFAULT_SHARD_BYTES, JobSpec, identifier_from
+    from recordmill.schemas.job.job_spec import (
+        DEFAULT_SHARD_BYTES,
+        JobSpec,
+        identifier_from,
+    )
 
     rules = {
         "num_shards": options.pop("shards"),
@@ -276,9 +280,9 @@ def _declared(uri: str | None, storage: StorageOptions) -> Any:
     """The declared schema in a file, or None if no file is given."""
     if uri is None:
         return None
-    from schemas.errors import SchemaError, UsageError
-    from schemas.schema_file import load_schema
-    from transforms.storage import read_file
+    from recordmill.schemas.errors import SchemaError, UsageError
+    from recordmill.schemas.parsing.schema_file import load_schema
+    from recordmill.transforms.storage.reading import read_file
 
     try:
         return load_schema(read_file(uri, storage), uri)

@@ -8,17 +8,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from beam_jobs.handover import HandedOver
-from beam_jobs.launch import Outcome, Reporter
-from beam_jobs.logs import LogFormat, LogLines
-from beam_jobs.metrics import Stages, require_metrics_file, write_metrics
-from beam_jobs.progress import Bars, Silent
-from beam_jobs.summary import outcome_facts, show_handover, show_outcome
-from beam_jobs.versions import run_any
-from schemas.errors import RecordmillError, UsageError
-from schemas.job import JobSpec, RunOptions
-from schemas.ranges import InputRange
-from transforms.run.context import RunContext
+from recordmill.beam_jobs.report.events import LogFormat, LogLines
+from recordmill.beam_jobs.report.metrics import (
+    Stages,
+    require_metrics_file,
+    write_metrics,
+)
+from recordmill.beam_jobs.report.progress import Bars, Silent
+from recordmill.beam_jobs.report.summary import (
+    outcome_facts,
+    show_handover,
+    show_outcome,
+)
+from recordmill.beam_jobs.service.detach import HandedOver
+from recordmill.beam_jobs.service.run_job import Outcome, Reporter
+from recordmill.beam_jobs.service.run_versioned import run_any
+from recordmill.schemas.errors import RecordmillError, UsageError
+from recordmill.schemas.job.job_spec import JobSpec, RunOptions
+from recordmill.schemas.ranges import InputRange
+from recordmill.transforms.tasks.context import RunContext
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,9 @@ from collections.abc import Sequence
 
 import click
 
-from beam_jobs import cli
-from beam_jobs.cli_convert import convert
-from beam_jobs.cli_run import run_command
+from recordmill.beam_jobs.cli import main as cli
+from recordmill.beam_jobs.cli.convert_command import convert
+from recordmill.beam_jobs.cli.run_command import run_command
 
 JOB_FILE, SOURCE, INPUTS, OUTPUT = "job_file", "source", "inputs", "output"
 # Options that make no sense where nobody looks on, or are about the launcher's machine.

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import click
 
-from beam_jobs.cli_convert import convert
-from beam_jobs.cli_options import storage_of, storage_option
-from beam_jobs.cli_run import plan_command, run_command
-from beam_jobs.cli_schema import schema
+from recordmill.beam_jobs.cli.convert_command import convert
+from recordmill.beam_jobs.cli.run_command import plan_command, run_command
+from recordmill.beam_jobs.cli.schema_command import schema
+from recordmill.beam_jobs.cli.shared_options import storage_of, storage_option
 
 _EXIT_FAILED = 1
 _EXIT_USAGE = 2
@@ -43,8 +43,8 @@ def verify(
     """Checks every CRC, every count and size against the manifest."""
     if quick and deep:
         raise click.UsageError("--quick reads no record, --deep all: give one of them")
-    from beam_jobs.show import show_verify
-    from transforms.dataset.verify import verify_dataset
+    from recordmill.beam_jobs.report.dataset_report import show_verify
+    from recordmill.transforms.dataset.verify import verify_dataset
 
     result = verify_dataset(
         output, full=not quick, deep=deep, storage=storage_of(storage_options).output
@@ -68,7 +68,7 @@ def inspect(
     storage_options: tuple[str, ...],
 ) -> None:
     """Shows features, splits, shards, and the first examples."""
-    from beam_jobs.show import show_inspect
+    from recordmill.beam_jobs.report.dataset_report import show_inspect
 
     show_inspect(
         output,
@@ -87,9 +87,9 @@ def clean(output: str, as_json: bool, storage_options: tuple[str, ...]) -> None:
     """Removes what dead runs left in OUTPUT: scratch, staging, half files."""
     import json
 
-    from transforms.decode.readable import human_bytes
-    from transforms.run.clean import clean as clean_output
-    from transforms.stores import open_store
+    from recordmill.transforms.commit.cleanup import clean as clean_output
+    from recordmill.transforms.decode.readable import human_bytes
+    from recordmill.transforms.storage import open_store
 
     cleaned = clean_output(open_store(output, storage_of(storage_options).output))
     if as_json:
@@ -136,7 +136,7 @@ def run(argv: Sequence[str]) -> int:
         return _EXIT_INTERRUPTED
     except Exception as error:
         # Only here: the import costs help and completion their speed.
-        from schemas.errors import RecordmillError, UsageError
+        from recordmill.schemas.errors import RecordmillError, UsageError
 
         if not isinstance(error, RecordmillError):
             raise

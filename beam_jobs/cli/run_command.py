@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from schemas.job import RunOptions
-    from schemas.job_load import LoadedJob
+    from recordmill.schemas.job.job_spec import RunOptions
+    from recordmill.schemas.job.load_job import LoadedJob
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -66,7 +66,7 @@ def _job_options(command: _Command) -> _Command:
 
 def _print_schema(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted:
-        from schemas.job_schema import SCHEMA_PATH
+        from recordmill.schemas.job.job_json_schema import SCHEMA_PATH
 
         click.echo(SCHEMA_PATH.read_text(), nl=False)
         ctx.exit()
@@ -89,7 +89,7 @@ def run_command(ctx: click.Context, /, **options: Any) -> None:
 
     What stands after -- goes to Beam, behind the file's own options.
     """
-    from beam_jobs.execute import Accounts, execute, telling_failure
+    from recordmill.beam_jobs.cli.execute import Accounts, execute, telling_failure
 
     given = Accounts(
         as_json=options.pop("as_json"),
@@ -117,7 +117,7 @@ def plan_command(ctx: click.Context, /, **options: Any) -> None:
 
     Exit status 1: it would be refused, for the reason given.
     """
-    from beam_jobs.show_plan import tell_plan
+    from recordmill.beam_jobs.report.plan_report import tell_plan
 
     loaded = _load(options)
     run_options = _run_options(ctx, loaded, options)
@@ -132,9 +132,9 @@ def _load(options: dict[str, Any]) -> LoadedJob:
     """
     from datetime import UTC, datetime
 
-    from schemas.job_load import load_job
-    from schemas.job_template import parse_settings
-    from transforms.storage import read_file
+    from recordmill.schemas.job.load_job import load_job
+    from recordmill.schemas.job.template import parse_settings
+    from recordmill.transforms.storage.reading import read_file
 
     uri = options["job_file"]
     return load_job(

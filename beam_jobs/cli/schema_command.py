@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from beam_jobs.cli_options import (
+from recordmill.beam_jobs.cli.shared_options import (
     feature_names_option,
     storage_of,
     storage_option,
@@ -22,7 +22,7 @@ from beam_jobs.cli_options import (
 )
 
 if TYPE_CHECKING:
-    from transforms.infer.input_facts import Inferred
+    from recordmill.transforms.profile.profile_input import Inferred
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -90,7 +90,7 @@ def infer_csv(**options: Any) -> None:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 def check(file: str) -> None:
     """Says what is wrong with a schema file."""
-    from schemas.schema_file import load_schema
+    from recordmill.schemas.parsing.schema_file import load_schema
 
     declared = load_schema(Path(file).read_bytes(), file)
     click.echo(f"{file}: all right, features: {len(declared.features):,}", err=True)
@@ -107,13 +107,17 @@ def _infer(
     storage_options: tuple[str, ...],
     **source_options: Any,
 ) -> None:
-    from beam_jobs.progress import showing_ranges
-    from schemas.job import JobSpec
-    from schemas.schema_file import dump_yaml
-    from transforms.infer.facts_text import comments_of, facts_json, head_of
-    from transforms.infer.input_facts import infer as infer_schema
-    from transforms.listing import list_inputs
-    from transforms.sources import make_source
+    from recordmill.beam_jobs.report.progress import showing_ranges
+    from recordmill.schemas.job.job_spec import JobSpec
+    from recordmill.schemas.parsing.schema_file import dump_yaml
+    from recordmill.transforms.profile.profile_input import infer as infer_schema
+    from recordmill.transforms.profile.stats_report import (
+        comments_of,
+        facts_json,
+        head_of,
+    )
+    from recordmill.transforms.sources import make_source
+    from recordmill.transforms.sources.listing import list_inputs
 
     started = time.perf_counter()
     if output is not None:
@@ -138,7 +142,7 @@ def _infer(
 
 def _show(inferred: Inferred, output: str | None, seconds: float) -> None:
     """What people see on stderr."""
-    from transforms.infer.facts_text import reject_lines
+    from recordmill.transforms.profile.stats_report import reject_lines
 
     facts = inferred.facts
     where = f"{output}: " if output is not None else ""
@@ -149,7 +153,7 @@ def _show(inferred: Inferred, output: str | None, seconds: float) -> None:
 
 def _require_writable(path: Path, overwrite: bool) -> None:
     """Refuses before the work what would fail after it."""
-    from schemas.errors import OutputError
+    from recordmill.schemas.errors import OutputError
 
     if path.is_dir():
         raise OutputError(f"{path}: is a folder; name a file, like schema.yaml")
@@ -160,8 +164,8 @@ def _require_writable(path: Path, overwrite: bool) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    from schemas.errors import OutputError
-    from transforms.write import write_whole
+    from recordmill.schemas.errors import OutputError
+    from recordmill.transforms.storage.atomic_files import write_whole
 
     try:
         write_whole(path, text.encode())

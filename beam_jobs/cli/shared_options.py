@@ -9,7 +9,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from schemas.storage_options import BothSides
+    from recordmill.schemas.job.storage_options import BothSides
 
 storage_option = click.option(
     "--storage-option",
@@ -40,6 +40,6 @@ def storage_of(given: Sequence[str]) -> BothSides:
     Raises:
       UsageError: no KEY=VALUE, or a secret.
     """
-    from schemas.storage_options import parse_storage_options
+    from recordmill.schemas.job.storage_options import parse_storage_options
 
     return parse_storage_options(given)

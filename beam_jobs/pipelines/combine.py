@@ -8,14 +8,14 @@ from functools import reduce
 
 import apache_beam as beam
 
-from schemas.parts import REJECTS_NAME
-from schemas.ranges import Bits, RangeResult, or_bits
-from schemas.shards import ShardPlan
-from transforms.dataset.expected import require_schema
-from transforms.plan import Histogram, PackedHistogram, plan_shards
-from transforms.run.context import RunContext
-from transforms.run.facts import noting_errors
-from transforms.run.publish import check_reject_limit, column_facts
+from recordmill.schemas.dataset.parts import REJECTS_NAME
+from recordmill.schemas.dataset.shards import ShardPlan
+from recordmill.schemas.ranges import Bits, RangeResult, or_bits
+from recordmill.transforms.commit.staging import check_reject_limit, column_facts
+from recordmill.transforms.dataset.expected import require_schema
+from recordmill.transforms.exchange.plan import Histogram, PackedHistogram, plan_shards
+from recordmill.transforms.tasks.checkpoints import noting_errors
+from recordmill.transforms.tasks.context import RunContext
 
 
 class OrBits(beam.CombineFn):

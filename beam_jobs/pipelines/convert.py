@@ -22,18 +22,18 @@ from dataclasses import dataclass
 import apache_beam as beam
 from apache_beam.pvalue import AsList, PBegin, PCollection
 
-from beam_jobs.settle import SettleRanges
-from beam_jobs.through_engine import convert_through_engine
-from beam_jobs.through_scratch import convert_through_scratch
-from schemas.manifest import Manifest, json_bytes
-from schemas.ranges import InputRange, RangeResult
-from schemas.shards import ShardResult
-from transforms.run.context import RunContext
-from transforms.run.facts import noting_errors
-from transforms.run.publish import stage
-from transforms.run.switch import switch
-from transforms.run.unattended import publish_unattended
-from transforms.stores.lease import require_holder
+from recordmill.beam_jobs.pipelines.exchange_by_engine import convert_through_engine
+from recordmill.beam_jobs.pipelines.exchange_by_files import convert_through_scratch
+from recordmill.beam_jobs.pipelines.survey import SettleRanges
+from recordmill.schemas.dataset.manifest import Manifest, json_bytes
+from recordmill.schemas.dataset.shards import ShardResult
+from recordmill.schemas.ranges import InputRange, RangeResult
+from recordmill.transforms.commit.commit import switch
+from recordmill.transforms.commit.detached import publish_unattended
+from recordmill.transforms.commit.staging import stage
+from recordmill.transforms.storage.lease import require_holder
+from recordmill.transforms.tasks.checkpoints import noting_errors
+from recordmill.transforms.tasks.context import RunContext
 
 
 def convert_dataset(

@@ -16,17 +16,17 @@ from apache_beam.coders import VarIntCoder
 from apache_beam.pvalue import AsList, AsSingleton, PCollection, TaggedOutput
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
-from beam_jobs.flink import is_flink
-from beam_jobs.pieces import ShardsToWrite, WritePieces
-from beam_jobs.planning import OrBits, SumHistograms, plan_dataset
-from schemas.errors import InputError
-from schemas.ranges import Bits, InputRange, RangeResult
-from schemas.shards import ShardPlan, ShardResult
-from transforms.decode.readable import human_bytes
-from transforms.run.context import RunContext
-from transforms.run.engine_task import Measured, measure_range, send_range
-from transforms.run.facts import noting_errors
-from transforms.run.shard_task import finished_shards
+from recordmill.beam_jobs.pipelines.combine import OrBits, SumHistograms, plan_dataset
+from recordmill.beam_jobs.pipelines.group_by_shard import ShardsToWrite, WritePieces
+from recordmill.beam_jobs.runners.flink import is_flink
+from recordmill.schemas.dataset.shards import ShardPlan, ShardResult
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.ranges import Bits, InputRange, RangeResult
+from recordmill.transforms.decode.readable import human_bytes
+from recordmill.transforms.tasks.checkpoints import noting_errors
+from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.send_range import Measured, measure_range, send_range
+from recordmill.transforms.tasks.write_shard import finished_shards
 
 # Of a range's pieces: below a hundred messages of 10 MB, as Python's workers make them.
 FLINK_BUNDLE_BYTES = 900_000_000

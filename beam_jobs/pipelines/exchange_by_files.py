@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import apache_beam as beam
 from apache_beam.pvalue import AsList, AsSingleton, PCollection
 
-from beam_jobs.planning import OrBits, SumHistograms, plan_dataset
-from schemas.ranges import Bits, InputRange, RangeResult, RunRef
-from schemas.shards import ShardPlan, ShardResult, ShardTask
-from transforms.plan import Histogram
-from transforms.run.context import RunContext
-from transforms.run.facts import noting_errors
-from transforms.run.range_task import convert_range, histogram_of
-from transforms.run.shard_task import write_shard
+from recordmill.beam_jobs.pipelines.combine import OrBits, SumHistograms, plan_dataset
+from recordmill.schemas.dataset.shards import ShardPlan, ShardResult, ShardTask
+from recordmill.schemas.ranges import Bits, InputRange, RangeResult, RunRef
+from recordmill.transforms.exchange.plan import Histogram
+from recordmill.transforms.tasks.checkpoints import noting_errors
+from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.sort_range import convert_range, histogram_of
+from recordmill.transforms.tasks.write_shard import write_shard
 
 
 def convert_through_scratch(

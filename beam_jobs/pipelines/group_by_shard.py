@@ -21,13 +21,13 @@ from apache_beam.coders import BytesCoder, VarIntCoder
 from apache_beam.pvalue import AsSingleton, PCollection
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec
 
-from beam_jobs.flink import is_flink
-from schemas.shards import ShardPlan, ShardResult
-from transforms.exchange.inline import planned_rows
-from transforms.run.context import RunContext
-from transforms.run.facts import noting_errors
-from transforms.run.memory import release_memory
-from transforms.run.shard_task import write_inline
+from recordmill.beam_jobs.runners.flink import is_flink
+from recordmill.schemas.dataset.shards import ShardPlan, ShardResult
+from recordmill.transforms.exchange.messages import planned_rows
+from recordmill.transforms.tasks.checkpoints import noting_errors
+from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.memory import release_memory
+from recordmill.transforms.tasks.write_shard import write_inline
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,16 +19,16 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.pvalue import PBegin, PCollection
 
-from schemas.errors import UsageError
-from schemas.features import Schema
-from schemas.job import Payload
-from schemas.manifest import MANIFEST_NAME, schema_of
-from schemas.proto.example_pb2 import Example, SequenceExample
-from schemas.storage_options import StorageOptions
-from transforms.dataset.files import read_manifest
-from transforms.dataset.stream import ShardToRead, shards_to_read
-from transforms.rows.dicts import dicts_of
-from transforms.stores import Store, open_store
+from recordmill.schemas.dataset.manifest import MANIFEST_NAME, schema_of
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.features.feature import Schema
+from recordmill.schemas.job.job_spec import Payload
+from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.schemas.proto.example_pb2 import Example, SequenceExample
+from recordmill.transforms.dataset.files import read_manifest
+from recordmill.transforms.dataset.read_shards import ShardToRead, shards_to_read
+from recordmill.transforms.rows.dicts import dicts_of
+from recordmill.transforms.storage import Store, open_store
 
 As = Literal["bytes", "example", "dict", "batch"]
 
@@ -59,10 +59,10 @@ class ReadDataset(beam.PTransform[PBegin, PCollection[Any]]):
     Elements are, by `as_`:
 
     - "bytes": the records as they lie in the shards.
-    - "example": tf.train.Example messages (schemas.proto.example_pb2), or
+    - "example": tf.train.Example messages (recordmill.schemas.proto.example_pb2), or
       SequenceExample, as the dataset's payload says.
     - "dict": {feature: value}; values with a shape are NumPy arrays, a missing one is
-      None (see transforms.rows.dicts).
+      None (see recordmill.transforms.rows.dicts).
     - "batch": pyarrow.RecordBatch of some thousand records, a column for each feature.
 
     The shards are read side by side, each as a stream: a worker holds a window of some

@@ -5,9 +5,9 @@ from __future__ import annotations
 import apache_beam as beam
 from apache_beam.options.pipeline_options import StandardOptions
 
-from beam_jobs.flink import is_flink
-from schemas.job import EMBEDDED_RUNNERS
-from transforms.rows.work import RowsExchange
+from recordmill.beam_jobs.runners.flink import is_flink
+from recordmill.schemas.job.job_spec import EMBEDDED_RUNNERS
+from recordmill.transforms.rows.rows_job import RowsExchange
 
 _DIRECT = {"bundlebaseddirectrunner", "switchingdirectrunner", *EMBEDDED_RUNNERS}
 

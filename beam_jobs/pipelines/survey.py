@@ -10,9 +10,9 @@ import apache_beam as beam
 from apache_beam.pvalue import PBegin, PCollection
 from apache_beam.transforms.combiners import ToListCombineFn
 
-from schemas.ranges import Bits, InputRange, or_bits
-from transforms.run.context import RunContext
-from transforms.run.facts import load_fact, noting_errors, save_fact
+from recordmill.schemas.ranges import Bits, InputRange, or_bits
+from recordmill.transforms.tasks.checkpoints import load_fact, noting_errors, save_fact
+from recordmill.transforms.tasks.context import RunContext
 
 NUM_SAMPLES = 16  # ranges looked at before all are read
 

@@ -22,8 +22,8 @@ from apache_beam.pvalue import AsList, AsSingleton, PCollection
 from apache_beam.transforms.window import GlobalWindows
 from pydantic import ValidationError
 
-from beam_jobs.rows_exchange import exchange_for, is_embedded
-from beam_jobs.rows_steps import (
+from recordmill.beam_jobs.pipelines.rows_exchange import exchange_for, is_embedded
+from recordmill.beam_jobs.pipelines.write_rows import (
     FACTS,
     REJECTS,
     AddUp,
@@ -32,11 +32,13 @@ from beam_jobs.rows_steps import (
     WriteFromRuns,
     keep_group,
 )
-from schemas.declared import DeclaredSchema
-from schemas.declared_of import declared_of
-from schemas.errors import SchemaError, UsageError
-from schemas.features import Schema
-from schemas.job import (
+from recordmill.schemas.dataset.manifest import Manifest
+from recordmill.schemas.dataset.shards import ShardResult
+from recordmill.schemas.errors import SchemaError, UsageError
+from recordmill.schemas.features.declare import declared_of
+from recordmill.schemas.features.declared import DeclaredSchema
+from recordmill.schemas.features.feature import Schema
+from recordmill.schemas.job.job_spec import (
     DEFAULT_SHARD_BYTES,
     FIRST_VERSION,
     PIPELINE_ROWS,
@@ -48,23 +50,21 @@ from schemas.job import (
     SplitSpec,
     identifier_from,
 )
-from schemas.manifest import Manifest
-from schemas.problems import declare
-from schemas.schema_file import load_schema
-from schemas.shards import ShardResult
-from schemas.sizes import parse_size
-from schemas.storage_options import StorageOptions
-from transforms.encode.payloads import check_payload
-from transforms.rows.facts import rows_bucket_bits
-from transforms.rows.work import (
+from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.schemas.parsing.problems import declare
+from recordmill.schemas.parsing.schema_file import load_schema
+from recordmill.schemas.sizes import parse_size
+from recordmill.transforms.encode.payloads import check_payload
+from recordmill.transforms.rows.row_summary import rows_bucket_bits
+from recordmill.transforms.rows.rows_job import (
     Planned,
     RowsWork,
     look_ahead,
     plan_rows,
     publish_rows,
 )
-from transforms.storage import is_local, read_file
-from transforms.stores import Preflight, open_store
+from recordmill.transforms.storage import Preflight, open_store
+from recordmill.transforms.storage.reading import is_local, read_file
 
 AnySchema = DeclaredSchema | Schema | Mapping[str, Any] | str | PathLike[str]
 

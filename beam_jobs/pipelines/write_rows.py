@@ -21,17 +21,23 @@ from apache_beam.pvalue import AsList, AsSingleton, PCollection, TaggedOutput
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_jobs.pieces import ShardsToWrite, WritePieces
-from schemas.ranges import RunRef
-from schemas.shards import KEY_SPACE, ShardPlan, ShardResult, ShardTask, SplitPlan
-from transforms.exchange.block import Block
-from transforms.exchange.inline import cut_block, open_piece
-from transforms.exchange.runs import write_run
-from transforms.plan import Histogram
-from transforms.rows.encode import RowsReading, reject_facts
-from transforms.rows.facts import RowFacts, Totals
-from transforms.rows.work import Planned, RowsWork, keep_rejects
-from transforms.run.shard_task import write_shard
+from recordmill.beam_jobs.pipelines.group_by_shard import ShardsToWrite, WritePieces
+from recordmill.schemas.dataset.shards import (
+    KEY_SPACE,
+    ShardPlan,
+    ShardResult,
+    ShardTask,
+    SplitPlan,
+)
+from recordmill.schemas.ranges import RunRef
+from recordmill.transforms.exchange.block import Block
+from recordmill.transforms.exchange.messages import cut_block, open_piece
+from recordmill.transforms.exchange.plan import Histogram
+from recordmill.transforms.exchange.sorted_run import write_run
+from recordmill.transforms.rows.encode_rows import RowsReading, reject_facts
+from recordmill.transforms.rows.row_summary import RowFacts, Totals
+from recordmill.transforms.rows.rows_job import Planned, RowsWork, keep_rejects
+from recordmill.transforms.tasks.write_shard import write_shard
 
 FACTS, REJECTS = "facts", "rejects"
 REJECT_FILES = 16  # each is sorted in memory

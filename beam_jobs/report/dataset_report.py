@@ -7,15 +7,21 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
-from beam_jobs.tables import count, make_console, make_table, print_table, write_json
+from recordmill.beam_jobs.report.text_tables import (
+    count,
+    make_console,
+    make_table,
+    print_table,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from schemas.manifest import FeatureEntry, Manifest
-    from schemas.storage_options import StorageOptions
-    from transforms.dataset.peek import FoundExample
-    from transforms.dataset.verify import VerifyResult
+    from recordmill.schemas.dataset.manifest import FeatureEntry, Manifest
+    from recordmill.schemas.job.storage_options import StorageOptions
+    from recordmill.transforms.dataset.first_examples import FoundExample
+    from recordmill.transforms.dataset.verify import VerifyResult
 
     _ClassNames = Mapping[str, tuple[str, ...]]
 
@@ -49,16 +55,16 @@ def show_inspect(
       OutputError: there is no dataset in the folder, or a shard is missing.
       CorruptRecordError: one of the first records is damaged.
     """
-    from transforms.dataset.files import class_names, read_manifest
-    from transforms.dataset.peek import first_examples
-    from transforms.stores import open_store
+    from recordmill.transforms.dataset.files import class_names, read_manifest
+    from recordmill.transforms.dataset.first_examples import first_examples
+    from recordmill.transforms.storage import open_store
 
     store = open_store(output, storage) if storage else open_store(output)
     manifest = read_manifest(store)
     names = class_names(store, manifest)
     if tf:
-        from schemas.manifest import schema_of
-        from transforms.decode.tf_spec import parsing_spec
+        from recordmill.schemas.dataset.manifest import schema_of
+        from recordmill.transforms.decode.tf_spec import parsing_spec
 
         code = parsing_spec(schema_of(manifest, names), manifest.payload)
         if as_json:
@@ -84,11 +90,11 @@ def show_verify(
     """Shows what a verification found.
 
     Args:
-      result: of transforms.dataset.verify.verify_dataset.
+      result: of recordmill.transforms.dataset.verify.verify_dataset.
       as_json: write one JSON object instead of lines and a table.
       stream: where to; standard output unless given.
     """
-    from transforms.decode.readable import human_bytes, printable
+    from recordmill.transforms.decode.readable import human_bytes, printable
 
     if as_json:
         write_json(_verify_json(result), stream)
@@ -123,7 +129,7 @@ def show_verify(
 def _inspect_json(
     manifest: Manifest, names: _ClassNames, examples: list[FoundExample]
 ) -> dict[str, Any]:
-    from transforms.decode.readable import value_facts
+    from recordmill.transforms.decode.readable import value_facts
 
     entries = {feature.name: feature for feature in manifest.features}
     facts = manifest.model_dump(mode="json", exclude={"splits", "manifest_version"})
@@ -174,7 +180,7 @@ def _verify_json(result: VerifyResult) -> dict[str, Any]:
 
 
 def _print_header(console: Console, output: str, manifest: Manifest) -> None:
-    from transforms.decode.readable import human_bytes, printable
+    from recordmill.transforms.decode.readable import human_bytes, printable
 
     order = f"shuffled with seed {manifest.seed}" if manifest.shuffle else "input order"
     payload = "" if manifest.payload == "example" else f"payload {manifest.payload}, "
@@ -195,7 +201,7 @@ def _print_header(console: Console, output: str, manifest: Manifest) -> None:
 
 
 def _print_features(console: Console, manifest: Manifest) -> None:
-    from transforms.decode.readable import printable
+    from recordmill.transforms.decode.readable import printable
 
     table = make_table(
         ("feature", "left"),
@@ -218,7 +224,7 @@ def _print_features(console: Console, manifest: Manifest) -> None:
 
 
 def _print_splits(console: Console, manifest: Manifest) -> None:
-    from transforms.decode.readable import human_bytes, printable
+    from recordmill.transforms.decode.readable import human_bytes, printable
 
     table = make_table(
         ("split", "left"),
@@ -244,7 +250,7 @@ def _print_splits(console: Console, manifest: Manifest) -> None:
 def _print_example(
     console: Console, example: FoundExample, manifest: Manifest, names: _ClassNames
 ) -> None:
-    from transforms.decode.readable import printable, readable
+    from recordmill.transforms.decode.readable import printable, readable
 
     title = printable(
         f"{example.split}: record {example.record_index} of {example.file}"
@@ -273,7 +279,7 @@ def _print_example(
 
 def _entry(name: str, entries: dict[str, FeatureEntry]) -> FeatureEntry:
     """The manifest's entry of a feature; one for plain values if it has none."""
-    from schemas.manifest import FeatureEntry
+    from recordmill.schemas.dataset.manifest import FeatureEntry
 
     return entries.get(name) or FeatureEntry(
         name=name,

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
-from schemas.ranges import InputRange
-from transforms.run.context import RunContext
-from transforms.run.facts import FinishedTasks
+from recordmill.schemas.ranges import InputRange
+from recordmill.transforms.tasks.checkpoints import FinishedTasks
+from recordmill.transforms.tasks.context import RunContext
 
 LogFormat = Literal["text", "json"]
 SECONDS_BETWEEN = 30.0  # two lines on a run's progress

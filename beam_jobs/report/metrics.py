@@ -14,15 +14,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from beam_jobs.launch import Outcome
-from schemas.errors import OutputError, UsageError
-from schemas.manifest import Manifest
-from schemas.parts import REJECTS_NAME
-from schemas.ranges import InputRange
-from transforms.run.context import RunContext
-from transforms.run.facts import FinishedTasks
-from transforms.storage import is_local, local_path
-from transforms.write import write_whole
+from recordmill.beam_jobs.service.run_job import Outcome
+from recordmill.schemas.dataset.manifest import Manifest
+from recordmill.schemas.dataset.parts import REJECTS_NAME
+from recordmill.schemas.errors import OutputError, UsageError
+from recordmill.schemas.ranges import InputRange
+from recordmill.transforms.storage.atomic_files import write_whole
+from recordmill.transforms.storage.reading import is_local, local_path
+from recordmill.transforms.tasks.checkpoints import FinishedTasks
+from recordmill.transforms.tasks.context import RunContext
 
 MAX_REASONS = 20  # series of rejects; the rarer reasons are "other"
 _LAST_SUCCESS = "recordmill_last_success_timestamp_seconds"

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from beam_jobs.dry_run import RunPlan, plan_run
-from schemas.job import JobSpec, RunOptions
-from transforms.decode.readable import human_bytes
+from recordmill.beam_jobs.service.preview import RunPlan, plan_run
+from recordmill.schemas.job.job_spec import JobSpec, RunOptions
+from recordmill.transforms.decode.readable import human_bytes
 
 _VERDICTS = {
     "convert": "would convert",

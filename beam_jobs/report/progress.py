@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
-from schemas.ranges import InputRange
-from transforms.run.context import RunContext
-from transforms.run.facts import FinishedTasks
+from recordmill.schemas.ranges import InputRange
+from recordmill.transforms.tasks.checkpoints import FinishedTasks
+from recordmill.transforms.tasks.context import RunContext
 
 if TYPE_CHECKING:
     from rich.console import Console

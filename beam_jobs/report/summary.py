@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from transforms.decode.readable import human_bytes
+from recordmill.transforms.decode.readable import human_bytes
 
 if TYPE_CHECKING:
-    from beam_jobs.handover import HandedOver
-    from beam_jobs.launch import Outcome
+    from recordmill.beam_jobs.service.detach import HandedOver
+    from recordmill.beam_jobs.service.run_job import Outcome
 
 
 def show_outcome(outcome: Outcome, *, as_json: bool) -> None:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-# rich and pydantic are imported inside the functions: see beam_jobs.show.
+# rich and pydantic are imported inside the functions: see recordmill.beam_jobs.report.dataset_report.
 
 
 def count(number: int, noun: str) -> str:
@@ -51,6 +51,6 @@ def print_table(console: Console, title: str, table: Table) -> None:
 
 def write_json(value: dict[str, Any], stream: TextIO | None) -> None:
     """Writes one JSON object, to standard output unless given another stream."""
-    from schemas.manifest import json_bytes
+    from recordmill.schemas.dataset.manifest import json_bytes
 
     (stream or sys.stdout).write(json_bytes(value).decode())

@@ -30,8 +30,8 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import (
 )
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
 
-from schemas.errors import RecordmillError, UsageError
-from schemas.job import EMBEDDED_RUNNERS
+from recordmill.schemas.errors import RecordmillError, UsageError
+from recordmill.schemas.job.job_spec import EMBEDDED_RUNNERS
 
 DATAFLOW = ("dataflowrunner", "dataflow")
 POLL_SECONDS = 0.05
@@ -63,7 +63,7 @@ def pipeline_options(beam_args: Sequence[str], workers: int) -> PipelineOptions:
     embedded, server_knows = is_embedded(options), False
     if not embedded:
         # Several runners come with this: only where one of them is asked for.
-        from beam_jobs.remote_options import (
+        from recordmill.beam_jobs.runners.portable_options import (
             StrictOptions,
             asks_job_server,
             check_remote,
@@ -147,7 +147,7 @@ def run_pipeline(
       Exception: whatever the pipeline failed with.
     """
     if not is_embedded(options):
-        from beam_jobs.remote import run_remote
+        from recordmill.beam_jobs.runners.portable import run_remote
 
         run_remote(build, options, on_poll)
         return

@@ -30,8 +30,12 @@ from apache_beam.runners.portability.job_server import StopOnExitJobServer
 from apache_beam.runners.portability.portable_runner import PortableRunner
 from apache_beam.runners.runner import PipelineState
 
-from beam_jobs.remote_options import LOCAL_MASTERS, require_listening, runner_of
-from schemas.errors import RecordmillError, UsageError
+from recordmill.beam_jobs.runners.portable_options import (
+    LOCAL_MASTERS,
+    require_listening,
+    runner_of,
+)
+from recordmill.schemas.errors import RecordmillError, UsageError
 
 POLL_SECONDS = 0.2
 CANCEL_SECONDS = 20.0

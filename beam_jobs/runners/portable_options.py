@@ -31,8 +31,8 @@ from apache_beam.runners.portability.prism_runner import PrismRunner
 from apache_beam.runners.portability.spark_runner import SparkRunner
 from apache_beam.runners.runner import PipelineRunner, create_runner
 
-from schemas.errors import RecordmillError, UsageError
-from transforms.exchange.inline import PIECE_BYTES
+from recordmill.schemas.errors import RecordmillError, UsageError
+from recordmill.transforms.exchange.messages import PIECE_BYTES
 
 CONNECT_SECONDS = 10.0  # for a job server that may be starting just now
 # Experiment of Beam's Java runners: bytes that they gather for a worker in one message.

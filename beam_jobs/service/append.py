@@ -1,6 +1,6 @@
 """Appending: which inputs are new to the dataset in the output, and what it then is.
 
-A dataset keeps the inventory of its inputs (transforms.run.inputs). Those that are new
+A dataset keeps the inventory of its inputs (recordmill.transforms.commit.input_log). Those that are new
 become a part of their own, as the same job would have made of them beside the others;
 no file of an earlier part is touched.
 """
@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from beam_jobs.inputs import Inputs
-from schemas.errors import OutputError, UsageError
-from schemas.features import Schema
-from schemas.job import JobSpec, RunOptions
-from schemas.manifest import MANIFEST_NAME, Manifest
-from schemas.parts import MAX_APPENDS
-from schemas.ranges import InputFile
-from transforms.dataset.expected import schema_of_dataset
-from transforms.run.context import appended_fingerprint
-from transforms.run.inputs import new_files, read_inputs
-from transforms.stores import Store
+from recordmill.beam_jobs.service.inputs import Inputs
+from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
+from recordmill.schemas.dataset.parts import MAX_APPENDS
+from recordmill.schemas.errors import OutputError, UsageError
+from recordmill.schemas.features.feature import Schema
+from recordmill.schemas.job.job_spec import JobSpec, RunOptions
+from recordmill.schemas.ranges import InputFile
+from recordmill.transforms.commit.input_log import new_files, read_inputs
+from recordmill.transforms.dataset.expected import schema_of_dataset
+from recordmill.transforms.storage import Store
+from recordmill.transforms.tasks.context import appended_fingerprint
 
 
 @dataclass(frozen=True, slots=True)

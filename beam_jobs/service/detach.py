@@ -1,6 +1,6 @@
 """Handing a job over to a runner without waiting for its end.
 
-The dataset is published by the pipeline's last step (transforms.run.unattended), under a
+The dataset is published by the pipeline's last step (recordmill.transforms.commit.detached), under a
 lease that the step takes itself: when rows are converted, nobody waits.
 """
 
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from beam_jobs.inputs import Inputs
-from beam_jobs.workplace import prepare_workplace, run_facts
-from schemas.errors import RecordmillError, UsageError
-from schemas.job import RunOptions
-from schemas.ranges import InputRange
-from transforms.run.context import RunContext
-from transforms.stores.lease import require_idle
+from recordmill.beam_jobs.service.inputs import Inputs
+from recordmill.beam_jobs.service.set_up import prepare_workplace, run_facts
+from recordmill.schemas.errors import RecordmillError, UsageError
+from recordmill.schemas.job.job_spec import RunOptions
+from recordmill.schemas.ranges import InputRange
+from recordmill.transforms.storage.lease import require_idle
+from recordmill.transforms.tasks.context import RunContext
 
 if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
@@ -78,7 +78,7 @@ def hand_over(
       HandedOver: the runner has it.
       RecordmillError: the runner does not take it, or another run is at work here.
     """
-    from beam_jobs.runners import only_translates
+    from recordmill.beam_jobs.runners.embedded import only_translates
 
     translates = only_translates(beam_options)
     if not (translates or detach):
@@ -86,8 +86,8 @@ def hand_over(
     # Half of Beam's runners come with these: only where they are needed.
     from apache_beam.options.pipeline_options import GoogleCloudOptions, TestOptions
 
-    from beam_jobs.convert import convert_dataset
-    from beam_jobs.remote import submit
+    from recordmill.beam_jobs.pipelines.convert import convert_dataset
+    from recordmill.beam_jobs.runners.portable import submit
 
     if not beam_options.view_as(TestOptions).dry_run:  # which makes nothing
         context.scratch.store.preflight()

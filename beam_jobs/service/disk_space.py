@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from beam_jobs.inputs import Inputs
-from schemas.errors import InputError, OutputError
-from schemas.ranges import InputRange
-from transforms.decode.readable import human_bytes
-from transforms.run.context import RunContext
-from transforms.run.estimate import Estimate, estimate_run
-from transforms.run.scratch import Scratch
-from transforms.stores import LocalStore
+from recordmill.beam_jobs.service.inputs import Inputs
+from recordmill.schemas.errors import InputError, OutputError
+from recordmill.schemas.ranges import InputRange
+from recordmill.transforms.decode.readable import human_bytes
+from recordmill.transforms.storage import LocalStore
+from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.estimate import Estimate, estimate_run
+from recordmill.transforms.tasks.workspace import Scratch
 
 if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
@@ -71,7 +71,7 @@ def require_space(
     Raises:
       OutputError: which disk, what is needed and free, and what to do.
     """
-    from beam_jobs.runners import embedded_workers
+    from recordmill.beam_jobs.runners.embedded import embedded_workers
 
     workers = embedded_workers(options)
     if not workers:

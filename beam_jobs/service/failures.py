@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 
-from schemas.errors import DamagedScratchError, RecordmillError, UsageError
-from schemas.parts import REJECTS_NAME
-from transforms.run.facts import read_errors
-from transforms.run.scratch import Scratch
+from recordmill.schemas.dataset.parts import REJECTS_NAME
+from recordmill.schemas.errors import DamagedScratchError, RecordmillError, UsageError
+from recordmill.transforms.tasks.checkpoints import read_errors
+from recordmill.transforms.tasks.workspace import Scratch
 
 _log = logging.getLogger("recordmill")
 

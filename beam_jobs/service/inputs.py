@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from schemas.errors import UsageError
-from schemas.job import JobSpec, RunOptions
-from schemas.ranges import InputFile
-from transforms.listing import list_inputs
-from transforms.run.context import fingerprint_of
-from transforms.storage import is_local, local_path
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.job.job_spec import JobSpec, RunOptions
+from recordmill.schemas.ranges import InputFile
+from recordmill.transforms.sources.listing import list_inputs
+from recordmill.transforms.storage.reading import is_local, local_path
+from recordmill.transforms.tasks.context import fingerprint_of
 
 
 @dataclass(frozen=True, slots=True)

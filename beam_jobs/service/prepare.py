@@ -5,33 +5,33 @@ Nothing is made or changed here.
 
 from __future__ import annotations
 
-from beam_jobs.append import Addition
-from beam_jobs.inputs import Inputs
-from schemas.compare import differences
-from schemas.errors import InputError, SchemaError, UsageError
-from schemas.features import Schema
-from schemas.job import JobSpec, RunOptions
-from schemas.manifest import FeatureEntry, Manifest, schema_of
-from schemas.parts import REJECTS_NAME
-from schemas.ranges import InputRange
-from transforms.conform.batches import check_columns
-from transforms.dataset.expected import require_schema
-from transforms.dataset.files import class_names
-from transforms.encode.arrow_types import check_types
-from transforms.encode.payloads import check_payload
-from transforms.plan import bucket_bits
-from transforms.run.context import (
+from recordmill.beam_jobs.service.append import Addition
+from recordmill.beam_jobs.service.inputs import Inputs
+from recordmill.schemas.dataset.manifest import FeatureEntry, Manifest, schema_of
+from recordmill.schemas.dataset.parts import REJECTS_NAME
+from recordmill.schemas.errors import InputError, SchemaError, UsageError
+from recordmill.schemas.features.compare import differences
+from recordmill.schemas.features.feature import Schema
+from recordmill.schemas.job.job_spec import JobSpec, RunOptions
+from recordmill.schemas.ranges import InputRange
+from recordmill.transforms.cast.cast_batch import check_columns
+from recordmill.transforms.commit.commit import require_stored
+from recordmill.transforms.commit.staging import check_reject_limit
+from recordmill.transforms.dataset.expected import require_schema
+from recordmill.transforms.dataset.files import class_names
+from recordmill.transforms.encode.arrow_types import check_types
+from recordmill.transforms.encode.payloads import check_payload
+from recordmill.transforms.exchange.plan import bucket_bits
+from recordmill.transforms.sources import make_source
+from recordmill.transforms.sources.base import Source
+from recordmill.transforms.storage import Store, open_store
+from recordmill.transforms.storage.reading import is_local
+from recordmill.transforms.tasks.context import (
     RunContext,
     choose_exchange,
     split_names,
 )
-from transforms.run.publish import check_reject_limit
-from transforms.run.scratch import Scratch
-from transforms.run.switch import require_stored
-from transforms.sources import make_source
-from transforms.sources.base import Source
-from transforms.storage import is_local
-from transforms.stores import Store, open_store
+from recordmill.transforms.tasks.workspace import Scratch
 
 
 def output_store(options: RunOptions) -> Store:

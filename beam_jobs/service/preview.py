@@ -6,21 +6,34 @@ import os
 from dataclasses import dataclass
 from typing import Literal
 
-from beam_jobs.append import Addition, find_addition, require_append_alone
-from beam_jobs.inputs import list_all_inputs
-from beam_jobs.prepare import check_published, output_store, prepare_run, scratch_of
-from beam_jobs.space import Space, first_short, space_of
-from beam_jobs.versions import choose_version, versions_store
-from schemas.errors import OutputError
-from schemas.features import Schema
-from schemas.job import JobSpec, RunOptions
-from schemas.manifest import MANIFEST_NAME
-from transforms.dataset.expected import load_expected
-from transforms.decode.readable import human_bytes
-from transforms.run.estimate import Estimate, estimate_run, estimate_seconds
-from transforms.run.scratch import Scratch
-from transforms.run.switch import is_staged, look_at_output
-from transforms.stores import Store
+from recordmill.beam_jobs.service.append import (
+    Addition,
+    find_addition,
+    require_append_alone,
+)
+from recordmill.beam_jobs.service.disk_space import Space, first_short, space_of
+from recordmill.beam_jobs.service.inputs import list_all_inputs
+from recordmill.beam_jobs.service.prepare import (
+    check_published,
+    output_store,
+    prepare_run,
+    scratch_of,
+)
+from recordmill.beam_jobs.service.run_versioned import choose_version, versions_store
+from recordmill.schemas.dataset.manifest import MANIFEST_NAME
+from recordmill.schemas.errors import OutputError
+from recordmill.schemas.features.feature import Schema
+from recordmill.schemas.job.job_spec import JobSpec, RunOptions
+from recordmill.transforms.commit.commit import is_staged, look_at_output
+from recordmill.transforms.dataset.expected import load_expected
+from recordmill.transforms.decode.readable import human_bytes
+from recordmill.transforms.storage import Store
+from recordmill.transforms.tasks.estimate import (
+    Estimate,
+    estimate_run,
+    estimate_seconds,
+)
+from recordmill.transforms.tasks.workspace import Scratch
 
 Verdict = Literal[
     "convert", "append", "resume", "publish", "replace", "unchanged", "refused"
@@ -195,7 +208,7 @@ def _workers(options: RunOptions) -> int:
     """Threads of the embedded runner; 0 if the job goes to another."""
     if options.beam_args:
         # Beam takes half a second to import: only where its options are to be checked.
-        from beam_jobs.runners import is_embedded, pipeline_options
+        from recordmill.beam_jobs.runners.embedded import is_embedded, pipeline_options
 
         if not is_embedded(pipeline_options(options.beam_args, options.workers)):
             return 0

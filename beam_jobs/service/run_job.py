@@ -11,24 +11,38 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from beam_jobs.append import find_addition, require_append_alone
-from beam_jobs.failures import explained, stop_for_good, was_damaged, where_left
-from beam_jobs.handover import hand_over
-from beam_jobs.inputs import Inputs, list_all_inputs
-from beam_jobs.prepare import check_published, output_store, prepare_run, scratch_of
-from beam_jobs.space import require_space
-from beam_jobs.workplace import make_folders, prepare_workplace, run_facts
-from schemas.errors import RecordmillError
-from schemas.job import JobSpec, RunOptions
-from schemas.manifest import MANIFEST_NAME, Manifest
-from schemas.parts import REJECTS_NAME
-from schemas.ranges import InputRange
-from transforms.dataset.expected import load_expected
-from transforms.run.context import RunContext
-from transforms.run.journals import is_tidy, tidy
-from transforms.run.switch import is_staged, look_at_output, switch
-from transforms.stores.lease import LOCK_FOLDER, acquire, sweep_locks
-from transforms.tfrecord import require_fast_crc
+from recordmill.beam_jobs.service.append import find_addition, require_append_alone
+from recordmill.beam_jobs.service.detach import hand_over
+from recordmill.beam_jobs.service.disk_space import require_space
+from recordmill.beam_jobs.service.failures import (
+    explained,
+    stop_for_good,
+    was_damaged,
+    where_left,
+)
+from recordmill.beam_jobs.service.inputs import Inputs, list_all_inputs
+from recordmill.beam_jobs.service.prepare import (
+    check_published,
+    output_store,
+    prepare_run,
+    scratch_of,
+)
+from recordmill.beam_jobs.service.set_up import (
+    make_folders,
+    prepare_workplace,
+    run_facts,
+)
+from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
+from recordmill.schemas.dataset.parts import REJECTS_NAME
+from recordmill.schemas.errors import RecordmillError
+from recordmill.schemas.job.job_spec import JobSpec, RunOptions
+from recordmill.schemas.ranges import InputRange
+from recordmill.transforms.commit.commit import is_staged, look_at_output, switch
+from recordmill.transforms.commit.recovery import is_tidy, tidy
+from recordmill.transforms.dataset.expected import load_expected
+from recordmill.transforms.storage.lease import LOCK_FOLDER, acquire, sweep_locks
+from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tfrecord import require_fast_crc
 
 if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
@@ -151,7 +165,7 @@ def _beam_options(options: RunOptions) -> PipelineOptions:
     # Without a handler, Beam's import would set one up that prints to the terminal.
     logging.getLogger().addHandler(logging.NullHandler())
     # Beam takes half a second to import: not before it is sure to be needed.
-    from beam_jobs.runners import pipeline_options
+    from recordmill.beam_jobs.runners.embedded import pipeline_options
 
     return pipeline_options(options.beam_args, options.workers)
 
@@ -165,8 +179,12 @@ def _convert(
     started: float,
 ) -> Manifest:
     """Runs the pipeline; errors noted by the workers become the error raised."""
-    from beam_jobs.convert import convert_dataset
-    from beam_jobs.runners import WorkerDiedError, is_embedded, run_pipeline
+    from recordmill.beam_jobs.pipelines.convert import convert_dataset
+    from recordmill.beam_jobs.runners.embedded import (
+        WorkerDiedError,
+        is_embedded,
+        run_pipeline,
+    )
 
     scratch = context.scratch
     context = prepare_workplace(context, inputs)

@@ -15,16 +15,15 @@ import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from beam_jobs.append import require_append_alone
-from beam_jobs.handover import require_detachable
-from beam_jobs.inputs import Inputs, list_all_inputs
-from beam_jobs.launch import Outcome, Reporter, run_job
-from beam_jobs.prepare import output_store
-from schemas.errors import UsageError
-from schemas.job import JobSpec, RunOptions
-from schemas.manifest import Manifest
-from transforms.dataset.files import read_manifest
-from transforms.dataset.latest import (
+from recordmill.beam_jobs.service.append import require_append_alone
+from recordmill.beam_jobs.service.detach import require_detachable
+from recordmill.beam_jobs.service.inputs import Inputs, list_all_inputs
+from recordmill.beam_jobs.service.prepare import output_store
+from recordmill.beam_jobs.service.run_job import Outcome, Reporter, run_job
+from recordmill.schemas.dataset.manifest import Manifest
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.job.job_spec import JobSpec, RunOptions
+from recordmill.transforms.commit.versions import (
     VersionFolder,
     is_ours,
     leftovers,
@@ -37,10 +36,11 @@ from transforms.dataset.latest import (
     sweep,
     unfinished_runs,
 )
-from transforms.run.scratch import work_folder_of
-from transforms.storage import local_path
-from transforms.stores import LocalStore, Store
-from transforms.stores.lease import acquire, require_idle
+from recordmill.transforms.dataset.files import read_manifest
+from recordmill.transforms.storage import LocalStore, Store
+from recordmill.transforms.storage.lease import acquire, require_idle
+from recordmill.transforms.storage.reading import local_path
+from recordmill.transforms.tasks.workspace import work_folder_of
 
 
 @dataclass(frozen=True, slots=True)

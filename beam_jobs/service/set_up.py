@@ -9,11 +9,11 @@ from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from beam_jobs.inputs import Inputs
-from schemas.errors import OutputError
-from transforms.run.context import RunContext
-from transforms.run.publish import stage_inputs
-from transforms.run.scratch import Scratch
+from recordmill.beam_jobs.service.inputs import Inputs
+from recordmill.schemas.errors import OutputError
+from recordmill.transforms.commit.staging import stage_inputs
+from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.workspace import Scratch
 
 if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
@@ -58,7 +58,7 @@ def run_facts(
       beam_options: of its pipeline.
       started: when, in Unix seconds; None: now.
     """
-    from beam_jobs.runners import runner_name
+    from recordmill.beam_jobs.runners.embedded import runner_name
 
     return {
         "recordmill": version("recordmill"),

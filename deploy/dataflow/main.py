@@ -1,6 +1,6 @@
-"""What a Flex launcher, or Airflow's Beam operator, calls: see beam_jobs.flex."""
+"""What a Flex launcher, or Airflow's Beam operator, calls: see recordmill.beam_jobs.cli.flex_template."""
 
-from beam_jobs.flex import main
+from recordmill.beam_jobs.cli.flex_template import main
 
 if __name__ == "__main__":
     main()

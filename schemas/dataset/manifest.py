@@ -15,10 +15,10 @@ from pydantic import (
     model_serializer,
 )
 
-from schemas.errors import OutputError
-from schemas.features import Content, FeatureSpec, Kind, Schema
-from schemas.job import Payload
-from schemas.parts import MAX_APPENDS
+from recordmill.schemas.dataset.parts import MAX_APPENDS
+from recordmill.schemas.errors import OutputError
+from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.job.job_spec import Payload
 
 MANIFEST_NAME = "manifest.json"
 MANIFEST_VERSION: Final = 1
@@ -46,7 +46,7 @@ class SplitEntry(_Frozen):
 
 
 class FeatureEntry(_Frozen):
-    """One feature; see schemas.features.FeatureSpec."""
+    """One feature; see recordmill.schemas.features.feature.FeatureSpec."""
 
     name: str
     kind: Literal["bytes_list", "float_list", "int64_list"]
@@ -75,7 +75,7 @@ class Manifest(_Frozen):
     """What a dataset holds. The same run always gives the same bytes.
 
     `appended` is how often inputs were appended to it; a split's shards are those of
-    the first run, then those of each append (see schemas.parts).
+    the first run, then those of each append (see recordmill.schemas.dataset.parts).
     """
 
     manifest_version: Literal[1] = MANIFEST_VERSION

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from schemas.parts import part_mark
+from recordmill.schemas.dataset.parts import part_mark
 
 KEY_SPACE = 1 << 64  # order keys are u64
 

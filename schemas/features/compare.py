@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 
-from schemas.features import Content, FeatureSpec, Schema
+from recordmill.schemas.features.feature import Content, FeatureSpec, Schema
 
 Number = int | float
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from schemas.declared import DeclaredFeature, DeclaredSchema
-from schemas.features import Content, FeatureSpec, Schema
+from recordmill.schemas.features.declared import DeclaredFeature, DeclaredSchema
+from recordmill.schemas.features.feature import Content, FeatureSpec, Schema
 
 
 def declared_of(schema: Schema) -> DeclaredSchema:

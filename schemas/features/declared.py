@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from schemas.features import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
 
 Dtype = Literal[
     "bool",

@@ -7,7 +7,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Any
 
-from schemas.errors import SchemaError
+from recordmill.schemas.errors import SchemaError
 
 
 class Kind(StrEnum):

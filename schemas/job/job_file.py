@@ -28,9 +28,9 @@ from pydantic import (
     JsonValue,
 )
 
-from schemas.declared import DeclaredSchema
-from schemas.errors import UsageError
-from schemas.job import (
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.features.declared import DeclaredSchema
+from recordmill.schemas.job.job_spec import (
     AUTO_VERSION,
     DEFAULT_SHARD_BYTES,
     FIRST_VERSION,
@@ -51,13 +51,13 @@ from schemas.job import (
     check_version,
     identifier_from,
 )
-from schemas.sizes import parse_size
-from schemas.storage_options import (
+from recordmill.schemas.job.storage_options import (
     SECRET_REFUSED,
     BothSides,
     StorageOptions,
     names_secret,
 )
+from recordmill.schemas.sizes import parse_size
 
 
 class _Frozen(BaseModel):

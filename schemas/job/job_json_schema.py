@@ -2,7 +2,7 @@
 
 It is made from JobFile and shipped as job_file.schema.json, beside this file:
 
-    python -m schemas.job_schema > schemas/job_file.schema.json
+    python -m recordmill.schemas.job.job_json_schema > schemas/job_file.schema.json
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from schemas.job_file import JobFile
-from schemas.json_schema import DRAFT, without_titles
-from schemas.manifest import json_bytes
+from recordmill.schemas.dataset.manifest import json_bytes
+from recordmill.schemas.job.job_file import JobFile
+from recordmill.schemas.parsing.schema_json_schema import DRAFT, without_titles
 
 SCHEMA_PATH = Path(__file__).with_name("job_file.schema.json")
 

@@ -17,8 +17,8 @@ from pydantic import (
     model_validator,
 )
 
-from schemas.declared import DeclaredSchema
-from schemas.storage_options import BothSides
+from recordmill.schemas.features.declared import DeclaredSchema
+from recordmill.schemas.job.storage_options import BothSides
 
 MIB = 1 << 20
 DEFAULT_SHARD_BYTES = 128 * MIB

@@ -19,14 +19,19 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from schemas.declared import DeclaredSchema
-from schemas.errors import SchemaError, UsageError
-from schemas.job import AUTO_VERSION, JobSpec, RunOptions
-from schemas.job_file import JobFile, StorageSides
-from schemas.job_template import PARAMETER, Template, built_in
-from schemas.problems import declare, expectation, report, unknown_field
-from schemas.schema_file import load_schema, texts_as_written
-from schemas.yaml_text import Place, YamlDocument
+from recordmill.schemas.errors import SchemaError, UsageError
+from recordmill.schemas.features.declared import DeclaredSchema
+from recordmill.schemas.job.job_file import JobFile, StorageSides
+from recordmill.schemas.job.job_spec import AUTO_VERSION, JobSpec, RunOptions
+from recordmill.schemas.job.template import PARAMETER, Template, built_in
+from recordmill.schemas.parsing.problems import (
+    declare,
+    expectation,
+    report,
+    unknown_field,
+)
+from recordmill.schemas.parsing.schema_file import load_schema, texts_as_written
+from recordmill.schemas.parsing.yaml_text import Place, YamlDocument
 
 _TEXT_KEYS = frozenset(
     {"name", "version", "inputs", "output", "expect_schema", "splits", "split_by"}

@@ -16,8 +16,8 @@ from datetime import date
 from difflib import get_close_matches
 from typing import Any
 
-from schemas.errors import UsageError
-from schemas.yaml_text import Place, YamlDocument
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.parsing.yaml_text import Place, YamlDocument
 
 _PLACEHOLDER = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 PARAMETER = re.compile(r"[A-Za-z_]\w*", re.ASCII)

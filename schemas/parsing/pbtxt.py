@@ -38,12 +38,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from schemas.declared import DeclaredFeature, DeclaredSchema
-from schemas.declared_of import declared_of
-from schemas.errors import SchemaError
-from schemas.features import Content, FeatureSpec, Kind, Schema
-from schemas.problems import declare
-from schemas.tfmd_fields import (
+from recordmill.schemas.errors import SchemaError
+from recordmill.schemas.features.declare import declared_of
+from recordmill.schemas.features.declared import DeclaredFeature, DeclaredSchema
+from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.parsing.problems import declare
+from recordmill.schemas.parsing.tfmd_fields import (
     DEFAULT_GROUP,
     SEQUENCES,
     TIME_FORMATS,
@@ -51,7 +51,7 @@ from schemas.tfmd_fields import (
     Message,
     read_features,
 )
-from schemas.yaml_text import YamlDocument, write_yaml
+from recordmill.schemas.parsing.yaml_text import YamlDocument, write_yaml
 
 SCHEMA_PBTXT_NAME = "schema.pbtxt"
 

@@ -9,8 +9,12 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from schemas.declared import DeclaredFeature, DeclaredSchema, PictureRule
-from schemas.errors import SchemaError
+from recordmill.schemas.errors import SchemaError
+from recordmill.schemas.features.declared import (
+    DeclaredFeature,
+    DeclaredSchema,
+    PictureRule,
+)
 
 Loc = tuple[str | int, ...]
 

@@ -9,7 +9,7 @@
         shape: [null, 4]
         ...
 
-The form is that of schemas.declared; schema_file.schema.json, shipped beside this
+The form is that of recordmill.schemas.features.declared; schema_file.schema.json, shipped beside this
 module, tells it to editors.
 """
 
@@ -22,10 +22,10 @@ from typing import Any
 
 import yaml
 
-from schemas.declared import DeclaredFeature, DeclaredSchema
-from schemas.errors import SchemaError
-from schemas.problems import declare
-from schemas.yaml_text import YamlDocument, write_yaml
+from recordmill.schemas.errors import SchemaError
+from recordmill.schemas.features.declared import DeclaredFeature, DeclaredSchema
+from recordmill.schemas.parsing.problems import declare
+from recordmill.schemas.parsing.yaml_text import YamlDocument, write_yaml
 
 TEXT_FIELDS = ("column", "separator", "classes")  # text, whatever it looks like
 
@@ -55,7 +55,9 @@ def load_schema(data: bytes, uri: str) -> DeclaredSchema:
     if ending in _PBTXT_ENDINGS or (
         ending not in _YAML_ENDINGS and _PBTXT_START.match(data)
     ):
-        from schemas.pbtxt import load_pbtxt  # the protos take a while to load
+        from recordmill.schemas.parsing.pbtxt import (
+            load_pbtxt,  # the protos take a while to load
+        )
 
         return load_pbtxt(data, uri)
     return _load_yaml(data, uri)

@@ -2,7 +2,7 @@
 
 It is made from DeclaredSchema and shipped as schema_file.schema.json, beside this file:
 
-    python -m schemas.json_schema > schemas/schema_file.schema.json
+    python -m recordmill.schemas.parsing.schema_json_schema > schemas/schema_file.schema.json
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 import sys
 from typing import Any, get_args
 
-from schemas.declared import SHAPE_FORM, DeclaredSchema, Dtype
-from schemas.manifest import json_bytes
-from schemas.schema_file import TEXT_FIELDS
+from recordmill.schemas.dataset.manifest import json_bytes
+from recordmill.schemas.features.declared import SHAPE_FORM, DeclaredSchema, Dtype
+from recordmill.schemas.parsing.schema_file import TEXT_FIELDS
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"  # the one that pydantic writes
 _SCALARS = ["string", "number", "boolean"]  # what YAML may take a text for

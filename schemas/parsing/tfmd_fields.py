@@ -1,6 +1,6 @@
 """What the fields of a tensorflow-metadata schema say of each feature.
 
-The other direction, and how what these fields cannot say is kept: schemas.pbtxt.
+The other direction, and how what these fields cannot say is kept: recordmill.schemas.parsing.pbtxt.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from schemas.errors import SchemaError
+from recordmill.schemas.errors import SchemaError
 
 # TFMD's messages come without types. Its module is loaded where it is needed: that
 # takes longer than some commands do.

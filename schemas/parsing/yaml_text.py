@@ -27,7 +27,7 @@ from yaml.reader import Reader, ReaderError
 from yaml.resolver import BaseResolver
 from yaml.scanner import Scanner
 
-from schemas.errors import SchemaError
+from recordmill.schemas.errors import SchemaError
 
 Place = Sequence[str | int]  # keys and indices from the document's root
 

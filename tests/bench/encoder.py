@@ -23,8 +23,8 @@ import pyarrow as pa
 from columns import COLUMN_KINDS
 from inputs import SEED, csv_cells, text_pool
 
-from schemas.features import FeatureSpec, Kind, Schema
-from transforms.encode.examples import encode
+from recordmill.schemas.features.feature import FeatureSpec, Kind, Schema
+from recordmill.transforms.encode.examples import encode
 
 HERE = Path(__file__).resolve().parent
 BATCH_ROWS = 11_000  # of the 40 columns about what a CSV range is read by

@@ -37,9 +37,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from inputs import make_input
 from store_servers import SERVERS, Place
 
-from schemas.manifest import MANIFEST_NAME
-from transforms.dataset.verify import verify_dataset
-from transforms.stores.base import WORK_FOLDER
+from recordmill.schemas.dataset.manifest import MANIFEST_NAME
+from recordmill.transforms.dataset.verify import verify_dataset
+from recordmill.transforms.storage.store import WORK_FOLDER
 
 COMMAND = Path(sys.executable).with_name("recordmill")
 LIMIT_SECONDS = 600

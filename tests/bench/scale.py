@@ -13,15 +13,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from schemas.job import DEFAULT_SHARD_BYTES, Sharding
-from transforms.exchange.inline import PIECE_BYTES, PIECE_HEAD_BYTES
-from transforms.exchange.run_index import READ_WHOLE_BYTES, _Layout
-from transforms.exchange.windows import WINDOW_BYTES
-from transforms.plan import bucket_bits
-from transforms.run.engine_task import BLOCK_BYTES
-from transforms.run.estimate import READ_RATES, REFER_RATES, WRITE_RATE
-from transforms.sources import images
-from transforms.sources.base import RANGE_BYTES
+from recordmill.schemas.job.job_spec import DEFAULT_SHARD_BYTES, Sharding
+from recordmill.transforms.exchange.merge import WINDOW_BYTES
+from recordmill.transforms.exchange.messages import PIECE_BYTES, PIECE_HEAD_BYTES
+from recordmill.transforms.exchange.plan import bucket_bits
+from recordmill.transforms.exchange.sorted_run_index import READ_WHOLE_BYTES, _Layout
+from recordmill.transforms.sources.base import RANGE_BYTES
+from recordmill.transforms.sources.images import source as images
+from recordmill.transforms.tasks.estimate import READ_RATES, REFER_RATES, WRITE_RATE
+from recordmill.transforms.tasks.send_range import BLOCK_BYTES
 
 TB = 10**12
 GIB = 1 << 30

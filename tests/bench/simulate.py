@@ -3,7 +3,7 @@
     python tests/bench/simulate.py [--records 100000000] [--shards 10000] [--json FILE]
 
 Records come in ranges as a run has them: each range's keys are seeded hashes of origins
-(transforms.keys), its sizes are skewed (lognormal, and a few records of megabytes; ranges
+(recordmill.transforms.exchange.keys), its sizes are skewed (lognormal, and a few records of megabytes; ranges
 differ from each other, too), its histogram is added to the sum as SumHistograms does, and
 plan_shards cuts the sum. Then every record is put into its shard by its own key, and what
 the shards really hold is compared with the plan, and with the promise: no shard is off
@@ -25,11 +25,11 @@ from statistics import median
 import numpy as np
 import numpy.typing as npt
 
-from schemas.job import Sharding
-from schemas.shards import SplitPlan
-from transforms.keys import shuffle_keys
-from transforms.plan import Histogram, bucket_bits, plan_shards
-from transforms.sources.base import RANGE_BYTES
+from recordmill.schemas.dataset.shards import SplitPlan
+from recordmill.schemas.job.job_spec import Sharding
+from recordmill.transforms.exchange.keys import shuffle_keys
+from recordmill.transforms.exchange.plan import Histogram, bucket_bits, plan_shards
+from recordmill.transforms.sources.base import RANGE_BYTES
 
 RANGE_RECORDS = 1 << 20  # of one range here; a plan does not see how rows were cut
 MEAN_BYTES = 10_000

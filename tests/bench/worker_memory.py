@@ -17,16 +17,16 @@ from dataclasses import replace
 from functools import reduce
 from tempfile import TemporaryDirectory
 
-import beam_jobs.convert  # noqa: F401 - a worker has imported it, too
-from beam_jobs.inputs import list_all_inputs
-from beam_jobs.prepare import output_store, prepare_run
-from schemas.job import JobSpec, RunOptions, Sharding
-from schemas.ranges import Bits, InputRange, or_bits
-from transforms.plan import Histogram, plan_shards
-from transforms.run.context import RunContext
-from transforms.run.engine_task import measure_range, send_range
-from transforms.run.range_task import convert_range, histogram_of
-from transforms.sources.csv import CsvSource
+import recordmill.beam_jobs.pipelines.convert  # noqa: F401 - a worker has imported it, too
+from recordmill.beam_jobs.service.inputs import list_all_inputs
+from recordmill.beam_jobs.service.prepare import output_store, prepare_run
+from recordmill.schemas.job.job_spec import JobSpec, RunOptions, Sharding
+from recordmill.schemas.ranges import Bits, InputRange, or_bits
+from recordmill.transforms.exchange.plan import Histogram, plan_shards
+from recordmill.transforms.sources.csv.source import CsvSource
+from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.send_range import measure_range, send_range
+from recordmill.transforms.tasks.sort_range import convert_range, histogram_of
 
 SHARDS = 1024  # the fewest with the largest histogram
 MIB = 1 << 20

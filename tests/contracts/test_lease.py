@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 from store_servers import SECRET, Place
 
-from schemas.errors import OutputError
-from transforms.stores import LocalStore, Store, lease
-from transforms.stores.holder import Holder
-from transforms.stores.lease import LOCK_FOLDER, Lease, acquire
+from recordmill.schemas.errors import OutputError
+from recordmill.transforms.storage import LocalStore, Store, lease
+from recordmill.transforms.storage.lease import LOCK_FOLDER, Lease, acquire
+from recordmill.transforms.storage.lease_holder import Holder
 
 FIRST = f"{LOCK_FOLDER}/000001.json"
 SECOND = f"{LOCK_FOLDER}/000002.json"

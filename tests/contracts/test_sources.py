@@ -19,16 +19,17 @@ import pytest
 from source_cases import CASES, Case
 from source_tools import Reading, prepare, read, read_one
 
-from schemas.errors import InputError
-from schemas.job import JobSpec
-from schemas.ranges import InputFile, InputRange
-from transforms.run.records import frame_rows
-from transforms.sources import fixed_length, images
-from transforms.sources.base import REFERENCE, Rows, number_ranges
-from transforms.sources.csv import CsvSource
-from transforms.sources.fixed_length import FixedLengthSource
-from transforms.sources.images import ImagesSource
-from transforms.tfrecord import array_parts
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.job.job_spec import JobSpec
+from recordmill.schemas.ranges import InputFile, InputRange
+from recordmill.transforms.sources.base import REFERENCE, Rows, number_ranges
+from recordmill.transforms.sources.cifar import source as fixed_length
+from recordmill.transforms.sources.cifar.source import FixedLengthSource
+from recordmill.transforms.sources.csv.source import CsvSource
+from recordmill.transforms.sources.images import source as images
+from recordmill.transforms.sources.images.source import ImagesSource
+from recordmill.transforms.tasks.frame_records import frame_rows
+from recordmill.transforms.tfrecord import array_parts
 
 
 @pytest.fixture(params=CASES)

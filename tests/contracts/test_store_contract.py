@@ -14,11 +14,11 @@ import pytest
 from flaky_store import Flaky
 from store_servers import SECRET, Place
 
-from schemas.errors import MissingFileError, OutputError
-from transforms.stores import Store
-from transforms.stores.base import Level
-from transforms.stores.systems import system_of
-from transforms.tfrecord import crc32c
+from recordmill.schemas.errors import MissingFileError, OutputError
+from recordmill.transforms.storage import Store
+from recordmill.transforms.storage.filesystems import system_of
+from recordmill.transforms.storage.store import Level
+from recordmill.transforms.tfrecord import crc32c
 
 BIG = 33 << 20  # sent in parts where a store knows parts
 

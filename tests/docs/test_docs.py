@@ -12,10 +12,10 @@ import click
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_jobs.cli import cli, run
-from schemas.schema_file import load_schema
+from recordmill.beam_jobs.cli.main import cli, run
+from recordmill.schemas.parsing.schema_file import load_schema
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 

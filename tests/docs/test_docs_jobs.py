@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from beam_jobs.cli import run
-from schemas.job_file import JobFile
+from recordmill.beam_jobs.cli.main import run
+from recordmill.schemas.job.job_file import JobFile
 
-TEXT = (Path(__file__).parent.parent / "docs" / "jobs.md").read_text()
+TEXT = (Path(__file__).parents[2] / "docs" / "jobs.md").read_text()
 
 
 def test_every_field_is_told() -> None:
@@ -30,7 +30,7 @@ def test_every_series_is_told(tmp_path: Path) -> None:
 
 
 def test_every_event_is_told() -> None:
-    code = Path(__file__).parent.parent / "beam_jobs"
+    code = Path(__file__).parents[2] / "beam_jobs"
     text = "".join((code / name).read_text() for name in ("logs.py", "execute.py"))
     made = set(re.findall(r'event\(\s*f?"(\w+)[{"]', text)) - {"run_"}
     accounts = TEXT[TEXT.index("- `--log-format") : TEXT.index("- `--metrics-file")]

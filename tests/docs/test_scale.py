@@ -17,19 +17,23 @@ import pyarrow as pa
 import pytest
 from bench import scale, simulate
 
-from schemas.job import Sharding
-from schemas.ranges import InputFile, InputRange, RangeResult, RunRef
-from schemas.shards import KEY_SPACE, ShardPlan, SplitPlan
-from transforms.exchange.block import Block
-from transforms.exchange.gather import gather
-from transforms.exchange.inline import cut_block, gather_inline
-from transforms.exchange.run_folder import LocalRuns, RunFolder, StoredRuns
-from transforms.exchange.run_index import ReadPart
-from transforms.exchange.runs import write_run
-from transforms.plan import MAX_BUCKET_BITS, Histogram, plan_shards
-from transforms.stores import LocalStore
+from recordmill.schemas.dataset.shards import KEY_SPACE, ShardPlan, SplitPlan
+from recordmill.schemas.job.job_spec import Sharding
+from recordmill.schemas.ranges import InputFile, InputRange, RangeResult, RunRef
+from recordmill.transforms.exchange.block import Block
+from recordmill.transforms.exchange.gather import gather
+from recordmill.transforms.exchange.messages import cut_block, gather_inline
+from recordmill.transforms.exchange.plan import MAX_BUCKET_BITS, Histogram, plan_shards
+from recordmill.transforms.exchange.sorted_run import write_run
+from recordmill.transforms.exchange.sorted_run_index import ReadPart
+from recordmill.transforms.exchange.sorted_run_store import (
+    LocalRuns,
+    RunFolder,
+    StoredRuns,
+)
+from recordmill.transforms.storage import LocalStore
 
-PAGE = Path(__file__).parent.parent / "docs" / "scale.md"
+PAGE = Path(__file__).parents[2] / "docs" / "scale.md"
 MANY = 2000
 
 

@@ -16,7 +16,7 @@ from job_tools import (
     shards_of,
 )
 
-from transforms.dataset.verify import verify_dataset
+from recordmill.transforms.dataset.verify import verify_dataset
 
 
 @dataclass(frozen=True)

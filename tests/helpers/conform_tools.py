@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from schemas.declared import DeclaredSchema
-from transforms.conform.batches import conform
-from transforms.conform.cell_lists import feature_type
+from recordmill.schemas.features.declared import DeclaredSchema
+from recordmill.transforms.cast.cast_batch import conform
+from recordmill.transforms.cast.cell_lists import feature_type
 
 PREFIX = "feature 'f': "
 

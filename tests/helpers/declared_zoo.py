@@ -8,7 +8,8 @@ from hypothesis import reject
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from schemas.declared import (
+from recordmill.schemas.errors import SchemaError
+from recordmill.schemas.features.declared import (
     Cell,
     DeclaredFeature,
     DeclaredSchema,
@@ -17,7 +18,6 @@ from schemas.declared import (
     Stored,
     Unit,
 )
-from schemas.errors import SchemaError
 
 # Text that YAML or a text proto could take for something else.
 TRAPS = (

@@ -10,11 +10,17 @@ import numpy as np
 from decode_oracle import TENSOR_TYPES
 from hypothesis import strategies as st
 
-from schemas.features import Content, FeatureSpec, Kind, Schema, map_order
-from schemas.proto.example_pb2 import Example
-from schemas.proto.tensor_pb2 import TensorProto
-from transforms.encode.examples import entry_header
-from transforms.encode.wire import varint
+from recordmill.schemas.features.feature import (
+    Content,
+    FeatureSpec,
+    Kind,
+    Schema,
+    map_order,
+)
+from recordmill.schemas.proto.example_pb2 import Example
+from recordmill.schemas.proto.tensor_pb2 import TensorProto
+from recordmill.transforms.encode.examples import entry_header
+from recordmill.transforms.encode.wire import varint
 
 INTS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 SHAPES: list[tuple[int | None, ...]] = [

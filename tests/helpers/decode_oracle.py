@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from schemas.features import Content, FeatureSpec, Schema
-from schemas.proto.example_pb2 import Example
-from schemas.proto.tensor_pb2 import TensorProto
+from recordmill.schemas.features.feature import Content, FeatureSpec, Schema
+from recordmill.schemas.proto.example_pb2 import Example
+from recordmill.schemas.proto.tensor_pb2 import TensorProto
 
 # tensorflow/core/framework/types.proto; struct's letter for the values.
 TENSOR_TYPES = {

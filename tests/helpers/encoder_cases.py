@@ -14,8 +14,8 @@ from typing import Any, Literal
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from schemas.features import Content, FeatureSpec, Kind, Schema
-from schemas.proto import example_pb2
+from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.proto import example_pb2
 
 # Payload sizes on both sides of the varints' one- and two-byte limits.
 SIZES = st.sampled_from([*range(115, 132), *range(16_368, 16_388)])

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from tcp_proxy import Proxy
 
-from schemas.storage_options import StorageOptions
-from transforms.stores import RemoteStore
-from transforms.stores.systems import system_of
+from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.transforms.storage import RemoteStore
+from recordmill.transforms.storage.filesystems import system_of
 
 
 @dataclass

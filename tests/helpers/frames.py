@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 
-from transforms.tfrecord import crc32c, mask, read_records
+from recordmill.transforms.tfrecord import crc32c, mask, read_records
 
 # TensorFlow's writer, write(b"foo"), as in apache_beam/io/tfrecordio_test.py.
 FOO_RECORD = base64.b64decode("AwAAAAAAAACwmUkOZm9vYYq+/g==")

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from schemas.features import Schema
-from transforms.infer.input_facts import Inferred, infer
-from transforms.listing import list_inputs
-from transforms.sources.base import Source
+from recordmill.schemas.features.feature import Schema
+from recordmill.transforms.profile.profile_input import Inferred, infer
+from recordmill.transforms.sources.base import Source
+from recordmill.transforms.sources.listing import list_inputs
 
 
 def inferred(source: Source, *inputs: Path, workers: int = 2) -> Inferred:

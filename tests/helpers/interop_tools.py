@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PYTHON = "RECORDMILL_INTEROP_PYTHON"
 LIMIT_SECONDS = 600  # TensorFlow's import alone takes seconds, on a cold disk many
 

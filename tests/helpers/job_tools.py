@@ -16,12 +16,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from beam_jobs.cli import run
-from schemas.proto.example_pb2 import Example
-from transforms.dataset.verify import verify_dataset
+from recordmill.beam_jobs.cli.main import run
+from recordmill.schemas.proto.example_pb2 import Example
+from recordmill.transforms.dataset.verify import verify_dataset
 
-GOLDEN = Path(__file__).parent / "data" / "golden"
-SAMPLES = Path(__file__).parent / "samples"
+GOLDEN = Path(__file__).parents[1] / "data" / "golden"
+SAMPLES = Path(__file__).parents[1] / "samples"
 IRIS = SAMPLES / "iris" / "iris.csv"
 COMMAND = Path(sys.executable).with_name("recordmill")
 HANG_SECONDS = 120  # a generous limit; nothing here takes a tenth of it

@@ -12,9 +12,9 @@ import numpy as np
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
-from beam_jobs.read_dataset import ReadDataset
-from beam_jobs.write_dataset import WriteDataset
-from schemas.proto.example_pb2 import Example
+from recordmill.beam_jobs.pipelines.read_dataset import ReadDataset
+from recordmill.beam_jobs.pipelines.write_dataset import WriteDataset
+from recordmill.schemas.proto.example_pb2 import Example
 
 SCHEMA: dict[str, Any] = {
     "image": {"dtype": "uint8", "shape": [4, 4, 1], "stored": "bytes_list"},

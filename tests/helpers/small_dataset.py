@@ -9,19 +9,19 @@ import numpy as np
 import pyarrow as pa
 from PIL import Image
 
-from schemas.features import Content, FeatureSpec, Kind, Schema
-from schemas.manifest import (
+from recordmill.schemas.dataset.manifest import (
     MANIFEST_NAME,
     FeatureEntry,
     Manifest,
     ShardEntry,
     SplitEntry,
 )
-from schemas.shards import ShardResult, shard_file_name
-from transforms.dataset.tfds import metadata_files
-from transforms.encode.examples import encode
-from transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, seal
-from transforms.write import write_records
+from recordmill.schemas.dataset.shards import ShardResult, shard_file_name
+from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
+from recordmill.transforms.dataset.tfds_files import metadata_files
+from recordmill.transforms.encode.examples import encode
+from recordmill.transforms.storage.atomic_files import write_records
+from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, seal
 
 SCHEMA = Schema(
     (

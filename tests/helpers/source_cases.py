@@ -8,10 +8,10 @@ from pathlib import Path
 
 from pixel_zoo import PICTURES
 
-from transforms.sources.base import Source
-from transforms.sources.csv import CsvSource
-from transforms.sources.fixed_length import FixedLengthSource
-from transforms.sources.images import ImagesSource
+from recordmill.transforms.sources.base import Source
+from recordmill.transforms.sources.cifar.source import FixedLengthSource
+from recordmill.transforms.sources.csv.source import CsvSource
+from recordmill.transforms.sources.images.source import ImagesSource
 
 JPEG, _ = PICTURES["rgb.jpg"]
 

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schemas.ranges import InputFile, InputRange, Reject
-from transforms.keys import position_keys
-from transforms.listing import list_inputs
-from transforms.sources.base import Source
-from transforms.sources.csv import CsvSource
-from transforms.sources.csv_types import Holds
+from recordmill.schemas.ranges import InputFile, InputRange, Reject
+from recordmill.transforms.exchange.keys import position_keys
+from recordmill.transforms.sources.base import Source
+from recordmill.transforms.sources.csv.column_types import Holds
+from recordmill.transforms.sources.csv.source import CsvSource
+from recordmill.transforms.sources.listing import list_inputs
 
 FileWriter = Callable[[bytes], Path]
-GOLDEN = Path(__file__).parent / "data" / "golden"
+GOLDEN = Path(__file__).parents[1] / "data" / "golden"
 
 
 def file_writer(factory: pytest.TempPathFactory) -> FileWriter:

@@ -21,11 +21,11 @@ import fsspec
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 
-from schemas.storage_options import NO_OPTIONS, StorageOptions
-from transforms.stores import Store, open_store
-from transforms.stores.systems import system_of
+from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
+from recordmill.transforms.storage import Store, open_store
+from recordmill.transforms.storage.filesystems import system_of
 
-TOOLS = Path(__file__).parent.parent / ".tools"
+TOOLS = Path(__file__).parents[2] / ".tools"
 
 # Planted: must never be seen in a pickle, a repr, an error or a file.
 SECRET = "planted/0secret0key0that0nobody0should0see"

@@ -13,9 +13,9 @@ from typing import Any
 import click
 import yaml
 
-from beam_jobs.cli import cli
-from beam_jobs.runners import pipeline_options
-from schemas.job_load import LoadedJob, load_job
+from recordmill.beam_jobs.cli.main import cli
+from recordmill.beam_jobs.runners.embedded import pipeline_options
+from recordmill.schemas.job.load_job import LoadedJob, load_job
 
 ROOT = Path(__file__).parent.parent.parent
 DEPLOY = ROOT / "deploy"

@@ -14,7 +14,7 @@ import pytest
 from manifests import DAY, DEPLOY, load, our_arguments, parse, words_of
 from store_servers import tool
 
-from beam_jobs.flex import command_line
+from recordmill.beam_jobs.cli.flex_template import command_line
 
 DAGS = DEPLOY / "airflow"
 Facts = dict[str, Any]

@@ -14,10 +14,10 @@ from job_tools import IRIS, recordmill
 from store_servers import AZURITE_KEY, SERVERS, Place
 from tcp_proxy import proxy_to
 
-from schemas.errors import OutputError
-from schemas.storage_options import StorageOptions
-from transforms.stores import RemoteStore, open_store
-from transforms.tfrecord import crc32c
+from recordmill.schemas.errors import OutputError
+from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.transforms.storage import RemoteStore, open_store
+from recordmill.transforms.tfrecord import crc32c
 
 BIG = 20 << 20  # more than one part everywhere
 
@@ -39,8 +39,8 @@ def big_file(folder: Path) -> Path:
 def test_gcsfs_does_not_ask_for_the_type_of_a_bucket() -> None:
     """It would do so by gRPC, and wait a minute where that is blocked."""
     code = (
-        "from transforms.stores.systems import system_of; "
-        "from schemas.storage_options import StorageOptions; "
+        "from recordmill.transforms.storage.filesystems import system_of; "
+        "from recordmill.schemas.job.storage_options import StorageOptions; "
         "system, _ = system_of('gs://b/x', StorageOptions.of({'token': 'anon'})); "
         "import gcsfs.core; assert type(system) is gcsfs.core.GCSFileSystem, type(system)"
     )

@@ -18,7 +18,7 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from job_tools import COMMAND, IRIS, SAMPLES, Ran
 from store_servers import SECRET, SERVERS
 
-from transforms.stores import Store, open_store
+from recordmill.transforms.storage import Store, open_store
 
 RUNNER = [
     "--runner=DataflowRunner",

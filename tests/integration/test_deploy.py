@@ -28,9 +28,9 @@ from manifests import (
 )
 from store_servers import tool
 
-from beam_jobs.cli_convert import convert
-from beam_jobs.cli_run import run_command
-from beam_jobs.flex import command_line, parameters_of
+from recordmill.beam_jobs.cli.convert_command import convert
+from recordmill.beam_jobs.cli.flex_template import command_line, parameters_of
+from recordmill.beam_jobs.cli.run_command import run_command
 
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
 METADATA: dict[str, Any] = json.loads((DEPLOY / "dataflow/metadata.json").read_text())

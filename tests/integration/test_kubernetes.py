@@ -23,7 +23,7 @@ from manifests import (
 )
 from store_servers import tool
 
-from schemas.errors import UsageError
+from recordmill.schemas.errors import UsageError
 
 JOBS = [folder / "job.yaml" for folder in KUSTOMIZATIONS if folder.name != "cluster"]
 

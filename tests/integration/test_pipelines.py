@@ -11,10 +11,10 @@ from clusters import Engines, prism
 from job_tools import assert_whole, contents
 from rows_tools import JOB, ROWS, SCHEMA
 
-from beam_jobs.flink import is_flink
-from beam_jobs.read_dataset import ReadDataset
-from beam_jobs.rows_exchange import exchange_for
-from beam_jobs.write_dataset import WriteDataset
+from recordmill.beam_jobs.pipelines.read_dataset import ReadDataset
+from recordmill.beam_jobs.pipelines.rows_exchange import exchange_for
+from recordmill.beam_jobs.pipelines.write_dataset import WriteDataset
+from recordmill.beam_jobs.runners.flink import is_flink
 
 
 def test_flink_is_known_behind_its_job_server(engines: Engines) -> None:

@@ -10,11 +10,11 @@ import pyarrow as pa
 from encoder_cases import NUMBERS
 from interop_tools import ask
 
-from schemas.features import Content, FeatureSpec, Kind, Schema
-from schemas.proto.example_pb2 import Example
-from transforms.encode.entries import load_feature
-from transforms.encode.examples import encode
-from transforms.encode.payloads import encode_payload
+from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.proto.example_pb2 import Example
+from recordmill.transforms.encode.examples import encode
+from recordmill.transforms.encode.feature_map import load_feature
+from recordmill.transforms.encode.payloads import encode_payload
 
 SCRIPT = "encode_values.py"
 

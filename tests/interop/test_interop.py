@@ -16,7 +16,7 @@ from interop_tools import ask
 from job_tools import GOLDEN, IRIS, SAMPLES, convert, payloads, shards_of
 from pixel_zoo import TENSORFLOW_CANNOT_DECODE, TENSORFLOW_MAY_ABORT, make_zoo
 
-from transforms.pixels import read_header
+from recordmill.transforms.pictures.header import read_header
 
 SCRIPT = "read_dataset.py"
 

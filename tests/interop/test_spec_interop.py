@@ -10,11 +10,11 @@ import pyarrow as pa
 from decode_cases import plain
 from interop_tools import ask
 
-from schemas.features import Content, FeatureSpec, Kind, Schema
-from schemas.job import Payload
-from transforms.conform.converted import ARROW_TYPES
-from transforms.decode.tf_spec import parsing_spec
-from transforms.encode.payloads import encode_payload
+from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.job.job_spec import Payload
+from recordmill.transforms.cast.cast_result import ARROW_TYPES
+from recordmill.transforms.decode.tf_spec import parsing_spec
+from recordmill.transforms.encode.payloads import encode_payload
 
 NUM_ROWS = 5
 DTYPES = [

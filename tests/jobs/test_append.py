@@ -31,7 +31,7 @@ from job_tools import (
     states,
 )
 
-from transforms.dataset.verify import verify_dataset
+from recordmill.transforms.dataset.verify import verify_dataset
 
 HALVES: list[Argument] = ["--split", "train=1/2", "--split", "dev=0.5"]
 

@@ -13,7 +13,7 @@ from job_tools import Ran, contents, convert, recordmill
 from store_servers import Place
 from test_remote_output import cache, options_of  # noqa: F401 (cache is a fixture)
 
-from transforms.stores import RemoteStore
+from recordmill.transforms.storage import RemoteStore
 
 
 def published(place: Place) -> dict[str, bytes]:

@@ -27,7 +27,7 @@ from job_tools import (
 )
 from test_switch import run_until
 
-from transforms.dataset.verify import verify_dataset
+from recordmill.transforms.dataset.verify import verify_dataset
 
 OPTIONS: list[Argument] = ["--shard-size", "2kB", "--max-rejects", 5]
 APPEND: list[Argument] = [*OPTIONS, "--append"]
@@ -52,7 +52,7 @@ def broken(*_: object, **__: object) -> None:
 def staged(source: Path, folder: Path, *options: Argument) -> None:
     """Runs a job up to its switch, as if the process had been killed there."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("beam_jobs.convert.switch", broken)
+        patch.setattr("recordmill.beam_jobs.pipelines.convert.switch", broken)
         assert recordmill("convert", "csv", source, folder, *options).status == 1
 
 
@@ -193,7 +193,7 @@ def test_the_last_task_is_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A runner may do so although it had succeeded."""
-    from beam_jobs import convert as job
+    from recordmill.beam_jobs.pipelines import convert as job
 
     publish = job.publish_dataset
 
@@ -218,10 +218,10 @@ def test_shards_are_not_written_again(
     convert("csv", source, folder, *APPEND)
     write_rows(source / "b.csv", 40, 20)
     with monkeypatch.context() as patch:
-        patch.setattr("beam_jobs.convert.stage", broken)
+        patch.setattr("recordmill.beam_jobs.pipelines.convert.stage", broken)
         assert recordmill("convert", "csv", source, folder, *APPEND).status == 1
     with monkeypatch.context() as patch:
-        patch.setattr("transforms.run.shard_task.write_records", broken)
+        patch.setattr("recordmill.transforms.tasks.write_shard.write_records", broken)
         plan = recordmill("convert", "csv", source, folder, *APPEND, "--plan")
         assert "would go on where a killed run was" in plan.out
         convert("csv", source, folder, *APPEND)
@@ -231,7 +231,7 @@ def test_shards_are_not_written_again(
 def test_of_two_at_once_one_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from beam_jobs import convert as job
+    from recordmill.beam_jobs.pipelines import convert as job
 
     source, folder = tmp_path / "in", tmp_path / "out"
     write_rows(source / "a.csv", 0, 40)
@@ -249,7 +249,7 @@ def test_of_two_at_once_one_is_told(
         return stage(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr("beam_jobs.convert.stage", meanwhile)
+        patch.setattr("recordmill.beam_jobs.pipelines.convert.stage", meanwhile)
         convert("csv", source, folder, *APPEND)
     assert [ran.status for ran in second] == [1]
     assert "another run is writing here" in second[0].err
@@ -260,7 +260,7 @@ def test_another_run_came_between(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It appended the same, or something else, before this one had the lease."""
-    from beam_jobs import launch
+    from recordmill.beam_jobs.service import run_job as launch
 
     source, folder = tmp_path / "in", tmp_path / "out"
     write_rows(source / "a.csv", 0, 40)
@@ -277,7 +277,7 @@ def test_another_run_came_between(
 
     for number, more in enumerate((False, True)):
         write_rows(source / f"b{number}.csv", 40, 20)
-        monkeypatch.setattr("beam_jobs.launch.prepare_run", late)
+        monkeypatch.setattr("recordmill.beam_jobs.service.run_job.prepare_run", late)
         ran = recordmill("convert", "csv", source, folder, *APPEND)
         if more:
             assert ran.status == 1

@@ -35,7 +35,7 @@ def test_what_a_dead_run_left_goes(
     assert run_in(store_place, "convert", *job).status == 0
     before = store_place.store.list()
     with monkeypatch.context() as patch:
-        patch.setattr("beam_jobs.convert.stage", broken)
+        patch.setattr("recordmill.beam_jobs.pipelines.convert.stage", broken)
         ran = run_in(store_place, "convert", *job, "--seed", 2, "--overwrite")
     assert ran.status == 1
     assert store_place.store.list() != before
@@ -61,7 +61,7 @@ def test_half_published_is_left_to_its_job(
 ) -> None:
     folder = tmp_path / "iris"
     with monkeypatch.context() as patch:
-        patch.setattr("beam_jobs.convert.switch", broken)
+        patch.setattr("recordmill.beam_jobs.pipelines.convert.switch", broken)
         assert recordmill("convert", "csv", IRIS, folder).status == 1
     before = contents(folder)
     ran = recordmill("clean", folder)

@@ -166,7 +166,7 @@ def test_wrong_usage(
 )
 def test_help_imports_nothing_heavy(arguments: list[str], message: str) -> None:
     code = (
-        "import sys; from beam_jobs.cli import run; status = run(sys.argv[1:]); "
+        "import sys; from recordmill.beam_jobs.cli.main import run; status = run(sys.argv[1:]); "
         f"heavy = sorted(set({HEAVY}) & set(sys.modules)); print('heavy', heavy); "
         "sys.exit(status)"
     )
@@ -203,7 +203,7 @@ def test_interrupted(tmp_path: Path, mixed: MixedInput) -> None:
 def test_bug_shows_its_traceback(tmp_path: Path) -> None:
     """What no one expected ends the process too, whatever threads are left."""
     code = (
-        "import sys, beam_jobs.launch as launch; from beam_jobs import cli\n"
+        "import sys, recordmill.beam_jobs.service.run_job as launch; from beam_jobs import cli\n"
         "def broken(*arguments): raise ZeroDivisionError('a bug')\n"
         "launch.run_job = broken; sys.argv[0] = 'recordmill'; cli.main()"
     )

@@ -234,7 +234,7 @@ def test_a_job_file_may_lie_in_a_store(job: Path, tmp_path: Path) -> None:
         "fs = fsspec.filesystem('memory')\n"
         "fs.pipe('/jobs/iris.yaml', open(sys.argv[1], 'rb').read())\n"
         "fs.pipe('/jobs/raw/iris.csv', open(sys.argv[2], 'rb').read())\n"
-        "from beam_jobs.cli import run\n"
+        "from recordmill.beam_jobs.cli.main import run\n"
         "sys.exit(run(['run', 'memory://jobs/iris.yaml', '--output', sys.argv[3]]))"
     )
     ran = python(code, job, IRIS, tmp_path / "out")

@@ -21,7 +21,7 @@ from job_tools import (
 )
 from test_cli import HEAVY
 
-from schemas.schema_file import load_schema
+from recordmill.schemas.parsing.schema_file import load_schema
 
 IRIS_YAML = """\
 # Inferred from the whole input; rows: 150
@@ -184,7 +184,7 @@ def test_check(tmp_path: Path) -> None:
 )
 def test_help_imports_nothing_heavy(arguments: list[str], message: str) -> None:
     code = (
-        "import sys; from beam_jobs.cli import run; status = run(sys.argv[1:]); "
+        "import sys; from recordmill.beam_jobs.cli.main import run; status = run(sys.argv[1:]); "
         f"print('heavy', sorted(set({HEAVY}) & set(sys.modules))); sys.exit(status)"
     )
     ran = python(code, *arguments)

@@ -20,7 +20,7 @@ from job_tools import (
     shards_of,
 )
 
-from schemas.proto.example_pb2 import Example
+from recordmill.schemas.proto.example_pb2 import Example
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,8 @@ from job_tools import (
 from store_servers import Place
 from store_tools import local_files, published, to_store
 
-from transforms.run import engine_task
-from transforms.run.scratch import Scratch
+from recordmill.transforms.tasks import send_range as engine_task
+from recordmill.transforms.tasks.workspace import Scratch
 
 ENGINE: list[Argument] = ["--exchange", "engine"]
 PORTABLE = [
@@ -57,7 +57,10 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def grouping(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """How pieces are grouped by shard: as on most runners, or as on Flink."""
     kind: str = request.param
-    monkeypatch.setattr("beam_jobs.pieces.is_flink", lambda _: kind == "state")
+    monkeypatch.setattr(
+        "recordmill.beam_jobs.pipelines.group_by_shard.is_flink",
+        lambda _: kind == "state",
+    )
     return kind
 
 
@@ -129,7 +132,9 @@ def test_too_many_rejects_stop_the_run_before_a_row_is_sent(
 ) -> None:
     rows = tmp_path / "rows.csv"
     rows.write_text("a,b\n1,x\n2\n")
-    monkeypatch.setattr("beam_jobs.through_engine.send_range", None)
+    monkeypatch.setattr(
+        "recordmill.beam_jobs.pipelines.exchange_by_engine.send_range", None
+    )
     ran = recordmill("convert", "csv", rows, tmp_path / "out", *ENGINE)
     assert ran.status == 1
     assert "1 of 2 rows were rejected, allowed are 0" in ran.err
@@ -170,7 +175,7 @@ def test_goes_on_from_what_is_finished(
     """Ranges are not measured again, finished shards not sent; the bytes are the same."""
     job: list[Argument] = [*mixed.files, tmp_path / "out", "--shards", 4, "--name", "m"]
     with monkeypatch.context() as patch:
-        patch.setattr("beam_jobs.convert.stage", broken)
+        patch.setattr("recordmill.beam_jobs.pipelines.convert.stage", broken)
         assert recordmill("convert", "csv", *job, *ENGINE).status == 1
     # As if the third shard had never been finished.
     (gone,) = tmp_path.glob("out/.recordmill/*/facts/shard-train-00002.json")
@@ -183,8 +188,8 @@ def test_goes_on_from_what_is_finished(
             sent.append(number)
             yield number, piece
 
-    monkeypatch.setattr("transforms.run.engine_task.cut_block", noting)
-    monkeypatch.setattr("transforms.run.engine_task.counted", None)
+    monkeypatch.setattr("recordmill.transforms.tasks.send_range.cut_block", noting)
+    monkeypatch.setattr("recordmill.transforms.tasks.send_range.counted", None)
     ran = recordmill("convert", "csv", *job, *ENGINE)
     assert ran.status == 0, ran.err
     assert set(sent) == {2}
@@ -222,7 +227,7 @@ def test_pieces_that_come_twice(
             yield from (pair, pair)
 
     cut_block = engine_task.cut_block
-    monkeypatch.setattr("transforms.run.engine_task.cut_block", twice)
+    monkeypatch.setattr("recordmill.transforms.tasks.send_range.cut_block", twice)
     # The second: one range, so that a shard's only piece comes twice.
     for name, files in (("m", mixed.files), ("iris", (IRIS,))):
         job: list[Argument] = [*files, tmp_path / "out" / name, "--shards", 4]
@@ -236,8 +241,12 @@ def test_pieces_that_come_twice(
 def test_a_range_that_gives_more_than_flink_carries(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("beam_jobs.through_engine.is_flink", lambda _: True)
-    monkeypatch.setattr("beam_jobs.through_engine.FLINK_BUNDLE_BYTES", 5000)
+    monkeypatch.setattr(
+        "recordmill.beam_jobs.pipelines.exchange_by_engine.is_flink", lambda _: True
+    )
+    monkeypatch.setattr(
+        "recordmill.beam_jobs.pipelines.exchange_by_engine.FLINK_BUNDLE_BYTES", 5000
+    )
     ran = recordmill("convert", "csv", IRIS, tmp_path / "out", *ENGINE)
     assert ran.status == 1
     assert "more than 5.0 kB, which Flink's runner does not carry at once" in ran.err
@@ -262,7 +271,9 @@ def test_a_side_file_that_went_between_the_two_readings(
         return send_range(*arguments)  # type: ignore[arg-type]
 
     send_range = engine_task.send_range
-    monkeypatch.setattr("beam_jobs.through_engine.send_range", losing)
+    monkeypatch.setattr(
+        "recordmill.beam_jobs.pipelines.exchange_by_engine.send_range", losing
+    )
     job = [tmp_path / "in" / "rows.csv", tmp_path / "out", "--schema", schema]
     ran = recordmill("convert", "csv", *job, "--max-rejects", 3, *ENGINE)
     assert ran.status == 1
@@ -288,7 +299,9 @@ def test_a_file_that_changed_between_its_two_readings(
         return send_range(*arguments)  # type: ignore[arg-type]
 
     send_range = engine_task.send_range
-    monkeypatch.setattr("beam_jobs.through_engine.send_range", changing)
+    monkeypatch.setattr(
+        "recordmill.beam_jobs.pipelines.exchange_by_engine.send_range", changing
+    )
     ran = recordmill("convert", "csv", rows, tmp_path / "out", *ENGINE)
     assert ran.status == 1
     assert message in ran.err

@@ -11,11 +11,15 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from job_tools import IRIS, Ran, manifest_of, python
 
-from beam_jobs.cli_convert import convert
-from beam_jobs.cli_run import run_command
-from beam_jobs.flex import NOT_OFFERED, command_line, parameters_of
+from recordmill.beam_jobs.cli.convert_command import convert
+from recordmill.beam_jobs.cli.flex_template import (
+    NOT_OFFERED,
+    command_line,
+    parameters_of,
+)
+from recordmill.beam_jobs.cli.run_command import run_command
 
-MAIN = Path(__file__).parent.parent / "deploy" / "dataflow" / "main.py"
+MAIN = Path(__file__).parents[2] / "deploy" / "dataflow" / "main.py"
 COMMANDS = [run_command, *convert.commands.values()]
 
 CASES = [

@@ -13,18 +13,18 @@ from job_tools import IRIS, assert_whole, contents, convert, recordmill
 from store_servers import Place
 from store_tools import local_files, options_of, published
 
-from beam_jobs.convert import convert_dataset
-from beam_jobs.inputs import list_all_inputs
-from beam_jobs.prepare import output_store, prepare_run
-from beam_jobs.runners import pipeline_options, run_pipeline
-from beam_jobs.workplace import prepare_workplace, run_facts
-from schemas.job import JobSpec, RunOptions, Sharding
-from schemas.manifest import Manifest
-from schemas.storage_options import BothSides
-from transforms.run import unattended
-from transforms.run.scratch import Scratch
-from transforms.stores import LocalStore
-from transforms.stores.lease import acquire
+from recordmill.beam_jobs.pipelines.convert import convert_dataset
+from recordmill.beam_jobs.runners.embedded import pipeline_options, run_pipeline
+from recordmill.beam_jobs.service.inputs import list_all_inputs
+from recordmill.beam_jobs.service.prepare import output_store, prepare_run
+from recordmill.beam_jobs.service.set_up import prepare_workplace, run_facts
+from recordmill.schemas.dataset.manifest import Manifest
+from recordmill.schemas.job.job_spec import JobSpec, RunOptions, Sharding
+from recordmill.schemas.job.storage_options import BothSides
+from recordmill.transforms.commit import detached as unattended
+from recordmill.transforms.storage import LocalStore
+from recordmill.transforms.storage.lease import acquire
+from recordmill.transforms.tasks.workspace import Scratch
 
 JOB = JobSpec(source="csv", name="iris", sharding=Sharding(num_shards=2))
 
@@ -145,7 +145,9 @@ def test_an_output_that_cannot_be_written_is_told_before_a_job_is_given_away() -
 def test_a_job_server_that_is_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("beam_jobs.remote_options.CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr(
+        "recordmill.beam_jobs.runners.portable_options.CONNECT_SECONDS", 0.5
+    )
     runner = ["--runner=PortableRunner", "--job_endpoint=127.0.0.1:9"]
     runner += ["--environment_type=EXTERNAL", "--environment_config=127.0.0.1:8"]
     ran = recordmill(

@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 from small_dataset import PICTURES, SCHEMA, rows, write_dataset
 
-from beam_jobs.show import show_inspect, show_verify
-from schemas.errors import CorruptRecordError, OutputError
-from schemas.manifest import FeatureEntry
-from schemas.proto.example_pb2 import Example
-from transforms.dataset.verify import Problem, VerifyResult, verify_dataset
-from transforms.decode.readable import (
+from recordmill.beam_jobs.report.dataset_report import show_inspect, show_verify
+from recordmill.schemas.dataset.manifest import FeatureEntry
+from recordmill.schemas.errors import CorruptRecordError, OutputError
+from recordmill.schemas.proto.example_pb2 import Example
+from recordmill.transforms.dataset.verify import Problem, VerifyResult, verify_dataset
+from recordmill.transforms.decode.readable import (
     decode_example,
     human_bytes,
     readable,
     value_facts,
 )
-from transforms.encode.examples import encode
+from recordmill.transforms.encode.examples import encode
 
 
 def entry(**facts: Any) -> FeatureEntry:
@@ -339,7 +339,7 @@ def test_show_verify_with_problems() -> None:
 
 def test_import_is_cheap() -> None:
     code = (
-        "import sys, beam_jobs.show; "
+        "import sys, recordmill.beam_jobs.report.dataset_report; "
         "print([m for m in ('rich', 'pyarrow', 'numpy', 'pydantic', 'google.protobuf')"
         " if m in sys.modules])"
     )

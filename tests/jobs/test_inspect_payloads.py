@@ -11,23 +11,23 @@ import pyarrow as pa
 import pytest
 from small_dataset import PICTURES
 
-from beam_jobs.cli import run
-from beam_jobs.show import show_inspect
-from schemas.features import Content, FeatureSpec, Kind, Schema
-from schemas.job import Payload
-from schemas.manifest import (
+from recordmill.beam_jobs.cli.main import run
+from recordmill.beam_jobs.report.dataset_report import show_inspect
+from recordmill.schemas.dataset.manifest import (
     MANIFEST_NAME,
     FeatureEntry,
     Manifest,
     ShardEntry,
     SplitEntry,
 )
-from schemas.shards import shard_file_name
-from transforms.dataset.verify import verify_dataset
-from transforms.decode.tf_spec import parsing_spec
-from transforms.encode.payloads import encode_payload
-from transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, seal
-from transforms.write import write_records
+from recordmill.schemas.dataset.shards import shard_file_name
+from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.job.job_spec import Payload
+from recordmill.transforms.dataset.verify import verify_dataset
+from recordmill.transforms.decode.tf_spec import parsing_spec
+from recordmill.transforms.encode.payloads import encode_payload
+from recordmill.transforms.storage.atomic_files import write_records
+from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, seal
 
 LABEL = FeatureSpec("label", Kind.INT64)
 TOKENS = FeatureSpec("tokens", Kind.INT64, shape=(None, None))

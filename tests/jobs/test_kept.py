@@ -9,14 +9,14 @@ import pytest
 from job_tools import IRIS, SAMPLES, assert_whole, convert, manifest_of, python
 from small_dataset import SCHEMA
 
-from schemas.compare import differences
-from schemas.job import Compression, JobSpec, Payload
-from schemas.pbtxt import load_pbtxt
-from schemas.shards import ShardResult
-from transforms.dataset.expected import load_expected
-from transforms.run.publish import description_files
-from transforms.stores import LocalStore
-from transforms.stores.lease import acquire
+from recordmill.schemas.dataset.shards import ShardResult
+from recordmill.schemas.features.compare import differences
+from recordmill.schemas.job.job_spec import Compression, JobSpec, Payload
+from recordmill.schemas.parsing.pbtxt import load_pbtxt
+from recordmill.transforms.commit.staging import description_files
+from recordmill.transforms.dataset.expected import load_expected
+from recordmill.transforms.storage import LocalStore
+from recordmill.transforms.storage.lease import acquire
 
 SHARD = ShardResult("train", 0, "", 1, 116, 100, 0)
 ALWAYS = {"schema.pbtxt", "image.class.label.labels.txt"}
@@ -74,8 +74,8 @@ def test_overwriting_leaves_one_schema(tmp_path: Path) -> None:
 
 LEFT_BY_THE_DEAD = """
 import os, sys
-from transforms.stores import LocalStore
-from transforms.stores.lease import acquire
+from recordmill.transforms.storage import LocalStore
+from recordmill.transforms.storage.lease import acquire
 acquire(LocalStore(sys.argv[1]))
 os._exit(1)
 """

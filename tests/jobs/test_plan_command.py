@@ -19,7 +19,11 @@ from job_tools import (
     states,
 )
 
-from transforms.run.estimate import Estimate, SplitEstimate, estimate_seconds
+from recordmill.transforms.tasks.estimate import (
+    Estimate,
+    SplitEstimate,
+    estimate_seconds,
+)
 
 
 def plan(source: str, *arguments: Argument, status: int = 0) -> dict[str, Any]:
@@ -235,7 +239,7 @@ def test_killed_run(tmp_path: Path) -> None:
     planned = plan("csv", "--max-rejects", 1, source, output)
     assert (planned["verdict"], planned["finished_ranges"]) == ("resume", 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("beam_jobs.convert.switch", interrupted)
+        patch.setattr("recordmill.beam_jobs.pipelines.convert.switch", interrupted)
         ran = recordmill("convert", "csv", source, output, "--max-rejects", "1")
         assert ran.status == 1
     assert plan("csv", "--max-rejects", 1, source, output)["verdict"] == "publish"
@@ -263,7 +267,10 @@ def test_next_version(tmp_path: Path) -> None:
 
 def test_no_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(tmp_path)._replace(free=10_000)
-    monkeypatch.setattr("beam_jobs.space.shutil.disk_usage", lambda folder: usage)
+    monkeypatch.setattr(
+        "recordmill.beam_jobs.service.disk_space.shutil.disk_usage",
+        lambda folder: usage,
+    )
     planned = plan("csv", IRIS, tmp_path / "out", status=1)
     (disk,) = planned["space"]
     assert disk["needed"] == planned["bytes"] + planned["scratch_bytes"]
@@ -296,14 +303,20 @@ def test_what_may_fit_is_not_refused(
     needed = planned["bytes"] + planned["scratch_bytes"]
     real = made("csv", source, tmp_path / "real")["bytes"]
     tight = shutil.disk_usage(tmp_path)._replace(free=int(0.9 * needed))
-    monkeypatch.setattr("beam_jobs.space.shutil.disk_usage", lambda folder: tight)
+    monkeypatch.setattr(
+        "recordmill.beam_jobs.service.disk_space.shutil.disk_usage",
+        lambda folder: tight,
+    )
     planned = plan("csv", source, tmp_path / "out")
     assert planned["verdict"] == "convert"
     (warning,) = planned["warnings"]
     assert "it may not fit" in warning
     assert made("csv", source, tmp_path / "out")["bytes"] == real
     small = tight._replace(free=needed // 100)
-    monkeypatch.setattr("beam_jobs.space.shutil.disk_usage", lambda folder: small)
+    monkeypatch.setattr(
+        "recordmill.beam_jobs.service.disk_space.shutil.disk_usage",
+        lambda folder: small,
+    )
     refused = recordmill("convert", "csv", source, tmp_path / "other")
     assert refused.status == 1
     assert plan("csv", source, tmp_path / "other", status=1)["reason"] in refused.err
@@ -338,7 +351,10 @@ def test_scratch_estimate(
         output.parent.mkdir()
         planned = plan(source, *arguments, output)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("transforms.run.scratch.Scratch.remove", lambda scratch: None)
+            patch.setattr(
+                "recordmill.transforms.tasks.workspace.Scratch.remove",
+                lambda scratch: None,
+            )
             convert(source, *arguments, output)
         runs = [p.stat().st_size for p in output.glob(".recordmill/*/runs/*")]
         assert planned["scratch_bytes"] == pytest.approx(sum(runs), rel=0.05)

@@ -194,7 +194,7 @@ def test_counted_once_when_the_exchange_changes(
     output = tmp_path / "out"
     job = ["convert", spoilt.source, str(spoilt.path), str(output), "--max-rejects=1"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("beam_jobs.convert.stage", disk_is_full)
+        patch.setattr("recordmill.beam_jobs.pipelines.convert.stage", disk_is_full)
         assert recordmill(*job, "--exchange", first).status == 1
     other = "reference" if first == "scratch" else "scratch"
     ran = recordmill(*job, "--exchange", other)

@@ -79,13 +79,13 @@ def test_goes_on_from_what_is_finished(
 
     job = ["--shards", 3, "--name", "pictures"]
     with monkeypatch.context() as patch:
-        patch.setattr("beam_jobs.convert.stage", broken)
+        patch.setattr("recordmill.beam_jobs.pipelines.convert.stage", broken)
         ran = to_store(store_place, "images", SAMPLES / "images", job)
     assert ran.status == 1
     staged = {n: store_place.store.modified(n) for n in store_place.store.list()}
     assert len([name for name in staged if ".tfrecord" in name]) == 3
     with monkeypatch.context() as patch:
-        patch.setattr("transforms.run.shard_task.write_records", broken)
+        patch.setattr("recordmill.transforms.tasks.write_shard.write_records", broken)
         ran = to_store(store_place, "images", SAMPLES / "images", job)
     assert ran.status == 0, ran.err  # no shard was written again
     convert("images", SAMPLES / "images", tmp_path / "local", *job)
@@ -112,7 +112,7 @@ def test_a_tenth_of_all_requests_fails(flaky: Flaky, tmp_path: Path) -> None:
 def test_of_two_runs_at_once_one_wins_and_one_is_told(
     store_place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from beam_jobs import convert as job
+    from recordmill.beam_jobs.pipelines import convert as job
 
     stage, second = job.stage, []
 
@@ -126,7 +126,7 @@ def test_of_two_runs_at_once_one_wins_and_one_is_told(
         return stage(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr("beam_jobs.convert.stage", meanwhile)
+        patch.setattr("recordmill.beam_jobs.pipelines.convert.stage", meanwhile)
         first = to_store(store_place, "csv", IRIS, ["--name", "iris"])
     assert first.status == 0, first.err
     assert [ran.status for ran in second] == [1]

@@ -24,8 +24,8 @@ from job_tools import (
     started,
 )
 
-from transforms.tfrecord import crc32c
-from transforms.write import write_records
+from recordmill.transforms.storage.atomic_files import write_records
+from recordmill.transforms.tfrecord import crc32c
 
 NUM_KILLS = 6
 OPTIONS: list[Argument] = ["--shards", 12, "--workers", 2, "--name", "mixed"]
@@ -60,7 +60,9 @@ def goes_on(
     """Runs the killed command to its end; returns the facts that were found true."""
     before = facts_in(output)
     with monkeypatch.context() as patch:
-        patch.setattr("transforms.run.scratch.Scratch.remove", lambda scratch: None)
+        patch.setattr(
+            "recordmill.transforms.tasks.workspace.Scratch.remove", lambda scratch: None
+        )
         convert("csv", *mixed.files, output, *OPTIONS)
     after = facts_in(output)
     assert before.items() <= after.items()
@@ -124,7 +126,7 @@ def failed_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The output folder of a run that failed in its last step, all shards written."""
     output = tmp_path_factory.mktemp("failed") / "iris"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("beam_jobs.convert.stage", disk_is_full)
+        patch.setattr("recordmill.beam_jobs.pipelines.convert.stage", disk_is_full)
         ran = recordmill("convert", "csv", IRIS, output, "--shards", 2)
     assert ran.status == 1
     assert "Error: disk is full" in ran.err
@@ -184,7 +186,7 @@ def test_a_shard_that_nobody_touched_is_not_read_again(
     """One that somebody wrote to is, though size and time may be the same."""
     output = tmp_path / "out"
     with monkeypatch.context() as patch:
-        patch.setattr("beam_jobs.convert.stage", disk_is_full)
+        patch.setattr("recordmill.beam_jobs.pipelines.convert.stage", disk_is_full)
         assert recordmill("convert", "csv", *mixed.files, output, *OPTIONS).status == 1
     touched = next(output.glob(".recordmill/*/staging/*-00003-of-*"))
     before = touched.stat()
@@ -201,9 +203,9 @@ def test_a_shard_that_nobody_touched_is_not_read_again(
 
     read: list[bytes] = []
     with monkeypatch.context() as patch:
-        patch.setattr("transforms.run.shard_task.write_records", noted)
+        patch.setattr("recordmill.transforms.tasks.write_shard.write_records", noted)
         patch.setattr(
-            "transforms.run.shard_task.crc32c",
+            "recordmill.transforms.tasks.write_shard.crc32c",
             lambda block, crc: read.append(block) or crc32c(block, crc),
         )
         convert("csv", *mixed.files, output, *OPTIONS)

@@ -32,7 +32,9 @@ PROCESSES = ["--", "--direct_running_mode=multi_processing", "--direct_num_worke
 # Runs the command with a task that ends otherwise than by an ordinary error.
 BROKEN_TASK = """
 import sys
-from beam_jobs import cli, convert, through_scratch
+from recordmill.beam_jobs.cli import main as cli
+from recordmill.beam_jobs.pipelines import convert
+from recordmill.beam_jobs.pipelines import exchange_by_files as through_scratch
 
 def broken(*arguments, **options):
     raise {error}

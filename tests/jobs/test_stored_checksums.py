@@ -13,9 +13,9 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from job_tools import IRIS, Argument, assert_whole, contents, convert, recordmill
 
-from transforms.run.shard_task import write_records
-from transforms.stores import clouds, open_store
-from transforms.tfrecord import crc32c
+from recordmill.transforms.storage import clouds, open_store
+from recordmill.transforms.tasks.write_shard import write_records
+from recordmill.transforms.tfrecord import crc32c
 
 
 class SumsFileSystem(MemoryFileSystem):
@@ -97,7 +97,7 @@ def test_a_wrong_shard_is_not_published(
     output: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spoiled between the put and the publishing; the next run makes it again."""
-    from transforms.run import publish
+    from recordmill.transforms.commit import staging as publish
 
     def spoil_and_build(*arguments: Any) -> Any:
         (name,) = (name for name in open_store(output).list() if SHARD in name)
@@ -131,7 +131,7 @@ def test_full_reads_before_it_publishes(
 ) -> None:
     folder = tmp_path / "iris"
     with monkeypatch.context() as patch:
-        patch.setattr("transforms.run.shard_task.write_records", flipping)
+        patch.setattr("recordmill.transforms.tasks.write_shard.write_records", flipping)
         ran = recordmill(*job(str(folder), "--verify", level))
     if level == "quick":  # no size has changed, and this store keeps no checksum
         assert ran.status == 0

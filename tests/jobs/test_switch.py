@@ -30,7 +30,7 @@ def staged(folder: Path, monkeypatch: pytest.MonkeyPatch, *options: Argument) ->
         raise OSError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr("beam_jobs.convert.switch", no_switch)
+        patch.setattr("recordmill.beam_jobs.pipelines.convert.switch", no_switch)
         assert recordmill("convert", "csv", IRIS, folder, *options).status == 1
 
 
@@ -120,7 +120,7 @@ def test_half_switched_by_another_job(
 
 def test_switch_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A runner may repeat the last task although it had succeeded."""
-    from beam_jobs import convert as job
+    from recordmill.beam_jobs.pipelines import convert as job
 
     publish = job.publish_dataset
 
@@ -139,7 +139,9 @@ def test_scratch_goes_although_killed_before(
     """A run killed right behind its manifest leaves scratch to the next one."""
     folder = tmp_path / "iris"
     with monkeypatch.context() as patch:
-        patch.setattr("transforms.run.scratch.Scratch.remove", lambda scratch: None)
+        patch.setattr(
+            "recordmill.transforms.tasks.workspace.Scratch.remove", lambda scratch: None
+        )
         convert("csv", IRIS, folder)
     assert (folder / ".recordmill").is_dir()
     convert("csv", IRIS, folder)

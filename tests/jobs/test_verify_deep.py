@@ -12,19 +12,19 @@ import pytest
 from job_tools import GOLDEN, SAMPLES, convert
 from small_dataset import SCHEMA, rows, write_dataset
 
-from beam_jobs.cli import run
-from beam_jobs.show import show_verify
-from schemas.features import Content, FeatureSpec, Kind, Schema
-from schemas.job import Payload
-from schemas.proto.example_pb2 import Example
-from transforms.dataset import deep_check
-from transforms.dataset.deep_check import DeepCheck
-from transforms.dataset.value_checks import check_values
-from transforms.dataset.verify import verify_dataset
-from transforms.encode.examples import encode
-from transforms.encode.payloads import encode_payload
-from transforms.tfrecord import FRAME_BYTES, HEAD_BYTES, TAIL_BYTES, seal
-from transforms.write import write_records
+from recordmill.beam_jobs.cli.main import run
+from recordmill.beam_jobs.report.dataset_report import show_verify
+from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.job.job_spec import Payload
+from recordmill.schemas.proto.example_pb2 import Example
+from recordmill.transforms.dataset import deep_check
+from recordmill.transforms.dataset.deep_check import DeepCheck
+from recordmill.transforms.dataset.value_checks import check_values
+from recordmill.transforms.dataset.verify import verify_dataset
+from recordmill.transforms.encode.examples import encode
+from recordmill.transforms.encode.payloads import encode_payload
+from recordmill.transforms.storage.atomic_files import write_records
+from recordmill.transforms.tfrecord import FRAME_BYTES, HEAD_BYTES, TAIL_BYTES, seal
 
 FIRST = "zoo-train.tfrecord-00000-of-00002"
 

@@ -26,8 +26,8 @@ from job_tools import (
 )
 from test_switch import KilledError
 
-from beam_jobs.launch import run_job
-from transforms.dataset.latest import next_version
+from recordmill.beam_jobs.service.run_job import run_job
+from recordmill.transforms.commit.versions import next_version
 
 AUTO: list[Argument] = ["--dataset-version", "auto"]
 
@@ -128,7 +128,9 @@ def test_failed_run_leaves_the_last_version(tmp_path: Path) -> None:
     (before,) = facts.glob("*/facts/range-*.json")
     stamp = before.stat().st_mtime_ns
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("transforms.run.scratch.Scratch.remove", lambda scratch: None)
+        patch.setattr(
+            "recordmill.transforms.tasks.workspace.Scratch.remove", lambda scratch: None
+        )
         convert("csv", source, output, *AUTO, "--max-rejects", 1)
     assert before.stat().st_mtime_ns == stamp
     shutil.rmtree(facts)
@@ -188,7 +190,7 @@ def run_until(step: int, output: Path, *options: Argument) -> bool:
         return change_or_die
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("beam_jobs.versions.run_job", job)
+        patch.setattr("recordmill.beam_jobs.service.run_versioned.run_job", job)
         for name in ("replace", "unlink", "mkdir", "rmdir"):
             patch.setattr(Path, name, counted(getattr(Path, name)))
         patch.setattr(shutil, "rmtree", counted(shutil.rmtree))
@@ -251,7 +253,9 @@ def test_kill_9(
     assert latest(output) == "1.0.0"
     before = {fact: fact.stat().st_mtime_ns for fact in output.glob(facts)}
     with monkeypatch.context() as patch:
-        patch.setattr("transforms.run.scratch.Scratch.remove", lambda scratch: None)
+        patch.setattr(
+            "recordmill.transforms.tasks.workspace.Scratch.remove", lambda scratch: None
+        )
         convert("csv", *options)
     assert {fact: fact.stat().st_mtime_ns for fact in before} == before
     shutil.rmtree(output / "1.0.1" / ".recordmill")
@@ -263,7 +267,9 @@ def test_killed_before_latest_moved(tmp_path: Path) -> None:
     output = tmp_path / "iris"
     publish(output)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("beam_jobs.versions.move_latest", kill_now)
+        patch.setattr(
+            "recordmill.beam_jobs.service.run_versioned.move_latest", kill_now
+        )
         with pytest.raises(KilledError):
             publish(output, "--seed", 1)
     assert latest(output) == "1.0.0"

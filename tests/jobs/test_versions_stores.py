@@ -30,11 +30,11 @@ from job_tools import (
 from store_servers import SERVERS, Place, place_of
 from test_switch import KilledError
 
-from beam_jobs.launch import run_job
-from transforms.stores import RemoteStore, Store
-from transforms.stores.base import WORK_FOLDER
-from transforms.stores.holder import Holder
-from transforms.stores.lease import LOCK_FOLDER
+from recordmill.beam_jobs.service.run_job import run_job
+from recordmill.transforms.storage import RemoteStore, Store
+from recordmill.transforms.storage.lease import LOCK_FOLDER
+from recordmill.transforms.storage.lease_holder import Holder
+from recordmill.transforms.storage.store import WORK_FOLDER
 
 
 @pytest.fixture(autouse=True)
@@ -128,7 +128,7 @@ def test_what_another_job_left_half_done_goes(
         raise OSError("the power went")
 
     with monkeypatch.context() as patch:
-        patch.setattr("beam_jobs.convert.stage", broken)
+        patch.setattr("recordmill.beam_jobs.pipelines.convert.stage", broken)
         ran = recordmill("convert", *job_for(store_place, "--shards", 7))
     assert ran.status == 1
     assert any("00007" in name for name in store_place.store.list())
@@ -169,7 +169,7 @@ def run_until(step: int, place: Place, *options: Argument) -> bool:
         return do(self, done, *more)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("beam_jobs.versions.run_job", job)
+        patch.setattr("recordmill.beam_jobs.service.run_versioned.run_job", job)
         patch.setattr(RemoteStore, "_do", do_or_die)
         try:
             publish(place, *options)
@@ -312,7 +312,7 @@ def test_nothing_moves_when_the_lease_was_lost(
         return outcome
 
     with monkeypatch.context() as patch:
-        patch.setattr("beam_jobs.versions.run_job", lose)
+        patch.setattr("recordmill.beam_jobs.service.run_versioned.run_job", lose)
         ran = recordmill("convert", *job_for(store_place, "--seed", 1))
     assert ran.status == 1
     assert "this run lost its hold of the output" in ran.err

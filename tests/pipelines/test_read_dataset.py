@@ -24,11 +24,11 @@ from rows_tools import (
     write,
 )
 
-from beam_jobs.read_dataset import ReadDataset
-from beam_jobs.write_dataset import WriteDataset
-from schemas.errors import UsageError
-from schemas.proto.example_pb2 import Example
-from transforms.dataset import stream
+from recordmill.beam_jobs.pipelines.read_dataset import ReadDataset
+from recordmill.beam_jobs.pipelines.write_dataset import WriteDataset
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.proto.example_pb2 import Example
+from recordmill.transforms.dataset import read_shards as stream
 
 ROWS = make_rows(60)
 
@@ -226,7 +226,7 @@ READ = """
 import resource, sys
 import apache_beam as beam
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
-from beam_jobs.read_dataset import ReadDataset
+from recordmill.beam_jobs.pipelines.read_dataset import ReadDataset
 
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 with beam.Pipeline(runner=FnApiRunner()) as p:

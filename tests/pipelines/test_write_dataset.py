@@ -27,11 +27,11 @@ from rows_tools import (
 from store_servers import Place
 from store_tools import local_files, published
 
-from beam_jobs import rows_steps
-from beam_jobs.rows_exchange import exchange_for, is_embedded
-from beam_jobs.write_dataset import WriteDataset
-from transforms.dataset.verify import verify_dataset
-from transforms.rows import encode
+from recordmill.beam_jobs.pipelines import write_rows as rows_steps
+from recordmill.beam_jobs.pipelines.rows_exchange import exchange_for, is_embedded
+from recordmill.beam_jobs.pipelines.write_dataset import WriteDataset
+from recordmill.transforms.dataset.verify import verify_dataset
+from recordmill.transforms.rows import encode_rows as encode
 
 
 @pytest.fixture(autouse=True)

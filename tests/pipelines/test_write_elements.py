@@ -23,9 +23,9 @@ from rows_tools import (
     write,
 )
 
-from schemas.proto.example_pb2 import SequenceExample
-from schemas.schema_file import load_schema
-from transforms.dataset.verify import verify_dataset
+from recordmill.schemas.parsing.schema_file import load_schema
+from recordmill.schemas.proto.example_pb2 import SequenceExample
+from recordmill.transforms.dataset.verify import verify_dataset
 
 
 def columns_of(rows: list[dict[str, Any]]) -> pa.RecordBatch:

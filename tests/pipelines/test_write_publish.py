@@ -15,13 +15,13 @@ from rows_tools import (
     write,
 )
 
-from beam_jobs import rows_steps
-from transforms.rows import work
-from transforms.run import unattended
-from transforms.run.clean import clean
-from transforms.run.switch import switch
-from transforms.stores import LocalStore
-from transforms.stores.lease import acquire
+from recordmill.beam_jobs.pipelines import write_rows as rows_steps
+from recordmill.transforms.commit import detached as unattended
+from recordmill.transforms.commit.cleanup import clean
+from recordmill.transforms.commit.commit import switch
+from recordmill.transforms.rows import rows_job as work
+from recordmill.transforms.storage import LocalStore
+from recordmill.transforms.storage.lease import acquire
 
 
 def test_the_same_rows_again_change_nothing(

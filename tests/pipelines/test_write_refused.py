@@ -18,12 +18,12 @@ from rows_tools import (
     write,
 )
 
-from beam_jobs.write_dataset import WriteDataset
-from schemas.errors import RejectLimitError, SchemaError, UsageError
-from schemas.proto.example_pb2 import SequenceExample
-from transforms.rows import encode
-from transforms.run.clean import clean
-from transforms.stores import LocalStore
+from recordmill.beam_jobs.pipelines.write_dataset import WriteDataset
+from recordmill.schemas.errors import RejectLimitError, SchemaError, UsageError
+from recordmill.schemas.proto.example_pb2 import SequenceExample
+from recordmill.transforms.commit.cleanup import clean
+from recordmill.transforms.rows import encode_rows as encode
+from recordmill.transforms.storage import LocalStore
 
 BAD_ROWS: list[Any] = [
     {"label": "lion"},

@@ -21,16 +21,16 @@ from difflib import get_close_matches
 import numpy as np
 import pyarrow as pa
 
-from schemas.declared import DeclaredFeature, DeclaredSchema
-from schemas.errors import SchemaError
-from transforms.conform.converted import Converted, Refused, mask_of, merge
-from transforms.conform.feature_columns import (
+from recordmill.schemas.errors import SchemaError
+from recordmill.schemas.features.declared import DeclaredFeature, DeclaredSchema
+from recordmill.transforms.cast.cast_column import (
     convert_column,
     default_of,
     wrong_pictures,
 )
-from transforms.conform.side_files import FileReader, SideFileError
-from transforms.encode.wire import I64, MAX_CELL_BYTES
+from recordmill.transforms.cast.cast_result import Converted, Refused, mask_of, merge
+from recordmill.transforms.cast.side_files import FileReader, SideFileError
+from recordmill.transforms.encode.wire import I64, MAX_CELL_BYTES
 
 FILE_BYTES = 64 << 20  # of files that cells name, held at once
 

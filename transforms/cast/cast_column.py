@@ -6,12 +6,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from schemas.declared import DeclaredFeature, PictureRule
-from schemas.errors import SchemaError
-from transforms.conform.cell_bytes import array_lists
-from transforms.conform.cell_json import parse_json
-from transforms.conform.cell_lists import convert_lists, feature_type, split_cells
-from transforms.conform.converted import (
+from recordmill.schemas.errors import SchemaError
+from recordmill.schemas.features.declared import DeclaredFeature, PictureRule
+from recordmill.transforms.cast.cast_result import (
     Converted,
     Refused,
     by_row,
@@ -20,11 +17,18 @@ from transforms.conform.converted import (
     present,
     refuse,
 )
-from transforms.conform.typed_values import convert_typed
-from transforms.conform.values import convert_values, is_text
-from transforms.encode.arrow_types import BYTES, family_of, is_list, plain
-from transforms.encode.wire import offsets_of
-from transforms.pixels import ImageHeaderError, read_header
+from recordmill.transforms.cast.cast_values import convert_values, is_text
+from recordmill.transforms.cast.cell_bytes import array_lists
+from recordmill.transforms.cast.cell_json import parse_json
+from recordmill.transforms.cast.cell_lists import (
+    convert_lists,
+    feature_type,
+    split_cells,
+)
+from recordmill.transforms.cast.typed_values import convert_typed
+from recordmill.transforms.encode.arrow_types import BYTES, family_of, is_list, plain
+from recordmill.transforms.encode.wire import offsets_of
+from recordmill.transforms.pictures.header import ImageHeaderError, read_header
 
 
 def convert_column(column: pa.Array, feature: DeclaredFeature) -> Converted:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.encode.wire import I64
+from recordmill.transforms.encode.wire import I64
 
 Mask = npt.NDArray[np.bool_]
 Refused = dict[int, str]  # index -> reason, ascending

@@ -10,11 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from schemas.declared import DeclaredFeature
-from schemas.errors import SchemaError
-from transforms.conform.cell_bytes import decode_base64, decode_hex
-from transforms.conform.class_labels import check_indices, label_indices
-from transforms.conform.converted import (
+from recordmill.schemas.errors import SchemaError
+from recordmill.schemas.features.declared import DeclaredFeature
+from recordmill.transforms.cast.cast_result import (
     ARROW_TYPES,
     Converted,
     Refused,
@@ -24,10 +22,16 @@ from transforms.conform.converted import (
     refuse,
     without,
 )
-from transforms.conform.text_times import parse_times
-from transforms.conform.text_values import parse_booleans, parse_floats, parse_integers
-from transforms.conform.typed_values import convert_typed
-from transforms.encode.arrow_types import BYTES, family_of, plain
+from recordmill.transforms.cast.cell_bytes import decode_base64, decode_hex
+from recordmill.transforms.cast.class_labels import check_indices, label_indices
+from recordmill.transforms.cast.text_times import parse_times
+from recordmill.transforms.cast.text_values import (
+    parse_booleans,
+    parse_floats,
+    parse_integers,
+)
+from recordmill.transforms.cast.typed_values import convert_typed
+from recordmill.transforms.encode.arrow_types import BYTES, family_of, plain
 
 
 def is_text(kind: pa.DataType) -> bool:

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.conform.converted import (
+from recordmill.transforms.cast.cast_result import (
     ARROW_TYPES,
     Converted,
     Refused,
@@ -26,10 +26,10 @@ from transforms.conform.converted import (
     refuse,
     shown,
 )
-from transforms.conform.converted import without as without_wrong
-from transforms.conform.text_values import matches
-from transforms.encode.wire import I64, U8, binary_array, offsets_of
-from transforms.tfrecord import array_parts
+from recordmill.transforms.cast.cast_result import without as without_wrong
+from recordmill.transforms.cast.text_values import matches
+from recordmill.transforms.encode.wire import I64, U8, binary_array, offsets_of
+from recordmill.transforms.tfrecord import array_parts
 
 _HEX = r"^(?:[0-9a-fA-F]{2})*$"
 _DIGIT = "[A-Za-z0-9+/]"

@@ -20,10 +20,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
-from schemas.declared import DeclaredFeature
-from transforms.conform.class_labels import beyond_classes
-from transforms.conform.converted import NULL_IN_LIST, Converted, Refused, shown
-from transforms.conform.text_values import beyond_integer, trim
+from recordmill.schemas.features.declared import DeclaredFeature
+from recordmill.transforms.cast.cast_result import (
+    NULL_IN_LIST,
+    Converted,
+    Refused,
+    shown,
+)
+from recordmill.transforms.cast.class_labels import beyond_classes
+from recordmill.transforms.cast.text_values import beyond_integer, trim
 
 _BLOCK_ROWS = 256  # so few rows Python's json module reads as fast
 _BLOCKS = 16  # parts that rows are split into

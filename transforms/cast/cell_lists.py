@@ -22,9 +22,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from schemas.declared import DeclaredFeature
-from schemas.errors import SchemaError
-from transforms.conform.converted import (
+from recordmill.schemas.errors import SchemaError
+from recordmill.schemas.features.declared import DeclaredFeature
+from recordmill.transforms.cast.cast_result import (
     ARROW_TYPES,
     NULL_IN_LIST,
     Converted,
@@ -35,10 +35,10 @@ from transforms.conform.converted import (
     present,
     refuse,
 )
-from transforms.conform.text_values import trim
-from transforms.conform.values import convert_values
-from transforms.encode.arrow_types import is_list, plain
-from transforms.encode.wire import I64, offsets_of
+from recordmill.transforms.cast.cast_values import convert_values
+from recordmill.transforms.cast.text_values import trim
+from recordmill.transforms.encode.arrow_types import is_list, plain
+from recordmill.transforms.encode.wire import I64, offsets_of
 
 _NO_LIST_IS_LONGER = 1 << 32  # Arrow counts a column's values in 32 bits
 

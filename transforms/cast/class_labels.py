@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.conform.converted import (
+from recordmill.transforms.cast.cast_result import (
     ARROW_TYPES,
     Converted,
     present,

@@ -11,11 +11,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from schemas.errors import InputError
-from schemas.storage_options import NO_OPTIONS, StorageOptions
-from transforms.storage import is_local, local_path
-from transforms.stores.faults import retrying
-from transforms.stores.systems import system_of
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
+from recordmill.transforms.storage.filesystems import system_of
+from recordmill.transforms.storage.reading import is_local, local_path
+from recordmill.transforms.storage.retry import retrying
 
 
 class SideFileError(Exception):

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.conform.converted import (
+from recordmill.transforms.cast.cast_result import (
     Converted,
     Mask,
     merge,
@@ -23,8 +23,8 @@ from transforms.conform.converted import (
     shown,
     without,
 )
-from transforms.conform.text_values import matches, trim
-from transforms.encode.wire import I64
+from recordmill.transforms.cast.text_values import matches, trim
+from recordmill.transforms.encode.wire import I64
 
 NANOSECONDS = {
     "d": 86_400_000_000_000,

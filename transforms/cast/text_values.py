@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.conform.converted import (
+from recordmill.transforms.cast.cast_result import (
     ARROW_TYPES,
     Converted,
     Mask,
@@ -25,7 +25,7 @@ from transforms.conform.converted import (
     shown,
     without,
 )
-from transforms.tfrecord import array_parts
+from recordmill.transforms.tfrecord import array_parts
 
 MAX_INT64 = (1 << 63) - 1
 

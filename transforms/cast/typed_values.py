@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from schemas.errors import SchemaError
-from transforms.conform.converted import (
+from recordmill.schemas.errors import SchemaError
+from recordmill.transforms.cast.cast_result import (
     ARROW_TYPES,
     Converted,
     Mask,
@@ -30,10 +30,17 @@ from transforms.conform.converted import (
     shown,
     without,
 )
-from transforms.conform.text_times import rescale
-from transforms.conform.text_values import beyond_integer, narrow_floats
-from transforms.encode.arrow_types import BOOL, BYTES, FLOAT, INTEGER, TIME, family_of
-from transforms.encode.wire import I64
+from recordmill.transforms.cast.text_times import rescale
+from recordmill.transforms.cast.text_values import beyond_integer, narrow_floats
+from recordmill.transforms.encode.arrow_types import (
+    BOOL,
+    BYTES,
+    FLOAT,
+    INTEGER,
+    TIME,
+    family_of,
+)
+from recordmill.transforms.encode.wire import I64
 
 
 def convert_typed(array: pa.Array, dtype: str, unit: str | None) -> Converted:

@@ -6,13 +6,13 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from schemas.errors import OutputError
-from schemas.manifest import MANIFEST_NAME
-from transforms.run.journals import half_published, tidy
-from transforms.run.scratch import work_folder_of
-from transforms.stores import LocalStore, Store
-from transforms.stores.base import WORK_FOLDER
-from transforms.stores.lease import LOCK_FOLDER, acquire
+from recordmill.schemas.dataset.manifest import MANIFEST_NAME
+from recordmill.schemas.errors import OutputError
+from recordmill.transforms.commit.recovery import half_published, tidy
+from recordmill.transforms.storage import LocalStore, Store
+from recordmill.transforms.storage.lease import LOCK_FOLDER, acquire
+from recordmill.transforms.storage.store import WORK_FOLDER
+from recordmill.transforms.tasks.workspace import work_folder_of
 
 
 @dataclass(frozen=True, slots=True)

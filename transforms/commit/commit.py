@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from schemas.errors import OutputError
-from schemas.manifest import MANIFEST_NAME, Manifest
-from schemas.parts import REJECTS_NAME
-from transforms.run.journals import (
+from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
+from recordmill.schemas.dataset.parts import REJECTS_NAME
+from recordmill.schemas.errors import OutputError
+from recordmill.transforms.commit.recovery import (
     REPLACED_NAME,
     STAGED_MANIFEST,
     dataset_files,
@@ -28,9 +28,9 @@ from transforms.run.journals import (
     other_runs,
     untrue_files,
 )
-from transforms.run.scratch import Scratch
-from transforms.stores import LocalStore, Store
-from transforms.stores.base import WORK_FOLDER
+from recordmill.transforms.storage import LocalStore, Store
+from recordmill.transforms.storage.store import WORK_FOLDER
+from recordmill.transforms.tasks.workspace import Scratch
 
 
 def is_staged(scratch: Scratch) -> bool:

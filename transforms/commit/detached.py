@@ -5,15 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from schemas.errors import OutputError
-from schemas.manifest import Manifest
-from schemas.ranges import RangeResult
-from schemas.shards import ShardResult
-from transforms.run.context import RunContext
-from transforms.run.publish import stage
-from transforms.run.switch import is_staged, look_at_output, require_stored, switch
-from transforms.stores import Store
-from transforms.stores.lease import LOCK_FOLDER, Lease, acquire
+from recordmill.schemas.dataset.manifest import Manifest
+from recordmill.schemas.dataset.shards import ShardResult
+from recordmill.schemas.errors import OutputError
+from recordmill.schemas.ranges import RangeResult
+from recordmill.transforms.commit.commit import (
+    is_staged,
+    look_at_output,
+    require_stored,
+    switch,
+)
+from recordmill.transforms.commit.staging import stage
+from recordmill.transforms.storage import Store
+from recordmill.transforms.storage.lease import LOCK_FOLDER, Lease, acquire
+from recordmill.transforms.tasks.context import RunContext
 
 LEASE_TRIES = 6
 LEASE_PAUSE_SECONDS = 20.0  # a dead worker's lease expires within these together

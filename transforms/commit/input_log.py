@@ -5,7 +5,7 @@
     ["pictures/1.png", 99, "1700000000000000000", "side"]   a file that cells may name
 
 JSON lines, gzip with neither name nor clock, one such file for each part of a dataset
-(see schemas.parts). Only what fixes the dataset's bytes is in it: paths are relative to
+(see recordmill.schemas.dataset.parts). Only what fixes the dataset's bytes is in it: paths are relative to
 the input root, and max_rejects is left out. Read when inputs are appended, by no reader
 of records.
 """
@@ -19,13 +19,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from schemas.errors import InputError, MissingFileError, OutputError
-from schemas.job import JobSpec
-from schemas.manifest import Manifest
-from schemas.parts import inputs_name
-from schemas.ranges import InputFile
-from transforms.run.context import FORMAT_VERSION, fixed_fields
-from transforms.stores import Store
+from recordmill.schemas.dataset.manifest import Manifest
+from recordmill.schemas.dataset.parts import inputs_name
+from recordmill.schemas.errors import InputError, MissingFileError, OutputError
+from recordmill.schemas.job.job_spec import JobSpec
+from recordmill.schemas.ranges import InputFile
+from recordmill.transforms.storage import Store
+from recordmill.transforms.tasks.context import FORMAT_VERSION, fixed_fields
 
 _SIDE = "side"
 _LEVEL = 6
@@ -51,7 +51,7 @@ class KeptInputs:
     """What one part was made from.
 
     Attributes:
-      format_version: of the records' bytes (see transforms.run.context).
+      format_version: of the records' bytes (see recordmill.transforms.tasks.context).
       fingerprint: of the dataset once this part was in it.
       job: the fields of the job, as `fixed_fields` gives them.
       files: by path.

@@ -13,17 +13,22 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from schemas.manifest import MANIFEST_NAME, Manifest
-from schemas.parts import REJECTS_NAME, inputs_name, rejects_prefix, run_facts_name
-from schemas.pbtxt import SCHEMA_PBTXT_NAME
-from transforms.dataset.tfds import (
+from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
+from recordmill.schemas.dataset.parts import (
+    REJECTS_NAME,
+    inputs_name,
+    rejects_prefix,
+    run_facts_name,
+)
+from recordmill.schemas.parsing.pbtxt import SCHEMA_PBTXT_NAME
+from recordmill.transforms.dataset.tfds_files import (
     DATASET_INFO_NAME,
     FEATURES_NAME,
     labels_file_name,
 )
-from transforms.run.scratch import Scratch
-from transforms.stores import Store
-from transforms.stores.base import WORK_FOLDER
+from recordmill.transforms.storage import Store
+from recordmill.transforms.storage.store import WORK_FOLDER
+from recordmill.transforms.tasks.workspace import Scratch
 
 REPLACED_NAME = "replaced.json"
 STAGED_MANIFEST = f"staging/{MANIFEST_NAME}"

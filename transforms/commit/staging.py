@@ -10,15 +10,7 @@ from collections.abc import Sequence
 from functools import reduce
 from pathlib import Path
 
-from schemas.errors import (
-    MissingFileError,
-    OutputError,
-    RecordmillError,
-    RejectLimitError,
-)
-from schemas.features import Schema
-from schemas.job import JobSpec, RejectLimit
-from schemas.manifest import (
+from recordmill.schemas.dataset.manifest import (
     MANIFEST_NAME,
     FeatureEntry,
     Manifest,
@@ -26,17 +18,30 @@ from schemas.manifest import (
     SplitEntry,
     joined,
 )
-from schemas.parts import REJECTS_NAME, inputs_name, rejects_prefix, run_facts_name
-from schemas.pbtxt import SCHEMA_PBTXT_NAME, dump_pbtxt
-from schemas.ranges import Bits, InputFile, RangeResult, or_bits
-from schemas.shards import ShardResult
-from transforms.dataset.tfds import labels_files, metadata_files
-from transforms.dataset.verify import verify_store
-from transforms.run.context import RunContext
-from transforms.run.inputs import dump_inputs
-from transforms.run.journals import STAGED_MANIFEST
-from transforms.run.switch import is_staged
-from transforms.stores import Store
+from recordmill.schemas.dataset.parts import (
+    REJECTS_NAME,
+    inputs_name,
+    rejects_prefix,
+    run_facts_name,
+)
+from recordmill.schemas.dataset.shards import ShardResult
+from recordmill.schemas.errors import (
+    MissingFileError,
+    OutputError,
+    RecordmillError,
+    RejectLimitError,
+)
+from recordmill.schemas.features.feature import Schema
+from recordmill.schemas.job.job_spec import JobSpec, RejectLimit
+from recordmill.schemas.parsing.pbtxt import SCHEMA_PBTXT_NAME, dump_pbtxt
+from recordmill.schemas.ranges import Bits, InputFile, RangeResult, or_bits
+from recordmill.transforms.commit.commit import is_staged
+from recordmill.transforms.commit.input_log import dump_inputs
+from recordmill.transforms.commit.recovery import STAGED_MANIFEST
+from recordmill.transforms.dataset.tfds_files import labels_files, metadata_files
+from recordmill.transforms.dataset.verify import verify_store
+from recordmill.transforms.storage import Store
+from recordmill.transforms.tasks.context import RunContext
 
 
 def check_reject_limit(

@@ -17,12 +17,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from schemas.errors import MissingFileError, OutputError
-from schemas.job import FIRST_VERSION, VERSION_PATTERN
-from schemas.manifest import MANIFEST_NAME, Manifest, json_bytes
-from transforms.stores import LocalStore, Store
-from transforms.stores.base import WORK_FOLDER
-from transforms.stores.lease import LOCK_FOLDER
+from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest, json_bytes
+from recordmill.schemas.errors import MissingFileError, OutputError
+from recordmill.schemas.job.job_spec import FIRST_VERSION, VERSION_PATTERN
+from recordmill.transforms.storage import LocalStore, Store
+from recordmill.transforms.storage.lease import LOCK_FOLDER
+from recordmill.transforms.storage.store import WORK_FOLDER
 
 LATEST_NAME = "latest.json"
 _PARALLEL = 16  # versions looked at together

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from schemas.features import Schema
-from schemas.job import Payload
-from transforms.dataset.value_checks import check_values
-from transforms.decode.payloads import decode_payload
-from transforms.encode.wire import binary_array, offsets_of
-from transforms.tfrecord import FRAME_BYTES
+from recordmill.schemas.features.feature import Schema
+from recordmill.schemas.job.job_spec import Payload
+from recordmill.transforms.dataset.value_checks import check_values
+from recordmill.transforms.decode.payloads import decode_payload
+from recordmill.transforms.encode.wire import binary_array, offsets_of
+from recordmill.transforms.tfrecord import FRAME_BYTES
 
 _WINDOW_BYTES = 8 << 20
 _WINDOW_RECORDS = 1 << 14

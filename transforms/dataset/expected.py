@@ -8,16 +8,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from schemas.compare import differences, range_violations
-from schemas.errors import InputError, OutputError, SchemaError, UsageError
-from schemas.features import Schema
-from schemas.manifest import MANIFEST_NAME, Manifest, schema_of
-from schemas.schema_file import load_schema
-from schemas.storage_options import NO_OPTIONS, StorageOptions
-from transforms.dataset.files import class_names, read_manifest
-from transforms.dataset.tfds import labels_file_name
-from transforms.storage import read_file
-from transforms.stores import LocalStore, Store, open_store
+from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest, schema_of
+from recordmill.schemas.errors import InputError, OutputError, SchemaError, UsageError
+from recordmill.schemas.features.compare import differences, range_violations
+from recordmill.schemas.features.feature import Schema
+from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
+from recordmill.schemas.parsing.schema_file import load_schema
+from recordmill.transforms.dataset.files import class_names, read_manifest
+from recordmill.transforms.dataset.tfds_files import labels_file_name
+from recordmill.transforms.storage import LocalStore, Store, open_store
+from recordmill.transforms.storage.reading import read_file
 
 
 def load_expected(path: str, storage: StorageOptions = NO_OPTIONS) -> Schema:

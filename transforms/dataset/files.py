@@ -6,10 +6,10 @@ import io
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from schemas.errors import MissingFileError, OutputError
-from schemas.manifest import MANIFEST_NAME, Manifest
-from transforms.dataset.tfds import labels_file_name, parse_labels
-from transforms.stores import LocalStore, Store
+from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
+from recordmill.schemas.errors import MissingFileError, OutputError
+from recordmill.transforms.dataset.tfds_files import labels_file_name, parse_labels
+from recordmill.transforms.storage import LocalStore, Store
 
 READ_BYTES = 8 << 20  # of a remote file at once
 

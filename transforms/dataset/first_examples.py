@@ -8,16 +8,20 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from schemas.errors import OutputError
-from schemas.features import Schema
-from schemas.job import Payload
-from schemas.manifest import Manifest, schema_of
-from transforms.dataset.files import open_file
-from transforms.decode.batches import decode_records
-from transforms.decode.readable import Found, decode_example, decode_sequence_example
-from transforms.encode.payloads import raw_feature
-from transforms.stores import Store
-from transforms.tfrecord import open_stream, read_records
+from recordmill.schemas.dataset.manifest import Manifest, schema_of
+from recordmill.schemas.errors import OutputError
+from recordmill.schemas.features.feature import Schema
+from recordmill.schemas.job.job_spec import Payload
+from recordmill.transforms.dataset.files import open_file
+from recordmill.transforms.decode.decode_batch import decode_records
+from recordmill.transforms.decode.readable import (
+    Found,
+    decode_example,
+    decode_sequence_example,
+)
+from recordmill.transforms.encode.payloads import raw_feature
+from recordmill.transforms.storage import Store
+from recordmill.transforms.tfrecord import open_stream, read_records
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,15 +10,15 @@ from typing import BinaryIO, cast
 import numpy as np
 import pyarrow as pa
 
-from schemas.errors import OutputError, UsageError
-from schemas.features import Schema
-from schemas.job import Payload
-from schemas.manifest import Manifest, ShardEntry
-from transforms.dataset.files import open_file
-from transforms.decode.payloads import decode_payload
-from transforms.encode.wire import binary_array, offsets_of
-from transforms.stores import Store
-from transforms.tfrecord import crc32c, open_stream, read_records
+from recordmill.schemas.dataset.manifest import Manifest, ShardEntry
+from recordmill.schemas.errors import OutputError, UsageError
+from recordmill.schemas.features.feature import Schema
+from recordmill.schemas.job.job_spec import Payload
+from recordmill.transforms.dataset.files import open_file
+from recordmill.transforms.decode.payloads import decode_payload
+from recordmill.transforms.encode.wire import binary_array, offsets_of
+from recordmill.transforms.storage import Store
+from recordmill.transforms.tfrecord import crc32c, open_stream, read_records
 
 WINDOW_BYTES = 8 << 20  # of records decoded at once; one record may be more
 WINDOW_RECORDS = 1 << 12
@@ -93,7 +93,7 @@ class ShardToRead:
             yield _array_of(window)
 
     def batches(self, schema: Schema, payload: Payload) -> Iterator[pa.RecordBatch]:
-        """The records' features as columns (see transforms.decode.columns).
+        """The records' features as columns (see recordmill.transforms.decode.feature_column).
 
         Raises:
           OutputError: a record does not fit the schema.

@@ -29,9 +29,9 @@ from typing import Any
 
 import numpy as np
 
-from schemas.features import Content, FeatureSpec, Kind, Schema
-from schemas.manifest import json_bytes
-from schemas.shards import ShardResult
+from recordmill.schemas.dataset.manifest import json_bytes
+from recordmill.schemas.dataset.shards import ShardResult
+from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
 
 DATASET_INFO_NAME = "dataset_info.json"
 FEATURES_NAME = "features.json"

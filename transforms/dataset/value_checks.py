@@ -9,22 +9,22 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from schemas.features import Content, FeatureSpec, Kind, Schema
-from transforms.conform.class_labels import beyond_classes
-from transforms.conform.converted import Refused
-from transforms.conform.values import bound_of
-from transforms.decode.wire import Mask
-from transforms.encode.arrow_types import is_list, shape_text
-from transforms.encode.nested import rows_of
-from transforms.encode.wire import I64, offsets_of, value_offsets
-from transforms.pixels import ImageHeaderError, read_header
+from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
+from recordmill.transforms.cast.cast_result import Refused
+from recordmill.transforms.cast.cast_values import bound_of
+from recordmill.transforms.cast.class_labels import beyond_classes
+from recordmill.transforms.decode.wire import Mask
+from recordmill.transforms.encode.arrow_types import is_list, shape_text
+from recordmill.transforms.encode.nested import rows_of
+from recordmill.transforms.encode.wire import I64, offsets_of, value_offsets
+from recordmill.transforms.pictures.header import ImageHeaderError, read_header
 
 
 def check_values(batch: pa.RecordBatch, schema: Schema) -> Refused:
     """Rows that lack a feature, or have a value that the schema does not allow.
 
     Args:
-      batch: columns as transforms.decode.payloads gives them.
+      batch: columns as recordmill.transforms.decode.payloads gives them.
       schema: whose features they are; those without a column are passed over.
 
     Returns:

@@ -1,6 +1,6 @@
 """Is a dataset whole? Sizes, counts and every checksum against its manifest.
 
-And do its records hold what its schema says (see transforms.dataset.deep_check)?
+And do its records hold what its schema says (see recordmill.transforms.dataset.deep_check)?
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from functools import partial
 from threading import Lock
 from typing import BinaryIO, cast
 
-from schemas.errors import CorruptRecordError, OutputError
-from schemas.features import Schema
-from schemas.manifest import (
+from recordmill.schemas.dataset.manifest import (
     MANIFEST_NAME,
     Manifest,
     ShardEntry,
     SplitEntry,
     schema_of,
 )
-from schemas.parts import part_of
-from schemas.shards import shard_file_name
-from schemas.storage_options import NO_OPTIONS, StorageOptions
-from transforms.dataset.deep_check import DeepCheck
-from transforms.dataset.files import (
+from recordmill.schemas.dataset.parts import part_of
+from recordmill.schemas.dataset.shards import shard_file_name
+from recordmill.schemas.errors import CorruptRecordError, OutputError
+from recordmill.schemas.features.feature import Schema
+from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
+from recordmill.transforms.dataset.deep_check import DeepCheck
+from recordmill.transforms.dataset.files import (
     class_names,
     open_file,
     read_manifest,
 )
-from transforms.dataset.tfds import labels_file_name
-from transforms.stores import Store, open_store
-from transforms.tfrecord import crc32c, open_stream, read_records
+from recordmill.transforms.dataset.tfds_files import labels_file_name
+from recordmill.transforms.storage import Store, open_store
+from recordmill.transforms.tfrecord import crc32c, open_stream, read_records
 
 _DRAIN_BYTES = 1 << 20
 _PROGRESS_BYTES = 1 << 20

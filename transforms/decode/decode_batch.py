@@ -1,7 +1,7 @@
-"""Serialized tf.train.Examples -> an Arrow batch: the inverse of transforms.encode.examples.
+"""Serialized tf.train.Examples -> an Arrow batch: the inverse of recordmill.transforms.encode.examples.
 
 Records as the encoder writes them are read by steps over all of them at once (see
-transforms.decode.entry_walk). Those laid out otherwise, by other writers, and damaged ones go
+recordmill.transforms.decode.entry_walk). Those laid out otherwise, by other writers, and damaged ones go
 through the protobuf runtime one by one: written anew in the encoder's layout, they are
 read like the others, so there is one way from wire to Arrow.
 """
@@ -16,17 +16,27 @@ import numpy as np
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
-from schemas.errors import RowsError, SchemaError
-from schemas.features import Content, FeatureSpec, Kind, Schema, map_order
-from schemas.proto.example_pb2 import Example, Feature
-from transforms.decode.columns import Findings, check_feature, read_column
-from transforms.decode.entry_walk import Key, room_behind, walk_entries
-from transforms.decode.tensors import read_tensor
-from transforms.decode.value_lists import read_lists
-from transforms.decode.wire import Mask, padded_parts
-from transforms.encode.arrow_types import shape_text
-from transforms.encode.wire import varint
-from transforms.tfrecord import array_parts
+from recordmill.schemas.errors import RowsError, SchemaError
+from recordmill.schemas.features.feature import (
+    Content,
+    FeatureSpec,
+    Kind,
+    Schema,
+    map_order,
+)
+from recordmill.schemas.proto.example_pb2 import Example, Feature
+from recordmill.transforms.decode.entry_walk import Key, room_behind, walk_entries
+from recordmill.transforms.decode.feature_column import (
+    Findings,
+    check_feature,
+    read_column,
+)
+from recordmill.transforms.decode.tensors import read_tensor
+from recordmill.transforms.decode.value_lists import read_lists
+from recordmill.transforms.decode.wire import Mask, padded_parts
+from recordmill.transforms.encode.arrow_types import shape_text
+from recordmill.transforms.encode.wire import varint
+from recordmill.transforms.tfrecord import array_parts
 
 # A window's bytes stay in the processor's cache while each key walks over them.
 _WINDOW_BYTES = 8 << 20
@@ -67,7 +77,7 @@ def decode_batch(
 
     Returns:
       A column for each feature, under its name, in the schema's order; null where an
-      example lacks it. Their types: see transforms.decode.columns.
+      example lacks it. Their types: see recordmill.transforms.decode.feature_column.
 
     Raises:
       SchemaError: a feature's kind does not go with its dtype.

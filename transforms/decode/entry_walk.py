@@ -1,6 +1,6 @@
 """Finds every feature of many examples at once, where they are as the encoder has them.
 
-The encoder's layout (transforms.encode.examples) makes the header of a map entry depend on the
+The encoder's layout (recordmill.transforms.encode.examples) makes the header of a map entry depend on the
 entry's length alone, so the walk mirrors the encoder: read the length, look up the one
 header that fits, compare. All records move on together, one key a step. Where a header
 differs, the record lacks the key, and a record whose end is not reached in this way is
@@ -16,16 +16,16 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from schemas.features import Kind
-from transforms.decode.wire import (
+from recordmill.schemas.features.feature import Kind
+from recordmill.transforms.decode.wire import (
     WORD_BYTES,
     Mask,
     Spans,
     gather_words,
     read_varints,
 )
-from transforms.encode.examples import entry_header
-from transforms.encode.wire import I64, U8, U64, distinct_lengths, varint
+from recordmill.transforms.encode.examples import entry_header
+from recordmill.transforms.encode.wire import I64, U8, U64, distinct_lengths, varint
 
 # Beside the name: five tags and the varints of five lengths, each below 2 GiB.
 _MAX_HEADER_BYTES = 5 * (1 + 5)

@@ -2,7 +2,7 @@
 
 scalar                           a plain column of the feature's dtype
 at most one unknown dimension    list<value>, all dimensions row by row
-more unknown dimensions          lists nested as far as transforms.encode.shapes needs them
+more unknown dimensions          lists nested as far as recordmill.transforms.encode.shapes needs them
 picture, array                   binary
 """
 
@@ -17,16 +17,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from schemas.errors import SchemaError
-from schemas.features import Content, FeatureSpec, Kind
-from transforms.conform.converted import ARROW_TYPES
-from transforms.decode.ragged import join_ragged
-from transforms.decode.tensors import read_tensors
-from transforms.decode.value_lists import Lists, read_lists, read_scalars
-from transforms.decode.wire import Mask, Spans, validity
-from transforms.encode.arrow_types import list_depths, shape_text
-from transforms.encode.nested import rows_of
-from transforms.encode.wire import I64, U8, offsets_of
+from recordmill.schemas.errors import SchemaError
+from recordmill.schemas.features.feature import Content, FeatureSpec, Kind
+from recordmill.transforms.cast.cast_result import ARROW_TYPES
+from recordmill.transforms.decode.ragged import join_ragged
+from recordmill.transforms.decode.tensors import read_tensors
+from recordmill.transforms.decode.value_lists import Lists, read_lists, read_scalars
+from recordmill.transforms.decode.wire import Mask, Spans, validity
+from recordmill.transforms.encode.arrow_types import list_depths, shape_text
+from recordmill.transforms.encode.nested import rows_of
+from recordmill.transforms.encode.wire import I64, U8, offsets_of
 
 
 @dataclass(slots=True)
@@ -86,7 +86,7 @@ def read_column(
     """The feature's column.
 
     Args:
-      data: the records, as transforms.decode.entry_walk has them.
+      data: the records, as recordmill.transforms.decode.entry_walk has them.
       feature: what to read.
       spans: where the payload of each of the feature's keys lies.
       found: gets what is wrong; rows noted there may hold anything.

@@ -1,4 +1,4 @@
-"""Records of any payload -> an Arrow batch: the inverse of transforms.encode.payloads.
+"""Records of any payload -> an Arrow batch: the inverse of recordmill.transforms.encode.payloads.
 
 Only plain examples are read many at once. Sequence examples and JSON go through the
 protobuf runtime one by one: their layouts are not worth a reader of their own. What it
@@ -17,14 +17,29 @@ import pyarrow as pa
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 
-from schemas.features import FeatureSpec, Schema
-from schemas.job import Payload
-from schemas.proto.example_pb2 import Example, Feature, FeatureList, SequenceExample
-from transforms.decode.batches import Decoded, Unknown, decode_records, stranger
-from transforms.decode.columns import Findings, check_feature, nest, read_column
-from transforms.decode.wire import WORD_BYTES, Spans, padded_parts
-from transforms.encode.payloads import check_payload, raw_feature
-from transforms.encode.wire import I64, offsets_of
+from recordmill.schemas.features.feature import FeatureSpec, Schema
+from recordmill.schemas.job.job_spec import Payload
+from recordmill.schemas.proto.example_pb2 import (
+    Example,
+    Feature,
+    FeatureList,
+    SequenceExample,
+)
+from recordmill.transforms.decode.decode_batch import (
+    Decoded,
+    Unknown,
+    decode_records,
+    stranger,
+)
+from recordmill.transforms.decode.feature_column import (
+    Findings,
+    check_feature,
+    nest,
+    read_column,
+)
+from recordmill.transforms.decode.wire import WORD_BYTES, Spans, padded_parts
+from recordmill.transforms.encode.payloads import check_payload, raw_feature
+from recordmill.transforms.encode.wire import I64, offsets_of
 
 _SHOWN_BYTES = 24
 

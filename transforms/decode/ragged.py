@@ -1,6 +1,6 @@
 """The keys of a ragged feature in many records -> flat values and nested lists.
 
-The inverse of transforms.encode.ragged, which tells how they are stored.
+The inverse of recordmill.transforms.encode.ragged, which tells how they are stored.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from schemas.features import FeatureSpec
-from transforms.decode.value_lists import Lists
-from transforms.encode.arrow_types import shape_text
-from transforms.encode.nested import rows_of
-from transforms.encode.wire import I64, offsets_of
+from recordmill.schemas.features.feature import FeatureSpec
+from recordmill.transforms.decode.value_lists import Lists
+from recordmill.transforms.encode.arrow_types import shape_text
+from recordmill.transforms.encode.nested import rows_of
+from recordmill.transforms.encode.wire import I64, offsets_of
 
 # Records, and what to say of each by its index among them.
 Problem = tuple[npt.NDArray[np.intp], Callable[[int], str]]

@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from schemas.errors import OutputError
-from schemas.manifest import FeatureEntry
-from schemas.proto.example_pb2 import Example, SequenceExample
-from transforms.decode.tensors import read_tensor
-from transforms.pixels import ImageHeaderError, read_header
+from recordmill.schemas.dataset.manifest import FeatureEntry
+from recordmill.schemas.errors import OutputError
+from recordmill.schemas.proto.example_pb2 import Example, SequenceExample
+from recordmill.transforms.decode.tensors import read_tensor
+from recordmill.transforms.pictures.header import ImageHeaderError, read_header
 
 Values = list[Any]  # numbers or bytes; of ragged features lists, and text decoded
 Found = Values | tuple[Values, ...]  # of a feature list the values of each step

@@ -20,12 +20,18 @@ import numpy as np
 import numpy.typing as npt
 from google.protobuf.message import DecodeError
 
-from schemas.features import FeatureSpec
-from schemas.proto.tensor_pb2 import TensorProto
-from transforms.decode.value_lists import Lists, read_byte_values
-from transforms.decode.wire import Mask, Spans, extract, gather_words, read_varints
-from transforms.encode.tensors import DATA_TYPES
-from transforms.encode.wire import I64, U8
+from recordmill.schemas.features.feature import FeatureSpec
+from recordmill.schemas.proto.tensor_pb2 import TensorProto
+from recordmill.transforms.decode.value_lists import Lists, read_byte_values
+from recordmill.transforms.decode.wire import (
+    Mask,
+    Spans,
+    extract,
+    gather_words,
+    read_varints,
+)
+from recordmill.transforms.encode.tensors import DATA_TYPES
+from recordmill.transforms.encode.wire import I64, U8
 
 _DTYPES = {number: name for name, number in DATA_TYPES.items() if name != "bytes"}
 _MAX_FILLED = 1 << 24  # values that a damaged shape may make out of one

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from schemas.features import Content, FeatureSpec, Kind
-from transforms.decode.code_text import Call, Code, call
+from recordmill.schemas.features.feature import Content, FeatureSpec, Kind
+from recordmill.transforms.decode.code_text import Call, Code, call
 
 STORED = {Kind.BYTES: "tf.string", Kind.FLOAT: "tf.float32", Kind.INT64: "tf.int64"}
 # Types that tf.io.decode_raw does not know: read as others of the same bits.

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from schemas.features import Content, FeatureSpec, Kind, Schema
-from schemas.job import Payload
-from transforms.decode.code_text import (
+from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.job.job_spec import Payload
+from recordmill.transforms.decode.code_text import (
     Call,
     Code,
     assignment_lines,
@@ -27,8 +27,8 @@ from transforms.decode.code_text import (
     listed,
     quoted,
 )
-from transforms.decode.tensors import Tensor
-from transforms.decode.tf_code import (
+from recordmill.transforms.decode.tensors import Tensor
+from recordmill.transforms.decode.tf_code import (
     STORED,
     cast,
     decode_image,
@@ -38,7 +38,7 @@ from transforms.decode.tf_code import (
     raw_values,
     reshape,
 )
-from transforms.encode.payloads import check_payload, raw_feature
+from recordmill.transforms.encode.payloads import check_payload, raw_feature
 
 
 @dataclass(frozen=True, slots=True)

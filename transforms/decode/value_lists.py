@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from schemas.features import Kind
-from transforms.decode.wire import (
+from recordmill.schemas.features.feature import Kind
+from recordmill.transforms.decode.wire import (
     Mask,
     Spans,
     extract,
@@ -21,7 +21,7 @@ from transforms.decode.wire import (
     read_varints,
     unpack_varints,
 )
-from transforms.encode.wire import I64, U8, offsets_of
+from recordmill.transforms.encode.wire import I64, U8, offsets_of
 
 VALUE_TAG = 0x0A  # field 1, length-delimited: the values of a BytesList
 # From here on single records are quicker than steps over all that are left.

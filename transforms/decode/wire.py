@@ -1,6 +1,6 @@
 """Protobuf's wire format read from many records at once: gathers, varints, spans.
 
-The inverse of transforms.encode.wire. A cursor is an array with one position per record, and
+The inverse of recordmill.transforms.encode.wire. A cursor is an array with one position per record, and
 every operation moves all of them: what a parser does byte by byte in a loop over
 records is done here step by step over whole arrays.
 
@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.encode.wire import I64, MAX_VARINT_BYTES, U8, U64, offsets_of
-from transforms.tfrecord import array_parts
+from recordmill.transforms.encode.wire import I64, MAX_VARINT_BYTES, U8, U64, offsets_of
+from recordmill.transforms.tfrecord import array_parts
 
 Mask = npt.NDArray[np.bool_]
 

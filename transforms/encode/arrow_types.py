@@ -17,8 +17,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.errors import SchemaError
-from schemas.features import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.errors import SchemaError
+from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
 
 INTEGER, BOOL, TIME, FLOAT, BYTES, NULL = range(6)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.encode.wire import (
+from recordmill.transforms.encode.wire import (
     binary_array,
     require_fit,
     value_lengths,

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from schemas.features import Kind
-from transforms.encode.columns import Column
-from transforms.encode.wire import (
+from recordmill.schemas.features.feature import Kind
+from recordmill.transforms.encode.stored_values import Column
+from recordmill.transforms.encode.wire import (
     I64,
     U8,
     binary_array,

@@ -19,10 +19,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.features import FeatureSpec, Kind, Schema
-from transforms.encode.cells import RowCells, cells_of, fixed_array
-from transforms.encode.entries import load_entries
-from transforms.encode.wire import field_header, header_cells, require_fit
+from recordmill.schemas.features.feature import FeatureSpec, Kind, Schema
+from recordmill.transforms.encode.cells import RowCells, cells_of, fixed_array
+from recordmill.transforms.encode.feature_map import load_entries
+from recordmill.transforms.encode.wire import field_header, header_cells, require_fit
 
 _KIND_TAG = {Kind.BYTES: b"\x0a", Kind.FLOAT: b"\x12", Kind.INT64: b"\x1a"}
 

@@ -9,14 +9,14 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from schemas.errors import RowsError, SchemaError
-from schemas.features import Content, FeatureSpec, Kind, map_order
-from transforms.encode.arrow_types import require_column, shape_text
-from transforms.encode.columns import Column, value_column
-from transforms.encode.nested import Nested, open_column, open_steps, rows_of
-from transforms.encode.ragged import ragged_columns
-from transforms.encode.shapes import check_shape
-from transforms.encode.tensors import array_column, tensor_column
+from recordmill.schemas.errors import RowsError, SchemaError
+from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, map_order
+from recordmill.transforms.encode.arrow_types import require_column, shape_text
+from recordmill.transforms.encode.nested import Nested, open_column, open_steps, rows_of
+from recordmill.transforms.encode.ragged import ragged_columns
+from recordmill.transforms.encode.shapes import check_shape
+from recordmill.transforms.encode.stored_values import Column, value_column
+from recordmill.transforms.encode.tensors import array_column, tensor_column
 
 
 class Entry(NamedTuple):

@@ -21,12 +21,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.features import Kind, Schema
-from transforms.encode.base64_text import base64_texts
-from transforms.encode.columns import Column
-from transforms.encode.entries import load_entries
-from transforms.encode.examples import join_cells
-from transforms.encode.wire import require_fit, value_lengths
+from recordmill.schemas.features.feature import Kind, Schema
+from recordmill.transforms.encode.base64_text import base64_texts
+from recordmill.transforms.encode.examples import join_cells
+from recordmill.transforms.encode.feature_map import load_entries
+from recordmill.transforms.encode.stored_values import Column
+from recordmill.transforms.encode.wire import require_fit, value_lengths
 
 _LIST_NAME = {Kind.BYTES: "bytesList", Kind.FLOAT: "floatList", Kind.INT64: "int64List"}
 _START, _END = b'{"features":{"feature":{', b"}}}"

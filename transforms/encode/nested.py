@@ -11,16 +11,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.errors import RowsError, SchemaError
-from schemas.features import FeatureSpec
-from transforms.encode.arrow_types import (
+from recordmill.schemas.errors import RowsError, SchemaError
+from recordmill.schemas.features.feature import FeatureSpec
+from recordmill.transforms.encode.arrow_types import (
     depth_problem,
     is_list,
     list_depths,
     plain,
     value_problem,
 )
-from transforms.encode.wire import I64
+from recordmill.transforms.encode.wire import I64
 
 
 @dataclass(slots=True)

@@ -5,19 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from schemas.errors import RowsError, SchemaError
-from schemas.features import Content, FeatureSpec, Kind, Schema
-from schemas.job import Payload
-from transforms.encode.arrow_types import require_column
-from transforms.encode.entries import (
+from recordmill.schemas.errors import RowsError, SchemaError
+from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.job.job_spec import Payload
+from recordmill.transforms.encode.arrow_types import require_column
+from recordmill.transforms.encode.examples import encode, join_cells
+from recordmill.transforms.encode.feature_map import (
     load_feature,
     require_no_steps,
     require_plain_steps,
 )
-from transforms.encode.examples import encode, join_cells
-from transforms.encode.json_examples import encode_json
-from transforms.encode.sequences import encode_sequences
-from transforms.encode.wire import require_fit, value_lengths
+from recordmill.transforms.encode.json_examples import encode_json
+from recordmill.transforms.encode.sequences import encode_sequences
+from recordmill.transforms.encode.wire import require_fit, value_lengths
 
 
 def check_payload(schema: Schema, payload: Payload) -> None:

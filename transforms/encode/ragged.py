@@ -13,8 +13,8 @@ import math
 
 import numpy as np
 
-from transforms.encode.columns import Column, value_column
-from transforms.encode.nested import Nested
+from recordmill.transforms.encode.nested import Nested
+from recordmill.transforms.encode.stored_values import Column, value_column
 
 
 def ragged_columns(nested: Nested) -> list[Column]:

@@ -18,13 +18,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.errors import RowsError
-from schemas.features import FeatureSpec, Kind, Schema
-from transforms.encode.arrow_types import require_column
-from transforms.encode.cells import Cells, RowCells, cells_of, payload_cells
-from transforms.encode.entries import RefusedRows, load_steps
-from transforms.encode.examples import feature_header, features_cells, join_cells
-from transforms.encode.wire import (
+from recordmill.schemas.errors import RowsError
+from recordmill.schemas.features.feature import FeatureSpec, Kind, Schema
+from recordmill.transforms.encode.arrow_types import require_column
+from recordmill.transforms.encode.cells import Cells, RowCells, cells_of, payload_cells
+from recordmill.transforms.encode.examples import (
+    feature_header,
+    features_cells,
+    join_cells,
+)
+from recordmill.transforms.encode.feature_map import RefusedRows, load_steps
+from recordmill.transforms.encode.wire import (
     binary_array,
     field_header,
     header_cells,

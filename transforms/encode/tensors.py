@@ -19,11 +19,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.encode.arrow_types import BYTES, family_of, shape_text
-from transforms.encode.columns import Column, byte_values, numbers
-from transforms.encode.nested import Nested
-from transforms.encode.shapes import dims_of
-from transforms.encode.wire import (
+from recordmill.transforms.encode.arrow_types import BYTES, family_of, shape_text
+from recordmill.transforms.encode.nested import Nested
+from recordmill.transforms.encode.shapes import dims_of
+from recordmill.transforms.encode.stored_values import Column, byte_values, numbers
+from recordmill.transforms.encode.wire import (
     I64,
     binary_array,
     delimited_stream,

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.errors import RecordmillError
+from recordmill.schemas.errors import RecordmillError
 
 U8 = npt.NDArray[np.uint8]
 U64 = npt.NDArray[np.uint64]

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.encode.wire import I64, U64
+from recordmill.transforms.encode.wire import I64, U64
 
 
 @dataclass(frozen=True, slots=True)

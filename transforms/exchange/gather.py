@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from schemas.ranges import RunRef
-from schemas.shards import ShardTask
-from transforms.exchange.run_folder import RunFolder
-from transforms.exchange.windows import WINDOW_BYTES, Pieces, windows_of
+from recordmill.schemas.dataset.shards import ShardTask
+from recordmill.schemas.ranges import RunRef
+from recordmill.transforms.exchange.merge import WINDOW_BYTES, Pieces, windows_of
+from recordmill.transforms.exchange.sorted_run_store import RunFolder
 
 
 def gather(
@@ -32,7 +32,7 @@ def gather(
       runs: all runs of the job, in range order.
       task: the shard.
       window_bytes: planned bytes of a window; one record may be more.
-      by_content: see transforms.exchange.windows.
+      by_content: see recordmill.transforms.exchange.merge.
     """
 
     def read_into(number: int, target: memoryview, offset: int) -> None:

@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.ranges import InputRange
-from transforms.encode.wire import I64, U64
+from recordmill.schemas.ranges import InputRange
+from recordmill.transforms.encode.wire import I64, U64
 
 _GAMMA = 0x9E3779B97F4A7C15  # splitmix64's increment, 2**64 / golden ratio
 _SPLIT_SALT = 0x73706C6974  # "split": splits must not follow the order

@@ -16,7 +16,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from transforms.encode.wire import I64, U64, binary_array
+from recordmill.transforms.encode.wire import I64, U64, binary_array
 
 WINDOW_BYTES = 8 << 20
 

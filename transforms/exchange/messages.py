@@ -17,13 +17,13 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from schemas.errors import RecordmillError
-from schemas.shards import ShardPlan
-from transforms.encode.wire import I64, binary_array, offsets_of
-from transforms.exchange.block import Block
-from transforms.exchange.windows import WINDOW_BYTES, Pieces, windows_of
-from transforms.plan import numbers_of
-from transforms.tfrecord import array_parts, crc32c
+from recordmill.schemas.dataset.shards import ShardPlan
+from recordmill.schemas.errors import RecordmillError
+from recordmill.transforms.encode.wire import I64, binary_array, offsets_of
+from recordmill.transforms.exchange.block import Block
+from recordmill.transforms.exchange.merge import WINDOW_BYTES, Pieces, windows_of
+from recordmill.transforms.exchange.plan import numbers_of
+from recordmill.transforms.tfrecord import array_parts, crc32c
 
 # Of a value without its head, but for a larger record. Beam's Java runners send a worker a
 # hundred messages before they look whether it takes any, and hold them until then: 26 MB
@@ -53,7 +53,7 @@ def cut_block(
       piece_bytes: most bytes of a value behind its head, but for a larger record.
 
     Yields:
-      (number of the shard, see transforms.plan.numbers_of; piece).
+      (number of the shard, see recordmill.transforms.exchange.plan.numbers_of; piece).
     """
     shards = numbers_of(plan, block.keys, block.splits)
     wanted = np.flatnonzero(~np.isin(shards, list(skip))) if skip else None
@@ -141,7 +141,7 @@ def gather_inline(
     Args:
       values: all its pieces, in any order.
       window_bytes: bytes of a window; one record may be more.
-      by_content: see transforms.exchange.windows.
+      by_content: see recordmill.transforms.exchange.merge.
 
     Raises:
       RecordmillError: a value is no piece, or not as it was made.

@@ -13,9 +13,9 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from schemas.job import Sharding
-from schemas.shards import KEY_SPACE, ShardPlan, SplitPlan
-from transforms.encode.wire import I64, U64
+from recordmill.schemas.dataset.shards import KEY_SPACE, ShardPlan, SplitPlan
+from recordmill.schemas.job.job_spec import Sharding
+from recordmill.transforms.encode.wire import I64, U64
 
 BUCKETS_PER_SHARD = 1024  # the grain is a thousandth of a shard
 MIN_BUCKET_BITS = 14

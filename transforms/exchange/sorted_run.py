@@ -18,13 +18,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from schemas.ranges import RunRef
-from transforms.encode.wire import I64, U64, offsets_of
-from transforms.exchange.block import Block
-from transforms.exchange.block_io import SCRATCH_SPEED, BlockWriter
-from transforms.exchange.run_index import pack_index
-from transforms.tfrecord import array_parts, crc32c
-from transforms.write import aside_of, write_whole
+from recordmill.schemas.ranges import RunRef
+from recordmill.transforms.encode.wire import I64, U64, offsets_of
+from recordmill.transforms.exchange.block import Block
+from recordmill.transforms.exchange.sorted_run_index import pack_index
+from recordmill.transforms.storage.atomic_files import aside_of, write_whole
+from recordmill.transforms.storage.direct_io import SCRATCH_SPEED, BlockWriter
+from recordmill.transforms.tfrecord import array_parts, crc32c
 
 _WINDOW_BYTES = 4 << 20  # sorted and written at once
 

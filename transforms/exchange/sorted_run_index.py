@@ -18,10 +18,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from schemas.errors import RecordmillError
-from schemas.ranges import RunRef
-from transforms.encode.wire import I64, U64
-from transforms.tfrecord import crc32c
+from recordmill.schemas.errors import RecordmillError
+from recordmill.schemas.ranges import RunRef
+from recordmill.transforms.encode.wire import I64, U64
+from recordmill.transforms.tfrecord import crc32c
 
 READ_WHOLE_BYTES = 1 << 13  # one read of so much costs no more than two small ones
 

@@ -11,17 +11,17 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from schemas.errors import RecordmillError
-from schemas.ranges import RunRef
-from transforms.exchange.block_io import SCRATCH_SPEED, read_into
-from transforms.exchange.run_index import (
+from recordmill.schemas.errors import RecordmillError
+from recordmill.schemas.ranges import RunRef
+from recordmill.transforms.exchange.sorted_run_index import (
     ReadPart,
     RunIndex,
     find_records,
     whole_index,
 )
-from transforms.stores import Store
-from transforms.tfrecord import crc32c
+from recordmill.transforms.storage import Store
+from recordmill.transforms.storage.direct_io import SCRATCH_SPEED, read_into
+from recordmill.transforms.tfrecord import crc32c
 
 
 class RunFolder(ABC):

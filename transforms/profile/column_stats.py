@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from transforms.sources.csv_types import Holds, cell_type, convert
+from recordmill.transforms.sources.csv.column_types import Holds, cell_type, convert
 
 MAX_DISTINCT = 1000  # values counted one by one; beyond, only that there are more
 MAX_VALUE_BYTES = 64  # of a value that is kept; of a longer one its digest is

@@ -19,17 +19,17 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.types as pt
 
-from schemas.declared import DeclaredSchema
-from schemas.declared_of import declared_of
-from schemas.errors import InputError
-from schemas.features import Schema
-from schemas.ranges import InputFile, InputRange
-from transforms.infer.column_facts import ColumnFacts, look_at
-from transforms.sources.base import Rows, Source
-from transforms.sources.csv import CsvSource
-from transforms.sources.csv_cells import cells_of
-from transforms.sources.csv_types import Holds
-from transforms.sources.fixed_length import FixedLengthSource
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.features.declare import declared_of
+from recordmill.schemas.features.declared import DeclaredSchema
+from recordmill.schemas.features.feature import Schema
+from recordmill.schemas.ranges import InputFile, InputRange
+from recordmill.transforms.profile.column_stats import ColumnFacts, look_at
+from recordmill.transforms.sources.base import Rows, Source
+from recordmill.transforms.sources.cifar.source import FixedLengthSource
+from recordmill.transforms.sources.csv.column_types import Holds
+from recordmill.transforms.sources.csv.source import CsvSource
+from recordmill.transforms.sources.csv.split_cells import cells_of
 
 NUM_PLACES = 5  # rows that cannot be read: so many are named
 _TASKS_AHEAD = 2  # per worker: none waits, and few have facts that wait to be merged

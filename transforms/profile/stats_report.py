@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from schemas.features import Content, FeatureSpec
-from schemas.yaml_text import write_yaml
-from transforms.infer.column_facts import MAX_DISTINCT, ColumnFacts, Number
-from transforms.infer.input_facts import Inferred, TableFacts
+from recordmill.schemas.features.feature import Content, FeatureSpec
+from recordmill.schemas.parsing.yaml_text import write_yaml
+from recordmill.transforms.profile.column_stats import MAX_DISTINCT, ColumnFacts, Number
+from recordmill.transforms.profile.profile_input import Inferred, TableFacts
 
 MAX_PROPOSED = 100  # values of a text column that may be meant as classes
 MAX_LISTED = 20  # values whose counts are written out

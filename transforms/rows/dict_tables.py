@@ -8,9 +8,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from schemas.declared import DeclaredFeature, DeclaredSchema
-from schemas.errors import UsageError
-from transforms.rows.values import Form, UnfitError, array_of, form_of, plain_value
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.features.declared import DeclaredFeature, DeclaredSchema
+from recordmill.transforms.rows.python_values import (
+    Form,
+    UnfitError,
+    array_of,
+    form_of,
+    plain_value,
+)
 
 Row = Mapping[str, Any]
 

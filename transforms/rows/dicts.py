@@ -1,4 +1,4 @@
-"""Decoded batches as dicts, the way back from transforms.rows.tables.
+"""Decoded batches as dicts, the way back from recordmill.transforms.rows.dict_tables.
 
 feature's shape                   value
 []                                bool, int, float, str or bytes
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from schemas.features import Content, FeatureSpec, Schema
+from recordmill.schemas.features.feature import Content, FeatureSpec, Schema
 
 _Shape = tuple[int | None, ...]
 
@@ -27,7 +27,7 @@ def dicts_of(batch: pa.RecordBatch, schema: Schema) -> Iterator[dict[str, Any]]:
     """A dict for each row.
 
     Args:
-      batch: columns as transforms.decode gives them.
+      batch: columns as recordmill.transforms.decode gives them.
       schema: whose features they are; those without a column are left out.
     """
     columns = {

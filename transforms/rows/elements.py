@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
-from schemas.errors import UsageError
-from schemas.job import JobSpec, Payload
-from schemas.proto.example_pb2 import Example, Feature
-from transforms.conform.converted import shown
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.job.job_spec import JobSpec, Payload
+from recordmill.schemas.proto.example_pb2 import Example, Feature
+from recordmill.transforms.cast.cast_result import shown
 
 ElementKind = Literal["dict", "batch", "message", "bytes"]
 

@@ -16,16 +16,33 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from schemas.errors import RecordmillError, RejectLimitError, SchemaError, UsageError
-from schemas.features import FeatureSpec, Kind, Schema
-from schemas.job import JobSpec, parse_fraction
-from transforms.dataset.deep_check import misfits
-from transforms.encode.wire import I64, MAX_CELL_BYTES, U64
-from transforms.exchange.block import Block
-from transforms.keys import assign_splits, shuffle_keys, text_hash, value_hashes
-from transforms.plan import packed_histogram
-from transforms.rows.elements import group_of, kind_of, parse_example, row_as_json
-from transforms.rows.facts import (
+from recordmill.schemas.errors import (
+    RecordmillError,
+    RejectLimitError,
+    SchemaError,
+    UsageError,
+)
+from recordmill.schemas.features.feature import FeatureSpec, Kind, Schema
+from recordmill.schemas.job.job_spec import JobSpec, parse_fraction
+from recordmill.transforms.dataset.deep_check import misfits
+from recordmill.transforms.encode.wire import I64, MAX_CELL_BYTES, U64
+from recordmill.transforms.exchange.block import Block
+from recordmill.transforms.exchange.keys import (
+    assign_splits,
+    shuffle_keys,
+    text_hash,
+    value_hashes,
+)
+from recordmill.transforms.exchange.plan import packed_histogram
+from recordmill.transforms.rows.dict_tables import Row, Table, Tables
+from recordmill.transforms.rows.elements import (
+    group_of,
+    kind_of,
+    parse_example,
+    row_as_json,
+)
+from recordmill.transforms.rows.observed_features import FoundFeatures
+from recordmill.transforms.rows.row_summary import (
     Digest,
     RowFacts,
     add_digests,
@@ -33,10 +50,8 @@ from transforms.rows.facts import (
     sum_hashes,
     text_digest,
 )
-from transforms.rows.found import FoundFeatures
-from transforms.rows.tables import Row, Table, Tables
-from transforms.run.records import Framed, frame_rows
-from transforms.tfrecord import array_parts
+from recordmill.transforms.tasks.frame_records import Framed, frame_rows
+from recordmill.transforms.tfrecord import array_parts
 
 RECORD = "record"  # the feature of records that nothing is known of
 RECORD_SCHEMA = Schema((FeatureSpec(RECORD, Kind.BYTES),))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from schemas.errors import SchemaError
-from schemas.features import FeatureSpec, Kind, Schema
-from schemas.proto.example_pb2 import Example
+from recordmill.schemas.errors import SchemaError
+from recordmill.schemas.features.feature import FeatureSpec, Kind, Schema
+from recordmill.schemas.proto.example_pb2 import Example
 
 MAX_FEATURES = 10_000
 

@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from schemas.declared import DeclaredFeature
-from transforms.conform.cell_lists import feature_type
-from transforms.conform.converted import shown
-from transforms.encode.arrow_types import is_list, shape_text
-from transforms.encode.wire import offsets_of
+from recordmill.schemas.features.declared import DeclaredFeature
+from recordmill.transforms.cast.cast_result import shown
+from recordmill.transforms.cast.cell_lists import feature_type
+from recordmill.transforms.encode.arrow_types import is_list, shape_text
+from recordmill.transforms.encode.wire import offsets_of
 
 Form = tuple[int, str]
 """How many lists are nested, and a name of _TYPES, a NumPy dtype, or "" for nothing."""

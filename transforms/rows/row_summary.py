@@ -10,19 +10,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from schemas.job import JobSpec
-from schemas.ranges import RunRef
-from transforms.encode.wire import U64
-from transforms.plan import (
+from recordmill.schemas.job.job_spec import JobSpec
+from recordmill.schemas.ranges import RunRef
+from recordmill.transforms.encode.wire import U64
+from recordmill.transforms.exchange.plan import (
     BUCKETS_PER_SHARD,
     MAX_BUCKET_BITS,
     MIN_BUCKET_BITS,
     Histogram,
     PackedHistogram,
 )
-from transforms.rows.found import FoundFeatures
-from transforms.run.context import FORMAT_VERSION
-from transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, array_parts
+from recordmill.transforms.rows.observed_features import FoundFeatures
+from recordmill.transforms.tasks.context import FORMAT_VERSION
+from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, array_parts
 
 Digest = tuple[int, int]
 """The sums of all rows' two hashes, modulo 2**64: the same in every order."""
@@ -127,7 +127,7 @@ def sum_hashes(hashes: U64) -> Digest:
 def rows_fingerprint(job: JobSpec, totals: Totals) -> str:
     """Names what fixes the dataset's bytes: format version, job and all rows.
 
-    How many rejects are allowed fixes no byte, as in transforms.run.context.
+    How many rejects are allowed fixes no byte, as in recordmill.transforms.tasks.context.
     """
     fixed = job.model_dump(mode="json", exclude={"max_rejects"})
     digest = blake2b(digest_size=16)

@@ -4,7 +4,7 @@ Until all rows were seen nobody knows what the dataset will be, so two folders a
 
     .recordmill/rows-ID/        sorted runs, with the scratch exchange; ID is drawn when
                                 the pipeline is built, names in it are unique
-    .recordmill/FINGERPRINT/    what transforms.run.scratch says, once all is known
+    .recordmill/FINGERPRINT/    what recordmill.transforms.tasks.workspace says, once all is known
 
 What a retried bundle left in the first is named by nobody, and goes with the folder.
 """
@@ -19,23 +19,23 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Literal
 
-from schemas.errors import OutputError, RecordmillError, UsageError
-from schemas.job import JobSpec
-from schemas.manifest import Manifest, json_bytes
-from schemas.parts import REJECTS_NAME
-from schemas.ranges import InputRange, RangeResult
-from schemas.shards import ShardPlan, ShardResult
-from transforms.plan import plan_shards
-from transforms.rows.encode import RECORD_SCHEMA, too_many_rejects
-from transforms.rows.facts import Totals, rows_fingerprint
-from transforms.run.context import RunContext
-from transforms.run.publish import stage
-from transforms.run.scratch import Scratch
-from transforms.run.shard_task import finished_shards
-from transforms.run.switch import look_at_output, require_stored
-from transforms.run.unattended import lease_of_last_step, publish_once
-from transforms.sources.given import GivenRows
-from transforms.stores import Preflight, Store
+from recordmill.schemas.dataset.manifest import Manifest, json_bytes
+from recordmill.schemas.dataset.parts import REJECTS_NAME
+from recordmill.schemas.dataset.shards import ShardPlan, ShardResult
+from recordmill.schemas.errors import OutputError, RecordmillError, UsageError
+from recordmill.schemas.job.job_spec import JobSpec
+from recordmill.schemas.ranges import InputRange, RangeResult
+from recordmill.transforms.commit.commit import look_at_output, require_stored
+from recordmill.transforms.commit.detached import lease_of_last_step, publish_once
+from recordmill.transforms.commit.staging import stage
+from recordmill.transforms.exchange.plan import plan_shards
+from recordmill.transforms.rows.encode_rows import RECORD_SCHEMA, too_many_rejects
+from recordmill.transforms.rows.row_summary import Totals, rows_fingerprint
+from recordmill.transforms.sources.pipeline_rows import GivenRows
+from recordmill.transforms.storage import Preflight, Store
+from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.workspace import Scratch
+from recordmill.transforms.tasks.write_shard import finished_shards
 
 RowsExchange = Literal["scratch", "engine"]
 

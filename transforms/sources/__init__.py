@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from schemas.job import PIPELINE_ROWS, JobSpec
-from schemas.storage_options import NO_OPTIONS, StorageOptions
-from transforms.sources.base import Source
-from transforms.sources.csv import CsvSource
-from transforms.sources.fixed_length import FixedLengthSource
-from transforms.sources.images import ImagesSource
+from recordmill.schemas.job.job_spec import PIPELINE_ROWS, JobSpec
+from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
+from recordmill.transforms.sources.base import Source
+from recordmill.transforms.sources.cifar.source import FixedLengthSource
+from recordmill.transforms.sources.csv.source import CsvSource
+from recordmill.transforms.sources.images.source import ImagesSource
 
 
 def make_source(job: JobSpec, storage: StorageOptions = NO_OPTIONS) -> Source:

@@ -15,11 +15,11 @@ from typing import Self
 
 import pyarrow as pa
 
-from schemas.features import Schema
-from schemas.ranges import InputFile, InputRange, Reject
-from schemas.storage_options import StorageOptions
-from transforms.encode.wire import I64, U64
-from transforms.stores import Store
+from recordmill.schemas.features.feature import Schema
+from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.schemas.ranges import InputFile, InputRange, Reject
+from recordmill.transforms.encode.wire import I64, U64
+from recordmill.transforms.storage import Store
 
 REFERENCE = "reference"  # the column of references
 RANGE_BYTES = 16 << 20  # input of one task; fixes the cut, so never depends on workers

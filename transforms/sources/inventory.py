@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from schemas.ranges import InputFile
-from transforms.stores import LocalStore, Store
+from recordmill.schemas.ranges import InputFile
+from recordmill.transforms.storage import LocalStore, Store
 
 SLICE_FILES = 4096
 

@@ -9,16 +9,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from schemas.errors import InputError
-from schemas.ranges import InputFile
-from schemas.storage_options import (
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.job.storage_options import (
     NO_OPTIONS,
     StorageOptions,
     require_secretless_url,
 )
-from transforms.storage import is_local, local_path
-from transforms.stores.faults import cause_to_show, reason, retrying
-from transforms.stores.systems import system_of
+from recordmill.schemas.ranges import InputFile
+from recordmill.transforms.storage.filesystems import system_of
+from recordmill.transforms.storage.reading import is_local, local_path
+from recordmill.transforms.storage.retry import cause_to_show, reason, retrying
 
 
 def list_inputs(

@@ -8,10 +8,10 @@ from typing import Self
 
 import pyarrow as pa
 
-from schemas.features import Schema
-from schemas.ranges import InputFile, InputRange
-from schemas.storage_options import NO_OPTIONS, StorageOptions
-from transforms.sources.base import Rows, Source
+from recordmill.schemas.features.feature import Schema
+from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
+from recordmill.schemas.ranges import InputFile, InputRange
+from recordmill.transforms.sources.base import Rows, Source
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from schemas.storage_options import NO_OPTIONS, StorageOptions, require_secretless_url
-from transforms.stores.base import Preflight, Store
-from transforms.stores.local import LocalStore
-from transforms.stores.remote import RemoteStore
+from recordmill.schemas.job.storage_options import (
+    NO_OPTIONS,
+    StorageOptions,
+    require_secretless_url,
+)
+from recordmill.transforms.storage.local import LocalStore
+from recordmill.transforms.storage.remote import RemoteStore
+from recordmill.transforms.storage.store import Preflight, Store
 
 __all__ = ["LocalStore", "Preflight", "RemoteStore", "Store", "open_store"]
 

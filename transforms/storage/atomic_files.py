@@ -11,8 +11,8 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from transforms.exchange.block_io import BlockWriter
-from transforms.tfrecord import FRAME_BYTES, array_parts, crc32c
+from recordmill.transforms.storage.direct_io import BlockWriter
+from recordmill.transforms.tfrecord import FRAME_BYTES, array_parts, crc32c
 
 GZIP_LEVEL = 6
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS  # a gzip header whose mtime is 0

@@ -23,8 +23,8 @@ from typing import Self
 
 import numpy as np
 
-from schemas.errors import RecordmillError
-from transforms.encode.wire import U8
+from recordmill.schemas.errors import RecordmillError
+from recordmill.transforms.encode.wire import U8
 
 BLOCK_BYTES = 4096
 BUFFER_BYTES = 4 << 20

@@ -13,8 +13,8 @@ from typing import Any
 
 import fsspec
 
-from schemas.storage_options import NO_OPTIONS, StorageOptions
-from transforms.stores.clouds import cloud_of
+from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
+from recordmill.transforms.storage.clouds import cloud_of
 
 # By process: what a parent built stays in a child, as letting go of it could make its
 # package wait for the parent's thread to close the connections.

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from transforms.stores.base import Level, is_aside
-from transforms.stores.clouds import checksum_of
+from recordmill.transforms.storage.clouds import checksum_of
+from recordmill.transforms.storage.store import Level, is_aside
 
 
 def files_below(system: Any, path: str, root: str) -> dict[str, int]:

@@ -29,9 +29,9 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from schemas.errors import MissingFileError, OutputError
-from transforms.stores.base import WORK_FOLDER, Store
-from transforms.stores.holder import Holder, utc_now
+from recordmill.schemas.errors import MissingFileError, OutputError
+from recordmill.transforms.storage.lease_holder import Holder, utc_now
+from recordmill.transforms.storage.store import WORK_FOLDER, Store
 
 LEASE_SECONDS = 60.0
 RENEWALS_PER_LEASE = 4

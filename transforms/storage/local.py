@@ -15,10 +15,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from schemas.errors import MissingFileError, OutputError
-from transforms.stores.base import Level, Preflight, Store, check_name, is_aside
-from transforms.stores.faults import explained
-from transforms.write import aside_of, sync_folder
+from recordmill.schemas.errors import MissingFileError, OutputError
+from recordmill.transforms.storage.atomic_files import aside_of, sync_folder
+from recordmill.transforms.storage.retry import explained
+from recordmill.transforms.storage.store import (
+    Level,
+    Preflight,
+    Store,
+    check_name,
+    is_aside,
+)
 
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}
 _NO_FILE = (FileNotFoundError, IsADirectoryError, NotADirectoryError)

@@ -12,14 +12,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from schemas.errors import InputError
-from schemas.storage_options import (
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.job.storage_options import (
     NO_OPTIONS,
     StorageOptions,
 )
-from transforms.encode.wire import I64, U8
-from transforms.stores.faults import cause_to_show, reason, retrying
-from transforms.stores.systems import system_of
+from recordmill.transforms.encode.wire import I64, U8
+from recordmill.transforms.storage.filesystems import system_of
+from recordmill.transforms.storage.retry import cause_to_show, reason, retrying
 
 
 def is_local(uri: str) -> bool:

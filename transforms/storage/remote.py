@@ -17,17 +17,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from schemas.errors import MissingFileError, OutputError
-from schemas.storage_options import NO_OPTIONS, StorageOptions
-from transforms.stores.base import Level, Store, check_name, is_aside
-from transforms.stores.clouds import (
+from recordmill.schemas.errors import MissingFileError, OutputError
+from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
+from recordmill.transforms.storage.clouds import (
     Cloud,
     checksum_of,
     cloud_of,
     modified_of,
     wait_for_copy,
 )
-from transforms.stores.faults import (
+from recordmill.transforms.storage.filesystems import system_of
+from recordmill.transforms.storage.fsspec_listing import files_below, level_of
+from recordmill.transforms.storage.retry import (
     HASTY,
     PATIENT,
     Patience,
@@ -35,8 +36,7 @@ from transforms.stores.faults import (
     explained,
     retrying,
 )
-from transforms.stores.listings import files_below, level_of
-from transforms.stores.systems import system_of
+from recordmill.transforms.storage.store import Level, Store, check_name, is_aside
 
 _Result = TypeVar("_Result")
 _PARALLEL = 16  # requests at once where each is for a file of its own

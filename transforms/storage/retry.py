@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from schemas.errors import OutputError
-from transforms.stores.clouds import cloud_of
+from recordmill.schemas.errors import OutputError
+from recordmill.transforms.storage.clouds import cloud_of
 
 _Result = TypeVar("_Result")
 

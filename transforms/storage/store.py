@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from schemas.errors import OutputError
+from recordmill.schemas.errors import OutputError
 
 WORK_FOLDER = ".recordmill"  # of the runs in progress, inside the output
 
@@ -212,5 +212,5 @@ def check_name(name: str) -> str:
 
 
 def is_aside(name: str) -> bool:
-    """Whether this is the hidden file of a writer at work (transforms.write)."""
+    """Whether this is the hidden file of a writer at work (recordmill.transforms.storage.atomic_files)."""
     return _ASIDE.fullmatch(name) is not None

@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from schemas.errors import RecordmillError
-from schemas.parts import REJECTS_NAME
-from schemas.ranges import Reject
-from transforms.run.scratch import Scratch
+from recordmill.schemas.dataset.parts import REJECTS_NAME
+from recordmill.schemas.errors import RecordmillError
+from recordmill.schemas.ranges import Reject
+from recordmill.transforms.tasks.workspace import Scratch
 
 SECONDS_BETWEEN_LISTS = 2.0  # of a store, where each costs a request
 

@@ -12,14 +12,14 @@ from typing import Any, Literal, cast
 import numpy as np
 import numpy.typing as npt
 
-from schemas.errors import UsageError
-from schemas.features import Schema
-from schemas.job import JobSpec, VerifyLevel, parse_fraction
-from schemas.ranges import Bits, InputFile, InputRange
-from transforms.encode.wire import U64
-from transforms.keys import assign_splits
-from transforms.run.scratch import Scratch
-from transforms.sources.base import Source
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.features.feature import Schema
+from recordmill.schemas.job.job_spec import JobSpec, VerifyLevel, parse_fraction
+from recordmill.schemas.ranges import Bits, InputFile, InputRange
+from recordmill.transforms.encode.wire import U64
+from recordmill.transforms.exchange.keys import assign_splits
+from recordmill.transforms.sources.base import Source
+from recordmill.transforms.tasks.workspace import Scratch
 
 Exchange = Literal["reference", "scratch", "engine"]
 
@@ -35,7 +35,7 @@ class RunContext:
       source: the prepared source.
       split_names: all splits, those of the job first.
       bits: of the order key, for the histogram.
-      exchange: how rows reach the shards' writers (see transforms.exchange.gather).
+      exchange: how rows reach the shards' writers (see recordmill.transforms.exchange.gather).
       fingerprint: of job and inventory, hexadecimal.
       output: folder of the dataset.
       scratch: where the run works.
@@ -43,7 +43,7 @@ class RunContext:
       lease: the nonce of the launcher's lease under which the run publishes; "" if the
         launcher is gone by then, and the last step takes one of its own.
       overwrite: whether the run may replace another dataset.
-      part: which part of the dataset it makes; 0: all of it (see schemas.parts).
+      part: which part of the dataset it makes; 0: all of it (see recordmill.schemas.dataset.parts).
       base: fingerprint of the dataset that a later part is appended to, or "".
       verify: whether all is read again before it is published: quick or full.
     """

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from schemas.ranges import InputFile, InputRange, RangeResult
-from transforms.plan import Histogram, plan_shards
-from transforms.run.context import RunContext
-from transforms.run.range_task import histogram_of
-from transforms.run.sample import Sample, look_at
+from recordmill.schemas.ranges import InputFile, InputRange, RangeResult
+from recordmill.transforms.exchange.plan import Histogram, plan_shards
+from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.sample_input import Sample, look_at
+from recordmill.transforms.tasks.sort_range import histogram_of
 
 WHOLE_BYTES = 8 << 20  # input up to this is read wholly
 INDEX_BYTES = 24  # of each record in a sorted run's index

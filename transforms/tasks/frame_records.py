@@ -8,15 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from schemas.errors import RowsError
-from schemas.features import Schema
-from schemas.job import JobSpec, Payload
-from transforms.conform.batches import conform
-from transforms.conform.side_files import FileReader
-from transforms.dataset.expected import require_values
-from transforms.encode.payloads import encode_payload
-from transforms.encode.wire import I64
-from transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, seal
+from recordmill.schemas.errors import RowsError
+from recordmill.schemas.features.feature import Schema
+from recordmill.schemas.job.job_spec import JobSpec, Payload
+from recordmill.transforms.cast.cast_batch import conform
+from recordmill.transforms.cast.side_files import FileReader
+from recordmill.transforms.dataset.expected import require_values
+from recordmill.transforms.encode.payloads import encode_payload
+from recordmill.transforms.encode.wire import I64
+from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, seal
 
 
 @dataclass(frozen=True, slots=True)

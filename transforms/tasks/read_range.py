@@ -9,17 +9,28 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from schemas.errors import UsageError
-from schemas.features import Schema
-from schemas.ranges import Bits, InputRange, RangeResult, Reject, RunRef, or_bits
-from transforms.conform.side_files import SideFiles
-from transforms.encode.wire import I64, U64
-from transforms.exchange.block import Block
-from transforms.keys import position_keys, shuffle_keys, value_hashes
-from transforms.run.context import RunContext
-from transforms.run.records import frame_rows
-from transforms.sources.base import REFERENCE, Rows
-from transforms.tfrecord import array_parts
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.features.feature import Schema
+from recordmill.schemas.ranges import (
+    Bits,
+    InputRange,
+    RangeResult,
+    Reject,
+    RunRef,
+    or_bits,
+)
+from recordmill.transforms.cast.side_files import SideFiles
+from recordmill.transforms.encode.wire import I64, U64
+from recordmill.transforms.exchange.block import Block
+from recordmill.transforms.exchange.keys import (
+    position_keys,
+    shuffle_keys,
+    value_hashes,
+)
+from recordmill.transforms.sources.base import REFERENCE, Rows
+from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.frame_records import frame_rows
+from recordmill.transforms.tfrecord import array_parts
 
 
 @dataclass(slots=True)

@@ -15,16 +15,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from schemas.errors import InputError
-from schemas.ranges import Bits, InputRange, or_bits
-from transforms.encode.wire import I64, U64
-from transforms.plan import Histogram
-from transforms.run.blocks import place_rows, side_files_of
-from transforms.run.context import RunContext
-from transforms.run.records import frame_rows
-from transforms.sources.base import REFERENCE, Rows
-from transforms.tfrecord import array_parts
-from transforms.write import GZIP_LEVEL
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.ranges import Bits, InputRange, or_bits
+from recordmill.transforms.encode.wire import I64, U64
+from recordmill.transforms.exchange.plan import Histogram
+from recordmill.transforms.sources.base import REFERENCE, Rows
+from recordmill.transforms.storage.atomic_files import GZIP_LEVEL
+from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.frame_records import frame_rows
+from recordmill.transforms.tasks.read_range import place_rows, side_files_of
+from recordmill.transforms.tfrecord import array_parts
 
 FILE_ROWS = 512  # looked at where each row pulls in a file
 _PACKED_BYTES = 4 << 20  # compressed to see how much that saves

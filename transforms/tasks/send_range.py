@@ -14,16 +14,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from schemas.errors import InputError
-from schemas.ranges import Bits, InputRange, RangeResult
-from schemas.shards import ShardPlan
-from transforms.encode.wire import I64, U64
-from transforms.exchange.inline import cut_block, reject_pieces
-from transforms.plan import Histogram, PackedHistogram, numbers_of
-from transforms.run.blocks import RangeReading, place_rows
-from transforms.run.context import RunContext, known_unread
-from transforms.run.facts import load_fact, save_fact, save_rejects
-from transforms.run.range_task import counted
+from recordmill.schemas.dataset.shards import ShardPlan
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.ranges import Bits, InputRange, RangeResult
+from recordmill.transforms.encode.wire import I64, U64
+from recordmill.transforms.exchange.messages import cut_block, reject_pieces
+from recordmill.transforms.exchange.plan import Histogram, PackedHistogram, numbers_of
+from recordmill.transforms.tasks.checkpoints import load_fact, save_fact, save_rejects
+from recordmill.transforms.tasks.context import RunContext, known_unread
+from recordmill.transforms.tasks.read_range import RangeReading, place_rows
+from recordmill.transforms.tasks.sort_range import counted
 
 BLOCK_BYTES = 32 << 20  # records cut into pieces at once
 

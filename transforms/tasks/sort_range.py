@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from schemas.ranges import Bits, InputRange, RangeResult, RunRef
-from transforms.encode.wire import I64, U64
-from transforms.exchange.runs import write_run
-from transforms.plan import Histogram
-from transforms.run.blocks import RangeReading, place_rows
-from transforms.run.context import RunContext
-from transforms.run.facts import load_fact, save_fact, save_rejects
+from recordmill.schemas.ranges import Bits, InputRange, RangeResult, RunRef
+from recordmill.transforms.encode.wire import I64, U64
+from recordmill.transforms.exchange.plan import Histogram
+from recordmill.transforms.exchange.sorted_run import write_run
+from recordmill.transforms.tasks.checkpoints import load_fact, save_fact, save_rejects
+from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.read_range import RangeReading, place_rows
 
 RUN_BYTES = 256 << 20  # records of a range beyond this go into a further run
 

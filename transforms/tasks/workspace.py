@@ -24,11 +24,15 @@ from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from schemas.errors import MissingFileError
-from transforms.exchange.run_folder import LocalRuns, RunFolder, StoredRuns
-from transforms.stores import LocalStore, Store
-from transforms.stores.base import WORK_FOLDER
-from transforms.write import write_whole
+from recordmill.schemas.errors import MissingFileError
+from recordmill.transforms.exchange.sorted_run_store import (
+    LocalRuns,
+    RunFolder,
+    StoredRuns,
+)
+from recordmill.transforms.storage import LocalStore, Store
+from recordmill.transforms.storage.atomic_files import write_whole
+from recordmill.transforms.storage.store import WORK_FOLDER
 
 _OF_SCRATCH = ("runs", "facts")  # in the scratch folder, where one is given
 _EXCHANGE_NOTE = "facts/exchange"

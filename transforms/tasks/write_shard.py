@@ -8,19 +8,29 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from schemas.errors import DamagedScratchError, RecordmillError
-from schemas.job import PIPELINE_ROWS
-from schemas.ranges import Reject, RunRef
-from schemas.shards import ShardPlan, ShardResult, ShardTask, shard_file_name
-from transforms.exchange.gather import gather
-from transforms.exchange.inline import gather_inline
-from transforms.exchange.run_folder import RunFolder
-from transforms.run.context import RunContext
-from transforms.run.facts import forget_fact, load_fact, save_fact, save_rejects
-from transforms.run.records import frame_rows
-from transforms.stores import LocalStore
-from transforms.tfrecord import check_frames, crc32c
-from transforms.write import write_records
+from recordmill.schemas.dataset.shards import (
+    ShardPlan,
+    ShardResult,
+    ShardTask,
+    shard_file_name,
+)
+from recordmill.schemas.errors import DamagedScratchError, RecordmillError
+from recordmill.schemas.job.job_spec import PIPELINE_ROWS
+from recordmill.schemas.ranges import Reject, RunRef
+from recordmill.transforms.exchange.gather import gather
+from recordmill.transforms.exchange.messages import gather_inline
+from recordmill.transforms.exchange.sorted_run_store import RunFolder
+from recordmill.transforms.storage import LocalStore
+from recordmill.transforms.storage.atomic_files import write_records
+from recordmill.transforms.tasks.checkpoints import (
+    forget_fact,
+    load_fact,
+    save_fact,
+    save_rejects,
+)
+from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.frame_records import frame_rows
+from recordmill.transforms.tfrecord import check_frames, crc32c
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +93,7 @@ def write_inline(
     Args:
       context: the run.
       task: which records the shard holds.
-      pieces: all of the shard's (see transforms.exchange.inline), in any order.
+      pieces: all of the shard's (see recordmill.transforms.exchange.messages), in any order.
       must_be_there: whether the shard was finished before, so that nothing was sent.
 
     Raises:

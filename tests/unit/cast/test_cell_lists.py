@@ -14,7 +14,7 @@ from conform_tools import REFUSED, Refusal, check, outcome, rounded
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from transforms.conform import cell_json
+from recordmill.transforms.cast import cell_json
 
 WHITE = " \t\n\v\f\r"
 Shape = tuple[int | None, ...]

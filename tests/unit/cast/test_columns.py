@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.errors import RecordmillError, RowsError, SchemaError
-from schemas.features import FeatureSpec, Kind, Schema
-from transforms.encode import wire
-from transforms.encode.arrow_types import check_types, is_list
-from transforms.encode.columns import is_utf8
-from transforms.encode.examples import encode
+from recordmill.schemas.errors import RecordmillError, RowsError, SchemaError
+from recordmill.schemas.features.feature import FeatureSpec, Kind, Schema
+from recordmill.transforms.encode import wire
+from recordmill.transforms.encode.arrow_types import check_types, is_list
+from recordmill.transforms.encode.examples import encode
+from recordmill.transforms.encode.stored_values import is_utf8
 
 INT64, FLOAT, BYTES = Kind.INT64, Kind.FLOAT, Kind.BYTES
 

@@ -17,18 +17,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from schemas.declared import DeclaredFeature, DeclaredSchema
-from schemas.errors import SchemaError
-from schemas.proto import example_pb2
-from schemas.ranges import InputRange
-from transforms.conform import batches as conform_module
-from transforms.conform.batches import Conformed, check_columns, conform
-from transforms.conform.cell_lists import feature_type
-from transforms.conform.side_files import SideFileError, SideFiles
-from transforms.encode.examples import encode
-from transforms.sources.csv_cells import parse_rows
+from recordmill.schemas.errors import SchemaError
+from recordmill.schemas.features.declared import DeclaredFeature, DeclaredSchema
+from recordmill.schemas.proto import example_pb2
+from recordmill.schemas.ranges import InputRange
+from recordmill.transforms.cast import cast_batch as conform_module
+from recordmill.transforms.cast.cast_batch import Conformed, check_columns, conform
+from recordmill.transforms.cast.cell_lists import feature_type
+from recordmill.transforms.cast.side_files import SideFileError, SideFiles
+from recordmill.transforms.encode.examples import encode
+from recordmill.transforms.sources.csv.split_cells import parse_rows
 
-GOLDEN = Path(__file__).parent / "data" / "golden"
+GOLDEN = Path(__file__).parents[2] / "data" / "golden"
 
 REASONS: list[tuple[dict[str, Any], str | None, str]] = [
     ({"dtype": "int8"}, "300", "300 is beyond int8 (-128 to 127)"),

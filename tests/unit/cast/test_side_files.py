@@ -8,8 +8,8 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from schemas.errors import InputError
-from transforms.conform.side_files import SideFileError, SideFiles
+from recordmill.schemas.errors import InputError
+from recordmill.transforms.cast.side_files import SideFileError, SideFiles
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from conform_tools import REFUSED, check, declare, rounded
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from schemas.errors import SchemaError
-from transforms.conform.batches import check_columns
+from recordmill.schemas.errors import SchemaError
+from recordmill.transforms.cast.cast_batch import check_columns
 
 INT_DTYPES = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 FLOAT_DTYPES = ["float16", "float32", "float64"]

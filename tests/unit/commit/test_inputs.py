@@ -8,12 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.errors import InputError, OutputError
-from schemas.job import JobSpec
-from schemas.parts import inputs_name, part_of, rejects_prefix, run_facts_name
-from schemas.ranges import InputFile
-from schemas.shards import shard_file_name
-from transforms.run.inputs import KeptFile, dump_inputs, new_files, parse_inputs
+from recordmill.schemas.dataset.parts import (
+    inputs_name,
+    part_of,
+    rejects_prefix,
+    run_facts_name,
+)
+from recordmill.schemas.dataset.shards import shard_file_name
+from recordmill.schemas.errors import InputError, OutputError
+from recordmill.schemas.job.job_spec import JobSpec
+from recordmill.schemas.ranges import InputFile
+from recordmill.transforms.commit.input_log import (
+    KeptFile,
+    dump_inputs,
+    new_files,
+    parse_inputs,
+)
 
 JOB = JobSpec(source="csv", name="data")
 

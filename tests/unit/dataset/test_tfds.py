@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from small_dataset import SCHEMA, write_dataset
 
-from schemas.features import Content, FeatureSpec, Kind, Schema
-from schemas.shards import ShardResult
-from transforms.dataset.tfds import (
+from recordmill.schemas.dataset.shards import ShardResult
+from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
+from recordmill.transforms.dataset.tfds_files import (
     format_labels,
     labels_file_name,
     metadata_files,
     parse_labels,
 )
 
-GOLDEN = Path(__file__).parent / "data" / "golden" / "tfds" / "golden" / "1.0.0"
+GOLDEN = Path(__file__).parents[2] / "data" / "golden" / "tfds" / "golden" / "1.0.0"
 PREFIX = "tensorflow_datasets.core.features."
 
 # TFDS reads both files with protobuf's strict JSON parser: these keys, no others.

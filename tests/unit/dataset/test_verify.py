@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from small_dataset import write_dataset
 
-from schemas.errors import OutputError
-from schemas.manifest import MANIFEST_NAME, Manifest
-from transforms.dataset.files import open_file, read_manifest
-from transforms.dataset.verify import Problem, VerifyResult, verify_dataset
-from transforms.stores import Store, open_store
-from transforms.tfrecord import crc32c as checksum
-from transforms.tfrecord import mask
+from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
+from recordmill.schemas.errors import OutputError
+from recordmill.transforms.dataset.files import open_file, read_manifest
+from recordmill.transforms.dataset.verify import Problem, VerifyResult, verify_dataset
+from recordmill.transforms.storage import Store, open_store
+from recordmill.transforms.tfrecord import crc32c as checksum
+from recordmill.transforms.tfrecord import mask
 
 FIRST = "zoo-train.tfrecord-00000-of-00002"
 SECOND = "zoo-train.tfrecord-00001-of-00002"
@@ -325,7 +325,7 @@ def test_shard_that_cannot_be_read(
             raise PermissionError(13, "Permission denied", name)
         return open_file(store, name)
 
-    monkeypatch.setattr("transforms.dataset.verify.open_file", refuse)
+    monkeypatch.setattr("recordmill.transforms.dataset.verify.open_file", refuse)
     assert only_problem(dataset).message.startswith("cannot be read: ")
 
 

@@ -17,12 +17,12 @@ from encoder_cases import batches
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from schemas.errors import RowsError, SchemaError
-from schemas.features import Content, FeatureSpec, Kind, Schema
-from transforms.decode import batches as module
-from transforms.decode.batches import decode_batch, decode_records
-from transforms.encode.examples import encode, entry_header
-from transforms.encode.wire import varint
+from recordmill.schemas.errors import RowsError, SchemaError
+from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
+from recordmill.transforms.decode import decode_batch as module
+from recordmill.transforms.decode.decode_batch import decode_batch, decode_records
+from recordmill.transforms.encode.examples import encode, entry_header
+from recordmill.transforms.encode.wire import varint
 
 
 def check(schema: Schema, records: list[bytes]) -> None:

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pytest
 from decode_cases import plain, stored
 
-from schemas.features import Content, FeatureSpec, Kind, Schema
-from schemas.proto.tensor_pb2 import TensorProto
-from transforms.decode import batches as module
-from transforms.decode.batches import decode_batch
-from transforms.encode.tensors import DATA_TYPES
-from transforms.tfrecord import read_records
+from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.proto.tensor_pb2 import TensorProto
+from recordmill.transforms.decode import decode_batch as module
+from recordmill.transforms.decode.decode_batch import decode_batch
+from recordmill.transforms.encode.tensors import DATA_TYPES
+from recordmill.transforms.tfrecord import read_records
 
-GOLDEN = Path(__file__).parent / "data" / "golden"
+GOLDEN = Path(__file__).parents[2] / "data" / "golden"
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ from decode_cases import stored, tells_dimensions
 from encoder_cases import batches
 from hypothesis import assume, given, settings
 
-from schemas.errors import SchemaError
-from schemas.features import Content, FeatureSpec, Kind, Schema
-from schemas.job import Payload
-from schemas.proto.example_pb2 import SequenceExample
-from transforms.decode.payloads import decode_payload
-from transforms.decode.tensors import Tensor
-from transforms.encode.payloads import encode_payload
+from recordmill.schemas.errors import SchemaError
+from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.job.job_spec import Payload
+from recordmill.schemas.proto.example_pb2 import SequenceExample
+from recordmill.transforms.decode.payloads import decode_payload
+from recordmill.transforms.decode.tensors import Tensor
+from recordmill.transforms.encode.payloads import encode_payload
 
 LABEL = FeatureSpec("label", Kind.INT64)
 FRAMES = FeatureSpec("frames", Kind.FLOAT, shape=(2,), sequence=True)

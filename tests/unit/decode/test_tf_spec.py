@@ -10,11 +10,11 @@ from textwrap import dedent
 import pytest
 from test_spec_interop import STEPS, every_feature, labels, pictures, several_unknown
 
-from schemas.errors import SchemaError
-from schemas.features import Content, FeatureSpec, Kind, Schema
-from schemas.job import Payload
-from transforms.decode.code_text import quoted
-from transforms.decode.tf_spec import parsing_spec
+from recordmill.schemas.errors import SchemaError
+from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.job.job_spec import Payload
+from recordmill.transforms.decode.code_text import quoted
+from recordmill.transforms.decode.tf_spec import parsing_spec
 
 IMAGE = FeatureSpec(
     "image",

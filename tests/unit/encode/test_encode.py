@@ -12,12 +12,12 @@ from google.protobuf.internal import api_implementation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.features import FeatureSpec, Kind, Schema
-from schemas.proto import example_pb2
-from transforms.encode.arrow_types import check_types
-from transforms.encode.examples import encode
+from recordmill.schemas.features.feature import FeatureSpec, Kind, Schema
+from recordmill.schemas.proto import example_pb2
+from recordmill.transforms.encode.arrow_types import check_types
+from recordmill.transforms.encode.examples import encode
 
-GOLDEN = Path(__file__).parent / "data" / "golden"
+GOLDEN = Path(__file__).parents[2] / "data" / "golden"
 KINDS = {str(kind): kind for kind in Kind}
 
 
@@ -45,7 +45,7 @@ def one_column(values: Any, arrow_type: pa.DataType, kind: Kind, name: str) -> A
 
 
 def test_oracle_is_the_c_runtime() -> None:
-    """Another runtime may order a key and its prefix differently (schemas.features)."""
+    """Another runtime may order a key and its prefix differently (recordmill.schemas.features.feature)."""
     assert api_implementation.Type() == "upb"
 
 

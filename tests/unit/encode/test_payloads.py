@@ -14,14 +14,18 @@ from google.protobuf import json_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.errors import RowsError, SchemaError
-from schemas.features import Content, FeatureSpec, Kind, Schema
-from schemas.job import Payload
-from schemas.proto.example_pb2 import Example, SequenceExample
-from transforms.encode.arrow_types import check_types
-from transforms.encode.base64_text import base64_texts
-from transforms.encode.examples import encode
-from transforms.encode.payloads import check_payload, encode_payload, raw_feature
+from recordmill.schemas.errors import RowsError, SchemaError
+from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.job.job_spec import Payload
+from recordmill.schemas.proto.example_pb2 import Example, SequenceExample
+from recordmill.transforms.encode.arrow_types import check_types
+from recordmill.transforms.encode.base64_text import base64_texts
+from recordmill.transforms.encode.examples import encode
+from recordmill.transforms.encode.payloads import (
+    check_payload,
+    encode_payload,
+    raw_feature,
+)
 
 ROOMS = st.sampled_from([(0, 0), (12, 4), (1, 0), (0, 3)])
 Made = tuple[pa.RecordBatch, Schema, list[Case]]

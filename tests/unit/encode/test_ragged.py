@@ -7,10 +7,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from schemas.errors import RowsError, SchemaError
-from schemas.features import FeatureSpec, Kind, Schema
-from schemas.proto.example_pb2 import Example
-from transforms.encode.examples import encode
+from recordmill.schemas.errors import RowsError, SchemaError
+from recordmill.schemas.features.feature import FeatureSpec, Kind, Schema
+from recordmill.schemas.proto.example_pb2 import Example
+from recordmill.transforms.encode.examples import encode
 
 INT64 = Kind.INT64
 Shape = tuple[int | None, ...]

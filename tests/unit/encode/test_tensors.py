@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 from job_tools import GOLDEN
 
-from schemas.errors import RowsError, SchemaError
-from schemas.features import Content, FeatureSpec, Kind, Schema
-from schemas.proto.example_pb2 import Example
-from transforms.encode.entries import load_feature
-from transforms.encode.examples import encode
+from recordmill.schemas.errors import RowsError, SchemaError
+from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.proto.example_pb2 import Example
+from recordmill.transforms.encode.examples import encode
+from recordmill.transforms.encode.feature_map import load_feature
 
 Shape = tuple[int | None, ...]
 

@@ -13,10 +13,10 @@ from frames import FOO_RECORD, frame, records_of
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from schemas.errors import RecordmillError
-from schemas.proto import example_pb2
-from transforms import tfrecord
-from transforms.tfrecord import (
+from recordmill.schemas.errors import RecordmillError
+from recordmill.schemas.proto import example_pb2
+from recordmill.transforms import tfrecord
+from recordmill.transforms.tfrecord import (
     FRAME_BYTES,
     HEAD_BYTES,
     TAIL_BYTES,
@@ -28,7 +28,7 @@ from transforms.tfrecord import (
     seal,
 )
 
-GOLDEN = Path(__file__).parent / "data" / "golden"
+GOLDEN = Path(__file__).parents[2] / "data" / "golden"
 
 
 def sealed(examples: list[bytes], before: int = 0) -> bytes:

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 from frames import FOO_RECORD, frame, records_of
 
-from schemas.errors import CorruptRecordError, RecordmillError
-from transforms import tfrecord
-from transforms.tfrecord import check_frames, mask, open_stream, read_records
+from recordmill.schemas.errors import CorruptRecordError, RecordmillError
+from recordmill.transforms import tfrecord
+from recordmill.transforms.tfrecord import check_frames, mask, open_stream, read_records
 
 # Three records; the middle one starts at byte 19 = 16 + 3.
 THREE = frame([b"one", b"second", b""])

@@ -7,9 +7,9 @@ from google.protobuf.internal import encoder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.errors import RecordmillError
-from transforms.encode import wire
-from transforms.encode.wire import (
+from recordmill.schemas.errors import RecordmillError
+from recordmill.transforms.encode import wire
+from recordmill.transforms.encode.wire import (
     binary_array,
     delimited_stream,
     header_cells,

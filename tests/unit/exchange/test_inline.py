@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.errors import RecordmillError
-from schemas.shards import KEY_SPACE, ShardPlan, SplitPlan
-from transforms.exchange.block import Block
-from transforms.exchange.inline import (
+from recordmill.schemas.dataset.shards import KEY_SPACE, ShardPlan, SplitPlan
+from recordmill.schemas.errors import RecordmillError
+from recordmill.transforms.exchange.block import Block
+from recordmill.transforms.exchange.messages import (
     cut_block,
     gather_inline,
     planned_rows,
     reject_pieces,
 )
-from transforms.plan import numbers_of
+from recordmill.transforms.exchange.plan import numbers_of
 
 Row = tuple[int, int, bytes]  # key, split, payload
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.ranges import InputRange
-from transforms.encode.wire import U64
-from transforms.keys import (
+from recordmill.schemas.ranges import InputRange
+from recordmill.transforms.encode.wire import U64
+from recordmill.transforms.exchange.keys import (
     assign_splits,
     mix,
     origins_in,
@@ -39,7 +39,7 @@ def spot(first: int, count: int, total: int) -> InputRange:
 
 
 # The literals below are part of the output format: another value is another order of
-# every dataset. Raise transforms.run.context.FORMAT_VERSION before changing one.
+# every dataset. Raise recordmill.transforms.tasks.context.FORMAT_VERSION before changing one.
 
 
 def test_mix_is_splitmix64() -> None:
@@ -183,7 +183,9 @@ def test_fractions_are_met(texts: list[str], reason: str) -> None:
 
 def test_thirds_cut_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Split i ends at the floor of 2**64 * (i + 1) / 3; a draw at a limit is behind."""
-    monkeypatch.setattr("transforms.keys.mix", lambda values: values)
+    monkeypatch.setattr(
+        "recordmill.transforms.exchange.keys.mix", lambda values: values
+    )
     first, second = (1 << 64) // 3, 2 * (1 << 64) // 3
     # With `mix` switched off, the draw is the group XOR the salted seed.
     seed = 0x73706C6974

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.job import Sharding
-from schemas.shards import KEY_SPACE, ShardPlan, ShardTask, SplitPlan
-from transforms.plan import (
+from recordmill.schemas.dataset.shards import KEY_SPACE, ShardPlan, ShardTask, SplitPlan
+from recordmill.schemas.job.job_spec import Sharding
+from recordmill.transforms.exchange.plan import (
     MAX_BUCKET_BITS,
     MIN_BUCKET_BITS,
     Histogram,

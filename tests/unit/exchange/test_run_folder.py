@@ -10,14 +10,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from schemas.errors import RecordmillError
-from schemas.ranges import RunRef
-from schemas.shards import KEY_SPACE, ShardTask
-from transforms.exchange.block import Block
-from transforms.exchange.gather import gather
-from transforms.exchange.run_folder import LocalRuns, RunFolder, StoredRuns
-from transforms.exchange.runs import write_run
-from transforms.stores import LocalStore, Store, open_store
+from recordmill.schemas.dataset.shards import KEY_SPACE, ShardTask
+from recordmill.schemas.errors import RecordmillError
+from recordmill.schemas.ranges import RunRef
+from recordmill.transforms.exchange.block import Block
+from recordmill.transforms.exchange.gather import gather
+from recordmill.transforms.exchange.sorted_run import write_run
+from recordmill.transforms.exchange.sorted_run_store import (
+    LocalRuns,
+    RunFolder,
+    StoredRuns,
+)
+from recordmill.transforms.storage import LocalStore, Store, open_store
 
 EVERYTHING = ShardTask("s", 0, 0, 1, 0, KEY_SPACE)
 

@@ -7,11 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.errors import RecordmillError
-from schemas.ranges import RunRef
-from schemas.shards import KEY_SPACE
-from transforms.exchange import run_index
-from transforms.exchange.run_index import find_records, pack_index, whole_index
+from recordmill.schemas.dataset.shards import KEY_SPACE
+from recordmill.schemas.errors import RecordmillError
+from recordmill.schemas.ranges import RunRef
+from recordmill.transforms.exchange import sorted_run_index as run_index
+from recordmill.transforms.exchange.sorted_run_index import (
+    find_records,
+    pack_index,
+    whole_index,
+)
 
 KEYS = st.integers(0, 40) | st.sampled_from([1 << 63, KEY_SPACE - 1])
 SPLITS = st.lists(st.lists(KEYS, max_size=30).map(sorted), min_size=1, max_size=3)

@@ -15,15 +15,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.errors import RecordmillError
-from schemas.ranges import RunRef
-from schemas.shards import KEY_SPACE, ShardTask
-from transforms.exchange.block import Block
-from transforms.exchange.block_io import ScratchSpeed
-from transforms.exchange.gather import gather
-from transforms.exchange.run_folder import LocalRuns
-from transforms.exchange.runs import write_run, write_whole
-from transforms.tfrecord import crc32c
+from recordmill.schemas.dataset.shards import KEY_SPACE, ShardTask
+from recordmill.schemas.errors import RecordmillError
+from recordmill.schemas.ranges import RunRef
+from recordmill.transforms.exchange.block import Block
+from recordmill.transforms.exchange.gather import gather
+from recordmill.transforms.exchange.sorted_run import write_run, write_whole
+from recordmill.transforms.exchange.sorted_run_store import LocalRuns
+from recordmill.transforms.storage.direct_io import ScratchSpeed
+from recordmill.transforms.tfrecord import crc32c
 
 
 @dataclass(frozen=True)
@@ -186,8 +186,12 @@ def test_large_run(
 ) -> None:
     """More than one window and one block buffer, with and without the page cache."""
     always = type("Always", (ScratchSpeed,), {"direct": property(lambda _: direct)})
-    monkeypatch.setattr("transforms.exchange.runs.SCRATCH_SPEED", always())
-    monkeypatch.setattr("transforms.exchange.run_folder.SCRATCH_SPEED", always())
+    monkeypatch.setattr(
+        "recordmill.transforms.exchange.sorted_run.SCRATCH_SPEED", always()
+    )
+    monkeypatch.setattr(
+        "recordmill.transforms.exchange.sorted_run_store.SCRATCH_SPEED", always()
+    )
     random = np.random.default_rng(0)
     sizes = [0, 4096, 5_000_000, *random.integers(0, 9_000, 900).tolist(), 4_500_000]
     order = range(len(sizes)) if in_order else random.permutation(len(sizes)).tolist()

@@ -24,10 +24,14 @@ from pixel_zoo import (
     webp,
 )
 
-from transforms.pixels import ImageHeader, ImageHeaderError, read_header
+from recordmill.transforms.pictures.header import (
+    ImageHeader,
+    ImageHeaderError,
+    read_header,
+)
 
-GOLDEN = Path(__file__).parent / "data" / "golden"
-SAMPLES = Path(__file__).parent / "samples" / "images"
+GOLDEN = Path(__file__).parents[2] / "data" / "golden"
+SAMPLES = Path(__file__).parents[2] / "samples" / "images"
 
 # A change at a random place of these often hits the header.
 SMALL_PICTURES = [data for data, _ in PICTURES.values() if len(data) < 4096]

@@ -14,9 +14,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from test_csv_types import COLUMNS, holds_of_all
 
-from transforms.infer import column_facts
-from transforms.infer.column_facts import ColumnFacts, look_at
-from transforms.sources.csv_types import Holds, cell_type
+from recordmill.transforms.profile import column_stats as column_facts
+from recordmill.transforms.profile.column_stats import ColumnFacts, look_at
+from recordmill.transforms.sources.csv.column_types import Holds, cell_type
 
 Texts = list[str | None]
 

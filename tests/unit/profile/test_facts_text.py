@@ -11,11 +11,11 @@ from infer_tools import inferred, renamed
 from job_tools import IRIS, SAMPLES
 from pixel_zoo import PICTURES
 
-from schemas.schema_file import dump_yaml, load_schema
-from transforms.infer.facts_text import comments_of, facts_json, head_of
-from transforms.sources.csv import CsvSource
-from transforms.sources.fixed_length import FixedLengthSource
-from transforms.sources.images import ImagesSource
+from recordmill.schemas.parsing.schema_file import dump_yaml, load_schema
+from recordmill.transforms.profile.stats_report import comments_of, facts_json, head_of
+from recordmill.transforms.sources.cifar.source import FixedLengthSource
+from recordmill.transforms.sources.csv.source import CsvSource
+from recordmill.transforms.sources.images.source import ImagesSource
 
 
 def test_comments(tmp_path: Path) -> None:

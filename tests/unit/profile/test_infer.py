@@ -17,18 +17,18 @@ from source_tools import FileWriter, file_writer
 from test_csv_source import quoted
 from test_csv_types import COLUMNS, holds_of_all
 
-from schemas.errors import InputError
-from schemas.ranges import InputFile
-from schemas.schema_file import dump_yaml, load_schema
-from transforms.conform.batches import conform
-from transforms.infer.facts_text import comments_of, head_of
-from transforms.infer.input_facts import Place, infer
-from transforms.listing import list_inputs
-from transforms.sources.base import Source
-from transforms.sources.csv import CsvSource
-from transforms.sources.csv_types import Holds, cell_type
-from transforms.sources.fixed_length import FixedLengthSource
-from transforms.sources.images import ImagesSource
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.parsing.schema_file import dump_yaml, load_schema
+from recordmill.schemas.ranges import InputFile
+from recordmill.transforms.cast.cast_batch import conform
+from recordmill.transforms.profile.profile_input import Place, infer
+from recordmill.transforms.profile.stats_report import comments_of, head_of
+from recordmill.transforms.sources.base import Source
+from recordmill.transforms.sources.cifar.source import FixedLengthSource
+from recordmill.transforms.sources.csv.column_types import Holds, cell_type
+from recordmill.transforms.sources.csv.source import CsvSource
+from recordmill.transforms.sources.images.source import ImagesSource
+from recordmill.transforms.sources.listing import list_inputs
 
 
 @pytest.fixture(scope="module")
@@ -257,7 +257,7 @@ def test_header_alone(tmp_path: Path) -> None:
 
 def test_does_without_beam() -> None:
     code = (
-        "import sys, transforms.infer.input_facts, transforms.infer.facts_text, schemas.schema_file\n"
+        "import sys, recordmill.transforms.profile.profile_input, recordmill.transforms.profile.stats_report, recordmill.schemas.parsing.schema_file\n"
         "print('apache_beam' in sys.modules)"
     )
     assert python(code).out == "False\n"

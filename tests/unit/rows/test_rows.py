@@ -16,29 +16,42 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rows_tools import SCHEMA, in_chunks, make_rows, read_back, same_rows
 
-from schemas.declared import DeclaredSchema
-from schemas.errors import RecordmillError, SchemaError
-from schemas.job import PIPELINE_ROWS, JobSpec, RejectLimit, SplitSpec
-from schemas.problems import declare
-from schemas.ranges import InputFile
-from schemas.shards import KEY_SPACE, ShardPlan, ShardTask, SplitPlan
-from transforms.decode.payloads import decode_payload
-from transforms.exchange.block import Block
-from transforms.exchange.gather import gather
-from transforms.exchange.inline import cut_block, gather_inline, open_piece
-from transforms.exchange.run_folder import LocalRuns
-from transforms.exchange.runs import write_run
-from transforms.plan import Histogram, packed_histogram
-from transforms.rows.dicts import dicts_of
-from transforms.rows.encode import RowsReading, reject_facts
-from transforms.rows.facts import Totals, rows_bucket_bits, rows_fingerprint
-from transforms.rows.found import MAX_FEATURES, FoundFeature, FoundFeatures
-from transforms.rows.tables import Table, Tables
-from transforms.rows.work import RowsWork
-from transforms.sources import make_source
-from transforms.sources.given import GivenRows
-from transforms.stores import LocalStore
-from transforms.tfrecord import HEAD_BYTES, TAIL_BYTES
+from recordmill.schemas.dataset.shards import KEY_SPACE, ShardPlan, ShardTask, SplitPlan
+from recordmill.schemas.errors import RecordmillError, SchemaError
+from recordmill.schemas.features.declared import DeclaredSchema
+from recordmill.schemas.job.job_spec import (
+    PIPELINE_ROWS,
+    JobSpec,
+    RejectLimit,
+    SplitSpec,
+)
+from recordmill.schemas.parsing.problems import declare
+from recordmill.schemas.ranges import InputFile
+from recordmill.transforms.decode.payloads import decode_payload
+from recordmill.transforms.exchange.block import Block
+from recordmill.transforms.exchange.gather import gather
+from recordmill.transforms.exchange.messages import cut_block, gather_inline, open_piece
+from recordmill.transforms.exchange.plan import Histogram, packed_histogram
+from recordmill.transforms.exchange.sorted_run import write_run
+from recordmill.transforms.exchange.sorted_run_store import LocalRuns
+from recordmill.transforms.rows.dict_tables import Table, Tables
+from recordmill.transforms.rows.dicts import dicts_of
+from recordmill.transforms.rows.encode_rows import RowsReading, reject_facts
+from recordmill.transforms.rows.observed_features import (
+    MAX_FEATURES,
+    FoundFeature,
+    FoundFeatures,
+)
+from recordmill.transforms.rows.row_summary import (
+    Totals,
+    rows_bucket_bits,
+    rows_fingerprint,
+)
+from recordmill.transforms.rows.rows_job import RowsWork
+from recordmill.transforms.sources import make_source
+from recordmill.transforms.sources.pipeline_rows import GivenRows
+from recordmill.transforms.storage import LocalStore
+from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES
 
 BITS = 14
 ONE_SHARD = ShardPlan((SplitPlan("", (0, KEY_SPACE), (1,), (1,)),))

@@ -11,8 +11,8 @@ from apache_beam.options.pipeline_options import DebugOptions
 from job_tools import IRIS, assert_unpublished, contents, convert, recordmill
 from store_servers import free_port
 
-from beam_jobs.runners import pipeline_options
-from transforms.exchange.inline import PIECE_BYTES
+from recordmill.beam_jobs.runners.embedded import pipeline_options
+from recordmill.transforms.exchange.messages import PIECE_BYTES
 
 ENDPOINT = "--job_endpoint=127.0.0.1:1"
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from small_dataset import SCHEMA, write_dataset
 
-from schemas.compare import differences, range_violations
-from schemas.errors import OutputError, SchemaError, UsageError
-from schemas.features import Content, FeatureSpec, Kind, Schema
-from transforms.dataset.expected import load_expected
+from recordmill.schemas.errors import OutputError, SchemaError, UsageError
+from recordmill.schemas.features.compare import differences, range_violations
+from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
+from recordmill.transforms.dataset.expected import load_expected
 
 INT = FeatureSpec("x", Kind.INT64)
 LABEL = FeatureSpec("x", Kind.INT64, class_names=("cat", "dog"))

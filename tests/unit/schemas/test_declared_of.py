@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from infer_tools import renamed
 
-from schemas.declared_of import declared_of
-from schemas.features import Content, FeatureSpec, Kind, Schema
-from schemas.schema_file import dump_yaml, load_schema
-from transforms.sources.images import ImagesSource
+from recordmill.schemas.features.declare import declared_of
+from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.parsing.schema_file import dump_yaml, load_schema
+from recordmill.transforms.sources.images.source import ImagesSource
 
 
 @pytest.mark.parametrize("names", ["default", "tutorial", "imagenet"])

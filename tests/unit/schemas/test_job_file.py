@@ -13,13 +13,13 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.errors import RecordmillError, SchemaError, UsageError
-from schemas.job import JobSpec, RunOptions, Sharding, SplitSpec
-from schemas.job_file import JobFile
-from schemas.job_load import LoadedJob, absolute, load_job
-from schemas.job_schema import SCHEMA_PATH, job_schema_bytes
-from schemas.job_template import parse_settings
-from schemas.storage_options import BothSides, StorageOptions
+from recordmill.schemas.errors import RecordmillError, SchemaError, UsageError
+from recordmill.schemas.job.job_file import JobFile
+from recordmill.schemas.job.job_json_schema import SCHEMA_PATH, job_schema_bytes
+from recordmill.schemas.job.job_spec import JobSpec, RunOptions, Sharding, SplitSpec
+from recordmill.schemas.job.load_job import LoadedJob, absolute, load_job
+from recordmill.schemas.job.storage_options import BothSides, StorageOptions
+from recordmill.schemas.job.template import parse_settings
 
 DAY = date(2026, 11, 20)
 MINIMAL = "source: csv\ninputs: in.csv\noutput: out/users\n"
@@ -391,7 +391,7 @@ def test_relative_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_json_schema_is_up_to_date() -> None:
-    """If not: python -m schemas.job_schema > schemas/job_file.schema.json"""
+    """If not: python -m recordmill.schemas.job.job_json_schema > schemas/job_file.schema.json"""
     assert SCHEMA_PATH.read_bytes() == job_schema_bytes()
 
 

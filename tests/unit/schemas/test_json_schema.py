@@ -13,11 +13,11 @@ import pytest
 from declared_zoo import declared_schemas
 from hypothesis import given, settings
 
-from schemas.declared import DeclaredSchema
-from schemas.errors import SchemaError
-from schemas.json_schema import json_schema, json_schema_bytes
-from schemas.schema_file import dump_yaml, load_schema
-from schemas.yaml_text import YamlDocument
+from recordmill.schemas.errors import SchemaError
+from recordmill.schemas.features.declared import DeclaredSchema
+from recordmill.schemas.parsing.schema_file import dump_yaml, load_schema
+from recordmill.schemas.parsing.schema_json_schema import json_schema, json_schema_bytes
+from recordmill.schemas.parsing.yaml_text import YamlDocument
 
 FILE = "schema_file.schema.json"
 SCHEMA = json_schema()
@@ -88,13 +88,13 @@ KEYWORDS: dict[str, Any] = {
 def test_the_file_is_up_to_date() -> None:
     stored = files("schemas").joinpath(FILE).read_bytes()
     assert stored == json_schema_bytes(), (
-        f"python -m schemas.json_schema > schemas/{FILE}"
+        f"python -m recordmill.schemas.parsing.schema_json_schema > schemas/{FILE}"
     )
 
 
 def test_the_file_is_shipped() -> None:
     project = tomllib.loads(
-        Path(__file__).parents[1].joinpath("pyproject.toml").read_text()
+        Path(__file__).parents[3].joinpath("pyproject.toml").read_text()
     )
     patterns = project["tool"]["setuptools"]["package-data"]["*"]
     assert any(fnmatch.fnmatch(FILE, pattern) for pattern in patterns)

@@ -4,9 +4,7 @@ import json
 
 import pytest
 
-from schemas.errors import OutputError, SchemaError
-from schemas.features import Content, FeatureSpec, Kind, Schema
-from schemas.manifest import (
+from recordmill.schemas.dataset.manifest import (
     FeatureEntry,
     Manifest,
     ShardEntry,
@@ -14,6 +12,8 @@ from schemas.manifest import (
     json_bytes,
     schema_of,
 )
+from recordmill.schemas.errors import OutputError, SchemaError
+from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
 
 LABEL = FeatureSpec("label", Kind.INT64, class_names=("cat", "dog"))
 IMAGE = FeatureSpec(

@@ -11,11 +11,15 @@ from google.protobuf import text_format
 from hypothesis import given, settings
 from tensorflow_metadata.proto.v0 import schema_pb2
 
-from schemas.declared import DeclaredFeature, DeclaredSchema, PictureRule
-from schemas.errors import SchemaError
-from schemas.features import Content, FeatureSpec, Kind, Schema
-from schemas.pbtxt import dump_pbtxt, load_pbtxt
-from schemas.schema_file import load_schema
+from recordmill.schemas.errors import SchemaError
+from recordmill.schemas.features.declared import (
+    DeclaredFeature,
+    DeclaredSchema,
+    PictureRule,
+)
+from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.parsing.pbtxt import dump_pbtxt, load_pbtxt
+from recordmill.schemas.parsing.schema_file import load_schema
 
 
 def declared(text: str) -> DeclaredSchema:

@@ -8,10 +8,14 @@ import yaml
 from declared_zoo import declared_schemas
 from hypothesis import given, settings
 
-from schemas.declared import DeclaredFeature, DeclaredSchema, PictureRule
-from schemas.errors import SchemaError
-from schemas.schema_file import dump_yaml, load_schema
-from schemas.yaml_text import YamlDocument
+from recordmill.schemas.errors import SchemaError
+from recordmill.schemas.features.declared import (
+    DeclaredFeature,
+    DeclaredSchema,
+    PictureRule,
+)
+from recordmill.schemas.parsing.schema_file import dump_yaml, load_schema
+from recordmill.schemas.parsing.yaml_text import YamlDocument
 
 
 def load(text: str, uri: str = "s.yaml") -> DeclaredSchema:

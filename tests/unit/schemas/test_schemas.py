@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-import schemas.job
-import schemas.shards
-import transforms.encode.wire
-from schemas.job import (
+import recordmill.schemas.dataset.shards
+import recordmill.schemas.job.job_spec
+import recordmill.transforms.encode.wire
+from recordmill.schemas.dataset.shards import shard_file_name
+from recordmill.schemas.job.job_spec import (
     JobSpec,
     RejectLimit,
     Sharding,
@@ -20,7 +21,6 @@ from schemas.job import (
     identifier_from,
     parse_fraction,
 )
-from schemas.shards import shard_file_name
 
 
 def message_of(caught: pytest.ExceptionInfo[ValidationError]) -> str:
@@ -250,7 +250,12 @@ def test_shard_file_name(given: tuple[Any, ...], expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", [schemas.job, schemas.shards, transforms.encode.wire]
+    "module",
+    [
+        recordmill.schemas.job.job_spec,
+        recordmill.schemas.dataset.shards,
+        recordmill.transforms.encode.wire,
+    ],
 )
 def test_examples_in_docstrings(module: ModuleType) -> None:
     outcome = doctest.testmod(module)

@@ -6,15 +6,15 @@ import pickle
 
 import pytest
 
-from schemas.errors import UsageError
-from schemas.storage_options import (
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.job.storage_options import (
     NO_OPTIONS,
     StorageOptions,
     parse_storage_options,
     require_secretless_url,
 )
-from transforms.listing import list_inputs
-from transforms.stores import LocalStore, RemoteStore, open_store
+from recordmill.transforms.sources.listing import list_inputs
+from recordmill.transforms.storage import LocalStore, RemoteStore, open_store
 
 SECRET = "wJalrXUtnFEMIplantedK7MDENG"
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.errors import InputError
-from transforms.sources.csv_rows import (
+from recordmill.schemas.errors import InputError
+from recordmill.transforms.sources.csv.row_bounds import (
     BOM,
     MAX_ROW_BYTES,
     Reader,

@@ -19,15 +19,15 @@ from source_tools import (
     read_text,
 )
 
-from schemas.errors import InputError
-from schemas.features import Kind
-from schemas.ranges import InputFile, InputRange
-from schemas.storage_options import StorageOptions
-from transforms.sources import csv as csv_source
-from transforms.sources.csv import CsvSource
-from transforms.sources.csv_rows import BOM
-from transforms.sources.csv_types import Holds
-from transforms.storage import read_range
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.features.feature import Kind
+from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.schemas.ranges import InputFile, InputRange
+from recordmill.transforms.sources.csv import source as csv_source
+from recordmill.transforms.sources.csv.column_types import Holds
+from recordmill.transforms.sources.csv.row_bounds import BOM
+from recordmill.transforms.sources.csv.source import CsvSource
+from recordmill.transforms.storage.reading import read_range
 
 CELL = st.text(alphabet=[*'a1,"\n\rß☃ ;'], max_size=5)
 ROW_END = st.sampled_from([b"\n", b"\n", b"\r\n", b"\r", b"\n\n", b"\r\n\r\n"])
@@ -196,7 +196,7 @@ def test_a_sample_of_a_long_range_is_short_and_of_whole_rows(
         read_bytes.append(stop - start)
         return read_range(uri, start, stop, options)
 
-    monkeypatch.setattr("transforms.sources.csv.read_range", noting)
+    monkeypatch.setattr("recordmill.transforms.sources.csv.source.read_range", noting)
     assert reading.source.sample(reading.ranges[0]) == (Holds.DECIMAL,)
     assert sum(read_bytes) < 200_000
 

@@ -12,8 +12,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from schemas.features import Kind
-from transforms.sources.csv_types import Holds, cell_type, classify, convert
+from recordmill.schemas.features.feature import Kind
+from recordmill.transforms.sources.csv.column_types import (
+    Holds,
+    cell_type,
+    classify,
+    convert,
+)
 
 MAX_INT64 = (1 << 63) - 1
 
@@ -274,6 +279,8 @@ def test_usual_columns_take_the_fast_path(
         looked_at.append(len(cells))
         return classify(cells)
 
-    monkeypatch.setattr("transforms.sources.csv_types.classify", noting)
+    monkeypatch.setattr(
+        "recordmill.transforms.sources.csv.column_types.classify", noting
+    )
     convert(column(texts), expected)
     assert sum(looked_at) <= len(texts) / 4, "the regular expressions are slow"

@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 from source_tools import GOLDEN, prepare, read
 
-from schemas.errors import InputError
-from schemas.features import Content, Kind
-from schemas.ranges import InputFile
-from transforms.sources import fixed_length
-from transforms.sources.cifar_layout import (
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.features.feature import Content, Kind
+from recordmill.schemas.ranges import InputFile
+from recordmill.transforms.sources.cifar import source as fixed_length
+from recordmill.transforms.sources.cifar.layout import (
     CIFAR10,
     CIFAR100,
     Layout,
     detect_layout,
     split_of,
 )
-from transforms.sources.fixed_length import FixedLengthSource
+from recordmill.transforms.sources.cifar.source import FixedLengthSource
 
 
 def naive_pixels(record: bytes, num_labels: int) -> bytes:

@@ -12,16 +12,16 @@ import pytest
 from pixel_zoo import PICTURES
 from source_tools import GOLDEN, prepare, read, read_one
 
-from schemas.errors import InputError
-from schemas.features import Content, Kind
-from schemas.job import FeatureNames
-from schemas.ranges import InputFile
-from transforms.keys import position_keys
-from transforms.pixels import read_header
-from transforms.sources import images
-from transforms.sources.images import ImagesSource, class_of
-from transforms.stores import open_store
-from transforms.tfrecord import FRAME_BYTES
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.features.feature import Content, Kind
+from recordmill.schemas.job.job_spec import FeatureNames
+from recordmill.schemas.ranges import InputFile
+from recordmill.transforms.exchange.keys import position_keys
+from recordmill.transforms.pictures.header import read_header
+from recordmill.transforms.sources.images import source as images
+from recordmill.transforms.sources.images.source import ImagesSource, class_of
+from recordmill.transforms.storage import open_store
+from recordmill.transforms.tfrecord import FRAME_BYTES
 
 JPEG, _ = PICTURES["rgb.jpg"]
 PNG, _ = PICTURES["rgb.png"]

@@ -12,8 +12,8 @@ from uuid import uuid4
 import numpy as np
 import pytest
 
-from schemas.errors import RecordmillError
-from transforms.exchange.block_io import (
+from recordmill.schemas.errors import RecordmillError
+from recordmill.transforms.storage.direct_io import (
     BLOCK_BYTES,
     BUFFER_BYTES,
     BlockWriter,
@@ -201,7 +201,9 @@ def test_in_memory_file_system(direct: bool) -> None:
 
 def test_refused_direct_io(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file system without it: the flag is one that no plain file is opened with."""
-    monkeypatch.setattr("transforms.exchange.block_io._O_DIRECT", os.O_DIRECTORY)
+    monkeypatch.setattr(
+        "recordmill.transforms.storage.direct_io._O_DIRECT", os.O_DIRECTORY
+    )
     with BlockWriter(tmp_path / "file", direct=True) as file:
         assert not file.direct
         file.write(RANDOM)

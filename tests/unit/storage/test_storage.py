@@ -11,10 +11,10 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from schemas.errors import InputError
-from transforms import listing
-from transforms.listing import list_inputs
-from transforms.storage import read_file, read_range
+from recordmill.schemas.errors import InputError
+from recordmill.transforms.sources import listing
+from recordmill.transforms.sources.listing import list_inputs
+from recordmill.transforms.storage.reading import read_file, read_range
 
 
 @dataclass(frozen=True)
@@ -249,7 +249,7 @@ def test_a_folder_that_cannot_be_listed(
     def refuse(folder: str) -> None:
         raise PermissionError(13, "Permission denied", folder)
 
-    monkeypatch.setattr("transforms.listing.os.scandir", refuse)
+    monkeypatch.setattr("recordmill.transforms.sources.listing.os.scandir", refuse)
     with pytest.raises(InputError, match=r"cannot be listed: .*Permission denied"):
         list_inputs([str(tmp_path)])
 

@@ -17,12 +17,12 @@ import pytest
 from flaky_store import Flaky
 from store_servers import SECRET
 
-from schemas.errors import InputError, OutputError
-from schemas.storage_options import StorageOptions
-from transforms.listing import list_inputs
-from transforms.storage import read_file, read_range
-from transforms.stores import LocalStore, RemoteStore, open_store
-from transforms.stores.faults import Patience, is_passing, reason, retrying
+from recordmill.schemas.errors import InputError, OutputError
+from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.transforms.sources.listing import list_inputs
+from recordmill.transforms.storage import LocalStore, RemoteStore, open_store
+from recordmill.transforms.storage.reading import read_file, read_range
+from recordmill.transforms.storage.retry import Patience, is_passing, reason, retrying
 
 BRIEF = Patience(tries=2, first_seconds=0.05, limit_seconds=5.0)
 BIG = 40 << 20  # three parts
@@ -196,7 +196,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         target.write_bytes(source.read_bytes()[:100])
         raise OSError(errno.ENOSPC, "No space left on device", str(target))
 
-    monkeypatch.setattr("transforms.stores.local.shutil.copyfile", fill)
+    monkeypatch.setattr("recordmill.transforms.storage.local.shutil.copyfile", fill)
     with pytest.raises(OutputError, match="the disk is full or the quota used up"):
         store.put_file(big_file(tmp_path), "a")
     assert store.read("a") == b"old"
@@ -256,7 +256,7 @@ def test_a_bug_is_no_fault_of_storage(monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(*arguments: object) -> None:
         raise TypeError("a bug")
 
-    monkeypatch.setattr("transforms.stores.remote.system_of", wrong)
+    monkeypatch.setattr("recordmill.transforms.storage.remote.system_of", wrong)
     with pytest.raises(TypeError, match="a bug"):
         RemoteStore("memory://x").read("a")
 
@@ -394,9 +394,9 @@ def test_secrets_are_not_in_errors(
     def talkative(url: str, options: StorageOptions) -> tuple[object, str]:
         return Talkative(), url
 
-    monkeypatch.setattr("transforms.stores.remote.system_of", talkative)
-    monkeypatch.setattr("transforms.storage.system_of", talkative)
-    monkeypatch.setattr("transforms.listing.system_of", talkative)
+    monkeypatch.setattr("recordmill.transforms.storage.remote.system_of", talkative)
+    monkeypatch.setattr("recordmill.transforms.storage.reading.system_of", talkative)
+    monkeypatch.setattr("recordmill.transforms.sources.listing.system_of", talkative)
     for act, kind in (
         (lambda: flaky.store.read("a"), OutputError),
         (lambda: flaky.store.list(), OutputError),

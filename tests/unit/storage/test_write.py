@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from transforms.tfrecord import FRAME_BYTES, crc32c
-from transforms.write import write_records
+from recordmill.transforms.storage.atomic_files import write_records
+from recordmill.transforms.tfrecord import FRAME_BYTES, crc32c
 
 
 def names_in(folder: Path) -> list[str]:

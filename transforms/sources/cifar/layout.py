@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Literal
 
-from schemas.errors import InputError
-from schemas.ranges import InputFile
-from schemas.storage_options import StorageOptions
-from transforms.storage import read_file
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.schemas.ranges import InputFile
+from recordmill.transforms.storage.reading import read_file
 
 SIDE = 32
 CHANNELS = 3

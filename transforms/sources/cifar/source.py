@@ -16,14 +16,14 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from schemas.errors import InputError
-from schemas.features import Content, FeatureSpec, Kind, Schema
-from schemas.ranges import Bits, InputFile, InputRange, Reject
-from schemas.storage_options import NO_OPTIONS, StorageOptions
-from transforms.encode.examples import encode
-from transforms.encode.wire import I64, U8, binary_array
-from transforms.keys import origins_in
-from transforms.sources.base import (
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
+from recordmill.schemas.ranges import Bits, InputFile, InputRange, Reject
+from recordmill.transforms.encode.examples import encode
+from recordmill.transforms.encode.wire import I64, U8, binary_array
+from recordmill.transforms.exchange.keys import origins_in
+from recordmill.transforms.sources.base import (
     RANGE_BYTES,
     REFERENCE,
     Fetched,
@@ -32,7 +32,7 @@ from transforms.sources.base import (
     number_ranges,
     spread,
 )
-from transforms.sources.cifar_layout import (
+from recordmill.transforms.sources.cifar.layout import (
     CHANNELS,
     IMAGE_BYTES,
     PIXELS,
@@ -44,8 +44,13 @@ from transforms.sources.cifar_layout import (
     read_names,
     split_of,
 )
-from transforms.storage import available_memory, is_local, read_range, read_rows
-from transforms.tfrecord import FRAME_BYTES, array_parts
+from recordmill.transforms.storage.reading import (
+    available_memory,
+    is_local,
+    read_range,
+    read_rows,
+)
+from recordmill.transforms.tfrecord import FRAME_BYTES, array_parts
 
 READ_BYTES = 4 << 20  # rows read and encoded at once: fits the processor's cache
 MAX_REFERRED_FILES = 10_000  # every worker knows all of them

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.features import Kind
+from recordmill.schemas.features.feature import Kind
 
 
 class Holds(IntFlag):

@@ -12,12 +12,16 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from schemas.errors import SchemaError
-from schemas.features import Schema
-from schemas.ranges import InputRange, Reject
-from transforms.conform.converted import shown
-from transforms.sources.csv_cells import Parsed, cells_of
-from transforms.sources.csv_types import CellType, convert_settled, type_of_feature
+from recordmill.schemas.errors import SchemaError
+from recordmill.schemas.features.feature import Schema
+from recordmill.schemas.ranges import InputRange, Reject
+from recordmill.transforms.cast.cast_result import shown
+from recordmill.transforms.sources.csv.column_types import (
+    CellType,
+    convert_settled,
+    type_of_feature,
+)
+from recordmill.transforms.sources.csv.split_cells import Parsed, cells_of
 
 
 def settled_columns(names: Sequence[str], settled: Schema) -> pa.Schema:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from schemas.errors import InputError
+from recordmill.schemas.errors import InputError
 
 QUOTE = b'"'
 BOM = b"\xef\xbb\xbf"

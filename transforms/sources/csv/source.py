@@ -16,23 +16,34 @@ from typing import Self
 
 import pyarrow as pa
 
-from schemas.errors import InputError
-from schemas.features import FeatureSpec, Schema
-from schemas.ranges import Bits, InputFile, InputRange
-from schemas.storage_options import NO_OPTIONS, StorageOptions
-from transforms.keys import origins_in
-from transforms.sources.base import (
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.features.feature import FeatureSpec, Schema
+from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
+from recordmill.schemas.ranges import Bits, InputFile, InputRange
+from recordmill.transforms.exchange.keys import origins_in
+from recordmill.transforms.sources.base import (
     RANGE_BYTES,
     Rows,
     Source,
     number_ranges,
     spread,
 )
-from transforms.sources.csv_cells import cells_of, parse_rows
-from transforms.sources.csv_rows import QUOTE, Reader, read_header, row_spans, row_start
-from transforms.sources.csv_settled import fit_rows, settled_columns
-from transforms.sources.csv_types import Holds, cell_type, classify, convert
-from transforms.storage import read_range
+from recordmill.transforms.sources.csv.column_types import (
+    Holds,
+    cell_type,
+    classify,
+    convert,
+)
+from recordmill.transforms.sources.csv.fixed_schema import fit_rows, settled_columns
+from recordmill.transforms.sources.csv.row_bounds import (
+    QUOTE,
+    Reader,
+    read_header,
+    row_spans,
+    row_start,
+)
+from recordmill.transforms.sources.csv.split_cells import cells_of, parse_rows
+from recordmill.transforms.storage.reading import read_range
 
 PART_BYTES = 4 << 20
 SAMPLE_BYTES = 1 << 16

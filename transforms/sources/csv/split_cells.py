@@ -15,10 +15,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
-from schemas.errors import InputError
-from schemas.ranges import InputRange, Reject
-from transforms.encode.wire import I64
-from transforms.sources.csv_rows import QUOTE, Reader, is_open, row_spans
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.ranges import InputRange, Reject
+from recordmill.transforms.encode.wire import I64
+from recordmill.transforms.sources.csv.row_bounds import (
+    QUOTE,
+    Reader,
+    is_open,
+    row_spans,
+)
 
 _BLANK = re.compile(rb"[\r\n]*")
 _LAST_CELL = b"x"  # of a row that is added to see whether the last quote is closed

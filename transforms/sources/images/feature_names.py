@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from schemas.features import Content, FeatureSpec, Kind, Schema
-from schemas.job import FeatureNames
+from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.job.job_spec import FeatureNames
 
 _NAMES: dict[FeatureNames, dict[str, str]] = {
     "default": {

@@ -17,20 +17,24 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from schemas.errors import InputError
-from schemas.features import Schema
-from schemas.job import FeatureNames
-from schemas.ranges import Bits, InputFile, InputRange, Reject
-from schemas.storage_options import NO_OPTIONS, StorageOptions
-from transforms.encode.wire import I64
-from transforms.keys import text_hashes
-from transforms.pixels import ImageHeader, ImageHeaderError, read_header
-from transforms.sources.base import REFERENCE, Fetched, Rows, Source, spread
-from transforms.sources.image_features import image_schema
-from transforms.sources.inventory import Inventory, slices
-from transforms.storage import read_file
-from transforms.stores import Store
-from transforms.tfrecord import FRAME_BYTES
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.features.feature import Schema
+from recordmill.schemas.job.job_spec import FeatureNames
+from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
+from recordmill.schemas.ranges import Bits, InputFile, InputRange, Reject
+from recordmill.transforms.encode.wire import I64
+from recordmill.transforms.exchange.keys import text_hashes
+from recordmill.transforms.pictures.header import (
+    ImageHeader,
+    ImageHeaderError,
+    read_header,
+)
+from recordmill.transforms.sources.base import REFERENCE, Fetched, Rows, Source, spread
+from recordmill.transforms.sources.images.feature_names import image_schema
+from recordmill.transforms.sources.inventory import Inventory, slices
+from recordmill.transforms.storage import Store
+from recordmill.transforms.storage.reading import read_file
+from recordmill.transforms.tfrecord import FRAME_BYTES
 
 ENDINGS = (".jpeg", ".jpg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff")
 FILES_PER_RANGE = 4096

@@ -1,0 +1,1 @@
+"""The Beam graphs. Read convert.py first."""

@@ -1,0 +1,34 @@
+"""The package that users import: `from recordmill import WriteDataset, ReadDataset`.
+
+The names are imported when they are asked for, so that the command and the workers do
+not pay for what they do not use. What is installed is this package with the project's
+three folders below it: recordmill.beam_jobs, recordmill.transforms, recordmill.schemas.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from recordmill.beam_jobs.pipelines.read_dataset import ReadDataset
+    from recordmill.beam_jobs.pipelines.write_dataset import WriteDataset
+
+__all__ = ["ReadDataset", "WriteDataset"]
+
+_MODULES = {
+    "ReadDataset": "recordmill.beam_jobs.pipelines.read_dataset",
+    "WriteDataset": "recordmill.beam_jobs.pipelines.write_dataset",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a public name on first use (PEP 562)."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_MODULES])

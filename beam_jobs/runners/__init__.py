@@ -1,0 +1,1 @@
+"""Beam's runners: how a pipeline is started, watched and stopped on each."""

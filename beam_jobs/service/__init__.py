@@ -1,0 +1,1 @@
+"""One run, from resolved options to an outcome; no Beam graph is built here."""

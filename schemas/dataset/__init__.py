@@ -1,0 +1,1 @@
+"""A dataset on disk: manifest, parts and shards."""

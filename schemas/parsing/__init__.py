@@ -1,0 +1,1 @@
+"""Text into checked values: schema files, YAML and schema.pbtxt."""

@@ -1,0 +1,1 @@
+"""What makes a dataset visible, and what undoes a run that ended early."""

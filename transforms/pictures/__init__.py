@@ -1,0 +1,1 @@
+"""Pictures told apart by their bytes: format and size, without decoding."""

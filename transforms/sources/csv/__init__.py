@@ -1,0 +1,1 @@
+"""CSV: tables of text, split into rows and typed columns."""

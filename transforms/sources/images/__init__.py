@@ -1,0 +1,1 @@
+"""Images: a folder per class, one file per record."""
