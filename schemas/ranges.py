@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-Bits = tuple[int, ...]  # what each column was seen to hold (csv_types.Holds), or ()
+TypeFlags = tuple[
+    int, ...
+]  # what each column was seen to hold (csv_types.Holds), or ()
 
 
-def or_bits(one: Bits, other: Bits) -> Bits:
+def merge_type_flags(one: TypeFlags, other: TypeFlags) -> TypeFlags:
     """What two lookers saw together; () has seen nothing.
 
     >>> or_bits((1, 2), (4, 2))
@@ -133,6 +135,6 @@ class RangeResult:
     rows_read: int
     rows_rejected: int
     runs: tuple[RunRef, ...]
-    observed: Bits = ()
-    used: Bits = ()
+    observed: TypeFlags = ()
+    used: TypeFlags = ()
     nulls: tuple[int, ...] = ()

@@ -11,7 +11,7 @@ from flaky_store import Flaky
 from hypothesis import settings
 from job_inputs import MixedInput, make_cifar, make_mixed, make_pictures
 from job_tools import IRIS, convert
-from store_servers import SERVERS, Place, place_of
+from store_servers import SERVERS, Place, display_path
 from tcp_proxy import proxy_to
 
 from recordmill.schemas.job.storage_options import StorageOptions
@@ -96,14 +96,14 @@ def store_place(
     server: Callable[[str], str],
 ) -> Place:
     """An empty root of the kind of store that the test is run for."""
-    return place_of(request.param, tmp_path, monkeypatch, server)
+    return display_path(request.param, tmp_path, monkeypatch, server)
 
 
 @pytest.fixture
 def flaky(
     server: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Flaky]:
-    place = place_of("s3", tmp_path, monkeypatch, server)
+    place = display_path("s3", tmp_path, monkeypatch, server)
     with proxy_to(server("s3")) as proxy:
         options = StorageOptions.of({"endpoint_url": proxy.address})
         direct = RemoteStore(place.root, place.options)

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from recordmill.schemas.errors import CorruptRecordError, RecordmillError
-from recordmill.transforms.encode.wire import I64, U8
+from recordmill.transforms.arrow import I64, U8, array_parts
 
 HEAD_BYTES = 12  # length and its crc
 TAIL_BYTES = 4  # the data's crc
@@ -121,13 +121,6 @@ def _data_crcs(offsets: I64, buffer: U8) -> npt.NDArray[np.uint32]:
     # The only Python per record, 0.25 us each: no library takes a batch.
     datas = map(buffer.data.__getitem__, map(slice, starts, ends))
     return np.fromiter(map(crc32c, datas), np.uint32, len(starts))
-
-
-def array_parts(array: pa.BinaryArray) -> tuple[I64, U8]:
-    """Offsets (rows + 1) and the data buffer of a binary array; no copy of the data."""
-    offsets = np.frombuffer(array.buffers()[1], np.int32)
-    window = offsets[array.offset : array.offset + len(array) + 1].astype(np.int64)
-    return window, np.frombuffer(array.buffers()[2] or b"", np.uint8)
 
 
 @cache

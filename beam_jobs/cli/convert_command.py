@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from recordmill.beam_jobs.cli.run_command import account_options
+from recordmill.beam_jobs.cli.run_command import report_options_group
 from recordmill.beam_jobs.cli.shared_options import (
     feature_names_option,
     storage_of,
@@ -156,7 +156,7 @@ def _convert_options(command: _Command) -> _Command:
             help="Tell what would happen, and do nothing.",
         ),
     ]
-    command = account_options(command)
+    command = report_options_group(command)
     for option in reversed(options):
         command = option(command)
     return command
@@ -192,10 +192,10 @@ def _convert(ctx: click.Context, source: str, options: dict[str, Any]) -> None:
     paths = options.pop("paths")
     if len(paths) < 2:
         raise click.UsageError("give at least one INPUT, and the folder OUTPUT last")
-    from recordmill.beam_jobs.cli.execute import Accounts, execute
+    from recordmill.beam_jobs.cli.execute import ReportOptions, execute
     from recordmill.schemas.job.job_spec import AUTO_VERSION, FIRST_VERSION, RunOptions
 
-    accounts = Accounts(
+    report_options = ReportOptions(
         as_json=options.pop("as_json"),
         metrics_file=options.pop("metrics_file"),
         log_format=options.pop("log_format"),
@@ -228,9 +228,9 @@ def _convert(ctx: click.Context, source: str, options: dict[str, Any]) -> None:
     if only_plan:
         from recordmill.beam_jobs.report.plan_report import tell_plan
 
-        tell_plan(job, run_options, as_json=accounts.as_json)
+        tell_plan(job, run_options, as_json=report_options.as_json)
     else:
-        execute(job, run_options, accounts)
+        execute(job, run_options, report_options)
 
 
 def _job_spec(

@@ -20,9 +20,9 @@ from recordmill.beam_jobs.report.summary import (
     show_handover,
     show_outcome,
 )
-from recordmill.beam_jobs.service.detach import HandedOver
+from recordmill.beam_jobs.service.detach import JobSubmitted
 from recordmill.beam_jobs.service.run_job import Outcome, Reporter
-from recordmill.beam_jobs.service.run_versioned import run_any
+from recordmill.beam_jobs.service.run_versioned import run_versioned
 from recordmill.schemas.errors import RecordmillError, UsageError
 from recordmill.schemas.job.job_spec import JobSpec, RunOptions
 from recordmill.schemas.ranges import InputRange
@@ -30,7 +30,7 @@ from recordmill.transforms.tasks.context import RunContext
 
 
 @dataclass(frozen=True, slots=True)
-class Accounts:
+class ReportOptions:
     """Where a run's accounts go.
 
     Attributes:
@@ -44,23 +44,27 @@ class Accounts:
     log_format: LogFormat | None = None
 
 
-def execute(job: JobSpec, options: RunOptions, accounts: Accounts) -> None:
+def execute(job: JobSpec, options: RunOptions, report_options: ReportOptions) -> None:
     """Runs a job and tells how it ended.
 
     Raises:
       RecordmillError: it did not end well; that is told, too.
     """
     stages = Stages()
-    lines = LogLines(accounts.log_format, sys.stderr) if accounts.log_format else None
-    without_metrics = replace(accounts, metrics_file="")
-    if accounts.metrics_file:
-        with telling_failure(without_metrics, job.name):
-            require_metrics_file(accounts.metrics_file)
-    with telling_failure(accounts, job.name, stages.seconds):
-        reporter = _Several([stages, lines or _shown(accounts)])
+    lines = (
+        LogLines(report_options.log_format, sys.stderr)
+        if report_options.log_format
+        else None
+    )
+    without_metrics = replace(report_options, metrics_file="")
+    if report_options.metrics_file:
+        with report_failure(without_metrics, job.name):
+            require_metrics_file(report_options.metrics_file)
+    with report_failure(report_options, job.name, stages.seconds):
+        reporter = _Several([stages, lines or _shown(report_options)])
         try:
-            outcome = run_any(job, options, reporter)
-        except HandedOver as end:
+            outcome = run_versioned(job, options, reporter)
+        except JobSubmitted as end:
             # The metrics tell of datasets: they stay those of the last run.
             if lines:
                 lines.event(
@@ -69,13 +73,13 @@ def execute(job: JobSpec, options: RunOptions, accounts: Accounts) -> None:
                     template=end.template,
                     job=end.job,
                 )
-            if accounts.as_json or not lines:
-                show_handover(end, as_json=accounts.as_json)
+            if report_options.as_json or not lines:
+                show_handover(end, as_json=report_options.as_json)
             return
-    if accounts.metrics_file:
-        with telling_failure(without_metrics, job.name):
+    if report_options.metrics_file:
+        with report_failure(without_metrics, job.name):
             write_metrics(
-                accounts.metrics_file,
+                report_options.metrics_file,
                 job.name,
                 outcome.seconds,
                 outcome,
@@ -83,18 +87,20 @@ def execute(job: JobSpec, options: RunOptions, accounts: Accounts) -> None:
             )
     if lines:
         _log_outcome(lines, outcome, stages.seconds)
-    if accounts.as_json or not lines:
-        show_outcome(outcome, as_json=accounts.as_json)
+    if report_options.as_json or not lines:
+        show_outcome(outcome, as_json=report_options.as_json)
 
 
 @contextmanager
-def telling_failure(
-    accounts: Accounts, dataset: str, stages: Mapping[str, float] | None = None
+def report_failure(
+    report_options: ReportOptions,
+    dataset: str,
+    stages: Mapping[str, float] | None = None,
 ) -> Iterator[None]:
     """Notes in the metrics and the log that a run failed.
 
     Args:
-      accounts: where they are.
+      report_options: where they are.
       dataset: its name; "" if it is not known yet.
       stages: seconds of each stage, filled in as the run goes on.
 
@@ -105,11 +111,11 @@ def telling_failure(
     try:
         yield
     except BaseException as error:
-        if accounts.metrics_file:
-            _write_failure(accounts, dataset, time.time() - started, stages or {})
-        if accounts.log_format:
+        if report_options.metrics_file:
+            _write_failure(report_options, dataset, time.time() - started, stages or {})
+        if report_options.log_format:
             kind, message = type(error).__name__, str(error)
-            lines = LogLines(accounts.log_format, sys.stderr)
+            lines = LogLines(report_options.log_format, sys.stderr)
             lines.event(
                 "run_failed", "error", dataset=dataset, kind=kind, message=message
             )
@@ -119,21 +125,24 @@ def telling_failure(
 
 
 def _write_failure(
-    accounts: Accounts, dataset: str, seconds: float, stages: Mapping[str, float]
+    report_options: ReportOptions,
+    dataset: str,
+    seconds: float,
+    stages: Mapping[str, float],
 ) -> None:
     """Writes the metrics; that this fails too must not hide what went wrong."""
     try:
-        write_metrics(accounts.metrics_file, dataset, seconds, None, stages)
+        write_metrics(report_options.metrics_file, dataset, seconds, None, stages)
     except RecordmillError as error:
-        if accounts.log_format:
-            lines = LogLines(accounts.log_format, sys.stderr)
+        if report_options.log_format:
+            lines = LogLines(report_options.log_format, sys.stderr)
             lines.event("metrics_failed", "warning", message=str(error))
         else:
             sys.stderr.write(f"Warning: {error}\n")
 
 
-def _shown(accounts: Accounts) -> Reporter:
-    if not sys.stderr.isatty() or accounts.as_json:
+def _shown(report_options: ReportOptions) -> Reporter:
+    if not sys.stderr.isatty() or report_options.as_json:
         return Silent()
     from rich.console import Console
 

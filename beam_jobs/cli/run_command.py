@@ -18,7 +18,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 # this module whatever it is asked to do.
 
 
-def account_options(command: _Command) -> _Command:
+def report_options_group(command: _Command) -> _Command:
     """Gives a command the options of all that run a job: where its accounts go."""
     options = [
         click.option(
@@ -74,7 +74,7 @@ def _print_schema(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 
 @click.command("run")
 @_job_options
-@account_options
+@report_options_group
 @click.option(
     "--job-schema",
     is_flag=True,
@@ -89,23 +89,23 @@ def run_command(ctx: click.Context, /, **options: Any) -> None:
 
     What stands after -- goes to Beam, behind the file's own options.
     """
-    from recordmill.beam_jobs.cli.execute import Accounts, execute, telling_failure
+    from recordmill.beam_jobs.cli.execute import ReportOptions, execute, report_failure
 
-    given = Accounts(
+    given = ReportOptions(
         as_json=options.pop("as_json"),
         metrics_file=options.pop("metrics_file"),
         log_format=options.pop("log_format"),
     )
-    with telling_failure(given, ""):
+    with report_failure(given, ""):
         loaded = _load(options)
         run_options = _run_options(ctx, loaded, options)
         run_options = replace(run_options, detach=options["detach"])
-    accounts = replace(
+    report_options = replace(
         given,
         metrics_file=given.metrics_file or loaded.file.metrics_file or "",
         log_format=given.log_format or loaded.file.log_format,
     )
-    execute(loaded.job, run_options, accounts)
+    execute(loaded.job, run_options, report_options)
 
 
 @click.command("plan")

@@ -165,9 +165,9 @@ def _require_writable(path: Path, overwrite: bool) -> None:
 
 def _write(path: Path, text: str) -> None:
     from recordmill.schemas.errors import OutputError
-    from recordmill.transforms.storage.atomic_files import write_whole
+    from recordmill.transforms.storage.atomic_files import write_atomic
 
     try:
-        write_whole(path, text.encode())
+        write_atomic(path, text.encode())
     except OSError as error:
         raise OutputError(f"{path}: cannot be written: {error.strerror}") from error

@@ -10,27 +10,27 @@ import apache_beam as beam
 
 from recordmill.schemas.dataset.parts import REJECTS_NAME
 from recordmill.schemas.dataset.shards import ShardPlan
-from recordmill.schemas.ranges import Bits, RangeResult, or_bits
+from recordmill.schemas.ranges import RangeResult, TypeFlags, merge_type_flags
 from recordmill.transforms.commit.staging import check_reject_limit, column_facts
 from recordmill.transforms.dataset.expected import require_schema
 from recordmill.transforms.exchange.plan import Histogram, PackedHistogram, plan_shards
-from recordmill.transforms.tasks.checkpoints import noting_errors
+from recordmill.transforms.tasks.checkpoints import report_errors_to_launcher
 from recordmill.transforms.tasks.context import RunContext
 
 
 class OrBits(beam.CombineFn):
     """ORs tuples of bits place by place."""
 
-    def create_accumulator(self) -> Bits:
+    def create_accumulator(self) -> TypeFlags:
         return ()
 
-    def add_input(self, accumulator: Bits, element: Bits) -> Bits:
-        return or_bits(accumulator, element)
+    def add_input(self, accumulator: TypeFlags, element: TypeFlags) -> TypeFlags:
+        return merge_type_flags(accumulator, element)
 
-    def merge_accumulators(self, accumulators: Iterable[Bits]) -> Bits:
-        return reduce(or_bits, accumulators, self.create_accumulator())
+    def merge_accumulators(self, accumulators: Iterable[TypeFlags]) -> TypeFlags:
+        return reduce(merge_type_flags, accumulators, self.create_accumulator())
 
-    def extract_output(self, accumulator: Bits) -> Bits:
+    def extract_output(self, accumulator: TypeFlags) -> TypeFlags:
         return accumulator
 
 
@@ -69,12 +69,12 @@ def plan_dataset(
     """The plan; stops the run here if too many rows were rejected already, or the
     columns did not turn out as expected.
     """
-    with noting_errors(context.scratch):
+    with report_errors_to_launcher(context.scratch):
         check_reject_limit(
             context.job.max_rejects,
             sum(result.rows_read for result in results),
             sum(result.rows_rejected for result in results),
-            context.scratch.place_of(REJECTS_NAME),
+            context.scratch.display_path(REJECTS_NAME),
         )
         require_schema(context.expected, context.schema(*column_facts(results)))
         return plan_shards(histogram, context.job.sharding, context.split_names)

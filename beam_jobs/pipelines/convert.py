@@ -24,15 +24,15 @@ from apache_beam.pvalue import AsList, PBegin, PCollection
 
 from recordmill.beam_jobs.pipelines.exchange_by_engine import convert_through_engine
 from recordmill.beam_jobs.pipelines.exchange_by_files import convert_through_scratch
-from recordmill.beam_jobs.pipelines.survey import SettleRanges
+from recordmill.beam_jobs.pipelines.survey import ResolveRanges
 from recordmill.schemas.dataset.manifest import Manifest, json_bytes
 from recordmill.schemas.dataset.shards import ShardResult
 from recordmill.schemas.ranges import InputRange, RangeResult
-from recordmill.transforms.commit.commit import switch
-from recordmill.transforms.commit.detached import publish_unattended
+from recordmill.transforms.commit.commit import commit
+from recordmill.transforms.commit.detached import publish_detached
 from recordmill.transforms.commit.staging import stage
 from recordmill.transforms.storage.lease import require_holder
-from recordmill.transforms.tasks.checkpoints import noting_errors
+from recordmill.transforms.tasks.checkpoints import report_errors_to_launcher
 from recordmill.transforms.tasks.context import RunContext
 
 
@@ -43,13 +43,15 @@ def convert_dataset(
     run_facts: dict[str, object],
 ) -> PCollection[Manifest]:
     """Builds the whole job; its last step publishes the dataset."""
-    spots = pipeline | "Ranges" >> SettleRanges(context, ranges)  # (InputRange, bits)
+    input_ranges = pipeline | "Ranges" >> ResolveRanges(
+        context, ranges
+    )  # (InputRange, bits)
     # One range tells its types alone, so nothing it encodes has to be redone.
     redo = context.source.infers_types and len(ranges) > 1
     if context.exchange == "engine":
-        settled, shards = convert_through_engine(spots, context, redo=redo)
+        settled, shards = convert_through_engine(input_ranges, context, redo=redo)
     else:
-        settled, shards = convert_through_scratch(spots, context, redo=redo)
+        settled, shards = convert_through_scratch(input_ranges, context, redo=redo)
     return pipeline | "Publish" >> PublishDataset(context, settled, shards, run_facts)
 
 
@@ -83,13 +85,13 @@ def publish_dataset(
     results: list[RangeResult],
     shards: list[ShardResult],
 ) -> Iterator[Manifest]:
-    with noting_errors(context.scratch):
+    with report_errors_to_launcher(context.scratch):
         started = float(str(run_facts.get("started_unix", time.time())))
         facts = run_facts | {"seconds": round(time.time() - started, 3)}
         ordered = sorted(results, key=lambda result: result.range.index)
         if not context.lease:
-            yield publish_unattended(context, ordered, shards, json_bytes(facts))
+            yield publish_detached(context, ordered, shards, json_bytes(facts))
             return
         stage(context, ordered, shards, json_bytes(facts))
         require_holder(context.scratch.store, context.lease)
-        yield switch(context.scratch)
+        yield commit(context.scratch)

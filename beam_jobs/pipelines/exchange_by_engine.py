@@ -21,9 +21,9 @@ from recordmill.beam_jobs.pipelines.group_by_shard import ShardsToWrite, WritePi
 from recordmill.beam_jobs.runners.flink import is_flink
 from recordmill.schemas.dataset.shards import ShardPlan, ShardResult
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.ranges import Bits, InputRange, RangeResult
+from recordmill.schemas.ranges import InputRange, RangeResult, TypeFlags
 from recordmill.transforms.decode.readable import human_bytes
-from recordmill.transforms.tasks.checkpoints import noting_errors
+from recordmill.transforms.tasks.checkpoints import report_errors_to_launcher
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.send_range import Measured, measure_range, send_range
 from recordmill.transforms.tasks.write_shard import finished_shards
@@ -35,16 +35,19 @@ _RESULTS = "results"
 
 
 def convert_through_engine(
-    spots: PCollection[tuple[InputRange, Bits]], context: RunContext, *, redo: bool
+    input_ranges: PCollection[tuple[InputRange, TypeFlags]],
+    context: RunContext,
+    *,
+    redo: bool,
 ) -> tuple[PCollection[RangeResult], PCollection[ShardResult]]:
     """The facts of all ranges and of all shards, which lie in staging then.
 
     Args:
-      spots: ranges, with a guess of their types.
+      input_ranges: ranges, with a guess of their types.
       context: the run.
       redo: whether what was measured for other types must be measured again.
     """
-    measured = spots | "Measure" >> beam.Map(measure_one, context)  # Measured
+    measured = input_ranges | "Measure" >> beam.Map(measure_one, context)  # Measured
     final = (
         measured
         | "Observed" >> beam.Map(lambda one: one.result.observed)  # (bits, ...)
@@ -61,7 +64,7 @@ def convert_through_engine(
         | "Again" >> beam.Map(by_index).with_output_types(tuple[int, RangeResult])
         | "Send"
         >> beam.ParDo(
-            SendRange(context, on_flink=is_flink(spots.pipeline)),
+            SendRange(context, on_flink=is_flink(input_ranges.pipeline)),
             AsSingleton(final),
             AsSingleton(to_write),
         ).with_outputs(_RESULTS, main="pieces")
@@ -70,17 +73,19 @@ def convert_through_engine(
     return sent[_RESULTS], shards
 
 
-def measure_one(guessed: tuple[InputRange, Bits], context: RunContext) -> Measured:
-    spot, guess = guessed
-    with noting_errors(context.scratch):
-        return measure_range(context, spot, guess)
+def measure_one(guessed: tuple[InputRange, TypeFlags], context: RunContext) -> Measured:
+    input_range, guess = guessed
+    with report_errors_to_launcher(context.scratch):
+        return measure_range(context, input_range, guess)
 
 
-def measure_again(measured: Measured, context: RunContext, final: Bits) -> Measured:
+def measure_again(
+    measured: Measured, context: RunContext, final: TypeFlags
+) -> Measured:
     result = measured.result
-    if not context.source.touched(result.observed, result.used, final):
+    if not context.source.needs_reencode(result.observed, result.used, final):
         return measured
-    with noting_errors(context.scratch):
+    with report_errors_to_launcher(context.scratch):
         return measure_range(context, result.range, final, redo=True)
 
 
@@ -96,14 +101,14 @@ class PlanMeasured(beam.PTransform[PCollection[Measured], PCollection[ShardPlan]
             measured
             | "Histograms" >> beam.Map(lambda one: one.histogram)  # packed
             | beam.CombineGlobally(
-                SumHistograms(self.context.num_splits, self.context.bits)
+                SumHistograms(self.context.num_splits, self.context.bucket_bits)
             )
             | beam.Map(plan_dataset, self.context, results=AsList(results))
         )
 
 
 def find_finished(plan: ShardPlan, context: RunContext) -> ShardsToWrite:
-    with noting_errors(context.scratch):
+    with report_errors_to_launcher(context.scratch):
         return ShardsToWrite(context, plan, finished_shards(context, plan))
 
 
@@ -132,13 +137,13 @@ class SendRange(beam.DoFn):
     def process(
         self,
         element: tuple[int, RangeResult],
-        final: Bits,
+        final: TypeFlags,
         to_write: ShardsToWrite,
         unused: object = beam.DoFn.StateParam(BUNDLE_FOR_EACH_RANGE),
     ) -> Iterator[tuple[int, bytes] | TaggedOutput[str, RangeResult]]:
         context, (_, measured) = self._context, element
         num_bytes = 0
-        with noting_errors(context.scratch):
+        with report_errors_to_launcher(context.scratch):
             for sent in send_range(
                 context, measured, final, to_write.plan, to_write.finished
             ):
@@ -147,9 +152,9 @@ class SendRange(beam.DoFn):
                     return
                 num_bytes += len(sent[1])
                 if self._most_bytes is not None and num_bytes > self._most_bytes:
-                    spot = measured.range
+                    input_range = measured.range
                     raise InputError(
-                        f"{spot.uri}: the rows from {spot.start} to {spot.stop} make "
+                        f"{input_range.uri}: the rows from {input_range.start} to {input_range.stop} make "
                         f"records of more than {human_bytes(self._most_bytes)}, which "
                         "Flink's runner does not carry at once: use --exchange scratch"
                     )

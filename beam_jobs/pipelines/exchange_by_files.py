@@ -10,25 +10,28 @@ from apache_beam.pvalue import AsList, AsSingleton, PCollection
 
 from recordmill.beam_jobs.pipelines.combine import OrBits, SumHistograms, plan_dataset
 from recordmill.schemas.dataset.shards import ShardPlan, ShardResult, ShardTask
-from recordmill.schemas.ranges import Bits, InputRange, RangeResult, RunRef
+from recordmill.schemas.ranges import InputRange, RangeResult, RunRef, TypeFlags
 from recordmill.transforms.exchange.plan import Histogram
-from recordmill.transforms.tasks.checkpoints import noting_errors
+from recordmill.transforms.tasks.checkpoints import report_errors_to_launcher
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.sort_range import convert_range, histogram_of
 from recordmill.transforms.tasks.write_shard import write_shard
 
 
 def convert_through_scratch(
-    spots: PCollection[tuple[InputRange, Bits]], context: RunContext, *, redo: bool
+    input_ranges: PCollection[tuple[InputRange, TypeFlags]],
+    context: RunContext,
+    *,
+    redo: bool,
 ) -> tuple[PCollection[RangeResult], PCollection[ShardResult]]:
     """The facts of all ranges and of all shards, which lie in staging then.
 
     Args:
-      spots: ranges, with a guess of their types.
+      input_ranges: ranges, with a guess of their types.
       context: the run.
       redo: whether what was encoded for other types must be converted again.
     """
-    settled = spots | "Convert" >> ConvertRanges(context)  # RangeResult
+    settled = input_ranges | "Convert" >> ConvertRanges(context)  # RangeResult
     if redo:
         settled = settled | "Redo" >> RedoRanges(context)  # RangeResult
     plan = settled | "Plan" >> PlanShards(context)  # ShardPlan
@@ -37,22 +40,24 @@ def convert_through_scratch(
 
 @dataclass
 class ConvertRanges(
-    beam.PTransform[PCollection[tuple[InputRange, Bits]], PCollection[RangeResult]]
+    beam.PTransform[PCollection[tuple[InputRange, TypeFlags]], PCollection[RangeResult]]
 ):
     """Reads, encodes and sorts every range into runs in scratch."""
 
     context: RunContext
 
     def expand(
-        self, spots: PCollection[tuple[InputRange, Bits]]
+        self, input_ranges: PCollection[tuple[InputRange, TypeFlags]]
     ) -> PCollection[RangeResult]:
-        return spots | beam.Map(convert_one, self.context)
+        return input_ranges | beam.Map(convert_one, self.context)
 
 
-def convert_one(guessed: tuple[InputRange, Bits], context: RunContext) -> RangeResult:
-    spot, guess = guessed
-    with noting_errors(context.scratch):
-        return convert_range(context, spot, guess)
+def convert_one(
+    guessed: tuple[InputRange, TypeFlags], context: RunContext
+) -> RangeResult:
+    input_range, guess = guessed
+    with report_errors_to_launcher(context.scratch):
+        return convert_range(context, input_range, guess)
 
 
 @dataclass
@@ -70,10 +75,10 @@ class RedoRanges(beam.PTransform[PCollection[RangeResult], PCollection[RangeResu
         return converted | beam.Map(redo_one, self.context, final=AsSingleton(final))
 
 
-def redo_one(result: RangeResult, context: RunContext, final: Bits) -> RangeResult:
-    if not context.source.touched(result.observed, result.used, final):
+def redo_one(result: RangeResult, context: RunContext, final: TypeFlags) -> RangeResult:
+    if not context.source.needs_reencode(result.observed, result.used, final):
         return result
-    with noting_errors(context.scratch):
+    with report_errors_to_launcher(context.scratch):
         return convert_range(context, result.range, final, redo=True)
 
 
@@ -88,14 +93,14 @@ class PlanShards(beam.PTransform[PCollection[RangeResult], PCollection[ShardPlan
             settled
             | beam.Map(count_range, self.context)  # Histogram
             | beam.CombineGlobally(
-                SumHistograms(self.context.num_splits, self.context.bits)
+                SumHistograms(self.context.num_splits, self.context.bucket_bits)
             )
             | beam.Map(plan_dataset, self.context, results=AsList(settled))
         )
 
 
 def count_range(result: RangeResult, context: RunContext) -> Histogram:
-    with noting_errors(context.scratch):
+    with report_errors_to_launcher(context.scratch):
         return histogram_of(context, result)
 
 
@@ -118,7 +123,7 @@ class WriteShards(beam.PTransform[PCollection[ShardPlan], PCollection[ShardResul
 def write_one(
     task: ShardTask, context: RunContext, results: list[RangeResult]
 ) -> ShardResult:
-    with noting_errors(context.scratch):
+    with report_errors_to_launcher(context.scratch):
         return write_shard(context, task, runs_in_order(results))
 
 

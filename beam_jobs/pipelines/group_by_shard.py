@@ -24,7 +24,7 @@ from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateS
 from recordmill.beam_jobs.runners.flink import is_flink
 from recordmill.schemas.dataset.shards import ShardPlan, ShardResult
 from recordmill.transforms.exchange.messages import planned_rows
-from recordmill.transforms.tasks.checkpoints import noting_errors
+from recordmill.transforms.tasks.checkpoints import report_errors_to_launcher
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.memory import release_memory
 from recordmill.transforms.tasks.write_shard import write_inline
@@ -102,15 +102,15 @@ class WriteWhenComplete(beam.DoFn):
             yield write_one((number, [piece]), to_write)
             return
         planned = to_write.plan.rows_of(number)
-        come = rows.read() or 0
-        if come >= planned:
+        rows_received = rows.read() or 0
+        if rows_received >= planned:
             return  # it is written: the piece has come twice
         pieces.add(piece)
-        come += planned_rows([piece])
-        if come >= planned:
-            come = planned_rows(pieces.read())  # some may have come twice
-        rows.write(come)
-        if come >= planned:
+        rows_received += planned_rows([piece])
+        if rows_received >= planned:
+            rows_received = planned_rows(pieces.read())  # some may have come twice
+        rows.write(rows_received)
+        if rows_received >= planned:
             yield write_one((number, pieces.read()), to_write)
             pieces.clear()
             release_memory()
@@ -121,10 +121,10 @@ def write_one(
 ) -> ShardResult:
     """Writes a shard; of one that is finished a single empty value has come."""
     number, pieces = grouped
-    with noting_errors(to_write.context.scratch):
+    with report_errors_to_launcher(to_write.context.scratch):
         return write_inline(
             to_write.context,
             to_write.plan.task(number),
             filter(None, pieces),
-            must_be_there=number in to_write.finished,
+            already_written=number in to_write.finished,
         )

@@ -10,15 +10,19 @@ import apache_beam as beam
 from apache_beam.pvalue import PBegin, PCollection
 from apache_beam.transforms.combiners import ToListCombineFn
 
-from recordmill.schemas.ranges import Bits, InputRange, or_bits
-from recordmill.transforms.tasks.checkpoints import load_fact, noting_errors, save_fact
+from recordmill.schemas.ranges import InputRange, TypeFlags, merge_type_flags
+from recordmill.transforms.tasks.checkpoints import (
+    load_checkpoint,
+    report_errors_to_launcher,
+    save_checkpoint,
+)
 from recordmill.transforms.tasks.context import RunContext
 
 NUM_SAMPLES = 16  # ranges looked at before all are read
 
 
 @dataclass
-class SettleRanges(beam.PTransform[PBegin, PCollection[tuple[InputRange, Bits]]]):
+class ResolveRanges(beam.PTransform[PBegin, PCollection[tuple[InputRange, TypeFlags]]]):
     """Emits the input ranges, surveyed where the format needs it, with a guess of what
     their columns hold.
     """
@@ -26,7 +30,7 @@ class SettleRanges(beam.PTransform[PBegin, PCollection[tuple[InputRange, Bits]]]
     context: RunContext
     ranges: Sequence[InputRange]
 
-    def expand(self, pbegin: PBegin) -> PCollection[tuple[InputRange, Bits]]:
+    def expand(self, pbegin: PBegin) -> PCollection[tuple[InputRange, TypeFlags]]:
         context, ranges = self.context, list(self.ranges)
         if len(ranges) == 1:
             return pbegin | beam.Create([(ranges[0], ())], reshuffle=False)
@@ -38,7 +42,7 @@ class SettleRanges(beam.PTransform[PBegin, PCollection[tuple[InputRange, Bits]]]
                 | beam.CombineGlobally(ToListCombineFn())
             )
         else:
-            nothing = [(spot.index, 0) for spot in ranges]
+            nothing = [(input_range.index, 0) for input_range in ranges]
             surveys = pbegin | beam.Create([nothing], reshuffle=False)
         return (
             surveys
@@ -55,27 +59,29 @@ class SurveyFact:
     number: int
 
 
-def survey_range(spot: InputRange, context: RunContext) -> tuple[int, int]:
-    with noting_errors(context.scratch):
-        name = f"survey-{spot.index:06d}"
-        earlier = load_fact(context.scratch, name, SurveyFact)
-        if earlier is not None and earlier.range == spot:
-            return spot.index, earlier.number
-        number = context.source.survey(spot)
-        save_fact(context.scratch, name, SurveyFact(spot, number))
-        return spot.index, number
+def survey_range(input_range: InputRange, context: RunContext) -> tuple[int, int]:
+    with report_errors_to_launcher(context.scratch):
+        name = f"survey-{input_range.index:06d}"
+        earlier = load_checkpoint(context.scratch, name, SurveyFact)
+        if earlier is not None and earlier.range == input_range:
+            return input_range.index, earlier.number
+        number = context.source.survey(input_range)
+        save_checkpoint(context.scratch, name, SurveyFact(input_range, number))
+        return input_range.index, number
 
 
 def settle_ranges(
     surveys: list[tuple[int, int]], context: RunContext, ranges: list[InputRange]
-) -> Iterator[tuple[InputRange, Bits]]:
+) -> Iterator[tuple[InputRange, TypeFlags]]:
     """The ranges as the surveys tell; samples spread over them give the guess."""
-    with noting_errors(context.scratch):
+    with report_errors_to_launcher(context.scratch):
         numbers = [number for _, number in sorted(surveys)]
-        settled = context.source.settle(ranges, numbers)
+        settled = context.source.resolve_ranges(ranges, numbers)
         step = max(1, len(settled) // NUM_SAMPLES)
-        samples = (context.source.sample(spot) for spot in settled[::step])
-        nothing: Bits = ()
-        guess = reduce(or_bits, samples, nothing)
-    for spot in settled:
-        yield spot, guess
+        samples = (
+            context.source.sample(input_range) for input_range in settled[::step]
+        )
+        nothing: TypeFlags = ()
+        guess = reduce(merge_type_flags, samples, nothing)
+    for input_range in settled:
+        yield input_range, guess

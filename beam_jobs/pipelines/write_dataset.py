@@ -57,9 +57,9 @@ from recordmill.schemas.sizes import parse_size
 from recordmill.transforms.encode.payloads import check_payload
 from recordmill.transforms.rows.row_summary import rows_bucket_bits
 from recordmill.transforms.rows.rows_job import (
-    Planned,
-    RowsWork,
-    look_ahead,
+    RowsJob,
+    RowsPlan,
+    check_output_early,
     plan_rows,
     publish_rows,
 )
@@ -198,7 +198,8 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
         facts = encoded[FACTS]  # RowFacts
         planned = (
             facts
-            | "AddUp" >> beam.CombineGlobally(AddUp(len(work.split_names), work.bits))
+            | "AddUp"
+            >> beam.CombineGlobally(AddUp(len(work.split_names), work.bucket_bits))
             | "Plan" >> beam.Map(plan_rows, work)  # Planned
         )
         write = (
@@ -223,12 +224,12 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
             kept=AsList(kept),
         )
 
-    def _work(self, pipeline: beam.Pipeline) -> RowsWork:
+    def _work(self, pipeline: beam.Pipeline) -> RowsJob:
         job = self._job
         if isinstance(self._schema, str):
             data = read_file(self._schema)
             job = _with_schema(job, load_schema(data, self._schema))
-        return RowsWork(
+        return RowsJob(
             job=job,
             store=self._store,
             bits=rows_bucket_bits(job),
@@ -242,15 +243,15 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
         )
 
 
-def _look_ahead(_: None, work: RowsWork) -> Preflight:
-    return look_ahead(work)
+def _look_ahead(_: None, work: RowsJob) -> Preflight:
+    return check_output_early(work)
 
 
 def _publish(
     _: None,
-    work: RowsWork,
+    work: RowsJob,
     ready: Preflight,
-    planned: Planned,
+    planned: RowsPlan,
     shards: list[ShardResult],
     kept: list[int],
 ) -> Manifest:

@@ -36,7 +36,7 @@ from recordmill.transforms.exchange.plan import Histogram
 from recordmill.transforms.exchange.sorted_run import write_run
 from recordmill.transforms.rows.encode_rows import RowsReading, reject_facts
 from recordmill.transforms.rows.row_summary import RowFacts, Totals
-from recordmill.transforms.rows.rows_job import Planned, RowsWork, keep_rejects
+from recordmill.transforms.rows.rows_job import RowsJob, RowsPlan, keep_rejects
 from recordmill.transforms.tasks.write_shard import write_shard
 
 FACTS, REJECTS = "facts", "rejects"
@@ -56,31 +56,31 @@ class EncodeRows(beam.DoFn):
     (REJECTS) as (number of their file, line).
     """
 
-    def __init__(self, work: RowsWork) -> None:
+    def __init__(self, work: RowsJob) -> None:
         self._work = work
 
     def start_bundle(self) -> None:
         # Anew: a bundle that failed may have left something.
-        self._reading = RowsReading(self._work.job, self._work.bits)
+        self._reading = RowsReading(self._work.job, self._work.bucket_bits)
         self._blocks: list[Block] = []
         self._facts: list[RowFacts] = []
         self._bytes = 0
 
     def process(self, element: object) -> Iterator[Piece | TaggedOutput[str, object]]:
         for block, facts in self._reading.add(element):
-            yield from self._hold(block, facts)
+            yield from self._buffer(block, facts)
         yield from self._tell_rejects()
 
     def finish_bundle(
         self,
     ) -> Iterator[WindowedValue | TaggedOutput[str, WindowedValue]]:
         for block, facts in self._reading.flush():
-            for output in self._hold(block, facts):
+            for output in self._buffer(block, facts):
                 yield _at_the_end(output)
-        for output in (*self._let_go(), *self._tell_rejects()):
+        for output in (*self._flush(), *self._tell_rejects()):
             yield _at_the_end(output)
 
-    def _hold(
+    def _buffer(
         self, block: Block, facts: RowFacts
     ) -> Iterator[Piece | TaggedOutput[str, object]]:
         self._blocks.append(block)
@@ -88,9 +88,9 @@ class EncodeRows(beam.DoFn):
         self._bytes += block.payloads.nbytes
         limit = _RUN_BYTES if self._work.exchange == "scratch" else _PIECES_BYTES
         if self._bytes >= limit:
-            yield from self._let_go()
+            yield from self._flush()
 
-    def _let_go(self) -> Iterator[Piece | TaggedOutput[str, object]]:
+    def _flush(self) -> Iterator[Piece | TaggedOutput[str, object]]:
         """Sends what is held on its way."""
         if not self._blocks:
             return
@@ -127,8 +127,8 @@ def _at_the_end(
     return GlobalWindows.windowed_value(output)
 
 
-def _store_run(work: RowsWork, block: Block, num_splits: int) -> RunRef:
-    scratch = work.gathering
+def _store_run(work: RowsJob, block: Block, num_splits: int) -> RunRef:
+    scratch = work.run_workspace
     if not scratch.shared:
         scratch.local("runs").mkdir(parents=True, exist_ok=True)
     with scratch.runs.writing(uuid4().hex) as stem:
@@ -146,10 +146,10 @@ class AddUp(beam.CombineFn):
     """Adds up RowFacts; within a bundle before they leave the worker."""
 
     num_splits: int
-    bits: int
+    bucket_bits: int
 
     def create_accumulator(self) -> Totals:
-        return Totals(Histogram.empty(self.num_splits, self.bits))
+        return Totals(Histogram.empty(self.num_splits, self.bucket_bits))
 
     def add_input(self, accumulator: Totals, element: RowFacts) -> Totals:
         accumulator.add(element)
@@ -166,13 +166,13 @@ class AddUp(beam.CombineFn):
 
 
 @dataclass
-class WriteFromRuns(beam.PTransform[PCollection[Planned], PCollection[ShardResult]]):
+class WriteFromRuns(beam.PTransform[PCollection[RowsPlan], PCollection[ShardResult]]):
     """Writes every planned shard from the sorted runs, each a task of its own."""
 
-    work: RowsWork
+    work: RowsJob
     facts: PCollection[RowFacts]
 
-    def expand(self, planned: PCollection[Planned]) -> PCollection[ShardResult]:
+    def expand(self, planned: PCollection[RowsPlan]) -> PCollection[ShardResult]:
         runs = self.facts | "Runs" >> beam.FlatMap(lambda facts: facts.runs)
         return (
             planned
@@ -189,19 +189,19 @@ class WriteFromRuns(beam.PTransform[PCollection[Planned], PCollection[ShardResul
 
 
 def write_from_runs(
-    task: ShardTask, work: RowsWork, planned: Planned, runs: list[RunRef]
+    task: ShardTask, work: RowsJob, planned: RowsPlan, runs: list[RunRef]
 ) -> ShardResult:
-    folder = work.gathering.runs
+    folder = work.run_workspace.runs
     return write_shard(planned.context, task, runs, folder=folder)
 
 
 @dataclass
-class WriteFromPieces(beam.PTransform[PCollection[Planned], PCollection[ShardResult]]):
+class WriteFromPieces(beam.PTransform[PCollection[RowsPlan], PCollection[ShardResult]]):
     """Sends the pieces to their shards, groups them and writes every planned shard."""
 
     pieces: PCollection[Piece]
 
-    def expand(self, planned: PCollection[Planned]) -> PCollection[ShardResult]:
+    def expand(self, planned: PCollection[RowsPlan]) -> PCollection[ShardResult]:
         to_write = planned | "ToWrite" >> beam.Map(
             lambda planned: ShardsToWrite(
                 planned.context, planned.plan, planned.finished
@@ -222,6 +222,6 @@ def cut_piece(piece: Piece, to_write: ShardsToWrite) -> Iterator[Piece]:
     yield from cut_block(block, to_write.plan, (origin, number), to_write.finished)
 
 
-def keep_group(grouped: tuple[int, Iterable[bytes]], planned: Planned) -> int:
+def keep_group(grouped: tuple[int, Iterable[bytes]], planned: RowsPlan) -> int:
     """Writes one file of rejects; how many there are."""
     return keep_rejects(grouped[0], grouped[1], planned)

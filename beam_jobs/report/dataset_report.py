@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from recordmill.schemas.dataset.manifest import FeatureEntry, Manifest
     from recordmill.schemas.job.storage_options import StorageOptions
-    from recordmill.transforms.dataset.first_examples import FoundExample
+    from recordmill.transforms.dataset.first_examples import ExamplePreview
     from recordmill.transforms.dataset.verify import VerifyResult
 
     _ClassNames = Mapping[str, tuple[str, ...]]
@@ -127,7 +127,7 @@ def show_verify(
 
 
 def _inspect_json(
-    manifest: Manifest, names: _ClassNames, examples: list[FoundExample]
+    manifest: Manifest, names: _ClassNames, examples: list[ExamplePreview]
 ) -> dict[str, Any]:
     from recordmill.transforms.decode.readable import value_facts
 
@@ -248,7 +248,7 @@ def _print_splits(console: Console, manifest: Manifest) -> None:
 
 
 def _print_example(
-    console: Console, example: FoundExample, manifest: Manifest, names: _ClassNames
+    console: Console, example: ExamplePreview, manifest: Manifest, names: _ClassNames
 ) -> None:
     from recordmill.transforms.decode.readable import printable, readable
 

@@ -19,7 +19,7 @@ from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.dataset.parts import REJECTS_NAME
 from recordmill.schemas.errors import OutputError, UsageError
 from recordmill.schemas.ranges import InputRange
-from recordmill.transforms.storage.atomic_files import write_whole
+from recordmill.transforms.storage.atomic_files import write_atomic
 from recordmill.transforms.storage.reading import is_local, local_path
 from recordmill.transforms.tasks.checkpoints import FinishedTasks
 from recordmill.transforms.tasks.context import RunContext
@@ -112,7 +112,7 @@ def write_metrics(
         families += _dataset_families(outcome.manifest, count_reasons(rejects))
     text = "".join(_lines(families, {"dataset": dataset}))
     try:
-        write_whole(path, text.encode())
+        write_atomic(path, text.encode())
     except OSError as error:
         raise OutputError(
             f"{file}: the metrics cannot be written: {error.strerror}"

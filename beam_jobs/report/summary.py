@@ -10,7 +10,7 @@ import click
 from recordmill.transforms.decode.readable import human_bytes
 
 if TYPE_CHECKING:
-    from recordmill.beam_jobs.service.detach import HandedOver
+    from recordmill.beam_jobs.service.detach import JobSubmitted
     from recordmill.beam_jobs.service.run_job import Outcome
 
 
@@ -23,7 +23,7 @@ def show_outcome(outcome: Outcome, *, as_json: bool) -> None:
         click.echo(line, err=True)
 
 
-def show_handover(end: HandedOver, *, as_json: bool) -> None:
+def show_handover(end: JobSubmitted, *, as_json: bool) -> None:
     """As `show_outcome`, where nobody waits for the job's end."""
     if as_json:
         facts = {"status": end.status, "output": end.output, "template": end.template}

@@ -23,7 +23,7 @@ from recordmill.transforms.tasks.context import appended_fingerprint
 
 
 @dataclass(frozen=True, slots=True)
-class Addition:
+class AppendPlan:
     """What is appended to which dataset.
 
     Attributes:
@@ -70,7 +70,7 @@ def require_append_alone(options: RunOptions) -> None:
         )
 
 
-def find_addition(job: JobSpec, store: Store, inputs: Inputs) -> Addition | None:
+def plan_append(job: JobSpec, store: Store, inputs: Inputs) -> AppendPlan | None:
     """What there is to append; None if there is no dataset yet.
 
     Args:
@@ -93,7 +93,7 @@ def find_addition(job: JobSpec, store: Store, inputs: Inputs) -> Addition | None
             "convert everything again with --overwrite"
         )
     fresh = {file.path for file in new}
-    return Addition(
+    return AppendPlan(
         base=base,
         schema=schema_of_dataset(store, base),
         kept=[file for file in inputs.files if file.path not in fresh],

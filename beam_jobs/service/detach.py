@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
 
 
-class HandedOver(Exception):  # noqa: N818  no error: the end that was asked for
+class JobSubmitted(Exception):  # noqa: N818  no error: the end that was asked for
     """The runner has the job, but there is no dataset yet.
 
     Attributes:
@@ -61,7 +61,7 @@ def require_detachable(options: RunOptions) -> None:
         )
 
 
-def hand_over(
+def submit_detached(
     context: RunContext,
     ranges: Sequence[InputRange],
     inputs: Inputs,
@@ -75,7 +75,7 @@ def hand_over(
       If it is to be run and waited for, as most are.
 
     Raises:
-      HandedOver: the runner has it.
+      JobSubmitted: the runner has it.
       RecordmillError: the runner does not take it, or another run is at work here.
     """
     from recordmill.beam_jobs.runners.embedded import only_translates
@@ -103,4 +103,4 @@ def hand_over(
         raise RecordmillError(f"the runner does not take the job: {what}") from error
     template = beam_options.view_as(GoogleCloudOptions).template_location or ""
     status = "translated" if translates else "submitted"
-    raise HandedOver(status, context.output, template=template, job=job)
+    raise JobSubmitted(status, context.output, template=template, job=job)

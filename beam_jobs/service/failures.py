@@ -52,7 +52,7 @@ def explained(error: Exception, scratch: Scratch) -> RecordmillError:
 def where_left(scratch: Scratch) -> str:
     places = f"Log and rejects are in {scratch.work_root}"
     if scratch.shared:
-        rejects = scratch.place_of(REJECTS_NAME)
+        rejects = scratch.display_path(REJECTS_NAME)
         places = f"The log is {scratch.log}, rejects are in {rejects}"
     return (
         f"Nothing was published. {places}; the same command goes on from what is "

@@ -5,7 +5,7 @@ Nothing is made or changed here.
 
 from __future__ import annotations
 
-from recordmill.beam_jobs.service.append import Addition
+from recordmill.beam_jobs.service.append import AppendPlan
 from recordmill.beam_jobs.service.inputs import Inputs
 from recordmill.schemas.dataset.manifest import FeatureEntry, Manifest, schema_of
 from recordmill.schemas.dataset.parts import REJECTS_NAME
@@ -77,7 +77,7 @@ def prepare_run(
     store: Store,
     inputs: Inputs,
     expected: Schema | None,
-    addition: Addition | None = None,
+    append_plan: AppendPlan | None = None,
 ) -> tuple[RunContext, list[InputRange]]:
     """Looks at the input; gives the run and its input ranges. Makes nothing.
 
@@ -87,23 +87,23 @@ def prepare_run(
       store: of the output.
       inputs: what is converted; of an addition, what is new.
       expected: a schema that the dataset must keep to, or None.
-      addition: what is appended to which dataset, or None.
+      append_plan: what is appended to which dataset, or None.
 
     Raises:
       RecordmillError: the input is not what the job says.
     """
     source = make_source(job, options.storage.input)
-    if addition is None:
+    if append_plan is None:
         fingerprint = inputs.fingerprint(job)
         source = source.prepare(inputs.files)
     else:
-        fingerprint = addition.fingerprint
-        settled = None if job.declared else addition.schema
-        source = source.prepare_append(addition.kept, inputs.files, settled)
-        _require_same_schema(addition, source if settled else None)
+        fingerprint = append_plan.fingerprint
+        settled = None if job.declared else append_plan.schema
+        source = source.prepare_append(append_plan.kept, inputs.files, settled)
+        _require_same_schema(append_plan, source if settled else None)
     _check_schema(job, source, expected)
     ranges = source.cut(inputs.files)
-    if not ranges and addition is None:
+    if not ranges and append_plan is None:
         raise InputError("the input files are empty: there is nothing to convert")
     estimate = source.estimated_bytes(inputs.files)
     estimate += sum(file.size for file in inputs.side_files)
@@ -111,7 +111,7 @@ def prepare_run(
         job=job,
         source=source,
         split_names=split_names(job, ranges),
-        bits=bucket_bits(job.sharding, estimate),
+        bucket_bits=bucket_bits(job.sharding, estimate),
         exchange=choose_exchange(
             options.exchange, job, source, inputs.files, embedded=options.is_embedded
         ),
@@ -120,14 +120,14 @@ def prepare_run(
         scratch=scratch_of(store, fingerprint, options),
         expected=expected,
         overwrite=options.overwrite,
-        part=addition.part if addition else 0,
-        base=addition.base.fingerprint if addition else "",
+        part=append_plan.part if append_plan else 0,
+        base=append_plan.base.fingerprint if append_plan else "",
         verify=options.verify,
     )
     return context, ranges
 
 
-def _require_same_schema(addition: Addition, source: Source | None) -> None:
+def _require_same_schema(append_plan: AppendPlan, source: Source | None) -> None:
     """Makes sure that records of the new files are as those that are there.
 
     Raises:
@@ -137,9 +137,9 @@ def _require_same_schema(addition: Addition, source: Source | None) -> None:
         return  # the job declares it, and the job is the same
     found = source.schema()
     entries = tuple(FeatureEntry.model_validate(f.to_json()) for f in found.features)
-    changes = differences(addition.schema, found)
-    if changes or entries != addition.base.features:
-        changes = changes or differences(found, addition.schema)
+    changes = differences(append_plan.schema, found)
+    if changes or entries != append_plan.base.features:
+        changes = changes or differences(found, append_plan.schema)
         raise SchemaError(
             "the new files cannot be appended, because records would differ from those "
             "of the dataset:\n"

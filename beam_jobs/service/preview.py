@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from recordmill.beam_jobs.service.append import (
-    Addition,
-    find_addition,
+    AppendPlan,
+    plan_append,
     require_append_alone,
 )
 from recordmill.beam_jobs.service.disk_space import Space, first_short, space_of
@@ -24,7 +24,7 @@ from recordmill.schemas.dataset.manifest import MANIFEST_NAME
 from recordmill.schemas.errors import OutputError
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.job_spec import JobSpec, RunOptions
-from recordmill.transforms.commit.commit import is_staged, look_at_output
+from recordmill.transforms.commit.commit import check_output, is_staged
 from recordmill.transforms.dataset.expected import load_expected
 from recordmill.transforms.decode.readable import human_bytes
 from recordmill.transforms.storage import Store
@@ -104,15 +104,15 @@ def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
         inputs = list_all_inputs(job, options)
     store = output_store(options)
     output = store.uri
-    addition = find_addition(job, store, inputs) if options.append else None
-    if addition is not None:
-        inputs = addition.inputs
-    fingerprint = addition.fingerprint if addition else inputs.fingerprint(job)
-    kept_files = len(addition.kept) if addition else 0
+    append_plan = plan_append(job, store, inputs) if options.append else None
+    if append_plan is not None:
+        inputs = append_plan.inputs
+    fingerprint = append_plan.fingerprint if append_plan else inputs.fingerprint(job)
+    kept_files = len(append_plan.kept) if append_plan else 0
     expected = None
     if options.expect_schema:
         expected = load_expected(options.expect_schema, options.storage.output)
-    verdict, reason = _verdict(job, store, fingerprint, options, expected, addition)
+    verdict, reason = _verdict(job, store, fingerprint, options, expected, append_plan)
     files = [*inputs.files, *inputs.side_files]
     input_bytes = sum(file.size for file in files)
     if verdict in ("unchanged", "publish"):
@@ -126,7 +126,7 @@ def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
             input_bytes,
             kept_files=kept_files,
         )
-    context, ranges = prepare_run(job, options, store, inputs, expected, addition)
+    context, ranges = prepare_run(job, options, store, inputs, expected, append_plan)
     if not ranges:  # new files without a row, which the manifest is to know of
         return RunPlan(
             verdict,
@@ -178,11 +178,11 @@ def _verdict(
     fingerprint: str,
     options: RunOptions,
     expected: Schema | None,
-    addition: Addition | None,
+    append_plan: AppendPlan | None,
 ) -> tuple[Verdict, str]:
     try:
-        base = addition.base.fingerprint if addition else ""
-        manifest = look_at_output(
+        base = append_plan.base.fingerprint if append_plan else ""
+        manifest = check_output(
             store, fingerprint, overwrite=options.overwrite, base=base
         )
     except OutputError as error:
@@ -193,7 +193,7 @@ def _verdict(
     scratch = scratch_of(store, fingerprint, options)
     if is_staged(scratch):
         return "publish", ""
-    if addition is not None:
+    if append_plan is not None:
         return "append", ""
     replaces = store.size(MANIFEST_NAME) is not None
     return ("replace" if replaces else "convert"), ""

@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from recordmill.beam_jobs.service.append import find_addition, require_append_alone
-from recordmill.beam_jobs.service.detach import hand_over
+from recordmill.beam_jobs.service.append import plan_append, require_append_alone
+from recordmill.beam_jobs.service.detach import submit_detached
 from recordmill.beam_jobs.service.disk_space import require_space
 from recordmill.beam_jobs.service.failures import (
     explained,
@@ -37,8 +37,8 @@ from recordmill.schemas.dataset.parts import REJECTS_NAME
 from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.job.job_spec import JobSpec, RunOptions
 from recordmill.schemas.ranges import InputRange
-from recordmill.transforms.commit.commit import is_staged, look_at_output, switch
-from recordmill.transforms.commit.recovery import is_tidy, tidy
+from recordmill.transforms.commit.commit import check_output, commit, is_staged
+from recordmill.transforms.commit.recovery import clean_up, is_clean
 from recordmill.transforms.dataset.expected import load_expected
 from recordmill.transforms.storage.lease import LOCK_FOLDER, acquire, sweep_locks
 from recordmill.transforms.tasks.context import RunContext
@@ -101,7 +101,7 @@ def run_job(
       UsageError: the job or its options are put wrongly.
       RecordmillError: anything else that a person can mend; nothing was published,
         and what was finished is kept for the next try.
-      HandedOver: the runner has the job, and nobody is to wait for it.
+      JobSubmitted: the runner has the job, and nobody is to wait for it.
     """
     started = time.time()
     require_append_alone(options)
@@ -110,34 +110,36 @@ def run_job(
     if inputs is None:
         inputs = list_all_inputs(job, options)
     # Where nothing answers, that is told in seconds, not minutes.
-    seen = store.hasty()
-    addition = find_addition(job, seen, inputs) if options.append else None
-    if addition is not None:
-        inputs = addition.inputs
-    fingerprint = addition.fingerprint if addition else inputs.fingerprint(job)
-    base = addition.base if addition else None
+    seen = store.with_short_retries()
+    append_plan = plan_append(job, seen, inputs) if options.append else None
+    if append_plan is not None:
+        inputs = append_plan.inputs
+    fingerprint = append_plan.fingerprint if append_plan else inputs.fingerprint(job)
+    base = append_plan.base if append_plan else None
     expected = None
     if options.expect_schema:
         expected = load_expected(options.expect_schema, options.storage.output)
     scratch = scratch_of(store, fingerprint, options)
     before = base.fingerprint if base else ""
-    look = partial(look_at_output, overwrite=options.overwrite, base=before)
+    look = partial(check_output, overwrite=options.overwrite, base=before)
     manifest = look(seen, fingerprint)
     if manifest is not None:
         check_published(job, store, manifest, expected)
-        if not is_tidy(store, manifest):
+        if not is_clean(store, manifest):
             with acquire(store, exclusive=store.preflight().exclusive):
-                tidy(store)
+                clean_up(store)
         scratch.remove()  # left if the run that made it was killed at its very end
         sweep_locks(store)
         return Outcome("unchanged", store.uri, manifest, time.time() - started)
     # All that can be wrong with job and input is found before anything is written.
     prepared = None
     if not is_staged(scratch):
-        context, ranges = prepare_run(job, options, store, inputs, expected, addition)
+        context, ranges = prepare_run(
+            job, options, store, inputs, expected, append_plan
+        )
         prepared = context, ranges, _beam_options(options)
         context, ranges, beam_options = prepared
-        hand_over(context, ranges, inputs, beam_options, detach=options.detach)
+        submit_detached(context, ranges, inputs, beam_options, detach=options.detach)
     ready = store.preflight()
     if prepared is not None:
         require_space(*prepared[:2], inputs, prepared[2], ready.free_bytes)
@@ -147,7 +149,7 @@ def run_job(
         if manifest is not None:
             status = "unchanged"  # another run ended between the look and the lease
         elif prepared is None:
-            manifest = switch(scratch)
+            manifest = commit(scratch)
         else:
             context, ranges, beam_options = prepared
             context = replace(context, lease=lease.holder.nonce)

@@ -25,15 +25,15 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.job.job_spec import JobSpec, RunOptions
 from recordmill.transforms.commit.versions import (
     VersionFolder,
+    expired_versions,
     is_ours,
-    leftovers,
     list_versions,
     move_latest,
     names_latest,
     next_version,
-    outdated,
+    orphan_files,
+    remove_orphans,
     remove_version,
-    sweep,
     unfinished_runs,
 )
 from recordmill.transforms.dataset.files import read_manifest
@@ -64,7 +64,7 @@ class VersionPlan:
     there: Manifest | None
 
 
-def run_any(job: JobSpec, options: RunOptions, reporter: Reporter) -> Outcome:
+def run_versioned(job: JobSpec, options: RunOptions, reporter: Reporter) -> Outcome:
     """Runs a job, as the next version if its options say so."""
     require_append_alone(options)
     require_detachable(options)
@@ -78,7 +78,7 @@ def run_any(job: JobSpec, options: RunOptions, reporter: Reporter) -> Outcome:
     with acquire(store, exclusive=ready.exclusive) as lease:
         # Another run may have ended between the look and the lease.
         plan = choose_version(job, options, plan.inputs)
-        sweep(store)
+        remove_orphans(store)
         for version in plan.stale:
             _remove_unfinished(store, version, options.scratch)
         _remove_other_scratch(store, plan)
@@ -86,7 +86,7 @@ def run_any(job: JobSpec, options: RunOptions, reporter: Reporter) -> Outcome:
         outcome = run_job(plan.job, plan.options, reporter, plan.inputs)
         lease.require_held()
         move_latest(store, outcome.manifest)
-        for version in outdated(store, list_versions(store), options.keep):
+        for version in expired_versions(store, list_versions(store), options.keep):
             lease.require_held()
             remove_version(store, version)
     return outcome
@@ -108,7 +108,7 @@ def choose_version(
     """
     store = versions_store(options)
     # Where nothing answers, that is told in seconds, not minutes.
-    seen = store.hasty()
+    seen = store.with_short_retries()
     found = list_versions(seen)
     if inputs is None:
         inputs = list_all_inputs(job, options)
@@ -150,8 +150,8 @@ def _is_settled(store: Store, plan: VersionPlan, keep: int) -> bool:
         plan.there is not None
         and names_latest(store, plan.there)
         and not plan.stale
-        and not outdated(store, plan.found, keep)
-        and not leftovers(store)
+        and not expired_versions(store, plan.found, keep)
+        and not orphan_files(store)
     )
 
 

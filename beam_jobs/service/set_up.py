@@ -31,7 +31,7 @@ def prepare_workplace(context: RunContext, inputs: Inputs) -> RunContext:
     scratch = context.scratch
     make_folders(scratch, context.exchange)
     stage_inputs(context, inputs.files, inputs.side_files)
-    source = context.source.keep_inventory(*scratch.shelf("inventory.arrow"))
+    source = context.source.spill_inventory(*scratch.shared_location("inventory.arrow"))
     return replace(context, source=source)
 
 

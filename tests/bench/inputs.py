@@ -72,8 +72,8 @@ def csv_cells(
         digits = rng.integers(1, int(size) + 1, num_rows)
         return pa.array(rng.integers(0, 10**digits)).cast(pa.string())
     if name == "decimal":
-        spread = rng.normal(0.0, float(size), num_rows)
-        return decimal_texts(np.rint(spread * 1e6).astype(np.int64))
+        spread_evenly = rng.normal(0.0, float(size), num_rows)
+        return decimal_texts(np.rint(spread_evenly * 1e6).astype(np.int64))
     if name == "bool":
         return pa.array(["False", "True"]).take(pa.array(rng.integers(0, 2, num_rows)))
     pool = pools[kind]

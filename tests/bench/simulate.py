@@ -149,13 +149,13 @@ def weigh(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Bytes and records of each shard, each record put there by its own key."""
     starts = np.array(plan.bounds[:-1], np.uint64)
-    weights = np.zeros(plan.num_shards, np.int64)
+    planned_bytes = np.zeros(plan.num_shards, np.int64)
     counts = np.zeros(plan.num_shards, np.int64)
     for keys, sizes in ranges(records, seed):
         shard = np.searchsorted(starts, keys, side="right") - 1
-        np.add.at(weights, shard, sizes)
+        np.add.at(planned_bytes, shard, sizes)
         counts += np.bincount(shard, minlength=plan.num_shards)
-    return weights, counts
+    return planned_bytes, counts
 
 
 def small_range_seconds(total: Histogram, bits: int) -> float:

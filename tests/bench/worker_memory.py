@@ -21,7 +21,7 @@ import recordmill.beam_jobs.pipelines.convert  # noqa: F401 - a worker has impor
 from recordmill.beam_jobs.service.inputs import list_all_inputs
 from recordmill.beam_jobs.service.prepare import output_store, prepare_run
 from recordmill.schemas.job.job_spec import JobSpec, RunOptions, Sharding
-from recordmill.schemas.ranges import Bits, InputRange, or_bits
+from recordmill.schemas.ranges import InputRange, TypeFlags, merge_type_flags
 from recordmill.transforms.exchange.plan import Histogram, plan_shards
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.tasks.context import RunContext
@@ -36,22 +36,22 @@ def peak_mib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def through_scratch(context: RunContext, spots: Sequence[InputRange]) -> None:
-    total = Histogram.empty(context.num_splits, context.bits)
-    for spot in spots:
-        total += histogram_of(context, convert_range(context, spot, ()))
+def exchange_by_files(context: RunContext, input_ranges: Sequence[InputRange]) -> None:
+    total = Histogram.empty(context.num_splits, context.bucket_bits)
+    for input_range in input_ranges:
+        total += histogram_of(context, convert_range(context, input_range, ()))
 
 
-def through_engine(context: RunContext, spots: Sequence[InputRange]) -> None:
-    total = Histogram.empty(context.num_splits, context.bits)
-    final: Bits = ()
-    measured = [measure_range(context, spot, ()) for spot in spots]
+def exchange_by_engine(context: RunContext, input_ranges: Sequence[InputRange]) -> None:
+    total = Histogram.empty(context.num_splits, context.bucket_bits)
+    final: TypeFlags = ()
+    measured = [measure_range(context, input_range, ()) for input_range in input_ranges]
     for one in measured:
         total.add_bytes(one.histogram)
-    final = reduce(or_bits, (one.result.observed for one in measured), final)
+    final = reduce(merge_type_flags, (one.result.observed for one in measured), final)
     plan = plan_shards(total, context.job.sharding, context.split_names)
-    for spot in spots:
-        for _ in send_range(context, spot, final, plan, frozenset()):
+    for input_range in input_ranges:
+        for _ in send_range(context, input_range, final, plan, frozenset()):
             pass  # a runner takes each piece as it comes
 
 
@@ -72,18 +72,18 @@ def main(argv: list[str]) -> int:
         assert isinstance(source, CsvSource)
         range_bytes = given.range_mib * MIB
         context = replace(context, source=replace(source, range_bytes=range_bytes))
-        spots = [
-            spot
-            for spot in context.source.cut(inputs.files)
-            if spot.num_positions == range_bytes
+        input_ranges = [
+            input_range
+            for input_range in context.source.cut(inputs.files)
+            if input_range.num_positions == range_bytes
         ][:2]
-        if len(spots) < 2:
+        if len(input_ranges) < 2:
             print("the input has no two whole ranges of that size", file=sys.stderr)
             return 1
         context.scratch.create(context.exchange)
         before = peak_mib()
-        run = through_scratch if given.exchange == "scratch" else through_engine
-        run(context, spots)
+        run = exchange_by_files if given.exchange == "scratch" else exchange_by_engine
+        run(context, input_ranges)
         print(f"imported {before:.0f} MiB, peak {peak_mib():.0f} MiB")
     return 0
 

@@ -22,6 +22,7 @@ from source_tools import Reading, prepare, read, read_one
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.ranges import InputFile, InputRange
+from recordmill.transforms.arrow import array_parts
 from recordmill.transforms.sources.base import REFERENCE, Rows, number_ranges
 from recordmill.transforms.sources.cifar import source as fixed_length
 from recordmill.transforms.sources.cifar.source import FixedLengthSource
@@ -29,7 +30,6 @@ from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.images import source as images
 from recordmill.transforms.sources.images.source import ImagesSource
 from recordmill.transforms.tasks.frame_records import frame_rows
-from recordmill.transforms.tfrecord import array_parts
 
 
 @pytest.fixture(params=CASES)
@@ -48,15 +48,15 @@ def folder(tmp_path: Path) -> Path:
 
 
 def read_all(reading: Reading) -> None:
-    for spot in reading.ranges:
-        read_one(reading.source, spot)
+    for input_range in reading.ranges:
+        read_one(reading.source, input_range)
 
 
 def raw_rows(reading: Reading) -> list[tuple[str, int, bytes]]:
     """Path, position and raw bytes of all rows kept, in the order read."""
     if isinstance(reading.source, ImagesSource):
         return [(row["filename"], 0, row["image"]) for row in reading.rows]
-    return [(p.spot.path, *raw) for p in reading.parts for raw in p.raws]
+    return [(p.input_range.path, *raw) for p in reading.parts for raw in p.raws]
 
 
 def test_every_row_is_read_once_and_in_order(case: Case, folder: Path) -> None:
@@ -71,18 +71,18 @@ def test_ranges_are_contiguous_and_cover_the_input(case: Case, folder: Path) -> 
     case.make(folder)
     reading = prepare(case.source, [folder])
     ranges = reading.ranges
-    assert [spot.index for spot in ranges] == list(range(len(ranges)))
+    assert [input_range.index for input_range in ranges] == list(range(len(ranges)))
     assert len(ranges) > 2
     position = 0
-    for spot in ranges:
-        assert spot.first_position == position
-        position += spot.num_positions
-    assert {spot.total_positions for spot in ranges} == {position}
+    for input_range in ranges:
+        assert input_range.first_position == position
+        position += input_range.num_positions
+    assert {input_range.total_positions for input_range in ranges} == {position}
     for before, after in pairwise(ranges):
         same = before.uri == after.uri
         assert after.start == (before.stop if same else 0)
-    if not case.source.plans_unread:  # whose unit is the file
-        ends = {spot.path: spot.stop for spot in ranges}
+    if not case.source.sizes_known_upfront:  # whose unit is the file
+        ends = {input_range.path: input_range.stop for input_range in ranges}
         assert ends == {file.path: file.size for file in reading.files}
 
 
@@ -92,7 +92,7 @@ def test_ranges_are_cut_by_constants(case: Case, folder: Path) -> None:
     reading = prepare(case.source, [folder])
     again = prepare(case.source, [folder])
     assert reading.ranges == again.ranges
-    if case.source.plans_unread:
+    if case.source.sizes_known_upfront:
         return
     last = reading.files[-1]
     alone = reading.source.cut([last])
@@ -105,8 +105,8 @@ def test_ranges_can_be_read_in_any_order(case: Case, folder: Path) -> None:
     case.make(folder)
     reading = read(case.source, folder)
     backwards = [
-        read_one(pickle.loads(pickle.dumps(reading.source)), spot).origins
-        for spot in reversed(reading.ranges)
+        read_one(pickle.loads(pickle.dumps(reading.source)), input_range).origins
+        for input_range in reversed(reading.ranges)
     ]
     assert [o for part in reversed(backwards) for o in part] == reading.origins
 
@@ -147,7 +147,10 @@ def test_places_rise_within_a_range_and_keys_over_the_input(
     reading = read(case.source, folder)
     for part in reading.parts:
         assert all(a < b for a, b in pairwise(part.places))
-        assert all(0 <= spot < part.spot.num_positions for spot in part.places)
+        assert all(
+            0 <= input_range < part.input_range.num_positions
+            for input_range in part.places
+        )
     keys = [key for part in reading.parts for key in part.keys]
     assert all(a < b for a, b in pairwise(keys))
 
@@ -263,13 +266,13 @@ def test_no_input_at_all(case: Case) -> None:
 
 def test_number_ranges_counts_on_over_files() -> None:
     one, two = InputFile("a", "/a", 5), InputFile("b", "/b", 2)
-    spots = number_ranges([(one, 0, 3, "x"), (one, 3, 5, "x"), (two, 0, 2, "")])
-    assert [(s.index, s.path, s.first_position, s.split) for s in spots] == [
+    input_ranges = number_ranges([(one, 0, 3, "x"), (one, 3, 5, "x"), (two, 0, 2, "")])
+    assert [(s.index, s.path, s.first_position, s.split) for s in input_ranges] == [
         (0, "a", 0, "x"),
         (1, "a", 3, "x"),
         (2, "b", 5, ""),
     ]
-    assert {spot.total_positions for spot in spots} == {7}
+    assert {input_range.total_positions for input_range in input_ranges} == {7}
 
 
 def test_a_source_needs_little_more_than_cut_and_read() -> None:
@@ -279,12 +282,12 @@ def test_a_source_needs_little_more_than_cut_and_read() -> None:
         pass
 
     source = Plain()
-    spot = InputRange(0, "a", "/a", 0, 1, 0, 1)
-    steps: Sequence[object] = (source.needs_survey([]), source.survey(spot))
+    input_range = InputRange(0, "a", "/a", 0, 1, 0, 1)
+    steps: Sequence[object] = (source.needs_survey([]), source.survey(input_range))
     assert steps == (False, 0)
-    assert source.settle([spot], [0]) == [spot]
-    assert source.sample(spot) == ()
-    assert not source.touched((), (), ())
+    assert source.resolve_ranges([input_range], [0]) == [input_range]
+    assert source.sample(input_range) == ()
+    assert not source.needs_reencode((), (), ())
     assert Rows.__dataclass_fields__["observed"].default == ()
 
 
@@ -297,10 +300,10 @@ def test_rows_by_reference_are_the_rows_read(case: Case, folder: Path) -> None:
     name, size = case.cut_short
     (folder / name).write_bytes((folder / name).read_bytes()[:size])
     reading = read(case.source, folder)
-    for spot, part in zip(reading.ranges, reading.parts, strict=True):
+    for input_range, part in zip(reading.ranges, reading.parts, strict=True):
         rows, rejects, origins, places = [], [], [], []
-        for referred in reading.source.refer(spot):
-            fetched = reading.source.fetch(referred.batch[REFERENCE])
+        for referred in reading.source.list_references(input_range):
+            fetched = reading.source.read_references(referred.batch[REFERENCE])
             rows += fetched.batch.to_pylist()
             rejects += [*referred.rejects, *fetched.rejects]
             origins += referred.origins[fetched.kept].tolist()
@@ -325,16 +328,16 @@ def test_references_of_fixed_length_weigh_what_their_records_do(folder: Path) ->
     CASES["cifar"].make(folder)
     reading = prepare(CASES["cifar"].source, [folder])
     schema = reading.source.schema()
-    for spot in reading.ranges:
-        (rows,) = reading.source.read(spot, ())
-        (referred,) = reading.source.refer(spot)
+    for input_range in reading.ranges:
+        (rows,) = reading.source.read(input_range, ())
+        (referred,) = reading.source.list_references(input_range)
         (framed,) = frame_rows(rows.batch, schema, JobSpec(source="cifar", name="a"))
         lengths = np.diff(array_parts(framed.records)[0])
-        assert referred.weights is not None
-        assert referred.weights.tolist() == lengths.tolist()
+        assert referred.planned_bytes is not None
+        assert referred.planned_bytes.tolist() == lengths.tolist()
 
 
 def test_rows_without_a_size_unread_cannot_be_referred_to() -> None:
-    spot = InputRange(0, "a", "a", 0, 4, 0, 10)
+    input_range = InputRange(0, "a", "a", 0, 4, 0, 10)
     with pytest.raises(NotImplementedError, match="CsvSource has no references"):
-        next(iter(CsvSource().refer(spot)))
+        next(iter(CsvSource().list_references(input_range)))

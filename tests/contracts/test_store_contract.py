@@ -39,7 +39,7 @@ def contents(store: Store) -> dict[str, bytes]:
     return {name: store.read(name) for name in store.list()}
 
 
-def spool(folder: Path, data: bytes) -> Path:
+def shard_tempfile(folder: Path, data: bytes) -> Path:
     path = folder / "spool"
     path.write_bytes(data)
     return path
@@ -50,7 +50,7 @@ def test_a_file_comes_back_as_it_was_put(
     store: Store, tmp_path: Path, size: int
 ) -> None:
     data = (bytes(range(256)) * (size // 256 + 1))[:size]
-    source = spool(tmp_path, data)
+    source = shard_tempfile(tmp_path, data)
     store.put_file(source, "a/b.bin", crc32c=crc32c(data))
     assert store.read("a/b.bin") == data
     assert store.size("a/b.bin") == size
@@ -59,7 +59,7 @@ def test_a_file_comes_back_as_it_was_put(
 
 def test_a_big_file_is_whole(store: Store, tmp_path: Path) -> None:
     data = bytes(range(251)) * (BIG // 251)
-    store.put_file(spool(tmp_path, data), "big", crc32c=crc32c(data))
+    store.put_file(shard_tempfile(tmp_path, data), "big", crc32c=crc32c(data))
     assert store.size("big") == len(data)
     assert store.read_range("big", BIG // 2, BIG // 2 + 7) == data[BIG // 2 :][:7]
     assert crc32c(store.read("big")) == crc32c(data)
@@ -67,7 +67,7 @@ def test_a_big_file_is_whole(store: Store, tmp_path: Path) -> None:
 
 def test_a_file_is_replaced(store: Store, tmp_path: Path) -> None:
     store.put_bytes(b"a longer first", "a")
-    store.put_file(spool(tmp_path, b"second"), "a")
+    store.put_file(shard_tempfile(tmp_path, b"second"), "a")
     assert contents(store) == {"a": b"second"}
     store.put_bytes(b"3", "a")
     assert contents(store) == {"a": b"3"}
@@ -76,7 +76,7 @@ def test_a_file_is_replaced(store: Store, tmp_path: Path) -> None:
 def test_a_checksum_that_the_store_keeps_is_compared(
     store_place: Place, tmp_path: Path
 ) -> None:
-    source = spool(tmp_path, b"123456789")
+    source = shard_tempfile(tmp_path, b"123456789")
     store_place.store.put_file(source, "a", crc32c=0xE3069283)
     assert store_place.store.checksum("a") in (None, 0xE3069283)
     if store_place.store.checksum("a") is not None:
@@ -262,7 +262,7 @@ def test_move(store: Store) -> None:
 
 def test_moving_a_big_file(store: Store, tmp_path: Path) -> None:
     data = bytes(range(251)) * (BIG // 251)
-    store.put_file(spool(tmp_path, data), "s/big")
+    store.put_file(shard_tempfile(tmp_path, data), "s/big")
     store.move("s/big", "big")
     assert store.list() == {"big": len(data)}
     assert crc32c(store.read("big")) == crc32c(data)

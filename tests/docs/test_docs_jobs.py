@@ -33,7 +33,9 @@ def test_every_event_is_told() -> None:
     code = Path(__file__).parents[2] / "beam_jobs"
     text = "".join((code / name).read_text() for name in ("logs.py", "execute.py"))
     made = set(re.findall(r'event\(\s*f?"(\w+)[{"]', text)) - {"run_"}
-    accounts = TEXT[TEXT.index("- `--log-format") : TEXT.index("- `--metrics-file")]
-    told = set(re.findall(r"`([a-z]+_[a-z]+)`", accounts))
+    report_options = TEXT[
+        TEXT.index("- `--log-format") : TEXT.index("- `--metrics-file")
+    ]
+    told = set(re.findall(r"`([a-z]+_[a-z]+)`", report_options))
     handed_over = {"run_translated", "run_submitted"}
     assert told == made | {"run_done", "run_unchanged"} | handed_over

@@ -275,13 +275,13 @@ def test_pieces_take_the_memory_that_is_told(
     task = even_plan(shards).task(1)
     rng = np.random.default_rng(0)
     blocks = [some_block(rng, records, 8) for _ in range(ranges)]
-    gathering: Callable[[], Iterable[pa.BinaryArray]]
+    run_workspace: Callable[[], Iterable[pa.BinaryArray]]
     if exchange == "scratch":
         runs = [
             write_run(tmp_path / f"run-{number}", block, 1)
             for number, block in enumerate(blocks)
         ]
-        gathering = partial(gather, LocalRuns(str(tmp_path)), runs, task)
+        run_workspace = partial(gather, LocalRuns(str(tmp_path)), runs, task)
     else:
         values = [
             value
@@ -289,10 +289,10 @@ def test_pieces_take_the_memory_that_is_told(
             for shard, value in cut_block(block, even_plan(shards), (number, 0))
             if shard == 1
         ]
-        gathering = partial(gather_inline, values)
+        run_workspace = partial(gather_inline, values)
     tracemalloc.start()
     try:
-        list(gathering())
+        list(run_workspace())
         found = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -339,8 +339,8 @@ def test_a_plan_that_breaks_it_is_noticed(
             Histogram(histogram.records, histogram.records), sharding, names
         ).splits
         starts = [bound >> (64 - MAX_BUCKET_BITS) for bound in plan.bounds[:-1]]
-        weights = np.add.reduceat(histogram.bytes[0], starts)
-        return ShardPlan((replace(plan, shard_bytes=tuple(weights.tolist())),))
+        planned_bytes = np.add.reduceat(histogram.bytes[0], starts)
+        return ShardPlan((replace(plan, shard_bytes=tuple(planned_bytes.tolist())),))
 
     monkeypatch.setattr(simulate, "plan_shards", by_count)
     given = ["--records", "3000000", "--shards", "1000"]

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.features.declared import DeclaredSchema
-from recordmill.transforms.cast.cast_batch import conform
+from recordmill.transforms.cast.cast_batch import cast
 from recordmill.transforms.cast.cell_lists import feature_type
 
 PREFIX = "feature 'f': "
@@ -50,7 +50,7 @@ def outcome(
     for start in range(0, len(column), size):
         cells = column.slice(start, size)
         batch = pa.RecordBatch.from_arrays([cells], ["c"])
-        (made,) = conform(batch, declared)
+        (made,) = cast(batch, declared)
         rows: dict[int, Any] = {
             row: Refusal(reason.removeprefix(PREFIX)) for row, reason in made.refused
         }

@@ -36,7 +36,7 @@ def file_writer(factory: pytest.TempPathFactory) -> FileWriter:
 class RangeReading:
     """What one range gave; a list entry per row, batches end to end."""
 
-    spot: InputRange
+    input_range: InputRange
     rows: list[dict[str, Any]] = field(default_factory=list)
     origins: list[int] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
@@ -75,7 +75,9 @@ def prepare(source: Source, inputs: Sequence[Path | str]) -> Reading:
     source = source.prepare(files)
     ranges = source.cut(files)
     if source.needs_survey(ranges):
-        ranges = source.settle(ranges, [source.survey(spot) for spot in ranges])
+        ranges = source.resolve_ranges(
+            ranges, [source.survey(input_range) for input_range in ranges]
+        )
     return Reading(source, files, ranges, [])
 
 
@@ -88,7 +90,8 @@ def read(
         samples = [bits for s in reading.ranges if (bits := reading.source.sample(s))]
         expected = tuple(int(np.bitwise_or.reduce(bits)) for bits in zip(*samples))  # noqa: B905
     reading.parts = [
-        read_one(reading.source, spot, expected) for spot in reading.ranges
+        read_one(reading.source, input_range, expected)
+        for input_range in reading.ranges
     ]
     return reading
 
@@ -102,16 +105,16 @@ def read_text(source: CsvSource, *inputs: Path | str) -> list[list[str]]:
 
 
 def read_one(
-    source: Source, spot: InputRange, expected: tuple[int, ...] = ()
+    source: Source, input_range: InputRange, expected: tuple[int, ...] = ()
 ) -> RangeReading:
     """Reads one range."""
-    part = RangeReading(spot)
-    for rows in source.read(spot, expected):
+    part = RangeReading(input_range)
+    for rows in source.read(input_range, expected):
         part.rows += rows.batch.to_pylist()
         part.rejects += rows.rejects
         part.origins += rows.origins.tolist()
         part.places += rows.places.tolist()
-        part.keys += position_keys(spot, rows.places).tolist()
+        part.keys += position_keys(input_range, rows.places).tolist()
         part.raws += [rows.raw(row) for row in range(rows.batch.num_rows)]
         part.observed = _or(part.observed, rows.observed)
         part.nulls = tuple(np.add(part.nulls or (0,) * len(rows.nulls), rows.nulls))

@@ -214,7 +214,7 @@ SERVERS = {
 }
 
 
-def place_of(
+def display_path(
     kind: str,
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -20,7 +20,7 @@ DAGS = DEPLOY / "airflow"
 Facts = dict[str, Any]
 
 
-def look_at(dags: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+def sample_input(dags: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     script = Path(__file__).with_name("airflow_facts.py")
     environment = {
         "PATH": os.environ["PATH"],
@@ -42,7 +42,7 @@ def look_at(dags: Path, folder: Path) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def facts(tmp_path_factory: pytest.TempPathFactory) -> Facts:
     folder = tmp_path_factory.mktemp("airflow")
-    done = look_at(DAGS, folder)
+    done = sample_input(DAGS, folder)
     assert done.returncode == 0, done.stdout + done.stderr
     found: Facts = json.loads((folder / "facts.json").read_text())
     return found
@@ -63,7 +63,7 @@ def test_an_error_would_be_noticed(tmp_path: Path) -> None:
     shutil.copytree(DAGS, dags)
     file = dags / "recordmill_dags.py"
     file.write_text(file.read_text().replace("DataflowStartFlex", "DataflowStartFlx"))
-    assert look_at(dags, tmp_path).returncode != 0
+    assert sample_input(dags, tmp_path).returncode != 0
 
 
 def test_each_dag_converts_and_then_verifies(facts: Facts) -> None:

@@ -56,7 +56,7 @@ def test_a_put_to_gcs_that_breaks_leaves_nothing(
     direct.put_bytes(b"old", "shard")
     with proxy_to(server("gcs")) as proxy:
         options = {**place.options.to_dict(), "endpoint_url": proxy.address}
-        store = open_store(place.root, StorageOptions.of(options)).hasty()
+        store = open_store(place.root, StorageOptions.of(options)).with_short_retries()
         # The server tells its own address for the upload: back to the proxy with it.
         lead_uploads_to(proxy.address, server("gcs"), monkeypatch)
         proxy.bytes_per_connection = 1 << 20
@@ -130,7 +130,9 @@ def test_a_put_to_azure_that_breaks_leaves_nothing(
         for name, value in text.items():
             monkeypatch.setenv(name, value)
         # Another timeout is another file system, which takes the address anew.
-        store = RemoteStore(place.root, StorageOptions.of({"read_timeout": 9})).hasty()
+        store = RemoteStore(
+            place.root, StorageOptions.of({"read_timeout": 9})
+        ).with_short_retries()
         assert store.size("shard") == 3
         assert proxy.requests > 0
         proxy.bytes_per_connection = 1 << 20

@@ -52,7 +52,7 @@ def broken(*_: object, **__: object) -> None:
 def staged(source: Path, folder: Path, *options: Argument) -> None:
     """Runs a job up to its switch, as if the process had been killed there."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("recordmill.beam_jobs.pipelines.convert.switch", broken)
+        patch.setattr("recordmill.beam_jobs.pipelines.convert.commit", broken)
         assert recordmill("convert", "csv", source, folder, *options).status == 1
 
 

@@ -61,7 +61,7 @@ def test_half_published_is_left_to_its_job(
 ) -> None:
     folder = tmp_path / "iris"
     with monkeypatch.context() as patch:
-        patch.setattr("recordmill.beam_jobs.pipelines.convert.switch", broken)
+        patch.setattr("recordmill.beam_jobs.pipelines.convert.commit", broken)
         assert recordmill("convert", "csv", IRIS, folder).status == 1
     before = contents(folder)
     ran = recordmill("clean", folder)

@@ -21,7 +21,7 @@ from recordmill.beam_jobs.service.set_up import prepare_workplace, run_facts
 from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.job.job_spec import JobSpec, RunOptions, Sharding
 from recordmill.schemas.job.storage_options import BothSides
-from recordmill.transforms.commit import detached as unattended
+from recordmill.transforms.commit import detached as detached
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.storage.lease import acquire
 from recordmill.transforms.tasks.workspace import Scratch
@@ -76,12 +76,12 @@ def test_a_last_step_that_was_broken_off_is_repeated(
 
     place = Place("local", str(tmp_path / "iris"), BothSides().output)
     with monkeypatch.context() as patch:
-        patch.setattr(unattended, "switch", breaking)
+        patch.setattr(detached, "switch", breaking)
         with pytest.raises(Exception, match="the power went"):
             run_unattended(options_for(place))
     assert not (tmp_path / "iris" / "manifest.json").exists()
     leases.append(acquire(LocalStore(str(tmp_path / "iris"))))
-    monkeypatch.setattr(unattended.time, "sleep", lambda _: leases.pop().release())
+    monkeypatch.setattr(detached.time, "sleep", lambda _: leases.pop().release())
     run_unattended(options_for(place))
     assert not leases
     convert("csv", IRIS, tmp_path / "model" / "iris", "--shards", 2)

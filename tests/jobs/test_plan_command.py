@@ -239,7 +239,7 @@ def test_killed_run(tmp_path: Path) -> None:
     planned = plan("csv", "--max-rejects", 1, source, output)
     assert (planned["verdict"], planned["finished_ranges"]) == ("resume", 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("recordmill.beam_jobs.pipelines.convert.switch", interrupted)
+        patch.setattr("recordmill.beam_jobs.pipelines.convert.commit", interrupted)
         ran = recordmill("convert", "csv", source, output, "--max-rejects", "1")
         assert ran.status == 1
     assert plan("csv", "--max-rejects", 1, source, output)["verdict"] == "publish"

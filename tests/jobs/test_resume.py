@@ -188,13 +188,13 @@ def test_a_shard_that_nobody_touched_is_not_read_again(
     with monkeypatch.context() as patch:
         patch.setattr("recordmill.beam_jobs.pipelines.convert.stage", disk_is_full)
         assert recordmill("convert", "csv", *mixed.files, output, *OPTIONS).status == 1
-    touched = next(output.glob(".recordmill/*/staging/*-00003-of-*"))
-    before = touched.stat()
-    data = bytearray(touched.read_bytes())
+    needs_reencode = next(output.glob(".recordmill/*/staging/*-00003-of-*"))
+    before = needs_reencode.stat()
+    data = bytearray(needs_reencode.read_bytes())
     data[len(data) // 2] ^= 1
-    with touched.open("r+b") as file:
+    with needs_reencode.open("r+b") as file:
         file.write(data)
-    os.utime(touched, ns=(before.st_atime_ns, before.st_mtime_ns))
+    os.utime(needs_reencode, ns=(before.st_atime_ns, before.st_mtime_ns))
     written: list[str] = []
 
     def noted(path: Path, *arguments: Any) -> Any:
@@ -209,6 +209,6 @@ def test_a_shard_that_nobody_touched_is_not_read_again(
             lambda block, crc: read.append(block) or crc32c(block, crc),
         )
         convert("csv", *mixed.files, output, *OPTIONS)
-    assert written == [touched.name]
+    assert written == [needs_reencode.name]
     assert sum(map(len, read)) == len(data)
     assert_whole(output)

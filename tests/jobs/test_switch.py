@@ -30,7 +30,7 @@ def staged(folder: Path, monkeypatch: pytest.MonkeyPatch, *options: Argument) ->
         raise OSError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr("recordmill.beam_jobs.pipelines.convert.switch", no_switch)
+        patch.setattr("recordmill.beam_jobs.pipelines.convert.commit", no_switch)
         assert recordmill("convert", "csv", IRIS, folder, *options).status == 1
 
 

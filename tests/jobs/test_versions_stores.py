@@ -27,7 +27,7 @@ from job_tools import (
     recordmill,
     started,
 )
-from store_servers import SERVERS, Place, place_of
+from store_servers import SERVERS, Place, display_path
 from test_switch import KilledError
 
 from recordmill.beam_jobs.service.run_job import run_job
@@ -228,7 +228,7 @@ def shared_place(
     server: Callable[[str], str],
 ) -> Place:
     """A store that several processes see."""
-    return place_of(request.param, tmp_path, monkeypatch, server)
+    return display_path(request.param, tmp_path, monkeypatch, server)
 
 
 def test_of_two_runs_at_once_one_wins_and_one_is_told(

@@ -16,9 +16,9 @@ from rows_tools import (
 )
 
 from recordmill.beam_jobs.pipelines import write_rows as rows_steps
-from recordmill.transforms.commit import detached as unattended
+from recordmill.transforms.commit import detached as detached
 from recordmill.transforms.commit.cleanup import clean
-from recordmill.transforms.commit.commit import switch
+from recordmill.transforms.commit.commit import commit
 from recordmill.transforms.rows import rows_job as work
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.storage.lease import acquire
@@ -116,9 +116,9 @@ def test_a_switch_that_was_broken_off_is_repeated(
             shard = next(iter(scratch.store.list(scratch.in_store("staging"))))
             scratch.store.move(shard, shard.rpartition("/")[2])
             raise OSError("the power went")
-        return switch(scratch)
+        return commit(scratch)
 
-    monkeypatch.setattr(unattended, "switch", breaking)
+    monkeypatch.setattr(detached, "switch", breaking)
     assert "the power went" in error_of(lambda: write(ROWS, tmp_path / "out", **JOB))
     assert not (tmp_path / "out" / "manifest.json").exists()
     write(ROWS, tmp_path / "out", **JOB)
@@ -129,8 +129,8 @@ def test_a_switch_that_was_broken_off_is_repeated(
 def test_an_output_that_another_run_holds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unattended, "LEASE_TRIES", 2)
-    monkeypatch.setattr(unattended, "LEASE_PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr(detached, "LEASE_TRIES", 2)
+    monkeypatch.setattr(detached, "LEASE_PAUSE_SECONDS", 0.1)
     with acquire(LocalStore(str(tmp_path / "out"))):
         error = error_of(lambda: write(ROWS[:3], tmp_path / "out"))
     assert "another run is writing here" in error
@@ -141,7 +141,7 @@ def test_the_last_step_waits_for_a_lease_that_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lease = acquire(LocalStore(str(tmp_path / "out")))
-    monkeypatch.setattr(unattended.time, "sleep", lambda _: lease.release())
+    monkeypatch.setattr(detached.time, "sleep", lambda _: lease.release())
     write(ROWS[:3], tmp_path / "out")
     assert_whole(tmp_path / "out")
 

@@ -23,20 +23,20 @@ import pyarrow as pa
 
 from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.features.declared import DeclaredFeature, DeclaredSchema
+from recordmill.transforms.arrow import I64, MAX_CELL_BYTES
 from recordmill.transforms.cast.cast_column import (
     convert_column,
     default_of,
     wrong_pictures,
 )
-from recordmill.transforms.cast.cast_result import Converted, Refused, mask_of, merge
+from recordmill.transforms.cast.cast_result import CastResult, RowErrors, mask_of, merge
 from recordmill.transforms.cast.side_files import FileReader, SideFileError
-from recordmill.transforms.encode.wire import I64, MAX_CELL_BYTES
 
 FILE_BYTES = 64 << 20  # of files that cells name, held at once
 
 
 @dataclass(frozen=True, slots=True)
-class Conformed:
+class CastBatch:
     """Rows that became features, and those that could not.
 
     Attributes:
@@ -50,9 +50,9 @@ class Conformed:
     refused: list[tuple[int, str]]
 
 
-def conform(
+def cast(
     batch: pa.RecordBatch, declared: DeclaredSchema, files: FileReader | None = None
-) -> Iterator[Conformed]:
+) -> Iterator[CastBatch]:
     """Makes the declared features out of a source's columns.
 
     Args:
@@ -68,7 +68,7 @@ def conform(
       SchemaError: as `check_columns`.
     """
     columns: dict[str, pa.Array] = {}
-    refused: Refused = {}
+    refused: RowErrors = {}
     for name, feature in declared.features.items():
         where = _where(batch.schema, declared, name)
         made = _named(name, where, feature, batch[where])
@@ -144,13 +144,13 @@ def _where(arrow_schema: pa.Schema, declared: DeclaredSchema, name: str) -> str:
 
 def _named(
     name: str, where: str, feature: DeclaredFeature, column: pa.Array
-) -> Converted:
+) -> CastResult:
     """The feature's column, with reasons and errors that name the feature."""
     try:
         made = convert_column(column, feature)
     except SchemaError as error:
         raise SchemaError(f"feature {name!r}: column {where!r}: {error}") from error
-    return Converted(made.array, _prefixed(name, made.refused))
+    return CastResult(made.array, _prefixed(name, made.refused))
 
 
 def _check_default(name: str, feature: DeclaredFeature) -> None:
@@ -162,7 +162,7 @@ def _check_default(name: str, feature: DeclaredFeature) -> None:
         raise SchemaError(f"feature {name!r}: {error}") from error
 
 
-def _prefixed(name: str, refused: Refused) -> Refused:
+def _prefixed(name: str, refused: RowErrors) -> RowErrors:
     return {row: f"feature {name!r}: {reason}" for row, reason in refused.items()}
 
 
@@ -174,19 +174,19 @@ def _no_files(name: str) -> str:
 
 
 def _rows(
-    columns: dict[str, pa.Array], refused: Refused, start: int, stop: int
-) -> Conformed:
+    columns: dict[str, pa.Array], refused: RowErrors, start: int, stop: int
+) -> CastBatch:
     """What is left of the rows from start to stop, of which these are the columns."""
     batch = pa.RecordBatch.from_pydict(columns)
     kept = np.arange(start, stop, dtype=np.int64)
     if refused:
         good = ~mask_of(refused, stop)[start:]
         batch, kept = batch.filter(pa.array(good)), kept[good]
-    return Conformed(batch, kept, sorted(refused.items()))
+    return CastBatch(batch, kept, sorted(refused.items()))
 
 
 def _measure(
-    name: str, paths: pa.StringArray, files: FileReader, sizes: I64, refused: Refused
+    name: str, paths: pa.StringArray, files: FileReader, sizes: I64, refused: RowErrors
 ) -> None:
     """Adds the sizes of the files that the rows name; refuses rows that name none."""
     # A loop per file, as each costs a system call, or a request.
@@ -222,7 +222,7 @@ def _parts(sizes: I64) -> Iterator[tuple[int, int]]:
 
 
 def _contents(
-    name: str, paths: pa.StringArray, files: FileReader, start: int, refused: Refused
+    name: str, paths: pa.StringArray, files: FileReader, start: int, refused: RowErrors
 ) -> pa.BinaryArray:
     """The bytes of the files; null where the row is refused or names none."""
     contents: list[bytes | None] = []

@@ -8,9 +8,10 @@ import pyarrow.types as pt
 
 from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.features.declared import DeclaredFeature, PictureRule
+from recordmill.transforms.arrow import offsets_of
 from recordmill.transforms.cast.cast_result import (
-    Converted,
-    Refused,
+    CastResult,
+    RowErrors,
     by_row,
     mask_of,
     merge,
@@ -27,11 +28,10 @@ from recordmill.transforms.cast.cell_lists import (
 )
 from recordmill.transforms.cast.typed_values import convert_typed
 from recordmill.transforms.encode.arrow_types import BYTES, family_of, is_list, plain
-from recordmill.transforms.encode.wire import offsets_of
 from recordmill.transforms.pictures.header import ImageHeaderError, read_header
 
 
-def convert_column(column: pa.Array, feature: DeclaredFeature) -> Converted:
+def convert_column(column: pa.Array, feature: DeclaredFeature) -> CastResult:
     """A column as the feature's; of `bytes_from: path` the paths, not yet read.
 
     Missing values become the default, or are refused where the feature is required.
@@ -44,12 +44,12 @@ def convert_column(column: pa.Array, feature: DeclaredFeature) -> Converted:
     if not missing.any() or feature.optional:
         return made
     if feature.default is not None:
-        return Converted(made.array.fill_null(default_of(feature)), made.refused)
+        return CastResult(made.array.fill_null(default_of(feature)), made.refused)
     missing &= ~mask_of(made.refused, len(missing))
     refused = refuse(
         missing, lambda _: "missing; it is neither optional nor has a default"
     )
-    return Converted(made.array, merge(made.refused, refused))
+    return CastResult(made.array, merge(made.refused, refused))
 
 
 def default_of(feature: DeclaredFeature) -> pa.Scalar:
@@ -73,16 +73,16 @@ def default_of(feature: DeclaredFeature) -> pa.Scalar:
     return made.array[0]
 
 
-def _convert_and_look(column: pa.Array, feature: DeclaredFeature) -> Converted:
+def _convert_and_look(column: pa.Array, feature: DeclaredFeature) -> CastResult:
     """The values, pictures checked by their headers."""
     made = _convert(column, feature)
     if not feature.picture or feature.bytes_from:
         return made
     refused = wrong_pictures(made.array, feature.picture)
-    return Converted(made.array, merge(made.refused, refused))
+    return CastResult(made.array, merge(made.refused, refused))
 
 
-def wrong_pictures(pictures: pa.Array, rule: PictureRule) -> Refused:
+def wrong_pictures(pictures: pa.Array, rule: PictureRule) -> RowErrors:
     """The rows with bytes that are no picture, or not one that the rule allows."""
     if is_list(pictures.type):
         lengths = pc.list_value_length(pictures).fill_null(0).to_numpy()
@@ -113,7 +113,7 @@ def _picture_reason(data: bytes, rule: PictureRule) -> str:
     return f"picture of {'; '.join(wrong)}" if wrong else ""
 
 
-def _convert(column: pa.Array, feature: DeclaredFeature) -> Converted:
+def _convert(column: pa.Array, feature: DeclaredFeature) -> CastResult:
     kind = column.type
     listed = bool(feature.shape) or feature.sequence
     if feature.bytes_from:
@@ -125,7 +125,7 @@ def _convert(column: pa.Array, feature: DeclaredFeature) -> Converted:
             raise SchemaError(f"{kind} holds no paths: bytes_from needs a text column")
         return convert_typed(column, "string", None)
     if pt.is_null(kind):
-        return Converted(pa.nulls(len(column), feature_type(feature)), {})
+        return CastResult(pa.nulls(len(column), feature_type(feature)), {})
     if family_of(kind) == BYTES and (feature.cell == "json" or feature.separator):
         return _parse_lists(column, feature)
     if is_list(kind):
@@ -136,7 +136,7 @@ def _convert(column: pa.Array, feature: DeclaredFeature) -> Converted:
     if family_of(kind) == BYTES and not is_text(kind) and numbers:
         lists, refused = array_lists(column.cast(pa.binary()), feature.dtype)
         made = convert_lists(lists, feature)
-        return Converted(made.array, merge(refused, made.refused))
+        return CastResult(made.array, merge(refused, made.refused))
     if is_text(kind):
         raise SchemaError(
             "text cells hold one value each, but a list is declared: say how it is "
@@ -145,14 +145,14 @@ def _convert(column: pa.Array, feature: DeclaredFeature) -> Converted:
     raise SchemaError(f"{kind} holds single values, but a list is declared")
 
 
-def _parse_lists(column: pa.Array, feature: DeclaredFeature) -> Converted:
+def _parse_lists(column: pa.Array, feature: DeclaredFeature) -> CastResult:
     """Text cells that hold several values, or JSON."""
     cells, refused = convert_typed(column, "string", None)
     if feature.separator:
         made = convert_lists(split_cells(cells, feature.separator), feature)
-        return Converted(made.array, merge(refused, made.refused))
+        return CastResult(made.array, merge(refused, made.refused))
     levels = len(feature.shape) + feature.sequence
     parsed = parse_json(cells, levels, feature)
     convert = convert_lists if levels else convert_values
     made = convert(parsed.array, feature)
-    return Converted(made.array, merge(refused, merge(parsed.refused, made.refused)))
+    return CastResult(made.array, merge(refused, merge(parsed.refused, made.refused)))

@@ -14,10 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recordmill.transforms.encode.wire import I64
+from recordmill.transforms.arrow import I64
 
 Mask = npt.NDArray[np.bool_]
-Refused = dict[int, str]  # index -> reason, ascending
+RowErrors = dict[int, str]  # index -> reason, ascending
 
 ARROW_TYPES: dict[str, pa.DataType] = {
     "bool": pa.bool_(),
@@ -42,31 +42,31 @@ _shown = reprlib.Repr()
 _shown.maxstring = _shown.maxother = 60
 
 
-class Converted(NamedTuple):
+class CastResult(NamedTuple):
     """An array and the reasons for its nulls that are no missing values."""
 
     array: pa.Array
-    refused: Refused
+    refused: RowErrors
 
 
-def refuse(wrong: Mask, say: Callable[[int], str]) -> Refused:
+def refuse(wrong: Mask, say: Callable[[int], str]) -> RowErrors:
     """The reason for every index where `wrong` is set."""
     return {index: say(index) for index in np.flatnonzero(wrong).tolist()}
 
 
-def mask_of(refused: Refused, size: int) -> Mask:
+def mask_of(refused: RowErrors, size: int) -> Mask:
     """Which of `size` values are refused."""
     mask = np.zeros(size, np.bool_)
     mask[list(refused)] = True
     return mask
 
 
-def merge(first: Refused, second: Refused) -> Refused:
+def merge(first: RowErrors, second: RowErrors) -> RowErrors:
     """Both; of two reasons for one index the first."""
     return dict(sorted({**second, **first}.items()))
 
 
-def by_row(refused: Refused, starts: I64) -> Refused:
+def by_row(refused: RowErrors, starts: I64) -> RowErrors:
     """The same for the rows that hold the values; of several in a row the first.
 
     Args:

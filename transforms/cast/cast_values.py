@@ -14,8 +14,8 @@ from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.features.declared import DeclaredFeature
 from recordmill.transforms.cast.cast_result import (
     ARROW_TYPES,
-    Converted,
-    Refused,
+    CastResult,
+    RowErrors,
     mask_of,
     merge,
     present,
@@ -41,7 +41,7 @@ def is_text(kind: pa.DataType) -> bool:
     )
 
 
-def convert_values(array: pa.Array, feature: DeclaredFeature) -> Converted:
+def convert_values(array: pa.Array, feature: DeclaredFeature) -> CastResult:
     """Values (not lists) as the feature's dtype, within its bounds and classes.
 
     Raises:
@@ -49,16 +49,16 @@ def convert_values(array: pa.Array, feature: DeclaredFeature) -> Converted:
     """
     array = plain(array)
     if pt.is_null(array.type):
-        return Converted(pa.nulls(len(array), ARROW_TYPES[feature.dtype]), {})
+        return CastResult(pa.nulls(len(array), ARROW_TYPES[feature.dtype]), {})
     made = _convert(array, feature)
     outside = _out_of_bounds(made.array, feature)
     if not outside:
         return made
     inside = without(made.array, mask_of(outside, len(array)))
-    return Converted(inside, merge(made.refused, outside))
+    return CastResult(inside, merge(made.refused, outside))
 
 
-def _convert(array: pa.Array, feature: DeclaredFeature) -> Converted:
+def _convert(array: pa.Array, feature: DeclaredFeature) -> CastResult:
     dtype = feature.dtype
     if feature.classes and len(feature.classes) - 1 > np.iinfo(dtype).max:
         raise SchemaError(
@@ -68,15 +68,15 @@ def _convert(array: pa.Array, feature: DeclaredFeature) -> Converted:
     if is_text(array.type) or (written and family_of(array.type) == BYTES):
         cells, refused = convert_typed(array, "string", None)
         made = _parse(cells, feature)
-        return Converted(made.array, merge(refused, made.refused))
+        return CastResult(made.array, merge(refused, made.refused))
     made = convert_typed(array, dtype, feature.unit)
     if feature.classes:
         checked = check_indices(made.array, feature.classes)
-        return Converted(checked.array, merge(made.refused, checked.refused))
+        return CastResult(checked.array, merge(made.refused, checked.refused))
     return made
 
 
-def _parse(cells: pa.StringArray, feature: DeclaredFeature) -> Converted:
+def _parse(cells: pa.StringArray, feature: DeclaredFeature) -> CastResult:
     if feature.cell == "hex":
         return decode_hex(cells)
     if feature.cell == "base64":
@@ -94,7 +94,7 @@ def _parse(cells: pa.StringArray, feature: DeclaredFeature) -> Converted:
     return parse_integers(cells, feature.dtype)
 
 
-def _out_of_bounds(array: pa.Array, feature: DeclaredFeature) -> Refused:
+def _out_of_bounds(array: pa.Array, feature: DeclaredFeature) -> RowErrors:
     """The values that are not within min and max; NaN is within no bounds."""
     if feature.min is None and feature.max is None:
         return {}

@@ -18,18 +18,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from recordmill.transforms.arrow import I64, U8, array_parts, binary_array, offsets_of
 from recordmill.transforms.cast.cast_result import (
     ARROW_TYPES,
-    Converted,
-    Refused,
+    CastResult,
+    RowErrors,
     present,
     refuse,
     shown,
 )
 from recordmill.transforms.cast.cast_result import without as without_wrong
 from recordmill.transforms.cast.text_values import matches
-from recordmill.transforms.encode.wire import I64, U8, binary_array, offsets_of
-from recordmill.transforms.tfrecord import array_parts
 
 _HEX = r"^(?:[0-9a-fA-F]{2})*$"
 _DIGIT = "[A-Za-z0-9+/]"
@@ -38,14 +37,14 @@ _PADS = ["", "", "==", "="]  # by the digits behind the last four
 _EQUALS = ord("=")
 
 
-def decode_hex(cells: pa.StringArray) -> Converted:
+def decode_hex(cells: pa.StringArray) -> CastResult:
     """Hex cells as bytes."""
     return _decode(
         cells, _unhex, _HEX, "hex digits (two a byte, 0-9 and a-f)", lambda text: text
     )
 
 
-def decode_base64(cells: pa.StringArray) -> Converted:
+def decode_base64(cells: pa.StringArray) -> CastResult:
     """Base64 cells as bytes."""
     return _decode(
         cells,
@@ -65,9 +64,9 @@ def _decode(
     pattern: str,
     expected: str,
     complete: Callable[[pa.StringArray], pa.StringArray],
-) -> Converted:
+) -> CastResult:
     valid = present(cells)
-    refused: Refused = {}
+    refused: RowErrors = {}
     texts = cells.fill_null("")
     try:
         decoded = decode(*_text_parts(complete(texts)))
@@ -78,7 +77,7 @@ def _decode(
         texts = without_wrong(texts, wrong).fill_null("")
         decoded = decode(*_text_parts(complete(texts)))
         valid &= ~wrong
-    return Converted(without_wrong(decoded, ~valid), refused)
+    return CastResult(without_wrong(decoded, ~valid), refused)
 
 
 def _text_parts(cells: pa.StringArray) -> tuple[I64, U8]:
@@ -129,7 +128,7 @@ def _unbase64(offsets: I64, data: U8) -> pa.BinaryArray:
     return binary_array(offsets_of(lengths), raw)
 
 
-def array_lists(column: pa.BinaryArray, dtype: str) -> Converted:
+def array_lists(column: pa.BinaryArray, dtype: str) -> CastResult:
     """Bytes columns of arrays as lists of their values; booleans are bytes 0 and 1."""
     read_as = np.dtype("uint8" if dtype == "bool" else dtype).newbyteorder("<")
     valid = present(column)
@@ -150,4 +149,4 @@ def array_lists(column: pa.BinaryArray, dtype: str) -> Converted:
         pa.array(values, ARROW_TYPES[read_as.name]),
         mask=pa.array(~valid),
     )
-    return Converted(lists, refused)
+    return CastResult(lists, refused)

@@ -23,8 +23,8 @@ import pyarrow.json as pa_json
 from recordmill.schemas.features.declared import DeclaredFeature
 from recordmill.transforms.cast.cast_result import (
     NULL_IN_LIST,
-    Converted,
-    Refused,
+    CastResult,
+    RowErrors,
     shown,
 )
 from recordmill.transforms.cast.class_labels import beyond_classes
@@ -36,7 +36,7 @@ _BLOCKS = 16  # parts that rows are split into
 
 def parse_json(
     cells: pa.StringArray, levels: int, feature: DeclaredFeature
-) -> Converted:
+) -> CastResult:
     """The cells as an Arrow column.
 
     Args:
@@ -54,10 +54,10 @@ def parse_json(
     for kind in kinds:
         whole = _read_block(cells, _nested(kind, levels))
         if whole is not None:
-            return Converted(whole, {})
-    refused: Refused = {}
+            return CastResult(whole, {})
+    refused: RowErrors = {}
     parts = list(_read_parts(cells, 0, levels, leaf, refused))
-    return Converted(pa.concat_arrays(parts), refused)
+    return CastResult(pa.concat_arrays(parts), refused)
 
 
 def _nested(kind: pa.DataType, levels: int) -> pa.DataType:
@@ -122,7 +122,7 @@ class _Leaf:
 
 
 def _read_parts(
-    cells: pa.StringArray, first: int, levels: int, leaf: _Leaf, refused: Refused
+    cells: pa.StringArray, first: int, levels: int, leaf: _Leaf, refused: RowErrors
 ) -> Iterator[pa.Array]:
     """Cells of which some are wrong, in parts.
 

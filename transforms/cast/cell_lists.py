@@ -24,12 +24,13 @@ import pyarrow.types as pt
 
 from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.features.declared import DeclaredFeature
+from recordmill.transforms.arrow import I64, offsets_of
 from recordmill.transforms.cast.cast_result import (
     ARROW_TYPES,
     NULL_IN_LIST,
-    Converted,
+    CastResult,
     Mask,
-    Refused,
+    RowErrors,
     by_row,
     merge,
     present,
@@ -38,7 +39,6 @@ from recordmill.transforms.cast.cast_result import (
 from recordmill.transforms.cast.cast_values import convert_values
 from recordmill.transforms.cast.text_values import trim
 from recordmill.transforms.encode.arrow_types import is_list, plain
-from recordmill.transforms.encode.wire import I64, offsets_of
 
 _NO_LIST_IS_LONGER = 1 << 32  # Arrow counts a column's values in 32 bits
 
@@ -57,7 +57,7 @@ def split_cells(cells: pa.StringArray, separator: str) -> pa.ListArray:
     return _list_array(starts, values, ~present(cells))
 
 
-def convert_lists(array: pa.Array, feature: DeclaredFeature) -> Converted:
+def convert_lists(array: pa.Array, feature: DeclaredFeature) -> CastResult:
     """A column of lists as the feature's values in its shape.
 
     Raises:
@@ -72,7 +72,7 @@ def convert_lists(array: pa.Array, feature: DeclaredFeature) -> Converted:
     if not feature.sequence:
         _require_depth(levels, shape, array.type)
         refused = merge(refused, _wrong_shapes(levels, valid, feature))
-        return Converted(_together(levels, shape, made.array, ~valid), refused)
+        return CastResult(_together(levels, shape, made.array, ~valid), refused)
     if len(levels) == 1 and shape:
         levels, uneven = _cut_steps(levels[0], shape)
         refused = merge(refused, uneven)
@@ -85,7 +85,7 @@ def convert_lists(array: pa.Array, feature: DeclaredFeature) -> Converted:
         steps = _together(inner, shape, steps, ~every)
     elif inner:
         raise SchemaError(f"{array.type} nests lists, but a step is a single value")
-    return Converted(_list_array(outer, steps, ~valid), refused)
+    return CastResult(_list_array(outer, steps, ~valid), refused)
 
 
 def feature_type(feature: DeclaredFeature) -> pa.DataType:
@@ -123,10 +123,10 @@ class _Nested:
         return starts
 
 
-def _take_apart(array: pa.Array, full_depth: int) -> tuple[_Nested, Refused]:
+def _take_apart(array: pa.Array, full_depth: int) -> tuple[_Nested, RowErrors]:
     valid = present(array)
     levels: list[I64] = []
-    refused: Refused = {}
+    refused: RowErrors = {}
     starts = np.arange(len(array) + 1)  # where each row's lists start
     while is_list(array.type) or (pt.is_null(array.type) and len(levels) < full_depth):
         if levels and array.null_count:
@@ -159,7 +159,7 @@ def _require_depth(levels: Sequence[I64], shape: Shape, kind: pa.DataType) -> No
         )
 
 
-def _cut_steps(offsets: I64, shape: Shape) -> tuple[list[I64], Refused]:
+def _cut_steps(offsets: I64, shape: Shape) -> tuple[list[I64], RowErrors]:
     """Levels of steps and of their values, where rows are flat lists of both."""
     size = _size(side or 0 for side in shape)
     if not size:
@@ -183,13 +183,13 @@ def _cut_steps(offsets: I64, shape: Shape) -> tuple[list[I64], Refused]:
 
 def _wrong_shapes(
     levels: Sequence[I64], valid: Mask, feature: DeclaredFeature
-) -> Refused:
+) -> RowErrors:
     """The valid rows (or steps) whose lists do not have the shape."""
     shape = feature.shape
     if len(levels) == 1 and len(shape) > 1:
         return _wrong_counts(np.diff(levels[0]), valid, shape)
     ragged = feature.to_spec("x").is_ragged
-    refused: Refused = {}
+    refused: RowErrors = {}
     starts = np.arange(len(levels[0]))  # where each row's lists of a level start
     for dimension, offsets in enumerate(levels):
         lengths = np.diff(offsets)
@@ -214,7 +214,7 @@ def _wrong_shapes(
     return refused
 
 
-def _wrong_counts(lengths: I64, valid: Mask, shape: Shape) -> Refused:
+def _wrong_counts(lengths: I64, valid: Mask, shape: Shape) -> RowErrors:
     """Rows of flat lists that do not fill the shape."""
     known = _size(side for side in shape if side is not None)
     if None in shape:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from recordmill.transforms.cast.cast_result import (
     ARROW_TYPES,
-    Converted,
+    CastResult,
     present,
     refuse,
     shown,
@@ -30,7 +30,7 @@ _LONGEST_LABEL = 64  # a longer one is no slip of the pen, and slow to compare
 
 def label_indices(
     labels: pa.StringArray, classes: Sequence[str], dtype: str
-) -> Converted:
+) -> CastResult:
     """The class index of each label."""
     names = pa.array(classes, pa.string())
     indices = pc.index_in(labels, value_set=names)
@@ -48,15 +48,15 @@ def label_indices(
         return f"{shown(label)} is no class name; {hint}"
 
     refused = refuse(unknown, lambda i: reason(labels[i].as_py()))
-    return Converted(indices.cast(ARROW_TYPES[dtype]), refused)
+    return CastResult(indices.cast(ARROW_TYPES[dtype]), refused)
 
 
-def check_indices(indices: pa.Array, classes: Sequence[str]) -> Converted:
+def check_indices(indices: pa.Array, classes: Sequence[str]) -> CastResult:
     """Indices that integer columns hold; they must be those of a class."""
     values = indices.fill_null(0).to_numpy(zero_copy_only=False)
     wrong = (values < 0) | (values >= len(classes))
     refused = refuse(wrong, lambda i: beyond_classes(values[i], classes))
-    return Converted(without(indices, wrong), refused)
+    return CastResult(without(indices, wrong), refused)
 
 
 def beyond_classes(index: int | np.integer, classes: Sequence[str]) -> str:

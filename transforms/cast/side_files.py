@@ -23,7 +23,7 @@ class SideFileError(Exception):
 
 
 class FileReader(Protocol):
-    """How `conform` reaches the files that a column names."""
+    """How `cast` reaches the files that a column names."""
 
     def size(self, path: str) -> int:
         """Bytes of a file.

@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from recordmill.transforms.arrow import I64
 from recordmill.transforms.cast.cast_result import (
-    Converted,
+    CastResult,
     Mask,
     merge,
     present,
@@ -24,7 +25,6 @@ from recordmill.transforms.cast.cast_result import (
     without,
 )
 from recordmill.transforms.cast.text_values import matches, trim
-from recordmill.transforms.encode.wire import I64
 
 NANOSECONDS = {
     "d": 86_400_000_000_000,
@@ -45,11 +45,11 @@ _TIME_OF_DAY = rf"^{_CLOCK}$"
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 
-def parse_times(cells: pa.StringArray, unit: str) -> Converted:
+def parse_times(cells: pa.StringArray, unit: str) -> CastResult:
     """ISO 8601 text as int64 counts of the unit (d, s, ms, us, ns)."""
     quick = _quick_times(cells, unit)
     if quick is not None:
-        return Converted(quick, {})
+        return CastResult(quick, {})
     return read_times(trim(cells), unit)
 
 
@@ -68,7 +68,7 @@ def _quick_times(cells: pa.StringArray, unit: str) -> pa.Array | None:
     return None
 
 
-def read_times(cells: pa.StringArray, unit: str) -> Converted:
+def read_times(cells: pa.StringArray, unit: str) -> CastResult:
     """The same for cells of any of the forms; 1 million a second."""
     dated = matches(cells, _DATE_TIME)
     clock = matches(cells, _TIME_OF_DAY) & (pc.utf8_length(cells).to_numpy(False) > 2)
@@ -97,7 +97,7 @@ def read_times(cells: pa.StringArray, unit: str) -> Converted:
         lambda i: f"{shown(cells[i].as_py())} is beyond int64 in {unit}",
     )
     array = without(pa.array(counts), ~(real & exact & inside))
-    return Converted(array, merge(refused, merge(rough, beyond)))
+    return CastResult(array, merge(refused, merge(rough, beyond)))
 
 
 def _count(parts: pa.StructArray) -> tuple[I64, I64, Mask]:

@@ -15,9 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from recordmill.transforms.arrow import array_parts
 from recordmill.transforms.cast.cast_result import (
     ARROW_TYPES,
-    Converted,
+    CastResult,
     Mask,
     merge,
     present,
@@ -25,7 +26,6 @@ from recordmill.transforms.cast.cast_result import (
     shown,
     without,
 )
-from recordmill.transforms.tfrecord import array_parts
 
 MAX_INT64 = (1 << 63) - 1
 
@@ -40,28 +40,28 @@ _SURE_DIGITS = 18  # with so many characters or fewer an integer is within int64
 _SHOWN_DIGITS = 40
 
 
-def parse_booleans(cells: pa.StringArray) -> Converted:
+def parse_booleans(cells: pa.StringArray) -> CastResult:
     """Text as booleans."""
     quick = _cast(cells, pa.bool_())
     if quick is not None:
-        return Converted(quick, {})
+        return CastResult(quick, {})
     cells = trim(cells)
     wrong = present(cells) & ~matches(cells, _BOOLEAN)
     refused = refuse(
         wrong,
         lambda i: f"{shown(cells[i].as_py())} is no bool (true, false, 1 or 0)",
     )
-    return Converted(without(cells, wrong).cast(pa.bool_()), refused)
+    return CastResult(without(cells, wrong).cast(pa.bool_()), refused)
 
 
-def parse_integers(cells: pa.StringArray, dtype: str) -> Converted:
+def parse_integers(cells: pa.StringArray, dtype: str) -> CastResult:
     """Text as integers of a NumPy dtype."""
     quick = _quick_integers(cells, dtype)
     if quick is None:
         cells = trim(cells)
         quick = _quick_integers(cells, dtype)
     if quick is not None:
-        return Converted(quick, {})
+        return CastResult(quick, {})
     written = matches(cells, _INTEGER)
     refused = refuse(
         present(cells) & ~written,
@@ -92,7 +92,7 @@ def parse_integers(cells: pa.StringArray, dtype: str) -> Converted:
         written & ~fits,
         lambda i: beyond_integer(_short(cells[i].as_py()), dtype),
     )
-    return Converted(pa.array(values, mask=~fits), merge(refused, beyond))
+    return CastResult(pa.array(values, mask=~fits), merge(refused, beyond))
 
 
 def beyond_integer(value: object, dtype: str) -> str:
@@ -101,7 +101,7 @@ def beyond_integer(value: object, dtype: str) -> str:
     return f"{value} is beyond {dtype} ({limits.min} to {limits.max})"
 
 
-def parse_floats(cells: pa.StringArray, dtype: str) -> Converted:
+def parse_floats(cells: pa.StringArray, dtype: str) -> CastResult:
     """Text as floats of a NumPy dtype, rounded to the nearest."""
     wide = _quick_floats(cells)
     if wide is None:
@@ -125,13 +125,13 @@ def parse_floats(cells: pa.StringArray, dtype: str) -> Converted:
         ),
     )
     narrow = narrow_floats(without(wide, beyond), dtype)
-    return Converted(narrow.array, merge(refused, narrow.refused))
+    return CastResult(narrow.array, merge(refused, narrow.refused))
 
 
-def narrow_floats(array: pa.Array, dtype: str) -> Converted:
+def narrow_floats(array: pa.Array, dtype: str) -> CastResult:
     """Floats as another float dtype; rounding is no loss, becoming infinite is."""
     if array.type == ARROW_TYPES[dtype]:
-        return Converted(array, {})
+        return CastResult(array, {})
     valid = present(array)
     wide = array.to_numpy(zero_copy_only=False)
     with np.errstate(over="ignore"):
@@ -142,7 +142,7 @@ def narrow_floats(array: pa.Array, dtype: str) -> Converted:
         lost,
         lambda i: f"{float(wide[i])!r} does not fit in {dtype} (at most {most})",
     )
-    return Converted(pa.array(values, mask=~valid | lost), refused)
+    return CastResult(pa.array(values, mask=~valid | lost), refused)
 
 
 def trim(cells: pa.StringArray) -> pa.StringArray:

@@ -20,9 +20,10 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from recordmill.schemas.errors import SchemaError
+from recordmill.transforms.arrow import I64
 from recordmill.transforms.cast.cast_result import (
     ARROW_TYPES,
-    Converted,
+    CastResult,
     Mask,
     mask_of,
     present,
@@ -40,10 +41,9 @@ from recordmill.transforms.encode.arrow_types import (
     TIME,
     family_of,
 )
-from recordmill.transforms.encode.wire import I64
 
 
-def convert_typed(array: pa.Array, dtype: str, unit: str | None) -> Converted:
+def convert_typed(array: pa.Array, dtype: str, unit: str | None) -> CastResult:
     """Values of any type but text that is to be parsed.
 
     Args:
@@ -84,12 +84,12 @@ def _way_out(array: pa.Array, dtype: str) -> str:
     return ""
 
 
-def _bytes_or_text(array: pa.Array, dtype: str) -> Converted:
+def _bytes_or_text(array: pa.Array, dtype: str) -> CastResult:
     binary = array.cast(pa.binary())
     if dtype == "bytes":
-        return Converted(binary, {})
+        return CastResult(binary, {})
     try:
-        return Converted(binary.cast(pa.string()), {})
+        return CastResult(binary.cast(pa.string()), {})
     except pa.ArrowInvalid:
         pass
     # Row by row: only a batch that holds something to refuse.
@@ -99,7 +99,7 @@ def _bytes_or_text(array: pa.Array, dtype: str) -> Converted:
         if value.is_valid and (reason := _not_utf8(value.as_py()))
     }
     valid = without(binary, mask_of(reasons, len(binary)))
-    return Converted(valid.cast(pa.string()), reasons)
+    return CastResult(valid.cast(pa.string()), reasons)
 
 
 def _not_utf8(raw: bytes) -> str:
@@ -111,16 +111,16 @@ def _not_utf8(raw: bytes) -> str:
     return ""
 
 
-def _integers(array: pa.Array, dtype: str) -> Converted:
+def _integers(array: pa.Array, dtype: str) -> CastResult:
     if dtype == "bool":
         if pt.is_boolean(array.type):
-            return Converted(array, {})
+            return CastResult(array, {})
         values = array.fill_null(0).to_numpy(zero_copy_only=False)
         wrong = (values != 0) & (values != 1)
         refused = refuse(wrong, lambda i: f"{values[i]} is no bool (1 or 0)")
-        return Converted(without(array, wrong).cast(pa.bool_()), refused)
+        return CastResult(without(array, wrong).cast(pa.bool_()), refused)
     try:
-        return Converted(array.cast(ARROW_TYPES[dtype]), {})
+        return CastResult(array.cast(ARROW_TYPES[dtype]), {})
     except pa.ArrowInvalid:
         pass
     values = array.fill_null(0).to_numpy(zero_copy_only=False)
@@ -128,13 +128,13 @@ def _integers(array: pa.Array, dtype: str) -> Converted:
     # Bounds that the values' own type holds, so that none of them is rounded.
     wrong = (values < max(here.min, there.min)) | (values > min(here.max, there.max))
     refused = refuse(wrong, lambda i: beyond_integer(values[i], dtype))
-    return Converted(without(array, wrong).cast(ARROW_TYPES[dtype]), refused)
+    return CastResult(without(array, wrong).cast(ARROW_TYPES[dtype]), refused)
 
 
 _SIGNIFICANT_BITS = {"float16": 11, "float32": 24, "float64": 53}
 
 
-def _floats_of_integers(array: pa.Array, dtype: str) -> Converted:
+def _floats_of_integers(array: pa.Array, dtype: str) -> CastResult:
     valid = present(array)
     values = array.fill_null(0).to_numpy(zero_copy_only=False)
     magnitude = values.astype(np.uint64)
@@ -152,18 +152,18 @@ def _floats_of_integers(array: pa.Array, dtype: str) -> Converted:
         wrong,
         lambda i: f"{values[i]} is not exact in {dtype}: declare a wider dtype",
     )
-    return Converted(pa.array(floats, mask=~valid | wrong), refused)
+    return CastResult(pa.array(floats, mask=~valid | wrong), refused)
 
 
-def _decimals(array: pa.Array, dtype: str) -> Converted:
+def _decimals(array: pa.Array, dtype: str) -> CastResult:
     text = array.cast(pa.string())
     if dtype == "string":
-        return Converted(text, {})
+        return CastResult(text, {})
     if dtype.startswith("float"):
         # By way of the text, which is rounded to the nearest; Arrow's cast is not.
         return narrow_floats(text.cast(pa.float64()), dtype)
     try:
-        return Converted(array.cast(ARROW_TYPES[dtype]), {})
+        return CastResult(array.cast(ARROW_TYPES[dtype]), {})
     except pa.ArrowInvalid:
         pass
     limits = np.iinfo(dtype)
@@ -179,10 +179,10 @@ def _decimals(array: pa.Array, dtype: str) -> Converted:
     # Row by row: only a batch that holds something to refuse.
     reasons = {row: why for row, v in enumerate(array) if (why := reason(v.as_py()))}
     valid = without(array, mask_of(reasons, len(array)))
-    return Converted(valid.cast(ARROW_TYPES[dtype]), reasons)
+    return CastResult(valid.cast(ARROW_TYPES[dtype]), reasons)
 
 
-def _times(array: pa.Array, wanted: str | None) -> Converted:
+def _times(array: pa.Array, wanted: str | None) -> CastResult:
     kind = array.type
     if wanted is None:
         raise SchemaError(
@@ -206,7 +206,7 @@ def _times(array: pa.Array, wanted: str | None) -> Converted:
         ),
     )
     bad: Mask = ~valid | ~exact | ~inside
-    return Converted(pa.array(counts, mask=bad), refused)
+    return CastResult(pa.array(counts, mask=bad), refused)
 
 
 def _time_text(array: pa.Array, raw: I64, unit: str) -> Callable[[int], str]:

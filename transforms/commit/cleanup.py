@@ -8,7 +8,7 @@ from pathlib import Path
 
 from recordmill.schemas.dataset.manifest import MANIFEST_NAME
 from recordmill.schemas.errors import OutputError
-from recordmill.transforms.commit.recovery import half_published, tidy
+from recordmill.transforms.commit.recovery import clean_up, half_published
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.lease import LOCK_FOLDER, acquire
 from recordmill.transforms.storage.store import WORK_FOLDER
@@ -32,7 +32,7 @@ def clean(store: Store) -> Cleaned:
     """
     with acquire(store, exclusive=store.preflight().exclusive):
         if store.size(MANIFEST_NAME) is not None:
-            tidy(store)
+            clean_up(store)
         if journals := half_published(store):
             raise OutputError(
                 f"{store.uri}: a job was killed while it published its dataset here "

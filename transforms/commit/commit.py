@@ -3,7 +3,7 @@
 Readers trust manifest.json alone. The switch moves finished files: first the
 old manifest goes (only with --overwrite), then the files it names, then the new files
 come, and the new manifest last; killed at any moment, there is never a manifest over
-missing or wrong shards. Two journals let `switch` be repeated: where a staged manifest
+missing or wrong shards. Two journals let `commit` be repeated: where a staged manifest
 exists, all else is staged or already in its place; where the old manifest lies in
 staging's parent, some of its files may still be there and no new one has come yet.
 
@@ -26,7 +26,7 @@ from recordmill.transforms.commit.recovery import (
     discard_unpublished,
     journals_of_others,
     other_runs,
-    untrue_files,
+    stale_files,
 )
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.store import WORK_FOLDER
@@ -38,7 +38,7 @@ def is_staged(scratch: Scratch) -> bool:
     return scratch.store.size(scratch.in_store(STAGED_MANIFEST)) is not None
 
 
-def switch(scratch: Scratch) -> Manifest:
+def commit(scratch: Scratch) -> Manifest:
     """Makes the staged dataset the one in the output. Safe to repeat."""
     store = scratch.store
     staged = scratch.in_store(STAGED_MANIFEST)
@@ -56,7 +56,7 @@ def switch(scratch: Scratch) -> Manifest:
     require_stored(store, manifest)
     store.move(staged, MANIFEST_NAME)
     if manifest.appended:
-        store.delete(untrue_files(store, manifest))
+        store.delete(stale_files(store, manifest))
     for names in other_runs(scratch).values():
         store.delete(names)  # their dataset will never come
     return manifest
@@ -109,7 +109,7 @@ def _remove_old(scratch: Scratch, new: Manifest) -> None:
         store.delete([journal])
 
 
-def look_at_output(
+def check_output(
     store: Store, fingerprint: str, *, overwrite: bool, base: str = ""
 ) -> Manifest | None:
     """What stands in the output already.

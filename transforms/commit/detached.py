@@ -10,10 +10,10 @@ from recordmill.schemas.dataset.shards import ShardResult
 from recordmill.schemas.errors import OutputError
 from recordmill.schemas.ranges import RangeResult
 from recordmill.transforms.commit.commit import (
+    check_output,
+    commit,
     is_staged,
-    look_at_output,
     require_stored,
-    switch,
 )
 from recordmill.transforms.commit.staging import stage
 from recordmill.transforms.storage import Store
@@ -24,7 +24,7 @@ LEASE_TRIES = 6
 LEASE_PAUSE_SECONDS = 20.0  # a dead worker's lease expires within these together
 
 
-def publish_unattended(
+def publish_detached(
     context: RunContext,
     ranges: Sequence[RangeResult],
     shards: Sequence[ShardResult],
@@ -62,7 +62,7 @@ def publish_once(
       OutputError: another dataset is here and must not be replaced.
     """
     store = context.scratch.store
-    manifest = look_at_output(
+    manifest = check_output(
         store, context.fingerprint, overwrite=context.overwrite, base=context.base
     )
     if manifest is not None:
@@ -70,7 +70,7 @@ def publish_once(
         return manifest
     if not is_staged(context.scratch):
         put_into_staging()
-    return switch(context.scratch)
+    return commit(context.scratch)
 
 
 def lease_of_last_step(store: Store, *, exclusive: bool) -> Lease:

@@ -85,7 +85,7 @@ def discard_unpublished(store: Store, journals: Sequence[str]) -> None:
         store.delete([journal])
 
 
-def untrue_files(store: Store, manifest: Manifest) -> list[str]:
+def stale_files(store: Store, manifest: Manifest) -> list[str]:
     """TFDS's files beside a dataset that was appended to: they tell of its first part.
 
     TFDS finds a split's shards by one pattern with their number in it, which those of
@@ -97,15 +97,15 @@ def untrue_files(store: Store, manifest: Manifest) -> list[str]:
     return [name for name in names if store.size(name) is not None]
 
 
-def is_tidy(store: Store, manifest: Manifest) -> bool:
+def is_clean(store: Store, manifest: Manifest) -> bool:
     """Whether runs that were killed in their switch left nothing beside a dataset."""
-    return not (half_published(store) or untrue_files(store, manifest))
+    return not (half_published(store) or stale_files(store, manifest))
 
 
-def tidy(store: Store) -> None:
+def clean_up(store: Store) -> None:
     """Takes away what they left beside the dataset; for the lease's holder."""
     discard_unpublished(store, half_published(store))
-    store.delete(untrue_files(store, _current(store)))
+    store.delete(stale_files(store, _current(store)))
 
 
 def _current(store: Store) -> Manifest:

@@ -34,7 +34,12 @@ from recordmill.schemas.errors import (
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.job_spec import JobSpec, RejectLimit
 from recordmill.schemas.parsing.pbtxt import SCHEMA_PBTXT_NAME, dump_pbtxt
-from recordmill.schemas.ranges import Bits, InputFile, RangeResult, or_bits
+from recordmill.schemas.ranges import (
+    InputFile,
+    RangeResult,
+    TypeFlags,
+    merge_type_flags,
+)
 from recordmill.transforms.commit.commit import is_staged
 from recordmill.transforms.commit.input_log import dump_inputs
 from recordmill.transforms.commit.recovery import STAGED_MANIFEST
@@ -81,7 +86,7 @@ def build_manifest(
     rejected += sum(shard.rows_rejected for shard in shards)
     limit = context.job.max_rejects
     check_reject_limit(
-        limit, rows_read, rejected, context.scratch.place_of(REJECTS_NAME)
+        limit, rows_read, rejected, context.scratch.display_path(REJECTS_NAME)
     )
     records = sum(shard.records for shard in shards)
     if rows_read != records + rejected:
@@ -130,10 +135,10 @@ def build_manifest(
     )
 
 
-def column_facts(ranges: Sequence[RangeResult]) -> tuple[Bits, tuple[int, ...]]:
+def column_facts(ranges: Sequence[RangeResult]) -> tuple[TypeFlags, tuple[int, ...]]:
     """What all ranges together saw in each column, and its missing values."""
-    nothing: Bits = ()
-    observed = reduce(or_bits, (result.observed for result in ranges), nothing)
+    nothing: TypeFlags = ()
+    observed = reduce(merge_type_flags, (result.observed for result in ranges), nothing)
     nulls = [result.nulls for result in ranges if result.nulls]
     return observed, tuple(map(sum, zip(*nulls, strict=True)))
 
@@ -202,7 +207,7 @@ def _with_base(context: RunContext, more: Manifest) -> Manifest:
         context.job.max_rejects,
         whole.rows_read,
         whole.rows_rejected,
-        f"{store.uri_of(REJECTS_NAME)} and {context.scratch.place_of(REJECTS_NAME)}",
+        f"{store.uri_of(REJECTS_NAME)} and {context.scratch.display_path(REJECTS_NAME)}",
     )
     return whole
 

@@ -134,7 +134,9 @@ def remove_version(store: Store, version: str) -> None:
     store.remove_tree(version)
 
 
-def outdated(store: Store, versions: list[VersionFolder], keep: int) -> list[str]:
+def expired_versions(
+    store: Store, versions: list[VersionFolder], keep: int
+) -> list[str]:
     """All whole versions but the newest ones, and the one that latest.json names.
 
     Args:
@@ -148,7 +150,7 @@ def outdated(store: Store, versions: list[VersionFolder], keep: int) -> list[str
     return [version for version in old if version != latest]
 
 
-def leftovers(store: Store) -> list[str]:
+def orphan_files(store: Store) -> list[str]:
     """What killed runs left beside the versions, their locks too; cheap."""
     level = store.list_level()
     found = [*level.unfinished]
@@ -160,10 +162,10 @@ def leftovers(store: Store) -> list[str]:
     return found
 
 
-def sweep(store: Store) -> None:
+def remove_orphans(store: Store) -> None:
     """Removes what killed runs left beside the versions; for the lease's holder."""
     kept = f"{LOCK_FOLDER}/"
-    left = [name for name in leftovers(store) if not name.startswith(kept)]
+    left = [name for name in orphan_files(store) if not name.startswith(kept)]
     hidden = store.list_level(LOCK_FOLDER).unfinished
     store.delete([*left, *hidden])
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.job_spec import Payload
+from recordmill.transforms.arrow import binary_array, offsets_of
 from recordmill.transforms.dataset.value_checks import check_values
 from recordmill.transforms.decode.payloads import decode_payload
-from recordmill.transforms.encode.wire import binary_array, offsets_of
 from recordmill.transforms.tfrecord import FRAME_BYTES
 
 _WINDOW_BYTES = 8 << 20
@@ -26,13 +26,13 @@ class DeepCheck:
     Attributes:
       schema: of the dataset.
       payload: what its records hold.
-      misfits: records so far that do not fit the schema.
+      invalid_rows: records so far that do not fit the schema.
       named: what is wrong with the first of them, and where they are.
     """
 
     schema: Schema
     payload: Payload
-    misfits: int = 0
+    invalid_rows: int = 0
     named: list[str] = field(default_factory=list)
     _index: int = 0  # of the window's first record
     _offset: int = 0  # of its frame
@@ -49,12 +49,12 @@ class DeepCheck:
     def problems(self) -> list[str]:
         """What is wrong with the records that were added, all of them checked."""
         self._flush()
-        more = self.misfits - len(self.named)
+        more = self.invalid_rows - len(self.named)
         if not more:
             return self.named
         return [
             *self.named,
-            f"{more:,} more records do not fit the schema, {self.misfits:,} in all",
+            f"{more:,} more records do not fit the schema, {self.invalid_rows:,} in all",
         ]
 
     def _flush(self) -> None:
@@ -62,11 +62,11 @@ class DeepCheck:
             return
         lengths = np.fromiter(map(len, self._window), np.int64, len(self._window))
         data = np.frombuffer(b"".join(self._window), np.uint8)
-        reasons = misfits(
+        reasons = invalid_rows(
             binary_array(offsets_of(lengths), data), self.schema, self.payload
         )
         offsets = self._offset + offsets_of(lengths + FRAME_BYTES)
-        self.misfits += len(reasons)
+        self.invalid_rows += len(reasons)
         for row in sorted(reasons)[: _NAMED - len(self.named)]:
             where = f"record {self._index + row} at byte {offsets[row]}"
             self.named.append(f"{where}: {reasons[row]}")
@@ -76,7 +76,7 @@ class DeepCheck:
         self._window_bytes = 0
 
 
-def misfits(
+def invalid_rows(
     records: pa.BinaryArray, schema: Schema, payload: Payload
 ) -> dict[int, str]:
     """By record, why it does not fit the schema."""

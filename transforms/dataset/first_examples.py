@@ -25,7 +25,7 @@ from recordmill.transforms.tfrecord import open_stream, read_records
 
 
 @dataclass(frozen=True, slots=True)
-class FoundExample:
+class ExamplePreview:
     """One example: where it was read, and what it holds.
 
     Attributes:
@@ -42,7 +42,7 @@ class FoundExample:
 
 def first_examples(
     store: Store, manifest: Manifest, num_examples: int
-) -> Iterator[FoundExample]:
+) -> Iterator[ExamplePreview]:
     """The first examples in the order of splits and shards.
 
     Raises:
@@ -66,7 +66,7 @@ def first_examples(
                 stream = open_stream(file, manifest.compression)
                 for index, data in enumerate(read_records(stream, shard.file)):
                     values, text = _contents(bytes(data), schema, manifest.payload)
-                    yield FoundExample(split, shard.file, index, values, text)
+                    yield ExamplePreview(split, shard.file, index, values, text)
                     left -= 1
                     if left <= 0:
                         return

@@ -14,9 +14,9 @@ from recordmill.schemas.dataset.manifest import Manifest, ShardEntry
 from recordmill.schemas.errors import OutputError, UsageError
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.job_spec import Payload
+from recordmill.transforms.arrow import binary_array, offsets_of
 from recordmill.transforms.dataset.files import open_file
 from recordmill.transforms.decode.payloads import decode_payload
-from recordmill.transforms.encode.wire import binary_array, offsets_of
 from recordmill.transforms.storage import Store
 from recordmill.transforms.tfrecord import crc32c, open_stream, read_records
 

@@ -10,17 +10,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
-from recordmill.transforms.cast.cast_result import Refused
+from recordmill.transforms.arrow import I64, offsets_of, value_offsets
+from recordmill.transforms.cast.cast_result import RowErrors
 from recordmill.transforms.cast.cast_values import bound_of
 from recordmill.transforms.cast.class_labels import beyond_classes
 from recordmill.transforms.decode.wire import Mask
 from recordmill.transforms.encode.arrow_types import is_list, shape_text
 from recordmill.transforms.encode.nested import rows_of
-from recordmill.transforms.encode.wire import I64, offsets_of, value_offsets
 from recordmill.transforms.pictures.header import ImageHeaderError, read_header
 
 
-def check_values(batch: pa.RecordBatch, schema: Schema) -> Refused:
+def check_values(batch: pa.RecordBatch, schema: Schema) -> RowErrors:
     """Rows that lack a feature, or have a value that the schema does not allow.
 
     Args:

@@ -25,6 +25,7 @@ from recordmill.schemas.features.feature import (
     map_order,
 )
 from recordmill.schemas.proto.example_pb2 import Example, Feature
+from recordmill.transforms.arrow import array_parts
 from recordmill.transforms.decode.entry_walk import Key, room_behind, walk_entries
 from recordmill.transforms.decode.feature_column import (
     Findings,
@@ -36,7 +37,6 @@ from recordmill.transforms.decode.value_lists import read_lists
 from recordmill.transforms.decode.wire import Mask, padded_parts
 from recordmill.transforms.encode.arrow_types import shape_text
 from recordmill.transforms.encode.wire import varint
-from recordmill.transforms.tfrecord import array_parts
 
 # A window's bytes stay in the processor's cache while each key walks over them.
 _WINDOW_BYTES = 8 << 20
@@ -167,7 +167,7 @@ class _Reader:
             found.odd |= read_lists(data, spans[name], key.kind).odd
             if self._unknown == "error":
                 for row in np.flatnonzero(spans[name].present).tolist():
-                    found.reasons.setdefault(row, stranger(name))
+                    found.reasons.setdefault(row, unknown_feature(name))
         return arrays, found
 
     def _meet_strangers(self, examples: pa.BinaryArray, odd: Mask) -> bool:
@@ -226,7 +226,7 @@ class _Reader:
             )
         if self._unknown == "error":
             for name in sorted(features.keys() - self._keys.keys()):
-                raise _RefusedError(stranger(name))
+                raise _RefusedError(unknown_feature(name))
         entries = b""
         for name in sorted(features.keys() & self._keys.keys(), key=map_order):
             if features[name].WhichOneof("kind") is not None:
@@ -297,6 +297,6 @@ def _delimited(tag: bytes, data: bytes) -> bytes:
     return tag + varint(len(data)) + data
 
 
-def stranger(name: str) -> str:
+def unknown_feature(name: str) -> str:
     """Why a record with this feature is refused."""
     return f"feature {name!r} is not in the schema"

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recordmill.schemas.features.feature import Kind
+from recordmill.transforms.arrow import I64, U8, U64, distinct_lengths
 from recordmill.transforms.decode.wire import (
     WORD_BYTES,
     Mask,
@@ -25,7 +26,7 @@ from recordmill.transforms.decode.wire import (
     read_varints,
 )
 from recordmill.transforms.encode.examples import entry_header
-from recordmill.transforms.encode.wire import I64, U8, U64, distinct_lengths, varint
+from recordmill.transforms.encode.wire import varint
 
 # Beside the name: five tags and the varints of five lengths, each below 2 GiB.
 _MAX_HEADER_BYTES = 5 * (1 + 5)

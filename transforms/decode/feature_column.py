@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.features.feature import Content, FeatureSpec, Kind
+from recordmill.transforms.arrow import I64, U8, offsets_of
 from recordmill.transforms.cast.cast_result import ARROW_TYPES
 from recordmill.transforms.decode.ragged import join_ragged
 from recordmill.transforms.decode.tensors import read_tensors
@@ -26,7 +27,6 @@ from recordmill.transforms.decode.value_lists import Lists, read_lists, read_sca
 from recordmill.transforms.decode.wire import Mask, Spans, validity
 from recordmill.transforms.encode.arrow_types import list_depths, shape_text
 from recordmill.transforms.encode.nested import rows_of
-from recordmill.transforms.encode.wire import I64, U8, offsets_of
 
 
 @dataclass(slots=True)
@@ -134,9 +134,9 @@ def _leaf(lists: Lists, feature: FeatureSpec, found: Findings) -> pa.Array:
     if isinstance(values, pa.Array):
         return values
     arrow_type = ARROW_TYPES[feature.dtype]
-    cast, misfits = _cast(values, np.dtype(feature.dtype))
-    if misfits is not None and misfits.any():
-        where = np.flatnonzero(misfits)
+    cast, invalid_rows = _cast(values, np.dtype(feature.dtype))
+    if invalid_rows is not None and invalid_rows.any():
+        where = np.flatnonzero(invalid_rows)
         found.refuse(
             feature,
             rows_of(where, lists.offsets),
@@ -242,8 +242,8 @@ def _misfits(counts: I64, shape: tuple[int | None, ...]) -> Mask:
     left = counts - known if None not in shape else counts
     if None in shape and known:
         left = counts % known
-    misfits: Mask = left != 0
-    return misfits
+    invalid_rows: Mask = left != 0
+    return invalid_rows
 
 
 def _levels_of(dims: I64, feature: FeatureSpec) -> list[I64]:

@@ -25,11 +25,12 @@ from recordmill.schemas.proto.example_pb2 import (
     FeatureList,
     SequenceExample,
 )
+from recordmill.transforms.arrow import I64, offsets_of
 from recordmill.transforms.decode.decode_batch import (
     Decoded,
     Unknown,
     decode_records,
-    stranger,
+    unknown_feature,
 )
 from recordmill.transforms.decode.feature_column import (
     Findings,
@@ -39,7 +40,6 @@ from recordmill.transforms.decode.feature_column import (
 )
 from recordmill.transforms.decode.wire import WORD_BYTES, Spans, padded_parts
 from recordmill.transforms.encode.payloads import check_payload, raw_feature
-from recordmill.transforms.encode.wire import I64, offsets_of
 
 _SHOWN_BYTES = 24
 
@@ -128,7 +128,7 @@ def _decode_sequences(
                 (message.context.feature.keys() - keys)
                 | (message.feature_lists.feature_list.keys() - names)
             ):
-                reasons.setdefault(row, stranger(name))
+                reasons.setdefault(row, unknown_feature(name))
     columns: dict[str, pa.Array] = {}
     if context:
         examples = [

@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from recordmill.schemas.features.feature import FeatureSpec
+from recordmill.transforms.arrow import I64, offsets_of
 from recordmill.transforms.decode.value_lists import Lists
 from recordmill.transforms.encode.arrow_types import shape_text
 from recordmill.transforms.encode.nested import rows_of
-from recordmill.transforms.encode.wire import I64, offsets_of
 
 # Records, and what to say of each by its index among them.
 Problem = tuple[npt.NDArray[np.intp], Callable[[int], str]]

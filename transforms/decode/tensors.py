@@ -22,6 +22,7 @@ from google.protobuf.message import DecodeError
 
 from recordmill.schemas.features.feature import FeatureSpec
 from recordmill.schemas.proto.tensor_pb2 import TensorProto
+from recordmill.transforms.arrow import I64, U8
 from recordmill.transforms.decode.value_lists import Lists, read_byte_values
 from recordmill.transforms.decode.wire import (
     Mask,
@@ -31,7 +32,6 @@ from recordmill.transforms.decode.wire import (
     read_varints,
 )
 from recordmill.transforms.encode.tensors import DATA_TYPES
-from recordmill.transforms.encode.wire import I64, U8
 
 _DTYPES = {number: name for name, number in DATA_TYPES.items() if name != "bytes"}
 _MAX_FILLED = 1 << 24  # values that a damaged shape may make out of one

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from recordmill.schemas.features.feature import Kind
+from recordmill.transforms.arrow import I64, U8, offsets_of
 from recordmill.transforms.decode.wire import (
     Mask,
     Spans,
@@ -21,7 +22,6 @@ from recordmill.transforms.decode.wire import (
     read_varints,
     unpack_varints,
 )
-from recordmill.transforms.encode.wire import I64, U8, offsets_of
 
 VALUE_TAG = 0x0A  # field 1, length-delimited: the values of a BytesList
 # From here on single records are quicker than steps over all that are left.

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from recordmill.transforms.encode.wire import I64, MAX_VARINT_BYTES, U8, U64, offsets_of
-from recordmill.transforms.tfrecord import array_parts
+from recordmill.transforms.arrow import I64, U8, U64, array_parts, offsets_of
+from recordmill.transforms.encode.wire import MAX_VARINT_BYTES
 
 Mask = npt.NDArray[np.bool_]
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recordmill.transforms.encode.wire import (
+from recordmill.transforms.arrow import (
     binary_array,
     require_fit,
     value_lengths,

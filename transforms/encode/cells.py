@@ -18,20 +18,22 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from recordmill.schemas.features.feature import Kind
-from recordmill.transforms.encode.stored_values import Column
-from recordmill.transforms.encode.wire import (
+from recordmill.transforms.arrow import (
     I64,
     U8,
     binary_array,
-    delimited_stream,
-    headers_by_length,
     offsets_of,
     scatter,
     value_lengths,
+    view_rows,
+)
+from recordmill.transforms.encode.stored_values import Column
+from recordmill.transforms.encode.wire import (
+    delimited_stream,
+    headers_by_length,
     varint_lengths,
     varint_rows,
     varint_stream,
-    view_rows,
 )
 
 

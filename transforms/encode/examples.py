@@ -20,9 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recordmill.schemas.features.feature import FeatureSpec, Kind, Schema
+from recordmill.transforms.arrow import require_fit
 from recordmill.transforms.encode.cells import RowCells, cells_of, fixed_array
 from recordmill.transforms.encode.feature_map import load_entries
-from recordmill.transforms.encode.wire import field_header, header_cells, require_fit
+from recordmill.transforms.encode.wire import field_header, header_cells
 
 _KIND_TAG = {Kind.BYTES: b"\x0a", Kind.FLOAT: b"\x12", Kind.INT64: b"\x1a"}
 

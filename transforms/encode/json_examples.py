@@ -22,11 +22,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recordmill.schemas.features.feature import Kind, Schema
+from recordmill.transforms.arrow import require_fit, value_lengths
 from recordmill.transforms.encode.base64_text import base64_texts
 from recordmill.transforms.encode.examples import join_cells
 from recordmill.transforms.encode.feature_map import load_entries
 from recordmill.transforms.encode.stored_values import Column
-from recordmill.transforms.encode.wire import require_fit, value_lengths
 
 _LIST_NAME = {Kind.BYTES: "bytesList", Kind.FLOAT: "floatList", Kind.INT64: "int64List"}
 _START, _END = b'{"features":{"feature":{', b"}}}"

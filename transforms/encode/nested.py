@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from recordmill.schemas.errors import RowsError, SchemaError
 from recordmill.schemas.features.feature import FeatureSpec
+from recordmill.transforms.arrow import I64
 from recordmill.transforms.encode.arrow_types import (
     depth_problem,
     is_list,
@@ -20,7 +21,6 @@ from recordmill.transforms.encode.arrow_types import (
     plain,
     value_problem,
 )
-from recordmill.transforms.encode.wire import I64
 
 
 @dataclass(slots=True)

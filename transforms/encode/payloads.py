@@ -8,6 +8,7 @@ import pyarrow as pa
 from recordmill.schemas.errors import RowsError, SchemaError
 from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.job.job_spec import Payload
+from recordmill.transforms.arrow import require_fit, value_lengths
 from recordmill.transforms.encode.arrow_types import require_column
 from recordmill.transforms.encode.examples import encode, join_cells
 from recordmill.transforms.encode.feature_map import (
@@ -17,7 +18,6 @@ from recordmill.transforms.encode.feature_map import (
 )
 from recordmill.transforms.encode.json_examples import encode_json
 from recordmill.transforms.encode.sequences import encode_sequences
-from recordmill.transforms.encode.wire import require_fit, value_lengths
 
 
 def check_payload(schema: Schema, payload: Payload) -> None:

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from recordmill.schemas.errors import RowsError
 from recordmill.schemas.features.feature import FeatureSpec, Kind, Schema
+from recordmill.transforms.arrow import binary_array, require_fit, value_offsets
 from recordmill.transforms.encode.arrow_types import require_column
 from recordmill.transforms.encode.cells import Cells, RowCells, cells_of, payload_cells
 from recordmill.transforms.encode.examples import (
@@ -28,13 +29,7 @@ from recordmill.transforms.encode.examples import (
     join_cells,
 )
 from recordmill.transforms.encode.feature_map import RefusedRows, load_steps
-from recordmill.transforms.encode.wire import (
-    binary_array,
-    field_header,
-    header_cells,
-    require_fit,
-    value_offsets,
-)
+from recordmill.transforms.encode.wire import field_header, header_cells
 
 
 def encode_sequences(

@@ -11,9 +11,9 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from recordmill.transforms.arrow import I64
 from recordmill.transforms.encode.arrow_types import shape_text
 from recordmill.transforms.encode.nested import Nested
-from recordmill.transforms.encode.wire import I64
 
 
 def check_shape(nested: Nested) -> None:

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recordmill.schemas.features.feature import Kind
+from recordmill.transforms.arrow import I64, require_fit, value_offsets
 from recordmill.transforms.encode.arrow_types import BOOL, FLOAT, NULL, TIME, family_of
 from recordmill.transforms.encode.nested import Nested
-from recordmill.transforms.encode.wire import I64, require_fit, value_offsets
 
 # Integers of more binary digits lose some of them in a float of this type.
 _FLOAT_DIGITS = {"float16": 11, "float32": 24, "float64": 53}

@@ -19,19 +19,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from recordmill.transforms.arrow import I64, binary_array, offsets_of, value_lengths
 from recordmill.transforms.encode.arrow_types import BYTES, family_of, shape_text
 from recordmill.transforms.encode.nested import Nested
 from recordmill.transforms.encode.shapes import dims_of
 from recordmill.transforms.encode.stored_values import Column, byte_values, numbers
-from recordmill.transforms.encode.wire import (
-    I64,
-    binary_array,
-    delimited_stream,
-    field_header,
-    offsets_of,
-    value_lengths,
-    varint,
-)
+from recordmill.transforms.encode.wire import delimited_stream, field_header, varint
 
 TENSOR_CONTENT, STRING_VAL = b"\x22", b"\x42"
 TEXT_DTYPES = ("string", "bytes")

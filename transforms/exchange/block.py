@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from recordmill.transforms.encode.wire import I64, U64
+from recordmill.transforms.arrow import I64, U64
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +19,13 @@ class Block:
       payloads: one payload per row.
       keys: order key of each row.
       splits: split index of each row.
-      weights: planned bytes of each row.
+      planned_bytes: planned bytes of each row.
     """
 
     payloads: pa.BinaryArray
     keys: U64
     splits: npt.NDArray[np.uint8]
-    weights: I64
+    planned_bytes: I64
 
     @classmethod
     def joined(cls, parts: list[Block]) -> Block:
@@ -34,7 +34,7 @@ class Block:
             pa.concat_arrays([part.payloads for part in parts]),
             np.concatenate([part.keys for part in parts]),
             np.concatenate([part.splits for part in parts]),
-            np.concatenate([part.weights for part in parts]),
+            np.concatenate([part.planned_bytes for part in parts]),
         )
         parts.clear()  # not held twice while the block is written
         return block

@@ -23,7 +23,7 @@ def gather(
     task: ShardTask,
     window_bytes: int = WINDOW_BYTES,
     *,
-    by_content: bool = False,
+    break_ties_by_content: bool = False,
 ) -> Iterator[pa.BinaryArray]:
     """The payloads of a shard in order, a window at a time.
 
@@ -32,14 +32,16 @@ def gather(
       runs: all runs of the job, in range order.
       task: the shard.
       window_bytes: planned bytes of a window; one record may be more.
-      by_content: see recordmill.transforms.exchange.merge.
+      break_ties_by_content: see recordmill.transforms.exchange.merge.
     """
 
     def read_into(number: int, target: memoryview, offset: int) -> None:
         folder.read_into(runs[number], target, offset)
 
     pieces = _find_pieces(folder, runs, task)
-    return windows_of(pieces, read_into, window_bytes, by_content=by_content)
+    return windows_of(
+        pieces, read_into, window_bytes, break_ties_by_content=break_ties_by_content
+    )
 
 
 def _find_pieces(folder: RunFolder, runs: Sequence[RunRef], task: ShardTask) -> Pieces:
@@ -55,7 +57,7 @@ def _find_pieces(folder: RunFolder, runs: Sequence[RunRef], task: ShardTask) -> 
                 np.full(len(index.keys), number, np.int64),
                 index.offsets[:-1],
                 np.diff(index.offsets).astype(np.int64),
-                index.weights,
+                index.planned_bytes,
                 index.keys,
             )
         )

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recordmill.schemas.ranges import InputRange
-from recordmill.transforms.encode.wire import I64, U64
+from recordmill.transforms.arrow import I64, U64
 
 _GAMMA = 0x9E3779B97F4A7C15  # splitmix64's increment, 2**64 / golden ratio
 _SPLIT_SALT = 0x73706C6974  # "split": splits must not follow the order
@@ -62,19 +62,19 @@ def shuffle_keys(origins: U64, seed: int) -> U64:
     return mix(origins ^ mix(np.array([seed ^ _GAMMA], np.uint64)))
 
 
-def position_keys(spot: InputRange, places: I64) -> U64:
+def position_keys(input_range: InputRange, places: I64) -> U64:
     """Order keys that keep the input's order.
 
     Args:
-      spot: the range the rows come from.
+      input_range: the range the rows come from.
       places: each row's position in the range, rising, below its num_positions.
     """
     # Spread over all u64 so that the histogram's buckets, cut by the key's high
     # bits, are as fine here as for hashed keys.
-    shift = 64 - max(1, spot.total_positions).bit_length()
-    return (np.uint64(spot.first_position) + places.astype(np.uint64)) << np.uint64(
-        shift
-    )
+    shift = 64 - max(1, input_range.total_positions).bit_length()
+    return (
+        np.uint64(input_range.first_position) + places.astype(np.uint64)
+    ) << np.uint64(shift)
 
 
 def assign_splits(

@@ -16,7 +16,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from recordmill.transforms.encode.wire import I64, U64, binary_array
+from recordmill.transforms.arrow import I64, U64, binary_array
 
 WINDOW_BYTES = 8 << 20
 
@@ -32,14 +32,14 @@ class Pieces:
       body_of: number of the body, rising.
       starts: byte offset of the record in its body.
       lengths: bytes of the record.
-      weights: planned bytes of the record, by which windows are filled.
+      planned_bytes: planned bytes of the record, by which windows are filled.
       keys: order key of the record.
     """
 
     body_of: I64
     starts: U64
     lengths: I64
-    weights: U64
+    planned_bytes: U64
     keys: U64
 
     @classmethod
@@ -52,7 +52,7 @@ class Pieces:
             np.concatenate([piece.body_of for piece in pieces]),
             np.concatenate([piece.starts for piece in pieces]),
             np.concatenate([piece.lengths for piece in pieces]),
-            np.concatenate([piece.weights for piece in pieces]),
+            np.concatenate([piece.planned_bytes for piece in pieces]),
             np.concatenate([piece.keys for piece in pieces]),
         )
 
@@ -62,7 +62,7 @@ def windows_of(
     read_into: ReadInto,
     window_bytes: int = WINDOW_BYTES,
     *,
-    by_content: bool = False,
+    break_ties_by_content: bool = False,
 ) -> Iterator[pa.BinaryArray]:
     """The payloads in order, a window at a time.
 
@@ -70,22 +70,24 @@ def windows_of(
       pieces: all of a shard.
       read_into: gives the bodies' bytes.
       window_bytes: planned bytes of a window; one record may be more.
-      by_content: whether records with equal keys are ordered by their bytes, not by
+      break_ties_by_content: whether records with equal keys are ordered by their bytes, not by
         where they come from.
     """
     order = np.argsort(pieces.keys, kind="stable")
     keys = pieces.keys[order]
-    ends = np.cumsum(pieces.weights[order])
+    ends = np.cumsum(pieces.planned_bytes[order])
     starts = [0]
     while starts[-1] < len(order):
         before = ends[starts[-1] - 1] if starts[-1] else np.uint64(0)
         limit = before + np.uint64(window_bytes)
         stop = max(starts[-1] + 1, int(np.searchsorted(ends, limit, side="right")))
-        if by_content and stop < len(order):
+        if break_ties_by_content and stop < len(order):
             stop = _before_tie(keys, starts[-1], stop)
         starts.append(stop)
     windows = [order[a:b] for a, b in pairwise(starts)]
-    read = partial(_read_window, pieces, read_into, by_content=by_content)
+    read = partial(
+        _read_window, pieces, read_into, break_ties_by_content=break_ties_by_content
+    )
     if len(windows) < 2:
         for wanted in windows:
             yield read(wanted)
@@ -110,7 +112,7 @@ def _before_tie(keys: U64, start: int, stop: int) -> int:
 
 
 def _read_window(
-    pieces: Pieces, read_into: ReadInto, wanted: I64, *, by_content: bool
+    pieces: Pieces, read_into: ReadInto, wanted: I64, *, break_ties_by_content: bool
 ) -> pa.BinaryArray:
     """Reads one contiguous slice of every body concerned; puts records in order."""
     # Within a body the wanted records lie side by side, because both are sorted.
@@ -127,7 +129,7 @@ def _read_window(
         read_into(int(body_of[first]), target, int(pieces.starts[in_storage[first]]))
     stored = binary_array(offsets, buffer)
     places = np.searchsorted(in_storage, wanted)
-    if by_content:
+    if break_ties_by_content:
         _order_ties(stored, places, pieces.keys[wanted])
     if bool(np.all(places[:-1] < places[1:])):
         return stored

@@ -19,11 +19,11 @@ import pyarrow as pa
 
 from recordmill.schemas.dataset.shards import ShardPlan
 from recordmill.schemas.errors import RecordmillError
-from recordmill.transforms.encode.wire import I64, binary_array, offsets_of
+from recordmill.transforms.arrow import I64, array_parts, binary_array, offsets_of
 from recordmill.transforms.exchange.block import Block
 from recordmill.transforms.exchange.merge import WINDOW_BYTES, Pieces, windows_of
-from recordmill.transforms.exchange.plan import numbers_of
-from recordmill.transforms.tfrecord import array_parts, crc32c
+from recordmill.transforms.exchange.plan import shard_numbers
+from recordmill.transforms.tfrecord import crc32c
 
 # Of a value without its head, but for a larger record. Beam's Java runners send a worker a
 # hundred messages before they look whether it takes any, and hold them until then: 26 MB
@@ -53,9 +53,9 @@ def cut_block(
       piece_bytes: most bytes of a value behind its head, but for a larger record.
 
     Yields:
-      (number of the shard, see recordmill.transforms.exchange.plan.numbers_of; piece).
+      (number of the shard, see recordmill.transforms.exchange.plan.shard_numbers; piece).
     """
-    shards = numbers_of(plan, block.keys, block.splits)
+    shards = shard_numbers(plan, block.keys, block.splits)
     wanted = np.flatnonzero(~np.isin(shards, list(skip))) if skip else None
     # Stable: a tie within a block goes to the earlier row.
     order = np.lexsort((block.keys, shards))
@@ -134,14 +134,14 @@ def gather_inline(
     values: Iterable[bytes],
     window_bytes: int = WINDOW_BYTES,
     *,
-    by_content: bool = False,
+    break_ties_by_content: bool = False,
 ) -> Iterator[pa.BinaryArray]:
     """The payloads of a shard in order, a window at a time.
 
     Args:
       values: all its pieces, in any order.
       window_bytes: bytes of a window; one record may be more.
-      by_content: see recordmill.transforms.exchange.merge.
+      break_ties_by_content: see recordmill.transforms.exchange.merge.
 
     Raises:
       RecordmillError: a value is no piece, or not as it was made.
@@ -160,7 +160,9 @@ def gather_inline(
         target[:] = memoryview(bodies[number])[offset : offset + len(target)]
 
     joined = Pieces.joined(pieces)
-    return windows_of(joined, read_into, window_bytes, by_content=by_content)
+    return windows_of(
+        joined, read_into, window_bytes, break_ties_by_content=break_ties_by_content
+    )
 
 
 def open_piece(value: bytes, split_index: int) -> tuple[Block, tuple[int, int]]:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from recordmill.schemas.dataset.shards import KEY_SPACE, ShardPlan, SplitPlan
 from recordmill.schemas.job.job_spec import Sharding
-from recordmill.transforms.encode.wire import I64, U64
+from recordmill.transforms.arrow import I64, U64
 
 BUCKETS_PER_SHARD = 1024  # the grain is a thousandth of a shard
 MIN_BUCKET_BITS = 14
@@ -55,12 +55,14 @@ class Histogram:
         return cls(np.zeros(shape, np.int64), np.zeros(shape, np.int64))
 
     @classmethod
-    def of(cls, keys: U64, weights: I64, counts: Sequence[int], bits: int) -> Histogram:
+    def of(
+        cls, keys: U64, planned_bytes: I64, counts: Sequence[int], bits: int
+    ) -> Histogram:
         """The histogram of one sorted run.
 
         Args:
           keys: order keys, split after split.
-          weights: planned bytes of each record.
+          planned_bytes: planned bytes of each record.
           counts: records of each split.
           bits: see `bucket_bits`.
         """
@@ -74,7 +76,7 @@ class Histogram:
             histogram.records[split] = np.bincount(buckets[mine], minlength=size)
             # Float64 sums are exact below 2**53 bytes.
             histogram.bytes[split] = np.bincount(
-                buckets[mine], weights[mine].astype(np.float64), minlength=size
+                buckets[mine], planned_bytes[mine].astype(np.float64), minlength=size
             ).astype(np.int64)
         return histogram
 
@@ -129,7 +131,7 @@ def _unpacked(packed: PackedHistogram) -> Histogram:
 def packed_histogram(
     keys: U64,
     splits: npt.NDArray[np.uint8],
-    weights: I64,
+    planned_bytes: I64,
     num_splits: int,
     bits: int,
 ) -> PackedHistogram:
@@ -138,7 +140,7 @@ def packed_histogram(
     Args:
       keys: order keys, in any order.
       splits: split index of each row.
-      weights: planned bytes of each row.
+      planned_bytes: planned bytes of each row.
       num_splits: how many splits the job has.
       bits: see `bucket_bits`.
     """
@@ -146,14 +148,14 @@ def packed_histogram(
     places += splits.astype(np.int64) << bits
     filled, owner = np.unique(places, return_inverse=True)
     # Float64 sums are exact below 2**53 bytes.
-    num_bytes = np.bincount(owner, weights.astype(np.float64), len(filled))
+    num_bytes = np.bincount(owner, planned_bytes.astype(np.float64), len(filled))
     num_records = np.bincount(owner, minlength=len(filled))
     head = np.array([num_splits, 1 << bits, len(filled)], "<u8")
     parts = (filled, num_bytes, num_records)
     return b"".join([head.tobytes(), *(p.astype("<u8").tobytes() for p in parts)])
 
 
-def numbers_of(
+def shard_numbers(
     plan: ShardPlan, keys: U64, splits: npt.NDArray[np.uint8]
 ) -> npt.NDArray[np.int64]:
     """The number of each row's shard: see ShardPlan.task.

@@ -19,12 +19,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from recordmill.schemas.ranges import RunRef
-from recordmill.transforms.encode.wire import I64, U64, offsets_of
+from recordmill.transforms.arrow import I64, U64, array_parts, offsets_of
 from recordmill.transforms.exchange.block import Block
 from recordmill.transforms.exchange.sorted_run_index import pack_index
-from recordmill.transforms.storage.atomic_files import aside_of, write_whole
+from recordmill.transforms.storage.atomic_files import temp_path, write_atomic
 from recordmill.transforms.storage.direct_io import SCRATCH_SPEED, BlockWriter
-from recordmill.transforms.tfrecord import array_parts, crc32c
+from recordmill.transforms.tfrecord import crc32c
 
 _WINDOW_BYTES = 4 << 20  # sorted and written at once
 
@@ -41,23 +41,23 @@ def write_run(
       block: the rows.
       num_splits: how many splits the job has.
     """
-    payloads, keys, splits, weights = (
+    payloads, keys, splits, planned_bytes = (
         block.payloads,
         block.keys,
         block.splits,
-        block.weights,
+        block.planned_bytes,
     )
     counts = np.bincount(splits, minlength=num_splits)
     order = _order_of(keys, splits, num_splits)
     offsets, _ = array_parts(payloads)
     lengths = np.diff(offsets)
     if order is not None:
-        keys, weights, lengths = keys[order], weights[order], lengths[order]
+        keys, planned_bytes, lengths = keys[order], planned_bytes[order], lengths[order]
     starts = offsets_of(lengths)
-    index, index_crc = pack_index(keys, starts, weights, counts.tolist())
+    index, index_crc = pack_index(keys, starts, planned_bytes, counts.tolist())
     path = stem.with_name(f"{stem.name}.records")
     payload_crc = _write_payload(path, _in_order(payloads, order, starts))
-    write_whole(stem.with_name(f"{stem.name}.index"), index)
+    write_atomic(stem.with_name(f"{stem.name}.index"), index)
     return RunRef(
         stem=stem.name,
         counts=tuple(counts.tolist()),
@@ -95,12 +95,12 @@ def _order_of(
 
 
 def _write_payload(path: Path, windows: Iterable[memoryview]) -> int:
-    """Writes a run's payload as `write_whole` does, the faster way for large files.
+    """Writes a run's payload as `write_atomic` does, the faster way for large files.
 
     Returns:
       The payload's CRC-32C.
     """
-    aside = aside_of(path)
+    aside = temp_path(path)
     num_bytes = crc = 0
     seconds = 0.0
     try:

@@ -20,7 +20,7 @@ import numpy as np
 
 from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.ranges import RunRef
-from recordmill.transforms.encode.wire import I64, U64
+from recordmill.transforms.arrow import I64, U64
 from recordmill.transforms.tfrecord import crc32c
 
 READ_WHOLE_BYTES = 1 << 13  # one read of so much costs no more than two small ones
@@ -40,12 +40,12 @@ class RunIndex:
     Attributes:
       keys: order key of each record.
       offsets: where each record's payload starts, and the end of the last.
-      weights: planned bytes of each record.
+      planned_bytes: planned bytes of each record.
     """
 
     keys: U64
     offsets: U64
-    weights: U64
+    planned_bytes: U64
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +84,18 @@ class _Layout:
 
 
 def pack_index(
-    keys: U64, offsets: I64, weights: I64, counts: Sequence[int]
+    keys: U64, offsets: I64, planned_bytes: I64, counts: Sequence[int]
 ) -> tuple[bytes, int]:
     """The bytes of an index, and the checksum by which it is known.
 
     Args:
       keys: order key of each record, split after split, rising within a split.
       offsets: where each record's payload starts, and the end of the last.
-      weights: planned bytes of each record.
+      planned_bytes: planned bytes of each record.
       counts: records of each split.
     """
     layout = _Layout.of(counts)
-    columns = [column.astype("<u8") for column in (keys, offsets, weights)]
+    columns = [column.astype("<u8") for column in (keys, offsets, planned_bytes)]
     blocks, directory = [], []
     for start, stop in pairwise(layout.edges):
         block = b"".join(
@@ -215,7 +215,7 @@ def _between(found: RunIndex, low: int, high: int) -> RunIndex:
     return RunIndex(
         found.keys[first:end].copy(),
         found.offsets[first : end + 1].copy(),
-        found.weights[first:end].copy(),
+        found.planned_bytes[first:end].copy(),
     )
 
 

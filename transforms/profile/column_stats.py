@@ -28,7 +28,7 @@ Number = int | float
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnFacts:
+class ColumnStats:
     """Facts of a column, or of some of its rows; the default is that of no row.
 
     Attributes:
@@ -79,9 +79,9 @@ class ColumnFacts:
             return None
         return {key.decode(): count for key, count in self.values.items()}
 
-    def merge(self, other: ColumnFacts) -> ColumnFacts:
+    def merge(self, other: ColumnStats) -> ColumnStats:
         """The facts of both, which have no row in common."""
-        return ColumnFacts(
+        return ColumnStats(
             holds=self.holds | other.holds,
             rows=self.rows + other.rows,
             nulls=self.nulls + other.nulls,
@@ -93,9 +93,9 @@ class ColumnFacts:
         )
 
 
-def look_at(
+def sample_input(
     cells: pa.StringArray, expected: int = Holds.NOTHING, counted: bool = True
-) -> ColumnFacts:
+) -> ColumnStats:
     """The facts of some cells.
 
     Args:
@@ -106,7 +106,7 @@ def look_at(
     converted, holds = convert(cells, expected)
     lengths = pc.min_max(pc.binary_length(cells))
     minimum, maximum = _limits(converted)
-    return ColumnFacts(
+    return ColumnStats(
         holds=holds,
         rows=len(cells),
         nulls=cells.null_count,

@@ -24,7 +24,7 @@ from recordmill.schemas.features.declare import declared_of
 from recordmill.schemas.features.declared import DeclaredSchema
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.ranges import InputFile, InputRange
-from recordmill.transforms.profile.column_stats import ColumnFacts, look_at
+from recordmill.transforms.profile.column_stats import ColumnStats, sample_input
 from recordmill.transforms.sources.base import Rows, Source
 from recordmill.transforms.sources.cifar.source import FixedLengthSource
 from recordmill.transforms.sources.csv.column_types import Holds
@@ -38,7 +38,7 @@ _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 
 
-_NO_FACTS = ColumnFacts()
+_NO_FACTS = ColumnStats()
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -59,7 +59,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class TableFacts:
+class TableStats:
     """Facts of all columns, over some ranges; the default is that of no row.
 
     Attributes:
@@ -71,19 +71,19 @@ class TableFacts:
 
     rows: int = 0
     rejected: int = 0
-    columns: Mapping[str, ColumnFacts] = field(default_factory=dict)
+    columns: Mapping[str, ColumnStats] = field(default_factory=dict)
     places: tuple[Place, ...] = ()
 
-    def column(self, name: str) -> ColumnFacts:
+    def column(self, name: str) -> ColumnStats:
         """The facts of a column; none if no row was looked at."""
         return self.columns.get(name, _NO_FACTS)
 
-    def merge(self, other: TableFacts) -> TableFacts:
+    def merge(self, other: TableStats) -> TableStats:
         """The facts of both, which have no row in common."""
         columns = dict(self.columns)
         for name, facts in other.columns.items():
             columns[name] = self.column(name).merge(facts)
-        return TableFacts(
+        return TableStats(
             rows=self.rows + other.rows,
             rejected=self.rejected + other.rejected,
             columns=columns,
@@ -101,14 +101,14 @@ class Inferred:
     """
 
     source: Source
-    facts: TableFacts
+    facts: TableStats
 
     @property
     def schema(self) -> Schema:
         """The features that a conversion without a declared schema would make."""
         if not isinstance(self.source, CsvSource):
             return self.source.schema()
-        columns = [self.facts.columns.get(n, ColumnFacts()) for n in self.source.names]
+        columns = [self.facts.columns.get(n, ColumnStats()) for n in self.source.names]
         return self.source.schema(
             tuple(int(facts.holds) for facts in columns),
             tuple(facts.nulls for facts in columns),
@@ -149,11 +149,13 @@ def infer(
     workers = workers or os.cpu_count() or 1
     if source.needs_survey(ranges):
         surveys = dict(_in_threads(partial(_survey, source), ranges, workers))
-        ranges = source.settle(ranges, [surveys[spot.index] for spot in ranges])
-    total, known = TableFacts(), _guess(source, ranges[0])
+        ranges = source.resolve_ranges(
+            ranges, [surveys[input_range.index] for input_range in ranges]
+        )
+    total, known = TableStats(), _guess(source, ranges[0])
 
-    def look(spot: InputRange) -> TableFacts:
-        return look_at_range(source, spot, known)  # whatever is known by then
+    def look(input_range: InputRange) -> TableStats:
+        return look_at_range(source, input_range, known)  # whatever is known by then
 
     on_progress(0, len(ranges))
     for done, found in enumerate(_in_threads(look, ranges, workers), 1):
@@ -162,43 +164,47 @@ def infer(
     return Inferred(source, total)
 
 
-def _survey(source: Source, spot: InputRange) -> tuple[int, int]:
-    return spot.index, source.survey(spot)
+def _survey(source: Source, input_range: InputRange) -> tuple[int, int]:
+    return input_range.index, source.survey(input_range)
 
 
-def _guess(source: Source, spot: InputRange) -> TableFacts:
+def _guess(source: Source, input_range: InputRange) -> TableStats:
     """What a few rows tell about the types, so that not every cell is tried as all."""
     if not isinstance(source, CsvSource):
-        return TableFacts()
-    bits = source.sample(spot)
-    return TableFacts(
+        return TableStats()
+    bits = source.sample(input_range)
+    return TableStats(
         columns={
-            name: ColumnFacts(holds=Holds(holds))
+            name: ColumnStats(holds=Holds(holds))
             for name, holds in zip(source.names, bits, strict=True)
         }
     )
 
 
-def look_at_range(source: Source, spot: InputRange, known: TableFacts) -> TableFacts:
+def look_at_range(
+    source: Source, input_range: InputRange, known: TableStats
+) -> TableStats:
     """The facts of one input range.
 
     Args:
       source: prepared.
-      spot: the range.
+      input_range: the range.
       known: facts of other ranges; they only save work.
     """
     batches = []
     rejected = 0
     places: list[Place] = []
-    for rows in _read(source, spot):
+    for rows in _read(source, input_range):
         names = [f.name for f in rows.batch.schema if not pt.is_binary(f.type)]
         batches.append(rows.batch.select(names))  # not pictures, nor references
         rejected += len(rows.rejects)
         for reject in rows.rejects[: NUM_PLACES - len(places)]:
-            place = Place(spot.index, reject.position, reject.path, reject.reason)
+            place = Place(
+                input_range.index, reject.position, reject.path, reject.reason
+            )
             places.append(place)
     if not batches:
-        return TableFacts()
+        return TableStats()
     columns = {}
     table = pa.Table.from_batches(batches)
     for name in table.column_names:
@@ -206,17 +212,19 @@ def look_at_range(source: Source, spot: InputRange, known: TableFacts) -> TableF
         cells = cells_of(table, name).cast(pa.string())
         before = known.column(name)
         counted = before.values is not None
-        columns[name] = look_at(cells, before.holds, counted)
-    return TableFacts(table.num_rows, rejected, columns, tuple(places))
+        columns[name] = sample_input(cells, before.holds, counted)
+    return TableStats(table.num_rows, rejected, columns, tuple(places))
 
 
-def _read(source: Source, spot: InputRange) -> Iterator[Rows]:
+def _read(source: Source, input_range: InputRange) -> Iterator[Rows]:
     """The rows of a range with what their facts need; CSV cells stay text."""
     if isinstance(source, CsvSource):
-        return source.read(spot, (int(Holds.TEXT),) * len(source.names))
+        return source.read(input_range, (int(Holds.TEXT),) * len(source.names))
     if isinstance(source, FixedLengthSource):
-        return source.refer(spot)  # labels, without laying out the pixels
-    return source.read(spot, ())
+        return source.list_references(
+            input_range
+        )  # labels, without laying out the pixels
+    return source.read(input_range, ())
 
 
 def _in_threads(

@@ -8,8 +8,8 @@ from typing import Any
 
 from recordmill.schemas.features.feature import Content, FeatureSpec
 from recordmill.schemas.parsing.yaml_text import write_yaml
-from recordmill.transforms.profile.column_stats import MAX_DISTINCT, ColumnFacts, Number
-from recordmill.transforms.profile.profile_input import Inferred, TableFacts
+from recordmill.transforms.profile.column_stats import MAX_DISTINCT, ColumnStats, Number
+from recordmill.transforms.profile.profile_input import Inferred, TableStats
 
 MAX_PROPOSED = 100  # values of a text column that may be meant as classes
 MAX_LISTED = 20  # values whose counts are written out
@@ -26,7 +26,7 @@ def head_of(inferred: Inferred) -> list[str]:
     ]
 
 
-def reject_lines(facts: TableFacts) -> list[str]:
+def reject_lines(facts: TableStats) -> list[str]:
     """How many rows cannot be read, and where the first of them stand."""
     if not facts.rejected:
         return []
@@ -65,7 +65,7 @@ def _lines(inferred: Inferred, spec: FeatureSpec) -> list[str]:
     return lines
 
 
-def _values_line(facts: ColumnFacts) -> str:
+def _values_line(facts: ColumnStats) -> str:
     if facts.shortest is None or facts.longest is None:
         return "no value in any row: nothing tells its type"
     words = []
@@ -81,7 +81,7 @@ def _values_line(facts: ColumnFacts) -> str:
     return ", ".join(words)
 
 
-def _nulls_line(facts: ColumnFacts) -> str:
+def _nulls_line(facts: ColumnStats) -> str:
     share = f"{100 * facts.nulls / facts.rows:.1f}"
     if share == "0.0":
         share = "under 0.1"
@@ -90,7 +90,7 @@ def _nulls_line(facts: ColumnFacts) -> str:
     return f"missing in {facts.nulls:,} of {facts.rows:,} rows ({share} %)"
 
 
-def _proposal(facts: ColumnFacts) -> list[str]:
+def _proposal(facts: ColumnStats) -> list[str]:
     """Text that comes again and again may be the names of classes."""
     texts = _few_texts(facts)
     if len(texts) < 2 or facts.rows - facts.nulls < 2 * len(texts):
@@ -101,12 +101,12 @@ def _proposal(facts: ColumnFacts) -> list[str]:
     return lines
 
 
-def _few_texts(facts: ColumnFacts) -> Mapping[str, int]:
+def _few_texts(facts: ColumnStats) -> Mapping[str, int]:
     texts = facts.texts() or {}
     return texts if len(texts) <= MAX_PROPOSED else {}
 
 
-def _class_counts(names: Sequence[str], facts: ColumnFacts) -> str:
+def _class_counts(names: Sequence[str], facts: ColumnStats) -> str:
     """How the rows are spread over classes; the facts are those of their indices."""
     texts = facts.texts()
     if texts is None:
@@ -114,11 +114,11 @@ def _class_counts(names: Sequence[str], facts: ColumnFacts) -> str:
     counts = {name: texts.get(str(index), 0) for index, name in enumerate(names)}
     if len(counts) <= MAX_LISTED:
         return f"rows of each: {_counts(counts)}"
-    spread = _span(min(counts.values()), max(counts.values()))
-    return f"{len(names):,} classes of {spread} rows"
+    spread_evenly = _span(min(counts.values()), max(counts.values()))
+    return f"{len(names):,} classes of {spread_evenly} rows"
 
 
-def _picture_lines(facts: TableFacts) -> list[str]:
+def _picture_lines(facts: TableStats) -> list[str]:
     formats = facts.column("format").texts()
     if not formats:
         return []
@@ -137,7 +137,7 @@ def _span(low: Number, high: Number) -> str:
     return f"{low}" if low == high else f"{low} to {high}"
 
 
-def _distinct(facts: ColumnFacts) -> str:
+def _distinct(facts: ColumnStats) -> str:
     if facts.distinct is None:
         return f"more than {MAX_DISTINCT:,}"
     return f"{facts.distinct:,}"
@@ -171,7 +171,7 @@ def facts_json(inferred: Inferred) -> dict[str, Any]:
     }
 
 
-def _column_json(facts: ColumnFacts) -> dict[str, Any]:
+def _column_json(facts: ColumnStats) -> dict[str, Any]:
     low, high = facts.limits or (None, None)
     return {
         "dtype": facts.dtype,

@@ -12,7 +12,7 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features.declared import DeclaredFeature, DeclaredSchema
 from recordmill.transforms.rows.python_values import (
     Form,
-    UnfitError,
+    InvalidValueError,
     array_of,
     form_of,
     plain_value,
@@ -64,7 +64,7 @@ class Tables:
                 try:
                     value = plain_value(row.get(name), features)
                     form = form_of(value)
-                except UnfitError as error:
+                except InvalidValueError as error:
                     unfit.setdefault(index, f"column {name!r}: {error}")
                     value = form = None
                 columns[name].append(value)

@@ -24,8 +24,8 @@ from recordmill.schemas.errors import (
 )
 from recordmill.schemas.features.feature import FeatureSpec, Kind, Schema
 from recordmill.schemas.job.job_spec import JobSpec, parse_fraction
-from recordmill.transforms.dataset.deep_check import misfits
-from recordmill.transforms.encode.wire import I64, MAX_CELL_BYTES, U64
+from recordmill.transforms.arrow import I64, MAX_CELL_BYTES, U64, array_parts
+from recordmill.transforms.dataset.deep_check import invalid_rows
 from recordmill.transforms.exchange.block import Block
 from recordmill.transforms.exchange.keys import (
     assign_splits,
@@ -41,7 +41,7 @@ from recordmill.transforms.rows.elements import (
     parse_example,
     row_as_json,
 )
-from recordmill.transforms.rows.observed_features import FoundFeatures
+from recordmill.transforms.rows.observed_features import ObservedFeatures
 from recordmill.transforms.rows.row_summary import (
     Digest,
     RowFacts,
@@ -51,7 +51,6 @@ from recordmill.transforms.rows.row_summary import (
     text_digest,
 )
 from recordmill.transforms.tasks.frame_records import Framed, frame_rows
-from recordmill.transforms.tfrecord import array_parts
 
 RECORD = "record"  # the feature of records that nothing is known of
 RECORD_SCHEMA = Schema((FeatureSpec(RECORD, Kind.BYTES),))
@@ -70,20 +69,20 @@ class RowsReading:
 
     Attributes:
       job: what the rows become.
-      bits: of the order key, for the histogram.
+      bucket_bits: of the order key, for the histogram.
       rows_rejected: rows left out so far.
       rejects: those not yet taken by `take_rejects`.
     """
 
     job: JobSpec
-    bits: int
+    bucket_bits: int
     rows_rejected: int = 0
     rejects: list[RejectLine] = field(default_factory=list)
     _dicts: list[Row] = field(default_factory=list)
     _records: list[bytes] = field(default_factory=list)
     _groups: list[int] = field(default_factory=list)  # of the records, by split_by
     _bytes: int = 0  # of dicts and records gathered, more or less
-    _found: FoundFeatures = field(default_factory=FoundFeatures)
+    _found: ObservedFeatures = field(default_factory=ObservedFeatures)
     _tables: Tables | None = None
 
     def add(self, element: object) -> Iterator[tuple[Block, RowFacts]]:
@@ -162,14 +161,14 @@ class RowsReading:
         kept = np.arange(len(records))
         if self.job.declared is not None:
             schema = self.job.declared.to_schema()
-            reasons = misfits(array, schema, self.job.payload)
+            reasons = invalid_rows(array, schema, self.job.payload)
             for row in sorted(reasons):
                 self._reject(reasons[row], records[row])
             kept = np.delete(kept, list(reasons))
             array = array.take(pa.array(kept))
         batch = pa.RecordBatch.from_arrays([array], [RECORD])
         as_is = self.job.model_copy(update={"declared": None, "payload": "raw"})
-        found, self._found = self._found, FoundFeatures()
+        found, self._found = self._found, ObservedFeatures()
         for framed in frame_rows(batch, RECORD_SCHEMA, as_is):
             own = np.array(groups, np.uint64)[kept] if groups else None
             yield from self._block(framed.records, own, found)
@@ -244,7 +243,7 @@ class RowsReading:
         self,
         records: pa.BinaryArray,
         groups: U64 | None,
-        found: FoundFeatures | None = None,
+        found: ObservedFeatures | None = None,
     ) -> Iterator[tuple[Block, RowFacts]]:
         if not len(records):
             return
@@ -256,15 +255,17 @@ class RowsReading:
         splits = assign_splits(
             origins if groups is None else groups, fractions, job.seed
         )
-        weights = np.diff(array_parts(records)[0])
-        histogram = packed_histogram(keys, splits, weights, len(job.splits), self.bits)
+        planned_bytes = np.diff(array_parts(records)[0])
+        histogram = packed_histogram(
+            keys, splits, planned_bytes, len(job.splits), self.bucket_bits
+        )
         yield (
-            Block(records, keys, splits, weights),
+            Block(records, keys, splits, planned_bytes),
             RowFacts(
                 rows_read=len(records),
                 digest=sum_hashes(hashes),
                 histogram=histogram,
-                found=found or FoundFeatures(),
+                found=found or ObservedFeatures(),
             ),
         )
 

@@ -13,7 +13,7 @@ MAX_FEATURES = 10_000
 
 
 @dataclass(slots=True)
-class FoundFeature:
+class ObservedFeature:
     """What the examples so far hold under one key.
 
     Attributes:
@@ -27,7 +27,7 @@ class FoundFeature:
     fewest: int
     most: int
 
-    def add(self, other: FoundFeature) -> None:
+    def add(self, other: ObservedFeature) -> None:
         self.kinds |= other.kinds
         self.examples += other.examples
         self.fewest = min(self.fewest, other.fewest)
@@ -35,10 +35,10 @@ class FoundFeature:
 
 
 @dataclass(slots=True)
-class FoundFeatures:
+class ObservedFeatures:
     """What the examples so far hold, by key."""
 
-    by_name: dict[str, FoundFeature] = field(default_factory=dict)
+    by_name: dict[str, ObservedFeature] = field(default_factory=dict)
 
     def note(self, example: Example) -> None:
         """Takes one more example into account."""
@@ -46,14 +46,14 @@ class FoundFeatures:
             kind = feature.WhichOneof("kind")
             if kind is not None:  # else it is as if it were not there
                 count = len(getattr(feature, kind).value)
-                self._add(name, FoundFeature(frozenset((kind,)), 1, count, count))
+                self._add(name, ObservedFeature(frozenset((kind,)), 1, count, count))
 
-    def add(self, other: FoundFeatures) -> None:
+    def add(self, other: ObservedFeatures) -> None:
         """Takes what others saw into account."""
         for name, found in other.by_name.items():
             self._add(name, found)
 
-    def _add(self, name: str, found: FoundFeature) -> None:
+    def _add(self, name: str, found: ObservedFeature) -> None:
         known = self.by_name.get(name)
         if known is not None:
             known.add(found)
@@ -63,7 +63,7 @@ class FoundFeatures:
                 f"the examples have more than {MAX_FEATURES} different features "
                 f"({name!r} is one more): give a schema with those that are meant"
             )
-        self.by_name[name] = FoundFeature(
+        self.by_name[name] = ObservedFeature(
             found.kinds, found.examples, found.fewest, found.most
         )
 
@@ -96,13 +96,13 @@ class FoundFeatures:
         )
 
 
-def _shape(found: FoundFeature) -> tuple[int | None, ...]:
+def _shape(found: ObservedFeature) -> tuple[int | None, ...]:
     if found.fewest != found.most or found.most == 0:
         return (None,)
     return () if found.most == 1 else (found.most,)
 
 
-def _require_one_kind(by_name: Mapping[str, FoundFeature]) -> None:
+def _require_one_kind(by_name: Mapping[str, ObservedFeature]) -> None:
     problems = [
         f"feature {name!r} is {' in some examples and '.join(sorted(found.kinds))} in "
         "others"

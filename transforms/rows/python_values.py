@@ -24,10 +24,10 @@ import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.features.declared import DeclaredFeature
+from recordmill.transforms.arrow import offsets_of
 from recordmill.transforms.cast.cast_result import shown
 from recordmill.transforms.cast.cell_lists import feature_type
 from recordmill.transforms.encode.arrow_types import is_list, shape_text
-from recordmill.transforms.encode.wire import offsets_of
 
 Form = tuple[int, str]
 """How many lists are nested, and a name of _TYPES, a NumPy dtype, or "" for nothing."""
@@ -67,7 +67,7 @@ _INT64 = range(-(1 << 63), 1 << 63)
 _ARRAY_KINDS = "biufMm"  # booleans, numbers, times
 
 
-class UnfitError(Exception):
+class InvalidValueError(Exception):
     """A value that no feature can be made from; the message says why."""
 
 
@@ -79,7 +79,7 @@ def plain_value(value: Any, features: Sequence[DeclaredFeature]) -> Any:
       features: those made from its column.
 
     Raises:
-      UnfitError: an array of another shape than a feature has.
+      InvalidValueError: an array of another shape than a feature has.
     """
     if not isinstance(value, np.ndarray):
         return value
@@ -87,7 +87,7 @@ def plain_value(value: Any, features: Sequence[DeclaredFeature]) -> Any:
         return value.item()
     for feature in features:
         if value.ndim > 1 and not feature.sequence and not _fits(value, feature):
-            raise UnfitError(
+            raise InvalidValueError(
                 f"an array of shape {list(value.shape)} does not fit shape "
                 f"{shape_text(feature.to_spec('x'))}"
             )
@@ -108,7 +108,7 @@ def form_of(value: Any) -> Form | None:
     """The form of a value that `plain_value` let pass; None if it is missing.
 
     Raises:
-      UnfitError: a value that has none, or lists with values of several kinds.
+      InvalidValueError: a value that has none, or lists with values of several kinds.
     """
     if value is None:
         return None
@@ -125,7 +125,7 @@ def form_of(value: Any) -> Form | None:
     if isinstance(value, list | tuple):
         depth, leaf = _form_inside(value)
         return depth + 1, leaf
-    raise UnfitError(
+    raise InvalidValueError(
         f"a value of type {type(value).__name__}; expected a bool, a number, text, "
         "bytes, a date or time, a list or a NumPy array"
     )
@@ -196,7 +196,7 @@ def _form_inside(values: Sequence[Any]) -> Form:
     forms = {form for form in map(form_of, items) if form is not None}
     depths = {depth for depth, leaf in forms}
     if len(depths) > 1:
-        raise UnfitError(f"{shown(values)} holds lists and single values")
+        raise InvalidValueError(f"{shown(values)} holds lists and single values")
     leaves = {leaf for _, leaf in forms if leaf}
     return max(depths, default=0), _joined(leaves, values)
 
@@ -208,7 +208,9 @@ def _joined(leaves: set[str], values: Sequence[Any]) -> str:
         return "uint64"
     if leaves <= {"int64", "uint64", "float"}:
         return "float"
-    raise UnfitError(f"{shown(values)} holds values of {', '.join(sorted(leaves))}")
+    raise InvalidValueError(
+        f"{shown(values)} holds values of {', '.join(sorted(leaves))}"
+    )
 
 
 def _integers(values: Sequence[Any]) -> str:
@@ -217,11 +219,13 @@ def _integers(values: Sequence[Any]) -> str:
         return "int64"
     if lowest >= 0 and highest < 1 << 64:
         return "uint64"
-    raise UnfitError(f"{shown(highest if lowest >= 0 else lowest)} is beyond 64 bits")
+    raise InvalidValueError(
+        f"{shown(highest if lowest >= 0 else lowest)} is beyond 64 bits"
+    )
 
 
 def _datetimes(values: Iterable[dt.datetime]) -> str:
     zones = {value.tzinfo is not None for value in values}
     if len(zones) > 1:
-        raise UnfitError("times with a zone stand beside times without one")
+        raise InvalidValueError("times with a zone stand beside times without one")
     return "instant" if zones == {True} else "datetime"

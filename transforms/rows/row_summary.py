@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.ranges import RunRef
-from recordmill.transforms.encode.wire import U64
+from recordmill.transforms.arrow import U64, array_parts
 from recordmill.transforms.exchange.plan import (
     BUCKETS_PER_SHARD,
     MAX_BUCKET_BITS,
@@ -20,9 +20,9 @@ from recordmill.transforms.exchange.plan import (
     Histogram,
     PackedHistogram,
 )
-from recordmill.transforms.rows.observed_features import FoundFeatures
+from recordmill.transforms.rows.observed_features import ObservedFeatures
 from recordmill.transforms.tasks.context import FORMAT_VERSION
-from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, array_parts
+from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES
 
 Digest = tuple[int, int]
 """The sums of all rows' two hashes, modulo 2**64: the same in every order."""
@@ -48,7 +48,7 @@ class RowFacts:
     rows_rejected: int = 0
     digest: Digest = (0, 0)
     histogram: PackedHistogram = b""
-    found: FoundFeatures = field(default_factory=FoundFeatures)
+    found: ObservedFeatures = field(default_factory=ObservedFeatures)
     runs: tuple[RunRef, ...] = ()
     reject: bytes = b""
 
@@ -61,7 +61,7 @@ class Totals:
     rows_read: int = 0
     rows_rejected: int = 0
     digest: Digest = (0, 0)
-    found: FoundFeatures = field(default_factory=FoundFeatures)
+    found: ObservedFeatures = field(default_factory=ObservedFeatures)
     reject: bytes = b""
 
     def add(self, facts: RowFacts) -> None:

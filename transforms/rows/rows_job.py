@@ -25,13 +25,13 @@ from recordmill.schemas.dataset.shards import ShardPlan, ShardResult
 from recordmill.schemas.errors import OutputError, RecordmillError, UsageError
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.ranges import InputRange, RangeResult
-from recordmill.transforms.commit.commit import look_at_output, require_stored
+from recordmill.transforms.commit.commit import check_output, require_stored
 from recordmill.transforms.commit.detached import lease_of_last_step, publish_once
 from recordmill.transforms.commit.staging import stage
 from recordmill.transforms.exchange.plan import plan_shards
 from recordmill.transforms.rows.encode_rows import RECORD_SCHEMA, too_many_rejects
 from recordmill.transforms.rows.row_summary import Totals, rows_fingerprint
-from recordmill.transforms.sources.pipeline_rows import GivenRows
+from recordmill.transforms.sources.pipeline_rows import PipelineRowsSource
 from recordmill.transforms.storage import Preflight, Store
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.workspace import Scratch
@@ -43,13 +43,13 @@ _NO_FINGERPRINT = "0" * 32
 
 
 @dataclass(frozen=True, slots=True)
-class RowsWork:
+class RowsJob:
     """What every worker of the pipeline needs to know; small, and free of storage.
 
     Attributes:
       job: what the rows become; its source is PIPELINE_ROWS.
       store: of the output.
-      bits: of the order key, for the histogram.
+      bucket_bits: of the order key, for the histogram.
       exchange: how records reach the shards' writers.
       overwrite: whether another dataset may be replaced.
       run_id: 11 hexadecimal digits, another for every pipeline.
@@ -59,7 +59,7 @@ class RowsWork:
 
     job: JobSpec
     store: Store
-    bits: int
+    bucket_bits: int
     exchange: RowsExchange
     overwrite: bool
     run_id: str
@@ -71,7 +71,7 @@ class RowsWork:
         return tuple(split.name for split in self.job.splits)
 
     @property
-    def gathering(self) -> Scratch:
+    def run_workspace(self) -> Scratch:
         """Where sorted runs lie."""
         name = f"rows-{self.run_id}"
         return Scratch.of(self.store, name, self.scratch, remote=self.remote)
@@ -82,7 +82,7 @@ class RowsWork:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class RowsPlan:
     """All that is known once every row was seen.
 
     Attributes:
@@ -102,20 +102,20 @@ class Planned:
     is_published: bool = False
 
 
-def look_ahead(work: RowsWork) -> Preflight:
+def check_output_early(work: RowsJob) -> Preflight:
     """Finds out, while rows are worked on, whether the output can be used at all.
 
     Raises:
       OutputError: it is no folder for a dataset, or cannot be written.
     """
-    store = work.store.hasty()
+    store = work.store.with_short_retries()
     with _in_python():
         # What stands there may be replaced, or be this very dataset: known later.
-        look_at_output(store, _NO_FINGERPRINT, overwrite=True)
+        check_output(store, _NO_FINGERPRINT, overwrite=True)
     return store.preflight()
 
 
-def plan_rows(totals: Totals, work: RowsWork) -> Planned:
+def plan_rows(totals: Totals, work: RowsJob) -> RowsPlan:
     """The plan; makes the folders that the shards' writers need.
 
     Raises:
@@ -137,20 +137,22 @@ def plan_rows(totals: Totals, work: RowsWork) -> Planned:
         )
     context = _context(work, totals, records)
     with _in_python():
-        manifest = look_at_output(
-            work.store.hasty(), context.fingerprint, overwrite=work.overwrite
+        manifest = check_output(
+            work.store.with_short_retries(),
+            context.fingerprint,
+            overwrite=work.overwrite,
         )
     if manifest is not None:
         require_stored(work.store, manifest)
         plan = ShardPlan(())
-        return Planned(context, plan, totals.rows_read, rejected, is_published=True)
+        return RowsPlan(context, plan, totals.rows_read, rejected, is_published=True)
     plan = plan_shards(totals.histogram, job.sharding, work.split_names)
     context.scratch.create(work.exchange)
     finished = finished_shards(context, plan)
-    return Planned(context, plan, totals.rows_read, rejected, finished)
+    return RowsPlan(context, plan, totals.rows_read, rejected, finished)
 
 
-def keep_rejects(group: int, lines: Iterable[bytes], planned: Planned) -> int:
+def keep_rejects(group: int, lines: Iterable[bytes], planned: RowsPlan) -> int:
     """Writes one file of rejects, in the order of its lines; how many there are."""
     ordered = sorted(lines)
     if not planned.is_published:
@@ -161,9 +163,9 @@ def keep_rejects(group: int, lines: Iterable[bytes], planned: Planned) -> int:
 
 
 def publish_rows(
-    work: RowsWork,
+    work: RowsJob,
     ready: Preflight,
-    planned: Planned,
+    planned: RowsPlan,
     shards: Sequence[ShardResult],
     rejects_kept: int,
 ) -> Manifest:
@@ -191,12 +193,12 @@ def publish_rows(
 
     with lease_of_last_step(store, exclusive=ready.exclusive), _in_python():
         manifest = publish_once(context, put_into_staging)
-        work.gathering.remove()
+        work.run_workspace.remove()
         scratch.remove()
     return manifest
 
 
-def _context(work: RowsWork, totals: Totals, records: int) -> RunContext:
+def _context(work: RowsJob, totals: Totals, records: int) -> RunContext:
     job = work.job
     if job.declared is not None:
         schema = job.declared.to_schema()
@@ -207,9 +209,9 @@ def _context(work: RowsWork, totals: Totals, records: int) -> RunContext:
     fingerprint = rows_fingerprint(job, totals)
     return RunContext(
         job=job,
-        source=GivenRows(schema),
+        source=PipelineRowsSource(schema),
         split_names=work.split_names,
-        bits=work.bits,
+        bucket_bits=work.bucket_bits,
         exchange=work.exchange,
         fingerprint=fingerprint,
         output=work.store.uri,
@@ -218,7 +220,7 @@ def _context(work: RowsWork, totals: Totals, records: int) -> RunContext:
     )
 
 
-def _as_range(planned: Planned) -> RangeResult:
+def _as_range(planned: RowsPlan) -> RangeResult:
     """The facts of all rows, in the form that publishing adds up."""
     return RangeResult(
         range=InputRange(0, "", "", 0, 0, 0, 0),
@@ -228,7 +230,7 @@ def _as_range(planned: Planned) -> RangeResult:
     )
 
 
-def _run_facts(work: RowsWork) -> bytes:
+def _run_facts(work: RowsJob) -> bytes:
     return json_bytes(
         {
             "recordmill": version("recordmill"),

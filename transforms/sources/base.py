@@ -18,7 +18,7 @@ import pyarrow as pa
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import InputFile, InputRange, Reject
-from recordmill.transforms.encode.wire import I64, U64
+from recordmill.transforms.arrow import I64, U64
 from recordmill.transforms.storage import Store
 
 REFERENCE = "reference"  # the column of references
@@ -34,7 +34,7 @@ class Rows:
       origins: a hash of each row's origin, the same on every run.
       places: each row's position in its range, rising (see keys.position_keys).
       raw: row index -> (byte offset in the file, the row's raw bytes); for rejects.
-      weights: planned bytes of each row, where the plan must not depend on reading.
+      planned_bytes: planned bytes of each row, where the plan must not depend on reading.
       rejects: rows that never made it into the batch.
       observed: what each column was seen to hold (csv), else empty.
       nulls: missing values of each column, in the schema's column order.
@@ -44,14 +44,14 @@ class Rows:
     origins: U64
     places: I64
     raw: Callable[[int], tuple[int, bytes]]
-    weights: I64 | None = None
+    planned_bytes: I64 | None = None
     rejects: list[Reject] = field(default_factory=list)
     observed: tuple[int, ...] = ()
     nulls: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
-class Fetched:
+class ReferencedRows:
     """Rows read by reference.
 
     Attributes:
@@ -71,12 +71,16 @@ class Source(ABC):
     """One input format."""
 
     storage: StorageOptions  # of the inputs' storage
-    refers = False  # whether `refer` and `fetch` are there
-    plans_unread = False  # whether the plan counts file sizes, known without reading
+    supports_references = (
+        False  # whether `list_references` and `read_references` are there
+    )
+    sizes_known_upfront = (
+        False  # whether the plan counts file sizes, known without reading
+    )
 
     @property
     def infers_types(self) -> bool:
-        """Whether `sample`, `Rows.observed` and `touched` mean something."""
+        """Whether `sample`, `Rows.observed` and `needs_reencode` mean something."""
         return False
 
     @abstractmethod
@@ -117,17 +121,17 @@ class Source(ABC):
         """Whether these ranges can be read only after a survey of each."""
         return False
 
-    def survey(self, spot: InputRange) -> int:
+    def survey(self, input_range: InputRange) -> int:
         """A number learnt from a range before ranges can be read (0: nothing)."""
         return 0
 
-    def settle(
+    def resolve_ranges(
         self, ranges: Sequence[InputRange], surveys: Sequence[int]
     ) -> list[InputRange]:
         """The ranges with what the surveys told; both in range order."""
         return list(ranges)
 
-    def sample(self, spot: InputRange) -> tuple[int, ...]:
+    def sample(self, input_range: InputRange) -> tuple[int, ...]:
         """What the columns of a few rows of a range hold, as `Rows.observed`."""
         return ()
 
@@ -137,18 +141,20 @@ class Source(ABC):
     ) -> Schema:
         """The features, given what the columns were observed to hold."""
 
-    def touched(
+    def needs_reencode(
         self, observed: tuple[int, ...], used: tuple[int, ...], final: tuple[int, ...]
     ) -> bool:
         """Whether a range encoded for `used` must be redone for `final`."""
         return False
 
     @abstractmethod
-    def read(self, spot: InputRange, expected: tuple[int, ...]) -> Iterator[Rows]:
+    def read(
+        self, input_range: InputRange, expected: tuple[int, ...]
+    ) -> Iterator[Rows]:
         """Reads a range.
 
         Args:
-          spot: the range.
+          input_range: the range.
           expected: what each column is taken for, bits as in `Rows.observed`.
         """
 
@@ -156,23 +162,23 @@ class Source(ABC):
         """Whether rows travel best by reference here; never if they cannot."""
         return False
 
-    def refer(self, spot: InputRange) -> Iterator[Rows]:
+    def list_references(self, input_range: InputRange) -> Iterator[Rows]:
         """References to a range's rows instead of the rows, in column REFERENCE.
 
         The other columns are those by which rows can be told apart unread. Only where
-        `refers`.
+        `supports_references`.
         """
         raise NotImplementedError(f"{type(self).__name__} has no references")
 
-    def fetch(self, references: pa.BinaryArray) -> Fetched:
-        """Reads the rows that `refer` referred to."""
+    def read_references(self, references: pa.BinaryArray) -> ReferencedRows:
+        """Reads the rows that `list_references` referred to."""
         raise NotImplementedError(f"{type(self).__name__} has no references")
 
-    def keep_inventory(self, store: Store, name: str) -> Self:
+    def spill_inventory(self, store: Store, name: str) -> Self:
         """The source with what is large and workers need put into a file of a store."""
         return self
 
-    def excerpts(self, ranges: Sequence[InputRange]) -> list[InputRange]:
+    def sample_ranges(self, ranges: Sequence[InputRange]) -> list[InputRange]:
         """Small parts of the input, spread over it, that can be read each alone."""
         return list(ranges[:: -(-len(ranges) // 4)])
 
@@ -181,7 +187,9 @@ class Source(ABC):
         return sum(file.size for file in files)
 
 
-def spread(ranges: Sequence[InputRange], count: int, size: int) -> list[InputRange]:
+def spread_evenly(
+    ranges: Sequence[InputRange], count: int, size: int
+) -> list[InputRange]:
     """Parts of the same size, spread evenly over all ranges; none reaches into two.
 
     Args:
@@ -189,19 +197,19 @@ def spread(ranges: Sequence[InputRange], count: int, size: int) -> list[InputRan
       count: how many parts; fewer where ranges are small.
       size: of a part, in the ranges' unit; parts begin at multiples of it.
     """
-    ends = list(accumulate(spot.num_positions for spot in ranges))
+    ends = list(accumulate(input_range.num_positions for input_range in ranges))
     parts: dict[tuple[int, int], InputRange] = {}
     for number in range(count):
         place = ends[-1] * (2 * number + 1) // (2 * count)
         index = bisect_right(ends, place)
-        spot = ranges[index]
-        inside = place - (ends[index] - spot.num_positions)
-        start = spot.start + inside // size * size
+        input_range = ranges[index]
+        inside = place - (ends[index] - input_range.num_positions)
+        start = input_range.start + inside // size * size
         parts[index, start] = replace(
-            spot,
+            input_range,
             start=start,
-            stop=min(start + size, spot.stop),
-            first_position=spot.first_position + start - spot.start,
+            stop=min(start + size, input_range.stop),
+            first_position=input_range.first_position + start - input_range.start,
         )
     return list(parts.values())
 

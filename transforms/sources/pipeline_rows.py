@@ -15,7 +15,7 @@ from recordmill.transforms.sources.base import Rows, Source
 
 
 @dataclass(frozen=True, slots=True)
-class GivenRows(Source):
+class PipelineRowsSource(Source):
     """What a run knows of its rows when they come from a pipeline.
 
     Attributes:
@@ -48,5 +48,7 @@ class GivenRows(Source):
     ) -> Schema:
         return self.features
 
-    def read(self, spot: InputRange, expected: tuple[int, ...]) -> Iterator[Rows]:
+    def read(
+        self, input_range: InputRange, expected: tuple[int, ...]
+    ) -> Iterator[Rows]:
         return iter(())

@@ -11,8 +11,9 @@ from uuid import uuid4
 
 import pyarrow as pa
 
+from recordmill.transforms.arrow import array_parts
 from recordmill.transforms.storage.direct_io import BlockWriter
-from recordmill.transforms.tfrecord import FRAME_BYTES, array_parts, crc32c
+from recordmill.transforms.tfrecord import FRAME_BYTES, crc32c
 
 GZIP_LEVEL = 6
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS  # a gzip header whose mtime is 0
@@ -41,7 +42,7 @@ def write_records(
       windows: framed records, in order.
       compression: "none" or "gzip".
     """
-    aside = aside_of(path)
+    aside = temp_path(path)
     packer = (
         zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW)
         if compression == "gzip"
@@ -75,12 +76,14 @@ def write_records(
     return FileFacts(records, stored, framed - records * FRAME_BYTES, crc)
 
 
-def aside_of(path: Path) -> Path:
+def temp_path(path: Path) -> Path:
     """A hidden name beside `path`, another one for every try and every machine."""
     return path.with_name(f".{path.name}.{uuid4().hex}")
 
 
-def write_whole(path: Path, data: bytes | memoryview, *, durable: bool = False) -> None:
+def write_atomic(
+    path: Path, data: bytes | memoryview, *, durable: bool = False
+) -> None:
     """Writes a small file beside its name and renames, so there is never a half.
 
     Args:
@@ -89,7 +92,7 @@ def write_whole(path: Path, data: bytes | memoryview, *, durable: bool = False) 
       durable: whether to wait until they are on disk; syncing the folder is the
         caller's.
     """
-    aside = aside_of(path)
+    aside = temp_path(path)
     try:
         with aside.open("wb") as file:
             file.write(data)

@@ -24,7 +24,7 @@ from typing import Self
 import numpy as np
 
 from recordmill.schemas.errors import RecordmillError
-from recordmill.transforms.encode.wire import U8
+from recordmill.transforms.arrow import U8
 
 BLOCK_BYTES = 4096
 BUFFER_BYTES = 4 << 20

@@ -50,7 +50,7 @@ class Lease:
     """A lease that is held, and renewed by a thread until it is released."""
 
     def __init__(self, store: Store, name: str, holder: Holder, since: float) -> None:
-        self._store = store.hasty()
+        self._store = store.with_short_retries()
         self._name = name
         self._holder = holder
         self._renewed = since  # by _clock, when the last good renewal began

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recordmill.schemas.errors import MissingFileError, OutputError
-from recordmill.transforms.storage.atomic_files import aside_of, sync_folder
+from recordmill.transforms.storage.atomic_files import sync_folder, temp_path
 from recordmill.transforms.storage.retry import explained
 from recordmill.transforms.storage.store import (
     Level,
@@ -153,7 +153,7 @@ class LocalStore(Store):
         self._prune(path.parent)
 
     def move_all(self, pairs: Iterable[tuple[str, str]]) -> None:
-        touched = set()
+        needs_reencode = set()
         for source, target in pairs:
             start, end = self._path(source), self._path(target)
             try:
@@ -165,8 +165,8 @@ class LocalStore(Store):
                 ) from error
             except OSError as error:
                 raise explained(error, str(end), "written") from error
-            touched |= {start.parent, end.parent}
-        for folder in sorted(touched, reverse=True):
+            needs_reencode |= {start.parent, end.parent}
+        for folder in sorted(needs_reencode, reverse=True):
             self._prune(folder)
 
     def free_bytes(self) -> int | None:
@@ -232,7 +232,7 @@ class LocalStore(Store):
     ) -> None:
         """Lets a file be written beside its name, then put in its place."""
         path = self._path(name)
-        aside = aside_of(path)
+        aside = temp_path(path)
         for last in (*[False] * (_TRIES - 1), True):
             try:
                 self._make_folder(path.parent)

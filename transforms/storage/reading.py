@@ -17,7 +17,7 @@ from recordmill.schemas.job.storage_options import (
     NO_OPTIONS,
     StorageOptions,
 )
-from recordmill.transforms.encode.wire import I64, U8
+from recordmill.transforms.arrow import I64, U8
 from recordmill.transforms.storage.filesystems import system_of
 from recordmill.transforms.storage.retry import cause_to_show, reason, retrying
 

@@ -31,7 +31,7 @@ from recordmill.transforms.storage.fsspec_listing import files_below, level_of
 from recordmill.transforms.storage.retry import (
     HASTY,
     PATIENT,
-    Patience,
+    RetryPolicy,
     cause_to_show,
     explained,
     retrying,
@@ -59,7 +59,7 @@ class RemoteStore(Store):
 
     url: str
     options: StorageOptions = NO_OPTIONS
-    patience: Patience = PATIENT
+    patience: RetryPolicy = PATIENT
 
     @property
     def uri(self) -> str:
@@ -69,7 +69,7 @@ class RemoteStore(Store):
     def exclusive(self) -> bool:
         return self._cloud.exclusive
 
-    def hasty(self) -> RemoteStore:
+    def with_short_retries(self) -> RemoteStore:
         return replace(self, patience=HASTY)
 
     def below(self, folder: str) -> RemoteStore:

@@ -101,7 +101,7 @@ _SIGNED = re.compile(r"(?i)\b(sig|signature|X-Amz-[\w-]+|AccountKey|token)=[^&;\
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class RetryPolicy:
     """How long faults are borne.
 
     Attributes:
@@ -117,11 +117,11 @@ class Patience:
     limit_seconds: float = 180.0
 
 
-PATIENT = Patience()
-HASTY = Patience(tries=3, limit_seconds=10.0)
+PATIENT = RetryPolicy()
+HASTY = RetryPolicy(tries=3, limit_seconds=10.0)
 
 
-def retrying(action: Callable[[], _Result], patience: Patience = PATIENT) -> _Result:
+def retrying(action: Callable[[], _Result], patience: RetryPolicy = PATIENT) -> _Result:
     """The result of an action that is safe to repeat.
 
     Transient faults are borne with growing random pauses; the last one is raised as it
@@ -132,7 +132,7 @@ def retrying(action: Callable[[], _Result], patience: Patience = PATIENT) -> _Re
         try:
             return action()
         except Exception as error:
-            if not is_passing(error):
+            if not is_transient(error):
                 raise
             bound = patience.first_seconds * 2 ** (tried - 1)
             # Random, so that workers who met one fault do not come back together.
@@ -145,7 +145,7 @@ def retrying(action: Callable[[], _Result], patience: Patience = PATIENT) -> _Re
     raise AssertionError("a patience has at least one try")
 
 
-def is_passing(error: BaseException) -> bool:
+def is_transient(error: BaseException) -> bool:
     """Whether a fault may be gone at the next try."""
     for each in _chain(error):
         names = _class_names(each)
@@ -229,7 +229,7 @@ def _way_out(error: Exception, uri: str) -> str:
         return f"does it exist? recordmill makes no {cloud.container}"
     if isinstance(error, NotImplementedError):
         return "this kind of storage cannot be written to"
-    if is_passing(error):
+    if is_transient(error):
         return "the network or the store is down or slow: run it again later"
     return "see docs/storage.md for what a store must allow"
 

@@ -165,7 +165,7 @@ class Store(ABC):
         """
         return {}
 
-    def hasty(self) -> Store:
+    def with_short_retries(self) -> Store:
         """The same store, which gives up on faults after seconds, not minutes."""
         return self
 
@@ -179,7 +179,7 @@ class Store(ABC):
         Raises:
           OutputError: they cannot; what to do about it.
         """
-        store = self.hasty()
+        store = self.with_short_retries()
         name = f"{WORK_FOLDER}/probe-{uuid.uuid4().hex}"
         first, second = uuid.uuid4().bytes, uuid.uuid4().bytes
         try:

@@ -34,13 +34,13 @@ def _adapter(kind: type) -> TypeAdapter[Any]:
     return _ADAPTERS[kind]
 
 
-def save_fact(scratch: Scratch, name: str, fact: object) -> None:
+def save_checkpoint(scratch: Scratch, name: str, fact: object) -> None:
     """Writes the fact of a finished task."""
     data = _adapter(type(fact)).dump_json(fact)
     scratch.put(f"facts/{name}.json", data)
 
 
-def load_fact(scratch: Scratch, name: str, kind: type[_Fact]) -> _Fact | None:
+def load_checkpoint(scratch: Scratch, name: str, kind: type[_Fact]) -> _Fact | None:
     """The fact of a task finished by an earlier try, or None."""
     data = scratch.get(f"facts/{name}.json")
     if data is None:
@@ -114,7 +114,7 @@ def save_rejects(scratch: Scratch, name: str, rejects: Iterable[Reject]) -> int:
 
 
 @contextmanager
-def noting_errors(scratch: Scratch) -> Iterator[None]:
+def report_errors_to_launcher(scratch: Scratch) -> Iterator[None]:
     """Keeps an error's message where the launcher finds it, whatever the runner."""
     try:
         yield

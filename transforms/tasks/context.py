@@ -15,8 +15,8 @@ import numpy.typing as npt
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.job_spec import JobSpec, VerifyLevel, parse_fraction
-from recordmill.schemas.ranges import Bits, InputFile, InputRange
-from recordmill.transforms.encode.wire import U64
+from recordmill.schemas.ranges import InputFile, InputRange, TypeFlags
+from recordmill.transforms.arrow import U64
 from recordmill.transforms.exchange.keys import assign_splits
 from recordmill.transforms.sources.base import Source
 from recordmill.transforms.tasks.workspace import Scratch
@@ -34,7 +34,7 @@ class RunContext:
       job: what is converted and how.
       source: the prepared source.
       split_names: all splits, those of the job first.
-      bits: of the order key, for the histogram.
+      bucket_bits: of the order key, for the histogram.
       exchange: how rows reach the shards' writers (see recordmill.transforms.exchange.gather).
       fingerprint: of job and inventory, hexadecimal.
       output: folder of the dataset.
@@ -51,7 +51,7 @@ class RunContext:
     job: JobSpec
     source: Source
     split_names: tuple[str, ...]
-    bits: int
+    bucket_bits: int
     exchange: Exchange
     fingerprint: str
     output: str
@@ -72,16 +72,19 @@ class RunContext:
     def num_splits(self) -> int:
         return len(self.split_names)
 
-    def schema(self, observed: Bits = (), nulls: tuple[int, ...] = ()) -> Schema:
+    def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
         """The features of the records: those declared, or else the source's own."""
         if self.job.declared is not None:
             return self.job.declared.to_schema()
         return self.source.schema(observed, nulls)
 
-    def splits_of(self, groups: U64, spot: InputRange) -> npt.NDArray[np.uint8]:
+    def splits_of(self, groups: U64, input_range: InputRange) -> npt.NDArray[np.uint8]:
         """The split index of each row of a range."""
-        if spot.split and spot.split in self.split_names[len(self.job.splits) :]:
-            index = self.split_names.index(spot.split)
+        if (
+            input_range.split
+            and input_range.split in self.split_names[len(self.job.splits) :]
+        ):
+            index = self.split_names.index(input_range.split)
             return np.full(len(groups), index, np.uint8)
         return assign_splits(groups, self.fractions, self.job.seed)
 
@@ -114,10 +117,12 @@ def choose_exchange(
     if wanted == "auto":
         if not embedded:
             return "engine"
-        by_reference = known_unread(job, source) and source.prefers_reference(files)
+        by_reference = can_plan_from_sizes(job, source) and source.prefers_reference(
+            files
+        )
         return "reference" if by_reference else "scratch"
-    if wanted == "reference" and not known_unread(job, source):
-        if not source.refers:
+    if wanted == "reference" and not can_plan_from_sizes(job, source):
+        if not source.supports_references:
             raise UsageError(
                 f"{job.source} rows have no size before they are read, so they cannot "
                 "travel by reference: leave out --exchange, or say --exchange scratch"
@@ -132,11 +137,11 @@ def choose_exchange(
     return cast("Exchange", wanted)
 
 
-def known_unread(job: JobSpec, source: Source) -> bool:
+def can_plan_from_sizes(job: JobSpec, source: Source) -> bool:
     """Whether the plan knows a record's size without reading the row."""
     # What a declaration or another payload makes of a row must be made to be known.
     own_records = job.declared is None and job.payload == "example"
-    return source.plans_unread or (source.refers and own_records)
+    return source.sizes_known_upfront or (source.supports_references and own_records)
 
 
 def split_names(job: JobSpec, ranges: Sequence[InputRange]) -> tuple[str, ...]:
@@ -146,7 +151,7 @@ def split_names(job: JobSpec, ranges: Sequence[InputRange]) -> tuple[str, ...]:
       UsageError: a split asked for would mix with the format's own test files.
     """
     names = [split.name for split in job.splits]
-    if any(spot.split == "test" for spot in ranges):
+    if any(input_range.split == "test" for input_range in ranges):
         if "test" in names:
             raise UsageError(
                 "the input has test files of its own, which make the split 'test': "

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from recordmill.schemas.ranges import InputFile, InputRange, RangeResult
 from recordmill.transforms.exchange.plan import Histogram, plan_shards
 from recordmill.transforms.tasks.context import RunContext
-from recordmill.transforms.tasks.sample_input import Sample, look_at
+from recordmill.transforms.tasks.sample_input import Sample, sample_input
 from recordmill.transforms.tasks.sort_range import histogram_of
 
 WHOLE_BYTES = 8 << 20  # input up to this is read wholly
@@ -88,22 +88,22 @@ def estimate_run(
     """
     source = context.source
     whole = sum(file.size for file in files) <= WHOLE_BYTES
-    spots = _settled(context, ranges) if whole else source.excerpts(ranges)
-    sample = look_at(context, spots, whole=whole)
-    if source.plans_unread:
-        splits = _from_plan(context, _planned_unread(context, ranges), sample)
+    input_ranges = _settled(context, ranges) if whole else source.sample_ranges(ranges)
+    sample = sample_input(context, input_ranges, whole=whole)
+    if source.sizes_known_upfront:
+        splits = _from_plan(context, _histogram_from_sizes(context, ranges), sample)
     elif sample.histogram is not None:
         splits = _from_plan(context, sample.histogram, sample)
     else:
         splits = _in_proportion(context, ranges, sample)
-    positions = sum(spot.num_positions for spot in ranges)
+    positions = sum(input_range.num_positions for input_range in ranges)
     scale = positions / sample.positions if sample.positions else 1.0
     rows = round(sample.rows * scale)
     if context.exchange == "reference":
         in_scratch = sample.reference_bytes + INDEX_BYTES * sample.rows
     else:
         in_scratch = sample.framed_bytes + INDEX_BYTES * sample.records
-    is_exact = whole and not (source.plans_unread and sample.rejected)
+    is_exact = whole and not (source.sizes_known_upfront and sample.rejected)
     return Estimate(
         is_exact=is_exact,
         rows=rows,
@@ -119,7 +119,7 @@ def _least(context: RunContext, sample: Sample, *, is_exact: bool) -> float:
     """The share of an estimate that is sure; see Estimate."""
     if is_exact:
         sure = 0.95
-    elif context.source.plans_unread and not sample.rejected:
+    elif context.source.sizes_known_upfront and not sample.rejected:
         sure = 0.9  # the sizes of all files are known; only rejects can make it less
     elif sample.framed_bytes:
         sure = 0.9 * min(1.0, sample.lightest * sample.positions / sample.framed_bytes)
@@ -156,15 +156,19 @@ def estimate_seconds(
 def _settled(context: RunContext, ranges: Sequence[InputRange]) -> list[InputRange]:
     source = context.source
     if not source.needs_survey(ranges):
-        return source.settle(ranges, [0] * len(ranges))
-    return source.settle(ranges, [source.survey(spot) for spot in ranges])
+        return source.resolve_ranges(ranges, [0] * len(ranges))
+    return source.resolve_ranges(
+        ranges, [source.survey(input_range) for input_range in ranges]
+    )
 
 
-def _planned_unread(context: RunContext, ranges: Sequence[InputRange]) -> Histogram:
+def _histogram_from_sizes(
+    context: RunContext, ranges: Sequence[InputRange]
+) -> Histogram:
     """The very histogram of the run, where file sizes are all that it counts."""
-    histogram = Histogram.empty(context.num_splits, context.bits)
-    for spot in ranges:
-        histogram += histogram_of(context, RangeResult(spot, 0, 0, ()))
+    histogram = Histogram.empty(context.num_splits, context.bucket_bits)
+    for input_range in ranges:
+        histogram += histogram_of(context, RangeResult(input_range, 0, 0, ()))
     return histogram
 
 
@@ -173,7 +177,7 @@ def _from_plan(
 ) -> tuple[SplitEstimate, ...]:
     """The splits as the run will plan them; what is planned unread grows by encoding."""
     plan = plan_shards(histogram, context.job.sharding, context.split_names)
-    unread = context.source.plans_unread
+    unread = context.source.sizes_known_upfront
     kept = sample.kept if unread else 1.0
     growth = sample.framed_bytes / sample.planned_bytes if sample.planned_bytes else 1.0
     made = []
@@ -210,8 +214,19 @@ def _positions(
 ) -> Iterator[tuple[str, float]]:
     """How much of the input goes into each split, in the ranges' unit."""
     own = context.split_names[len(context.job.splits) :]  # the format's test files
-    ours = sum(spot.num_positions for spot in ranges if spot.split not in own)
+    ours = sum(
+        input_range.num_positions
+        for input_range in ranges
+        if input_range.split not in own
+    )
     for split, fraction in zip(context.job.splits, context.fractions, strict=True):
         yield split.name, ours * float(fraction)
     for name in own:
-        yield name, sum(spot.num_positions for spot in ranges if spot.split == name)
+        yield (
+            name,
+            sum(
+                input_range.num_positions
+                for input_range in ranges
+                if input_range.split == name
+            ),
+        )

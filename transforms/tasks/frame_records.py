@@ -11,11 +11,11 @@ import pyarrow as pa
 from recordmill.schemas.errors import RowsError
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.job_spec import JobSpec, Payload
-from recordmill.transforms.cast.cast_batch import conform
+from recordmill.transforms.arrow import I64
+from recordmill.transforms.cast.cast_batch import cast
 from recordmill.transforms.cast.side_files import FileReader
 from recordmill.transforms.dataset.expected import require_values
 from recordmill.transforms.encode.payloads import encode_payload
-from recordmill.transforms.encode.wire import I64
 from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, seal
 
 
@@ -59,7 +59,7 @@ def frame_rows(
         _check(batch, schema, expected)
         yield _frame(batch, schema, job.payload)
         return
-    for part in conform(batch, job.declared, files):
+    for part in cast(batch, job.declared, files):
         _check(part.batch, schema, expected)
         framed = _frame(part.batch, schema, job.payload)
         own = part.kept.tolist()

@@ -12,15 +12,15 @@ import pyarrow as pa
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.ranges import (
-    Bits,
     InputRange,
     RangeResult,
     Reject,
     RunRef,
-    or_bits,
+    TypeFlags,
+    merge_type_flags,
 )
+from recordmill.transforms.arrow import I64, U64, array_parts
 from recordmill.transforms.cast.side_files import SideFiles
-from recordmill.transforms.encode.wire import I64, U64
 from recordmill.transforms.exchange.block import Block
 from recordmill.transforms.exchange.keys import (
     position_keys,
@@ -30,7 +30,6 @@ from recordmill.transforms.exchange.keys import (
 from recordmill.transforms.sources.base import REFERENCE, Rows
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.frame_records import frame_rows
-from recordmill.transforms.tfrecord import array_parts
 
 
 @dataclass(slots=True)
@@ -39,7 +38,7 @@ class RangeReading:
 
     Attributes:
       context: the run.
-      spot: the range.
+      input_range: the range.
       by_reference: whether payloads are references to rows, unread, not records.
       rows_read: rows found so far, rejects included.
       rejects: rows left out so far.
@@ -50,16 +49,16 @@ class RangeReading:
     """
 
     context: RunContext
-    spot: InputRange
+    input_range: InputRange
     by_reference: bool
     rows_read: int = 0
     rejects: list[Reject] = field(default_factory=list)
-    observed: Bits = ()
+    observed: TypeFlags = ()
     nulls: tuple[int, ...] = ()
-    used: Bits = ()
+    used: TypeFlags = ()
     is_whole: bool = False
 
-    def blocks(self, expected: Bits, block_bytes: int) -> Iterator[Block]:
+    def blocks(self, expected: TypeFlags, block_bytes: int) -> Iterator[Block]:
         """All rows, as long as they are encoded for the same types.
 
         Args:
@@ -69,15 +68,15 @@ class RangeReading:
         source = self.context.source
         self.used = expected
         if self.by_reference:
-            batches = source.refer(self.spot)
+            batches = source.list_references(self.input_range)
         else:
-            batches = source.read(self.spot, expected)
+            batches = source.read(self.input_range, expected)
         parts: list[Block] = []
         num_batches = num_bytes = 0
         for rows in batches:
-            self.used = or_bits(self.used, rows.observed)
+            self.used = merge_type_flags(self.used, rows.observed)
             # A first batch may widen the types alone: if no other follows, all is well.
-            if num_batches and source.touched(self.used, expected, self.used):
+            if num_batches and source.needs_reencode(self.used, expected, self.used):
                 return
             num_batches += 1
             self._count(rows)
@@ -96,7 +95,7 @@ class RangeReading:
     def result(self, runs: tuple[RunRef, ...] = ()) -> RangeResult:
         """The facts of the range, once all of it was read."""
         return RangeResult(
-            range=self.spot,
+            range=self.input_range,
             rows_read=self.rows_read,
             rows_rejected=len(self.rejects),
             runs=runs,
@@ -108,19 +107,19 @@ class RangeReading:
     def _count(self, rows: Rows) -> None:
         self.rows_read += rows.batch.num_rows + len(rows.rejects)
         self.rejects += rows.rejects
-        self.observed = or_bits(self.observed, rows.observed)
+        self.observed = merge_type_flags(self.observed, rows.observed)
         earlier = self.nulls or (0,) * len(rows.nulls)
         self.nulls = tuple(map(sum, zip(earlier, rows.nulls, strict=True)))
 
     def _encoded(self, rows: Rows, schema: Schema) -> Iterator[Block]:
         """Encodes a batch (by reference: keeps its paths) and gives each row its key."""
-        keys, splits = place_rows(self.context, self.spot, rows)
+        keys, splits = place_rows(self.context, self.input_range, rows)
         for payloads, kept in self._payloads(rows, schema):
-            if rows.weights is not None:
-                weights = rows.weights[kept]
+            if rows.planned_bytes is not None:
+                planned_bytes = rows.planned_bytes[kept]
             else:
-                weights = np.diff(array_parts(payloads)[0])
-            yield Block(payloads, keys[kept], splits[kept], weights)
+                planned_bytes = np.diff(array_parts(payloads)[0])
+            yield Block(payloads, keys[kept], splits[kept], planned_bytes)
 
     def _payloads(
         self, rows: Rows, schema: Schema
@@ -134,29 +133,33 @@ class RangeReading:
             rows.batch,
             schema,
             context.job,
-            files=side_files_of(self.spot),
+            files=side_files_of(self.input_range),
             expected=context.expected,
         ):
             for row, reason in framed.refused:
                 position, raw = rows.raw(row)
-                self.rejects.append(Reject(self.spot.path, position, reason, raw))
+                self.rejects.append(
+                    Reject(self.input_range.path, position, reason, raw)
+                )
             yield framed.records, framed.kept
 
 
-def side_files_of(spot: InputRange) -> SideFiles:
+def side_files_of(input_range: InputRange) -> SideFiles:
     """The files that a table's cells may name: beside it, below the input root."""
-    return SideFiles.beside(spot.uri, spot.uri.removesuffix(spot.path))
+    return SideFiles.beside(
+        input_range.uri, input_range.uri.removesuffix(input_range.path)
+    )
 
 
 def place_rows(
-    context: RunContext, spot: InputRange, rows: Rows
+    context: RunContext, input_range: InputRange, rows: Rows
 ) -> tuple[U64, npt.NDArray[np.uint8]]:
     """The order key and the split index of each row."""
     if context.job.shuffle:
         keys = shuffle_keys(rows.origins, context.job.seed)
     else:
-        keys = position_keys(spot, rows.places)
-    return keys, context.splits_of(_groups(context, rows), spot)
+        keys = position_keys(input_range, rows.places)
+    return keys, context.splits_of(_groups(context, rows), input_range)
 
 
 def _groups(context: RunContext, rows: Rows) -> U64:

@@ -16,15 +16,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.ranges import Bits, InputRange, or_bits
-from recordmill.transforms.encode.wire import I64, U64
+from recordmill.schemas.ranges import InputRange, TypeFlags, merge_type_flags
+from recordmill.transforms.arrow import I64, U64, array_parts
 from recordmill.transforms.exchange.plan import Histogram
 from recordmill.transforms.sources.base import REFERENCE, Rows
 from recordmill.transforms.storage.atomic_files import GZIP_LEVEL
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.frame_records import frame_rows
 from recordmill.transforms.tasks.read_range import place_rows, side_files_of
-from recordmill.transforms.tfrecord import array_parts
 
 FILE_ROWS = 512  # looked at where each row pulls in a file
 _PACKED_BYTES = 4 << 20  # compressed to see how much that saves
@@ -67,31 +66,33 @@ class Sample:
         return self.records / self.rows if self.rows else 1.0
 
 
-def look_at(context: RunContext, spots: Sequence[InputRange], *, whole: bool) -> Sample:
+def sample_input(
+    context: RunContext, input_ranges: Sequence[InputRange], *, whole: bool
+) -> Sample:
     """Reads and encodes these parts of the input, typed as all of them together ask."""
     few = _pulls_files(context) and not whole
-    sample = Sample(max(1, FILE_ROWS // len(spots)) if few else 1 << 62)
-    if whole and not context.source.plans_unread:
-        sample.histogram = Histogram.empty(context.num_splits, context.bits)
-    final: Bits = ()
+    sample = Sample(max(1, FILE_ROWS // len(input_ranges)) if few else 1 << 62)
+    if whole and not context.source.sizes_known_upfront:
+        sample.histogram = Histogram.empty(context.num_splits, context.bucket_bits)
+    final: TypeFlags = ()
     if context.source.infers_types:
-        for _, batches in _read_parts(context, spots, final, whole=whole):
+        for _, batches in _read_parts(context, input_ranges, final, whole=whole):
             for rows in batches:
-                final = or_bits(final, rows.observed)
+                final = merge_type_flags(final, rows.observed)
     packer = _Packer(context.job.compression)
-    for spot, batches in _read_parts(context, spots, final, whole=whole):
-        sample.positions += spot.num_positions
+    for input_range, batches in _read_parts(context, input_ranges, final, whole=whole):
+        sample.positions += input_range.num_positions
         before = sample.framed_bytes
         for rows in batches:
-            for records in _add(context, spot, rows, final, sample):
+            for records in _add(context, input_range, rows, final, sample):
                 packer.add(records)
-        if spot.num_positions:
-            density = (sample.framed_bytes - before) / spot.num_positions
+        if input_range.num_positions:
+            density = (sample.framed_bytes - before) / input_range.num_positions
             sample.lightest = min(sample.lightest, density)
-        if context.source.plans_unread or context.exchange == "reference":
-            for rows in context.source.refer(spot):
-                assert rows.weights is not None  # known unread
-                sample.planned_bytes += int(rows.weights.sum())
+        if context.source.sizes_known_upfront or context.exchange == "reference":
+            for rows in context.source.list_references(input_range):
+                assert rows.planned_bytes is not None  # known unread
+                sample.planned_bytes += int(rows.planned_bytes.sum())
                 offsets, _ = array_parts(rows.batch[REFERENCE])
                 sample.reference_bytes += int(offsets[-1] - offsets[0])
     sample.packing = packer.share()
@@ -99,7 +100,11 @@ def look_at(context: RunContext, spots: Sequence[InputRange], *, whole: bool) ->
 
 
 def _read_parts(
-    context: RunContext, spots: Sequence[InputRange], expected: Bits, *, whole: bool
+    context: RunContext,
+    input_ranges: Sequence[InputRange],
+    expected: TypeFlags,
+    *,
+    whole: bool,
 ) -> Iterator[tuple[InputRange, list[Rows]]]:
     """The rows of each part, a part at a time.
 
@@ -108,9 +113,9 @@ def _read_parts(
     """
     problem: InputError | None = None
     any_read = False
-    for spot in spots:
+    for input_range in input_ranges:
         try:
-            batches = list(context.source.read(spot, expected))
+            batches = list(context.source.read(input_range, expected))
         except InputError as error:
             if whole:
                 raise
@@ -118,7 +123,7 @@ def _read_parts(
             problem = error
             continue
         any_read = True
-        yield spot, batches
+        yield input_range, batches
     if problem is not None and not any_read:
         raise problem
 
@@ -144,7 +149,11 @@ class _Packer:
 
 
 def _add(
-    context: RunContext, spot: InputRange, rows: Rows, final: Bits, sample: Sample
+    context: RunContext,
+    input_range: InputRange,
+    rows: Rows,
+    final: TypeFlags,
+    sample: Sample,
 ) -> Iterator[pa.BinaryArray]:
     """Adds a batch to the sample; gives its framed records."""
     num_rows = rows.batch.num_rows
@@ -152,14 +161,14 @@ def _add(
     sample.reject(len(rows.rejects), [reject.reason for reject in rows.rejects])
     if num_rows == 0:
         return
-    keys, splits = place_rows(context, spot, rows)
+    keys, splits = place_rows(context, input_range, rows)
     looked_at, batch = num_rows, rows.batch
     if sample.histogram is None and num_rows > sample.rows_of_a_part:
         looked_at = sample.rows_of_a_part
         batch = batch.take(np.arange(looked_at) * num_rows // looked_at)
     stands_for = num_rows / looked_at
     schema = context.schema(final)
-    files = side_files_of(spot)
+    files = side_files_of(input_range)
     for framed in frame_rows(
         batch, schema, context.job, files=files, expected=context.expected
     ):
@@ -182,8 +191,10 @@ def _pulls_files(context: RunContext) -> bool:
 
 
 def _counted(
-    context: RunContext, keys: U64, splits: npt.NDArray[np.uint8], weights: I64
+    context: RunContext, keys: U64, splits: npt.NDArray[np.uint8], planned_bytes: I64
 ) -> Histogram:
     order = np.argsort(splits, kind="stable")
     counts = np.bincount(splits, minlength=context.num_splits)
-    return Histogram.of(keys[order], weights[order], counts.tolist(), context.bits)
+    return Histogram.of(
+        keys[order], planned_bytes[order], counts.tolist(), context.bucket_bits
+    )

@@ -16,12 +16,20 @@ import numpy.typing as npt
 
 from recordmill.schemas.dataset.shards import ShardPlan
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.ranges import Bits, InputRange, RangeResult
-from recordmill.transforms.encode.wire import I64, U64
+from recordmill.schemas.ranges import InputRange, RangeResult, TypeFlags
+from recordmill.transforms.arrow import I64, U64
 from recordmill.transforms.exchange.messages import cut_block, reject_pieces
-from recordmill.transforms.exchange.plan import Histogram, PackedHistogram, numbers_of
-from recordmill.transforms.tasks.checkpoints import load_fact, save_fact, save_rejects
-from recordmill.transforms.tasks.context import RunContext, known_unread
+from recordmill.transforms.exchange.plan import (
+    Histogram,
+    PackedHistogram,
+    shard_numbers,
+)
+from recordmill.transforms.tasks.checkpoints import (
+    load_checkpoint,
+    save_checkpoint,
+    save_rejects,
+)
+from recordmill.transforms.tasks.context import RunContext, can_plan_from_sizes
 from recordmill.transforms.tasks.read_range import RangeReading, place_rows
 from recordmill.transforms.tasks.sort_range import counted
 
@@ -42,45 +50,48 @@ class Measured:
 
 
 def measure_range(
-    context: RunContext, spot: InputRange, expected: Bits, redo: bool = False
+    context: RunContext,
+    input_range: InputRange,
+    expected: TypeFlags,
+    redo: bool = False,
 ) -> Measured:
     """Measures a range, or takes up what an earlier try measured.
 
     Args:
       context: the run.
-      spot: the range.
+      input_range: the range.
       expected: what each column is taken for (see Source.read); () guesses.
       redo: whether an earlier result is known to be of the wrong types.
     """
-    name = f"range-measured-{spot.index:06d}"
+    name = f"range-measured-{input_range.index:06d}"
     kept = f"facts/{name}.histogram"
-    earlier = None if redo else load_fact(context.scratch, name, RangeResult)
-    if earlier is not None and earlier.range == spot:
+    earlier = None if redo else load_checkpoint(context.scratch, name, RangeResult)
+    if earlier is not None and earlier.range == input_range:
         histogram = context.scratch.get(kept)
         if histogram is not None:
             return Measured(earlier, histogram)
     if context.source.infers_types and not expected:
-        expected = context.source.sample(spot)
-    by_reference = known_unread(context.job, context.source)
+        expected = context.source.sample(input_range)
+    by_reference = can_plan_from_sizes(context.job, context.source)
     while True:
-        reading = RangeReading(context, spot, by_reference)
-        total = Histogram.empty(context.num_splits, context.bits)
+        reading = RangeReading(context, input_range, by_reference)
+        total = Histogram.empty(context.num_splits, context.bucket_bits)
         for block in reading.blocks(expected, BLOCK_BYTES):
-            total += counted(context, block.keys, block.splits, block.weights)
+            total += counted(context, block.keys, block.splits, block.planned_bytes)
         if reading.is_whole:
             break
         expected = reading.used  # the guess was too narrow for some batch: once more
-    save_rejects(context.scratch, _sent_name(spot), reading.rejects)
+    save_rejects(context.scratch, _sent_name(input_range), reading.rejects)
     measured = Measured(reading.result(), total.to_bytes())
     context.scratch.put(kept, measured.histogram)
-    save_fact(context.scratch, name, measured.result)
+    save_checkpoint(context.scratch, name, measured.result)
     return measured
 
 
 def send_range(
     context: RunContext,
     measured: RangeResult,
-    final: Bits,
+    final: TypeFlags,
     plan: ShardPlan,
     skip: frozenset[int],
 ) -> Iterator[tuple[int, bytes] | RangeResult]:
@@ -100,57 +111,61 @@ def send_range(
     Raises:
       InputError: the range holds other values than when it was measured.
     """
-    spot = measured.range
-    reading = RangeReading(context, spot, by_reference=False)
-    planned_unread = known_unread(context.job, context.source)
+    input_range = measured.range
+    reading = RangeReading(context, input_range, by_reference=False)
+    from_sizes = can_plan_from_sizes(context.job, context.source)
     sent = np.zeros(plan.num_shards, np.int64)
     num_blocks = 0
     for block in reading.blocks(final, BLOCK_BYTES):
-        yield from cut_block(block, plan, (spot.index, num_blocks), skip)
+        yield from cut_block(block, plan, (input_range.index, num_blocks), skip)
         num_blocks += 1
-        if planned_unread:
+        if from_sizes:
             sent += _rows_of_shards(plan, block.keys, block.splits)
-    if not reading.is_whole or context.source.touched(
+    if not reading.is_whole or context.source.needs_reencode(
         reading.observed, reading.used, final
     ):
-        raise _changed(spot, "a column", "holds other values than")
+        raise _changed(input_range, "a column", "holds other values than")
     counts = (
         ("rows", reading.rows_read, measured.rows_read),
         ("rejects", len(reading.rejects), measured.rows_rejected),
     )
     for what, now, before in counts:
         # Only who planned without reading may find more rejects now.
-        if now != before and not (planned_unread and what == "rejects"):
-            raise _changed(spot, "what stands", f"has {now} {what}, and had {before}")
+        if now != before and not (from_sizes and what == "rejects"):
+            raise _changed(
+                input_range, "what stands", f"has {now} {what}, and had {before}"
+            )
     if found := len(reading.rejects) - measured.rows_rejected:
-        lost = _planned_unread(context, spot, plan) - sent
+        lost = _records_from_sizes(context, input_range, plan) - sent
         if (lost < 0).any() or lost.sum() != found:
-            raise _changed(spot, "what stands", "has other rows than")
-        yield from reject_pieces(lost, (spot.index, num_blocks), skip)
-    save_rejects(context.scratch, _sent_name(spot), reading.rejects)
+            raise _changed(input_range, "what stands", "has other rows than")
+        yield from reject_pieces(lost, (input_range.index, num_blocks), skip)
+    save_rejects(context.scratch, _sent_name(input_range), reading.rejects)
     result = reading.result()
-    save_fact(context.scratch, _sent_name(spot), result)
+    save_checkpoint(context.scratch, _sent_name(input_range), result)
     yield result
 
 
-def _changed(spot: InputRange, what: str, how: str) -> InputError:
+def _changed(input_range: InputRange, what: str, how: str) -> InputError:
     return InputError(
-        f"{spot.uri}: {what} between byte {spot.start} and {spot.stop} {how} when "
+        f"{input_range.uri}: {what} between byte {input_range.start} and {input_range.stop} {how} when "
         "it was first read: did the file change meanwhile? Run the job again"
     )
 
 
-def _planned_unread(context: RunContext, spot: InputRange, plan: ShardPlan) -> I64:
+def _records_from_sizes(
+    context: RunContext, input_range: InputRange, plan: ShardPlan
+) -> I64:
     """How many of a range's rows were planned for each shard, rejects included."""
     planned = np.zeros(plan.num_shards, np.int64)
-    for rows in context.source.refer(spot):
-        planned += _rows_of_shards(plan, *place_rows(context, spot, rows))
+    for rows in context.source.list_references(input_range):
+        planned += _rows_of_shards(plan, *place_rows(context, input_range, rows))
     return planned
 
 
 def _rows_of_shards(plan: ShardPlan, keys: U64, splits: npt.NDArray[np.uint8]) -> I64:
-    return np.bincount(numbers_of(plan, keys, splits), minlength=plan.num_shards)
+    return np.bincount(shard_numbers(plan, keys, splits), minlength=plan.num_shards)
 
 
-def _sent_name(spot: InputRange) -> str:
-    return f"range-engine-{spot.index:06d}"
+def _sent_name(input_range: InputRange) -> str:
+    return f"range-engine-{input_range.index:06d}"

@@ -5,11 +5,15 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from recordmill.schemas.ranges import Bits, InputRange, RangeResult, RunRef
-from recordmill.transforms.encode.wire import I64, U64
+from recordmill.schemas.ranges import InputRange, RangeResult, RunRef, TypeFlags
+from recordmill.transforms.arrow import I64, U64
 from recordmill.transforms.exchange.plan import Histogram
 from recordmill.transforms.exchange.sorted_run import write_run
-from recordmill.transforms.tasks.checkpoints import load_fact, save_fact, save_rejects
+from recordmill.transforms.tasks.checkpoints import (
+    load_checkpoint,
+    save_checkpoint,
+    save_rejects,
+)
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.read_range import RangeReading, place_rows
 
@@ -17,19 +21,22 @@ RUN_BYTES = 256 << 20  # records of a range beyond this go into a further run
 
 
 def convert_range(
-    context: RunContext, spot: InputRange, expected: Bits, redo: bool = False
+    context: RunContext,
+    input_range: InputRange,
+    expected: TypeFlags,
+    redo: bool = False,
 ) -> RangeResult:
     """Converts a range, or takes up what an earlier try finished.
 
     Args:
       context: the run.
-      spot: the range.
+      input_range: the range.
       expected: what each column is taken for (see Source.read); () guesses.
       redo: whether an earlier result is known to be of the wrong types.
     """
-    name = f"range-{context.exchange}-{spot.index:06d}"
-    earlier = None if redo else load_fact(context.scratch, name, RangeResult)
-    if earlier is not None and earlier.range == spot:
+    name = f"range-{context.exchange}-{input_range.index:06d}"
+    earlier = None if redo else load_checkpoint(context.scratch, name, RangeResult)
+    if earlier is not None and earlier.range == input_range:
         # References carry no checksums of their own; they are few bytes.
         folder = context.scratch.runs
         by_reference = context.exchange == "reference"
@@ -37,9 +44,9 @@ def convert_range(
         if all(map(check, earlier.runs)):
             return earlier
     if context.source.infers_types and not expected:
-        expected = context.source.sample(spot)
+        expected = context.source.sample(input_range)
     while True:
-        reading = RangeReading(context, spot, context.exchange == "reference")
+        reading = RangeReading(context, input_range, context.exchange == "reference")
         runs: list[RunRef] = []
         for block in reading.blocks(expected, RUN_BYTES):
             with context.scratch.runs.writing(f"{name}-{len(runs):03d}") as stem:
@@ -50,36 +57,40 @@ def convert_range(
         expected = reading.used  # the guess was too narrow for some batch: once more
     save_rejects(context.scratch, name, reading.rejects)
     result = reading.result(tuple(runs))
-    save_fact(context.scratch, name, result)
+    save_checkpoint(context.scratch, name, result)
     return result
 
 
 def histogram_of(context: RunContext, result: RangeResult) -> Histogram:
     """Planned bytes and records per order key bucket of one range."""
-    if context.source.plans_unread:
-        return planned_unread(context, result.range)
-    histogram = Histogram.empty(context.num_splits, context.bits)
+    if context.source.sizes_known_upfront:
+        return histogram_from_sizes(context, result.range)
+    histogram = Histogram.empty(context.num_splits, context.bucket_bits)
     for run in result.runs:
         index = context.scratch.runs.index(run)
-        weights = index.weights.astype(np.int64)
-        histogram += Histogram.of(index.keys, weights, run.counts, context.bits)
+        planned_bytes = index.planned_bytes.astype(np.int64)
+        histogram += Histogram.of(
+            index.keys, planned_bytes, run.counts, context.bucket_bits
+        )
     return histogram
 
 
-def planned_unread(context: RunContext, spot: InputRange) -> Histogram:
+def histogram_from_sizes(context: RunContext, input_range: InputRange) -> Histogram:
     """What the source says unread: the same for every exchange, rejects included."""
-    histogram = Histogram.empty(context.num_splits, context.bits)
-    for rows in context.source.refer(spot):
-        assert rows.weights is not None  # known unread
-        keys, splits = place_rows(context, spot, rows)
-        histogram += counted(context, keys, splits, rows.weights)
+    histogram = Histogram.empty(context.num_splits, context.bucket_bits)
+    for rows in context.source.list_references(input_range):
+        assert rows.planned_bytes is not None  # known unread
+        keys, splits = place_rows(context, input_range, rows)
+        histogram += counted(context, keys, splits, rows.planned_bytes)
     return histogram
 
 
 def counted(
-    context: RunContext, keys: U64, splits: npt.NDArray[np.uint8], weights: I64
+    context: RunContext, keys: U64, splits: npt.NDArray[np.uint8], planned_bytes: I64
 ) -> Histogram:
     """The histogram of some rows, given in any order."""
     order = np.argsort(splits, kind="stable")
     counts = np.bincount(splits, minlength=context.num_splits)
-    return Histogram.of(keys[order], weights[order], counts.tolist(), context.bits)
+    return Histogram.of(
+        keys[order], planned_bytes[order], counts.tolist(), context.bucket_bits
+    )

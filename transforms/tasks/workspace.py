@@ -31,7 +31,7 @@ from recordmill.transforms.exchange.sorted_run_store import (
     StoredRuns,
 )
 from recordmill.transforms.storage import LocalStore, Store
-from recordmill.transforms.storage.atomic_files import write_whole
+from recordmill.transforms.storage.atomic_files import write_atomic
 from recordmill.transforms.storage.store import WORK_FOLDER
 
 _OF_SCRATCH = ("runs", "facts")  # in the scratch folder, where one is given
@@ -98,13 +98,13 @@ class Scratch:
         of_scratch = name.split("/")[0] in _OF_SCRATCH
         return Path(self.scratch_root if of_scratch else self.work_root, name)
 
-    def place_of(self, name: str) -> str:
+    def display_path(self, name: str) -> str:
         """Where one of this run's files is, for people."""
         if self.shared:
             return self.store.uri_of(self.in_store(name))
         return str(self.local(name))
 
-    def shelf(self, name: str) -> tuple[Store, str]:
+    def shared_location(self, name: str) -> tuple[Store, str]:
         """A store and a name in it for a file that every worker reads."""
         if self.shared:
             return self.store, self.in_store(name)
@@ -115,7 +115,7 @@ class Scratch:
         if self.shared:
             self.store.put_bytes(data, self.in_store(name))
         else:
-            write_whole(self.local(name), data)
+            write_atomic(self.local(name), data)
 
     def get(self, name: str) -> bytes | None:
         """A small file of this run, or None if there is none that can be read."""
@@ -142,10 +142,10 @@ class Scratch:
         return sorted(name for name in found if not name.startswith("."))
 
     @contextmanager
-    def spool(self, file: str) -> Iterator[Path]:
+    def shard_tempfile(self, file: str) -> Iterator[Path]:
         """A path for a finished shard; what lies there at the end is in staging then.
 
-        `deliver` must be called inside.
+        `stage_shard` must be called inside.
         """
         if isinstance(self.store, LocalStore):
             yield self.local(f"staging/{file}")
@@ -155,7 +155,7 @@ class Scratch:
         with TemporaryDirectory(prefix="shard-", dir=near) as folder:
             yield Path(folder, file)
 
-    def deliver(self, path: Path, crc32c: int) -> None:
+    def stage_shard(self, path: Path, crc32c: int) -> None:
         """Puts a finished file from its spool into the store's staging folder."""
         if not isinstance(self.store, LocalStore):  # else it lies there already
             name = self.in_store(f"staging/{path.name}")

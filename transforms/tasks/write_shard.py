@@ -24,8 +24,8 @@ from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.storage.atomic_files import write_records
 from recordmill.transforms.tasks.checkpoints import (
     forget_fact,
-    load_fact,
-    save_fact,
+    load_checkpoint,
+    save_checkpoint,
     save_rejects,
 )
 from recordmill.transforms.tasks.context import RunContext
@@ -71,7 +71,7 @@ def write_shard(
         return earlier
     rejects: list[Reject] = []
     lying = folder or context.scratch.runs
-    windows = gather(lying, runs, task, by_content=_by_content(context))
+    windows = gather(lying, runs, task, break_ties_by_content=_by_content(context))
     if folder is not None:
         windows = _checked(windows, f"{_name_of(task)}, a window")
     elif context.exchange == "reference":
@@ -86,7 +86,7 @@ def write_inline(
     task: ShardTask,
     pieces: Iterable[bytes],
     *,
-    must_be_there: bool = False,
+    already_written: bool = False,
 ) -> ShardResult:
     """Writes a shard from pieces that came through the engine.
 
@@ -94,7 +94,7 @@ def write_inline(
       context: the run.
       task: which records the shard holds.
       pieces: all of the shard's (see recordmill.transforms.exchange.messages), in any order.
-      must_be_there: whether the shard was finished before, so that nothing was sent.
+      already_written: whether the shard was finished before, so that nothing was sent.
 
     Raises:
       RecordmillError: it is no longer there.
@@ -102,19 +102,19 @@ def write_inline(
     earlier = finished_shard(context, task)
     if earlier is not None:
         return earlier
-    if must_be_there:
+    if already_written:
         raise RecordmillError(
             f"{_name_of(task)}: was finished when the run began, and is gone now or "
             "was changed: did another run clean up? Run the job again"
         )
-    windows = gather_inline(pieces, by_content=_by_content(context))
+    windows = gather_inline(pieces, break_ties_by_content=_by_content(context))
     windows = _checked(windows, f"{_name_of(task)}, a window")
     return _store_shard(context, task, windows, [])
 
 
 def finished_shard(context: RunContext, task: ShardTask) -> ShardResult | None:
     """The facts of a shard that an earlier try finished and that is still whole."""
-    earlier = load_fact(context.scratch, _name_of(task), _ShardFact)
+    earlier = load_checkpoint(context.scratch, _name_of(task), _ShardFact)
     if earlier is not None and earlier.task == task and _is_whole(context, earlier):
         return earlier.result
     return None
@@ -156,10 +156,14 @@ def _store_shard(
         job.compression,
         context.part,
     )
-    with context.scratch.spool(file) as path:
+    with context.scratch.shard_tempfile(file) as path:
         facts = write_records(path, windows, job.compression)
-        context.scratch.deliver(path, facts.crc32c)
-        seen = _look(path) if isinstance(context.scratch.store, LocalStore) else ()
+        context.scratch.stage_shard(path, facts.crc32c)
+        seen = (
+            _stat_signature(path)
+            if isinstance(context.scratch.store, LocalStore)
+            else ()
+        )
     result = ShardResult(
         split=task.split,
         shard_index=task.shard_index,
@@ -170,7 +174,7 @@ def _store_shard(
         crc32c=facts.crc32c,
         rows_rejected=save_rejects(context.scratch, name, rejects),
     )
-    save_fact(context.scratch, name, _ShardFact(task, result, seen))
+    save_checkpoint(context.scratch, name, _ShardFact(task, result, seen))
     return result
 
 
@@ -180,7 +184,7 @@ def _fetched(
     """By reference: reads the rows that a window refers to, and encodes them."""
     schema = context.schema()
     for window in windows:
-        fetched = context.source.fetch(window)
+        fetched = context.source.read_references(window)
         rejects += fetched.rejects
         if not fetched.batch.num_rows:
             continue
@@ -220,7 +224,7 @@ def _from_scratch(
             raise
         for run in damaged:
             forget_fact(context.scratch, run.stem.rpartition("-")[0])
-        place = context.scratch.place_of(f"runs/{damaged[0].stem}.records")
+        place = context.scratch.display_path(f"runs/{damaged[0].stem}.records")
         raise DamagedScratchError(
             f"{place}: the sorted run was damaged ({error}); it is made again"
         ) from error
@@ -238,7 +242,7 @@ def _is_whole(context: RunContext, fact: _ShardFact) -> bool:
     try:
         if path.stat().st_size != wanted.bytes:
             return False
-        if fact.seen and _look(path) == fact.seen:
+        if fact.seen and _stat_signature(path) == fact.seen:
             return True
         crc = 0
         with path.open("rb") as file:
@@ -249,7 +253,7 @@ def _is_whole(context: RunContext, fact: _ShardFact) -> bool:
     return crc == wanted.crc32c
 
 
-def _look(path: Path) -> tuple[int, ...]:
+def _stat_signature(path: Path) -> tuple[int, ...]:
     """How a file looks from outside; () where it is not (a store has it)."""
     try:
         facts = path.stat()

@@ -22,7 +22,7 @@ from recordmill.schemas.features.declared import DeclaredFeature, DeclaredSchema
 from recordmill.schemas.proto import example_pb2
 from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.cast import cast_batch as conform_module
-from recordmill.transforms.cast.cast_batch import Conformed, check_columns, conform
+from recordmill.transforms.cast.cast_batch import CastBatch, cast, check_columns
 from recordmill.transforms.cast.cell_lists import feature_type
 from recordmill.transforms.cast.side_files import SideFileError, SideFiles
 from recordmill.transforms.encode.examples import encode
@@ -219,7 +219,7 @@ def features(**features: Any) -> DeclaredSchema:
 def test_first_reason_in_declared_order() -> None:
     declared = features(b={"dtype": "int8"}, a={"dtype": "int8"})
     batch = table(a=["x", "1", "2", "x"], b=["x", "1", "y", "0"], other=[None] * 4)
-    (made,) = conform(batch, declared)
+    (made,) = cast(batch, declared)
     assert made.batch.to_pydict() == {"b": [1], "a": [1]}
     assert made.kept.tolist() == [1]
     assert made.refused == [
@@ -233,12 +233,12 @@ def test_several_features_of_one_column() -> None:
     declared = features(
         text={"column": "c", "dtype": "string"}, number={"column": "c", "dtype": "int8"}
     )
-    (made,) = conform(table(c=["7"]), declared)
+    (made,) = cast(table(c=["7"]), declared)
     assert made.batch.to_pydict() == {"text": ["7"], "number": [7]}
 
 
 def test_no_rows() -> None:
-    (made,) = conform(table(c=pa.array([], pa.string())), declare(dtype="int8"))
+    (made,) = cast(table(c=pa.array([], pa.string())), declare(dtype="int8"))
     assert (made.batch.num_rows, made.kept.tolist(), made.refused) == (0, [], [])
 
 
@@ -332,7 +332,7 @@ def test_columns_that_fit() -> None:
 
 def test_files_without_a_place() -> None:
     with pytest.raises(SchemaError, match="no such place"):
-        list(conform(table(c=["a"]), declare(bytes_from="path")))
+        list(cast(table(c=["a"]), declare(bytes_from="path")))
 
 
 # Pictures and files
@@ -400,7 +400,7 @@ def test_file_bytes_come_in_parts(
     declared = features(
         data={"column": "path", "bytes_from": "path", "optional": True}, number="int8"
     )
-    parts = list(conform(batch, declared, side_files))
+    parts = list(cast(batch, declared, side_files))
     assert [(p.kept.tolist(), [row for row, _ in p.refused]) for p in parts] == [
         ([0, 1], [2, 3]),  # 90 bytes; c is not read, as its row is refused
         ([4], []),  # 200 bytes in one row
@@ -429,7 +429,7 @@ def test_pictures_from_files(tmp_path: Path) -> None:
     batch = table(
         path=["b.png", "a.jpg", "c.jpg"], mask=pa.array([None] * 3, pa.string())
     )
-    (made,) = conform(batch, declared, SideFiles(str(tmp_path), str(tmp_path)))
+    (made,) = cast(batch, declared, SideFiles(str(tmp_path), str(tmp_path)))
     jpeg, png = golden_pictures()
     assert made.batch.to_pylist() == [{"image": jpeg, "mask": png}]
     assert made.refused == [
@@ -453,7 +453,7 @@ class Vanishing(SideFiles):
 
 def test_a_file_that_goes_away(side_files: SideFiles) -> None:
     files = Vanishing(side_files.root, side_files.folder)
-    (made,) = conform(table(c=["a"]), declare(bytes_from="path"), files)
+    (made,) = cast(table(c=["a"]), declare(bytes_from="path"), files)
     assert made.refused == [(0, "feature 'f': 'a': no such file")]
     assert made.batch.num_rows == 0
 
@@ -508,7 +508,7 @@ def test_what_passes_the_check_never_fails(
         check_columns(batch.schema, declared)
     except SchemaError:
         return
-    (made,) = conform(batch, declared, AnyFiles())
+    (made,) = cast(batch, declared, AnyFiles())
     made.batch.validate(full=True)
     assert made.batch["f"].type == feature_type(feature)
     assert feature.optional or not made.batch["f"].null_count
@@ -593,9 +593,11 @@ def csv_cells(rows: list[dict[str, Any]]) -> pa.RecordBatch:
     text = io.StringIO(newline="")
     csv.writer(text).writerows(map(as_cells, rows))
     body = text.getvalue().encode()
-    spot = InputRange(0, "a.csv", "a.csv", 0, len(body), 0, len(body), "")
+    input_range = InputRange(0, "a.csv", "a.csv", 0, len(body), 0, len(body), "")
     names = list(DECLARED.features)
-    parsed = parse_rows(body, names, spot, 0, lambda start, stop: body[start:stop])
+    parsed = parse_rows(
+        body, names, input_range, 0, lambda start, stop: body[start:stop]
+    )
     assert not parsed.rejects
     return parsed.table.combine_chunks().to_batches(max_chunksize=None)[0]
 
@@ -605,8 +607,8 @@ def csv_cells(rows: list[dict[str, Any]]) -> pa.RecordBatch:
 def test_csv_to_examples(rows: list[dict[str, Any]]) -> None:
     batch = csv_cells(rows)
     check_columns(batch.schema, DECLARED)
-    made: Conformed
-    (made,) = conform(batch, DECLARED)
+    made: CastBatch
+    (made,) = cast(batch, DECLARED)
     expected = list(map(as_example, rows))
     assert made.kept.tolist() == [
         i for i, one in enumerate(expected) if one is not None

@@ -71,8 +71,12 @@ def test_it_is_small() -> None:
         b"no gzip",
         gzip.compress(b"", mtime=0),
         gzip.compress(b"{}\n", mtime=0),
-        gzip.compress(b'{"recordmill": 1, "fingerprint": "", "job": {}}\n[1]\n', mtime=0),
-        gzip.compress(b'{"recordmill": 1, "fingerprint": "", "job": {}}\n["a", 1\n', mtime=0),
+        gzip.compress(
+            b'{"recordmill": 1, "fingerprint": "", "job": {}}\n[1]\n', mtime=0
+        ),
+        gzip.compress(
+            b'{"recordmill": 1, "fingerprint": "", "job": {}}\n["a", 1\n', mtime=0
+        ),
         dump_inputs("ff", JOB, [file("a")])[:-1],
     ],
 )

@@ -8,20 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.schemas.errors import RecordmillError
+from recordmill.transforms.arrow import binary_array, offsets_of, scatter, view_rows
 from recordmill.transforms.encode import wire
 from recordmill.transforms.encode.wire import (
-    binary_array,
     delimited_stream,
     header_cells,
     headers_by_length,
-    offsets_of,
-    scatter,
     varint,
     varint_bytes,
     varint_lengths,
     varint_rows,
     varint_stream,
-    view_rows,
 )
 
 U64_MAX = (1 << 64) - 1

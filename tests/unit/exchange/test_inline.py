@@ -19,7 +19,7 @@ from recordmill.transforms.exchange.messages import (
     planned_rows,
     reject_pieces,
 )
-from recordmill.transforms.exchange.plan import numbers_of
+from recordmill.transforms.exchange.plan import shard_numbers
 
 Row = tuple[int, int, bytes]  # key, split, payload
 
@@ -107,7 +107,7 @@ def test_rows_arrive_as_a_naive_sort_would_have_them(
 @given(ROWS, PLANS)
 def test_numbers_of_shards(rows: list[Row], plan: ShardPlan) -> None:
     block = block_of(rows)
-    numbers = numbers_of(plan, block.keys, block.splits).tolist()
+    numbers = shard_numbers(plan, block.keys, block.splits).tolist()
     for (key, split, _), number in zip(rows, numbers, strict=True):
         task = plan.task(number)
         assert task.split_index == split

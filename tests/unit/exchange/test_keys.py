@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.schemas.ranges import InputRange
-from recordmill.transforms.encode.wire import U64
+from recordmill.transforms.arrow import U64
 from recordmill.transforms.exchange.keys import (
     assign_splits,
     mix,
@@ -34,7 +34,7 @@ def many(count: int) -> U64:
     return origins_in("data.csv", 0, np.arange(count))
 
 
-def spot(first: int, count: int, total: int) -> InputRange:
+def input_range(first: int, count: int, total: int) -> InputRange:
     return InputRange(0, "f", "f", 0, count, first, total)
 
 
@@ -145,13 +145,13 @@ def test_no_two_origins_share_a_key(origins: list[int], seed: int) -> None:
     assert len(set(shuffle_keys(u64(*origins), seed).tolist())) == len(origins)
 
 
-def spread(keys: U64, buckets: int) -> npt.NDArray[np.int64]:
+def spread_evenly(keys: U64, buckets: int) -> npt.NDArray[np.int64]:
     top = keys >> np.uint64(64 - buckets.bit_length() + 1)
     return np.bincount(top.astype(np.int64), minlength=buckets)
 
 
 def test_shuffled_keys_are_uniform() -> None:
-    counts = spread(shuffle_keys(many(64_000), 0), 64)
+    counts = spread_evenly(shuffle_keys(many(64_000), 0), 64)
     # 1000 a bucket, standard deviation 32; five of them
     assert counts.min() > 840
     assert counts.max() < 1160
@@ -209,7 +209,7 @@ def test_split_tells_nothing_of_the_order() -> None:
     origins = many(20_000)
     halves = [Fraction(1, 2), Fraction(1, 2)]
     keys, splits = shuffle_keys(origins, 3), assign_splits(origins, halves, 3)
-    counts = spread(keys[splits == 0], 16)
+    counts = spread_evenly(keys[splits == 0], 16)
     assert counts.min() > 500  # 625 expected, standard deviation 24
     assert counts.max() < 750
 
@@ -253,7 +253,7 @@ def test_groups_meet_across_batches_and_types() -> None:
 @pytest.mark.parametrize("total", [1, 2, 3, 1000, 1 << 20, (1 << 40) + 1, U64_MAX >> 1])
 def test_positions_spread_over_the_key_space(total: int) -> None:
     """Two neighbours are equally far apart, and the last fills the upper half."""
-    last = position_keys(spot(total - 1, 1, total), np.array([0]))[0]
+    last = position_keys(input_range(total - 1, 1, total), np.array([0]))[0]
     step = 1 << (64 - total.bit_length())
     assert int(last) == (total - 1) * step
     assert int(last) + step >= 1 << 63
@@ -263,7 +263,7 @@ def test_positions_rise_across_ranges() -> None:
     sizes = [3, 1, 0, 5, 2]
     total, first, keys = sum(sizes), 0, []
     for size in sizes:
-        keys += position_keys(spot(first, size, total), np.arange(size)).tolist()
+        keys += position_keys(input_range(first, size, total), np.arange(size)).tolist()
         first += size
     assert len(keys) == total
     assert keys == sorted(set(keys))

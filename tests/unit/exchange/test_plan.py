@@ -260,8 +260,8 @@ def test_a_packed_histogram_of_another_shape_is_refused() -> None:
 @pytest.mark.parametrize("filled", [0, 3, 16])
 def test_a_histogram_pickles_small_and_whole(filled: int) -> None:
     keys = np.arange(filled, dtype=np.uint64) << np.uint64(60)
-    weights = np.arange(filled, dtype=np.int64) + 7
-    histogram = Histogram.of(keys, weights, [filled, 0], 4)
+    planned_bytes = np.arange(filled, dtype=np.int64) + 7
+    histogram = Histogram.of(keys, planned_bytes, [filled, 0], 4)
     again = pickle.loads(pickle.dumps(histogram))
     assert np.array_equal(again.bytes, histogram.bytes)
     assert np.array_equal(again.records, histogram.records)

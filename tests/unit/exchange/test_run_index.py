@@ -39,8 +39,8 @@ def made(splits: list[list[int]]) -> tuple[Reads, RunRef]:
     keys = [key for split in splits for key in split]
     offsets = np.arange(len(keys) + 1, dtype=np.int64) * 3
     counts = tuple(len(split) for split in splits)
-    weights = np.arange(len(keys), dtype=np.int64)
-    data, crc = pack_index(np.array(keys, np.uint64), offsets, weights, counts)
+    planned_bytes = np.arange(len(keys), dtype=np.int64)
+    data, crc = pack_index(np.array(keys, np.uint64), offsets, planned_bytes, counts)
     return Reads(data), RunRef("r", counts, int(offsets[-1]), crc, 0)
 
 
@@ -55,13 +55,13 @@ def test_finds_what_a_naive_filter_does(
         whole = whole_index(read, run, "r")
         assert whole.keys.tolist() == [key for split in splits for key in split]
         assert whole.offsets.tolist() == [3 * n for n in range(len(whole.keys) + 1)]
-        assert whole.weights.tolist() == list(range(len(whole.keys)))
+        assert whole.planned_bytes.tolist() == list(range(len(whole.keys)))
         before = 0
         for index, keys in enumerate(splits):
             found = find_records(read, run, "r", index, low, high)
             places = [before + n for n, key in enumerate(keys) if low <= key < high]
             before += len(keys)
-            assert found.weights.tolist() == places
+            assert found.planned_bytes.tolist() == places
             assert found.keys.tolist() == [whole.keys[place] for place in places]
             if places:
                 ends = [*places, places[-1] + 1]

@@ -20,7 +20,7 @@ from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.ranges import RunRef
 from recordmill.transforms.exchange.block import Block
 from recordmill.transforms.exchange.gather import gather
-from recordmill.transforms.exchange.sorted_run import write_run, write_whole
+from recordmill.transforms.exchange.sorted_run import write_atomic, write_run
 from recordmill.transforms.exchange.sorted_run_store import LocalRuns
 from recordmill.transforms.storage.direct_io import ScratchSpeed
 from recordmill.transforms.tfrecord import crc32c
@@ -274,6 +274,6 @@ def test_failed_scratch_leaves_nothing(
     (tmp_path / "f").write_bytes(b"old")
     monkeypatch.setattr(Path, "replace", no_rename)
     with pytest.raises(OSError, match="No space"):
-        write_whole(tmp_path / "f", b"new")
+        write_atomic(tmp_path / "f", b"new")
     assert names_in(tmp_path) == ["f"]
     assert (tmp_path / "f").read_bytes() == b"old"

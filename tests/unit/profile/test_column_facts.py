@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from test_csv_types import COLUMNS, holds_of_all
 
 from recordmill.transforms.profile import column_stats as column_facts
-from recordmill.transforms.profile.column_stats import ColumnFacts, look_at
+from recordmill.transforms.profile.column_stats import ColumnStats, sample_input
 from recordmill.transforms.sources.csv.column_types import Holds, cell_type
 
 Texts = list[str | None]
@@ -25,15 +25,15 @@ def column(texts: Texts) -> pa.StringArray:
     return pa.array(texts, pa.string())
 
 
-def facts_of(texts: Texts) -> ColumnFacts:
-    return look_at(column(texts))
+def facts_of(texts: Texts) -> ColumnStats:
+    return sample_input(column(texts))
 
 
-def merged(parts: list[ColumnFacts]) -> ColumnFacts:
-    return functools.reduce(ColumnFacts.merge, parts, ColumnFacts())
+def merged(parts: list[ColumnStats]) -> ColumnStats:
+    return functools.reduce(ColumnStats.merge, parts, ColumnStats())
 
 
-def summary(facts: ColumnFacts) -> dict[str, object]:
+def summary(facts: ColumnStats) -> dict[str, object]:
     """All that a person or a program is told."""
     return {
         "dtype": facts.dtype,
@@ -91,11 +91,11 @@ def test_parts_in_any_order_give_the_facts_of_the_whole(
 ) -> None:
     """Each part is looked at with what is known of any others by then."""
     order = data.draw(st.permutations(range(len(parts)))) if data else range(len(parts))
-    found: list[ColumnFacts] = []
+    found: list[ColumnStats] = []
     for index in order:
         count = data.draw(st.integers(0, len(found))) if data else len(found)
         known = merged(found[:count])
-        found.append(look_at(column(parts[index]), known.holds))
+        found.append(sample_input(column(parts[index]), known.holds))
     whole = [text for part in parts for text in part]
     assert summary(merged(found)) == naive_summary(whole)
 
@@ -104,18 +104,18 @@ FACTS = COLUMNS.map(facts_of)
 
 
 @given(FACTS, FACTS)
-def test_merge_is_commutative(one: ColumnFacts, other: ColumnFacts) -> None:
+def test_merge_is_commutative(one: ColumnStats, other: ColumnStats) -> None:
     assert one.merge(other) == other.merge(one)
 
 
 @given(FACTS, FACTS, FACTS)
-def test_merge_is_associative(a: ColumnFacts, b: ColumnFacts, c: ColumnFacts) -> None:
+def test_merge_is_associative(a: ColumnStats, b: ColumnStats, c: ColumnStats) -> None:
     assert a.merge(b).merge(c) == a.merge(b.merge(c))
 
 
 @given(FACTS)
-def test_facts_of_no_row_change_nothing(facts: ColumnFacts) -> None:
-    assert facts.merge(ColumnFacts()) == facts == ColumnFacts().merge(facts)
+def test_facts_of_no_row_change_nothing(facts: ColumnStats) -> None:
+    assert facts.merge(ColumnStats()) == facts == ColumnStats().merge(facts)
 
 
 SOME_VALUES = st.sets(st.integers(0, 9))
@@ -172,7 +172,7 @@ def test_long_values_are_kept_as_digests() -> None:
 
 
 def test_values_past_the_limit_elsewhere_are_not_counted() -> None:
-    facts = look_at(column(["a"]), counted=False)
+    facts = sample_input(column(["a"]), counted=False)
     assert facts.distinct is None
     assert facts.merge(facts_of(["b"])).distinct is None
 
@@ -201,6 +201,6 @@ def test_limits(texts: Texts, limits: str) -> None:
 
 
 def test_default_holds_nothing() -> None:
-    facts = ColumnFacts()
+    facts = ColumnStats()
     assert (facts.holds, facts.dtype, facts.limits) == (Holds.NOTHING, "string", None)
     assert (facts.distinct, facts.texts()) == (0, {})

@@ -20,7 +20,7 @@ from test_csv_types import COLUMNS, holds_of_all
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.parsing.schema_file import dump_yaml, load_schema
 from recordmill.schemas.ranges import InputFile
-from recordmill.transforms.cast.cast_batch import conform
+from recordmill.transforms.cast.cast_batch import cast
 from recordmill.transforms.profile.profile_input import Place, infer
 from recordmill.transforms.profile.stats_report import comments_of, head_of
 from recordmill.transforms.sources.base import Source
@@ -93,7 +93,7 @@ def test_schema_file_makes_the_values_of_a_conversion(tmp_path: Path) -> None:
     typed = read_all(source, files, bits)
     text = read_all(source, files, (int(Holds.TEXT),) * len(TRICKY))
 
-    (made,) = conform(text.combine_chunks().to_batches()[0], declared)
+    (made,) = cast(text.combine_chunks().to_batches()[0], declared)
 
     assert made.refused == []
     for name in TRICKY:
@@ -116,7 +116,7 @@ def test_schema_file_refuses_no_row_of_its_input(source: Source, folder: str) ->
     _, files = list_inputs([str(SAMPLES / folder)])
     table = read_all(found.source, files, ())
     for batch in table.to_batches():
-        (made,) = conform(batch, declared)
+        (made,) = cast(batch, declared)
         assert made.refused == []
         for name in declared.features:
             values = made.batch[name].to_pylist()
@@ -220,8 +220,8 @@ def test_error_in_one_range_ends_all(
     (tmp_path / "in.csv").write_bytes(b"a\n" + b"1\n" * 500)
     looked_at = []
 
-    def failing(self: CsvSource, spot: Any, expected: Any) -> Any:
-        looked_at.append(spot.index)
+    def failing(self: CsvSource, input_range: Any, expected: Any) -> Any:
+        looked_at.append(input_range.index)
         raise InputError("cannot be read")
 
     monkeypatch.setattr(CsvSource, "read", failing)

@@ -39,17 +39,17 @@ from recordmill.transforms.rows.dicts import dicts_of
 from recordmill.transforms.rows.encode_rows import RowsReading, reject_facts
 from recordmill.transforms.rows.observed_features import (
     MAX_FEATURES,
-    FoundFeature,
-    FoundFeatures,
+    ObservedFeature,
+    ObservedFeatures,
 )
 from recordmill.transforms.rows.row_summary import (
     Totals,
     rows_bucket_bits,
     rows_fingerprint,
 )
-from recordmill.transforms.rows.rows_job import RowsWork
+from recordmill.transforms.rows.rows_job import RowsJob
 from recordmill.transforms.sources import make_source
-from recordmill.transforms.sources.pipeline_rows import GivenRows
+from recordmill.transforms.sources.pipeline_rows import PipelineRowsSource
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES
 
@@ -291,18 +291,18 @@ def test_bits_of_many_splits() -> None:
 
 
 def test_too_many_features() -> None:
-    many = FoundFeatures()
-    one = FoundFeature(frozenset({"int64_list"}), 1, 1, 1)
+    many = ObservedFeatures()
+    one = ObservedFeature(frozenset({"int64_list"}), 1, 1, 1)
     for number in range(MAX_FEATURES):
-        many.add(FoundFeatures({f"{number}": one}))
-    many.add(FoundFeatures({"0": one}))
+        many.add(ObservedFeatures({f"{number}": one}))
+    many.add(ObservedFeatures({"0": one}))
     with pytest.raises(SchemaError, match="more than 10000 different features"):
-        many.add(FoundFeatures({"more": one}))
+        many.add(ObservedFeatures({"more": one}))
 
 
 def test_no_features() -> None:
     with pytest.raises(SchemaError, match="none of the 3 examples has a feature"):
-        FoundFeatures().to_schema(3)
+        ObservedFeatures().to_schema(3)
 
 
 TIED = st.lists(
@@ -345,8 +345,10 @@ def test_ties_are_ordered_by_content(
     random.shuffle(runs)
     task = ShardTask("", 0, 0, 1, 0, KEY_SPACE)
     for found in (
-        gather_inline(pieces, window_bytes, by_content=True),
-        gather(LocalRuns(str(folder)), runs, task, window_bytes, by_content=True),
+        gather_inline(pieces, window_bytes, break_ties_by_content=True),
+        gather(
+            LocalRuns(str(folder)), runs, task, window_bytes, break_ties_by_content=True
+        ),
     ):
         payloads = [data for window in found for data in window.to_pylist()]
         assert payloads == [data for _, data in expected]
@@ -373,7 +375,7 @@ def test_a_piece_cut_again_is_as_if_cut_once(
             shards.setdefault(number, []).append(inner)
     assert {origin[0] for origin in origins} == {1 << 63}
     for number, wanted in enumerate([(0, 1), (2, 3), (4, 5)]):
-        found = gather_inline(shards.get(number, []), by_content=True)
+        found = gather_inline(shards.get(number, []), break_ties_by_content=True)
         payloads = [data for window in found for data in window.to_pylist()]
         assert payloads == [data for key, data in sorted(rows) if key in wanted]
 
@@ -408,17 +410,17 @@ def test_a_packed_histogram_is_that_of_all_buckets(
     def column(place: int, kind: type) -> Any:
         return np.array([row[place] for row in ordered], kind)
 
-    keys, weights = column(0, np.uint64), column(2, np.int64)
-    expected = Histogram.of(keys, weights, counts, BITS).to_bytes()
+    keys, planned_bytes = column(0, np.uint64), column(2, np.int64)
+    expected = Histogram.of(keys, planned_bytes, counts, BITS).to_bytes()
     splits = column(1, np.uint8)
-    assert packed_histogram(keys, splits, weights, 3, BITS) == expected
+    assert packed_histogram(keys, splits, planned_bytes, 3, BITS) == expected
 
 
 def test_rows_come_from_no_files() -> None:
     spec = job({"a": "int64"})
     assert spec.declared is not None
     features = spec.declared.to_schema()
-    source = GivenRows(features)
+    source = PipelineRowsSource(features)
     files = [InputFile("a", "a", 1)]
     assert source.prepare(files).cut(files) == []
     assert source.prepare_append(files, files, features) == source
@@ -432,7 +434,7 @@ def test_what_travels_to_workers_is_small() -> None:
     """And free of connections and secrets: it is pickled into the pipeline."""
     spec = job(SCHEMA)
     store = LocalStore("/out")
-    work = RowsWork(spec, store, BITS, "scratch", overwrite=False, run_id="0" * 11)
+    work = RowsJob(spec, store, BITS, "scratch", overwrite=False, run_id="0" * 11)
     assert len(pickle.dumps(work)) < 4000
-    assert work.gathering.name == "rows-" + "0" * 11
+    assert work.run_workspace.name == "rows-" + "0" * 11
     assert pickle.loads(pickle.dumps(work)) == work

@@ -181,8 +181,11 @@ def test_a_sample_never_sees_half_a_cell(
     """A minus sign cut from its number would make the column text for good."""
     path = write_csv(b"n\n-1.5\n-2.5\n-3.5\n")
     reading = prepare(CsvSource(range_bytes=range_bytes), [path])
-    for spot in reading.ranges:
-        assert reading.source.sample(spot) in ((Holds.DECIMAL,), (Holds.NOTHING,))
+    for input_range in reading.ranges:
+        assert reading.source.sample(input_range) in (
+            (Holds.DECIMAL,),
+            (Holds.NOTHING,),
+        )
 
 
 def test_a_sample_of_a_long_range_is_short_and_of_whole_rows(
@@ -219,7 +222,7 @@ def test_touched_only_where_a_value_was_stored_otherwise() -> None:
         ((none, none), (none, none), (both, none), False),  # nothing to widen
         ((decimal, none), (decimal, none), (both, none), False),  # the same type
     ]:
-        assert source.touched(observed, used, final) is expected
+        assert source.needs_reencode(observed, used, final) is expected
 
 
 def test_batches_of_a_range_join_to_the_range(
@@ -247,13 +250,13 @@ def test_ranges_without_a_row_start_give_nothing(write_csv: FileWriter) -> None:
 
 
 def test_settle_tells_which_cuts_lie_in_quotes() -> None:
-    spots = [
+    input_ranges = [
         InputRange(0, "a", "a", 0, 4, 0, 10),
         InputRange(1, "a", "a", 4, 8, 4, 10),
         InputRange(2, "b", "b", 0, 2, 8, 10),
     ]
-    settled = CsvSource().settle(spots, [1, 2, 0])
-    assert [spot.quoted for spot in settled] == [
+    settled = CsvSource().resolve_ranges(input_ranges, [1, 2, 0])
+    assert [input_range.quoted for input_range in settled] == [
         (False, True),
         (True, True),
         (False, False),  # another file begins anew

@@ -49,7 +49,7 @@ def test_golden_records(
     records = [data[at : at + size] for at in range(0, len(data), size)]
     assert len(reading.rows) == len(records) == 20
     assert len(reading.ranges) == (1 if range_bytes > 7000 else 10)
-    assert all(spot.start % size == 0 for spot in reading.ranges)
+    assert all(input_range.start % size == 0 for input_range in reading.ranges)
     for row, record in zip(reading.rows, records, strict=True):
         labels = {label: record[place] for place, label in enumerate(layout.labels)}
         image = naive_pixels(record, len(layout.labels))
@@ -169,7 +169,7 @@ def test_other_files_beside_the_data_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "data_batch_1.bin").write_bytes(records_of(CIFAR10, 1))
     (tmp_path / "readme.html").write_bytes(b"hello")
     reading = read(FixedLengthSource(), tmp_path)
-    assert [spot.path for spot in reading.ranges] == ["data_batch_1.bin"]
+    assert [input_range.path for input_range in reading.ranges] == ["data_batch_1.bin"]
 
 
 @pytest.mark.parametrize("num_records", [1, 3])  # 1: not even one whole record
@@ -301,7 +301,7 @@ def test_ranges_carry_the_split(tmp_path: Path) -> None:
     for name in ("data_batch_1.bin", "test_batch.bin", "mine.bin"):
         (tmp_path / name).write_bytes(records_of(CIFAR10, 1))
     ranges = prepare(FixedLengthSource(), [tmp_path]).ranges
-    assert {spot.path: spot.split for spot in ranges} == {
+    assert {input_range.path: input_range.split for input_range in ranges} == {
         "data_batch_1.bin": "train",
         "mine.bin": "",
         "test_batch.bin": "test",

@@ -236,9 +236,12 @@ def test_planned_bytes_are_known_unread(
         raise AssertionError(f"{uri} was read")
 
     monkeypatch.setattr(images, "read_file", refuse)
-    (rows,) = reading.source.refer(reading.ranges[0])
-    assert rows.weights is not None
-    assert rows.weights.tolist() == [len(JPEG) + FRAME_BYTES, len(PNG) + FRAME_BYTES]
+    (rows,) = reading.source.list_references(reading.ranges[0])
+    assert rows.planned_bytes is not None
+    assert rows.planned_bytes.tolist() == [
+        len(JPEG) + FRAME_BYTES,
+        len(PNG) + FRAME_BYTES,
+    ]
     assert rows.batch["label"].to_pylist() == [0, 1]  # for splits by column
     assert rows.batch["filename"].to_pylist() == ["a/1.jpg", "b/2.png"]
 
@@ -262,15 +265,19 @@ def test_ranges_are_cut_by_bytes_too(
     whole = prepare(ImagesSource(), [tmp_path])
     monkeypatch.setattr(images, "RANGE_BYTES", 100)
     ranges = prepare(ImagesSource(), [tmp_path]).ranges
-    found = [(spot.start, spot.stop) for spot in ranges]
+    found = [(input_range.start, input_range.stop) for input_range in ranges]
     assert found == [(0, 3), (3, 5), (5, 6), (6, 7), (7, 8), (8, 9), (9, 10)]
     # The same rows in the same places, so the same bytes.
     told = []
     for reading in (whole, replace(whole, ranges=ranges)):
-        rows = [row for spot in reading.ranges for row in reading.source.refer(spot)]
+        rows = [
+            row
+            for input_range in reading.ranges
+            for row in reading.source.list_references(input_range)
+        ]
         keys = [
-            position_keys(spot, row.places)
-            for spot, row in zip(reading.ranges, rows, strict=True)
+            position_keys(input_range, row.places)
+            for input_range, row in zip(reading.ranges, rows, strict=True)
         ]
         origins = np.concatenate([row.origins for row in rows])
         told.append((np.concatenate(keys).tolist(), origins.tolist()))
@@ -285,12 +292,12 @@ def test_the_inventory_may_lie_in_a_file(
     monkeypatch.setattr(images, "FILES_PER_RANGE", 2)
     write(tmp_path / "in", **{f"a__{n}_jpg": JPEG for n in range(5)})
     reading = prepare(ImagesSource(), [tmp_path / "in"])
-    kept = reading.source.keep_inventory(open_store(where), "inventory.arrow")
+    kept = reading.source.spill_inventory(open_store(where), "inventory.arrow")
     assert len(pickle.dumps(kept)) < 1000
-    for spot in reading.ranges:
-        expected = read_one(reading.source, spot)
-        assert read_one(kept, spot).rows == expected.rows
-        assert read_one(kept, spot).origins == expected.origins
+    for input_range in reading.ranges:
+        expected = read_one(reading.source, input_range)
+        assert read_one(kept, input_range).rows == expected.rows
+        assert read_one(kept, input_range).origins == expected.origins
 
 
 def test_pictures_that_no_single_op_decodes_are_declared_as_bytes(

@@ -22,9 +22,14 @@ from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.storage import LocalStore, RemoteStore, open_store
 from recordmill.transforms.storage.reading import read_file, read_range
-from recordmill.transforms.storage.retry import Patience, is_passing, reason, retrying
+from recordmill.transforms.storage.retry import (
+    RetryPolicy,
+    is_transient,
+    reason,
+    retrying,
+)
 
-BRIEF = Patience(tries=2, first_seconds=0.05, limit_seconds=5.0)
+BRIEF = RetryPolicy(tries=2, first_seconds=0.05, limit_seconds=5.0)
 BIG = 40 << 20  # three parts
 
 
@@ -240,16 +245,16 @@ def test_the_time_for_trying_is_bounded() -> None:
 
     began = time.monotonic()
     with pytest.raises(TimeoutError):
-        retrying(fail, Patience(tries=1000, first_seconds=0.1, limit_seconds=1.0))
+        retrying(fail, RetryPolicy(tries=1000, first_seconds=0.1, limit_seconds=1.0))
     assert time.monotonic() - began < 1.5
 
 
 def test_a_cause_counts() -> None:
     """s3fs raises an OSError without meaning from botocore's error with a status."""
     outer = OSError(errno.EIO, "something")
-    assert not is_passing(outer)
+    assert not is_transient(outer)
     outer.__cause__ = UnavailableError()
-    assert is_passing(outer)
+    assert is_transient(outer)
 
 
 def test_a_bug_is_no_fault_of_storage(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,18 +19,18 @@ import pyarrow as pa
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.ranges import Bits, InputFile, InputRange, Reject
+from recordmill.schemas.ranges import InputFile, InputRange, Reject, TypeFlags
+from recordmill.transforms.arrow import I64, U8, array_parts, binary_array
 from recordmill.transforms.encode.examples import encode
-from recordmill.transforms.encode.wire import I64, U8, binary_array
 from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.sources.base import (
     RANGE_BYTES,
     REFERENCE,
-    Fetched,
+    ReferencedRows,
     Rows,
     Source,
     number_ranges,
-    spread,
+    spread_evenly,
 )
 from recordmill.transforms.sources.cifar.layout import (
     CHANNELS,
@@ -50,7 +50,7 @@ from recordmill.transforms.storage.reading import (
     read_range,
     read_rows,
 )
-from recordmill.transforms.tfrecord import FRAME_BYTES, array_parts
+from recordmill.transforms.tfrecord import FRAME_BYTES
 
 READ_BYTES = 4 << 20  # rows read and encoded at once: fits the processor's cache
 MAX_REFERRED_FILES = 10_000  # every worker knows all of them
@@ -66,7 +66,7 @@ class FixedLengthSource(Source):
     files: tuple[tuple[str, int], ...] = ()  # uri and first position of each
     storage: StorageOptions = NO_OPTIONS
 
-    refers = True
+    supports_references = True
 
     def prepare(self, files: Sequence[InputFile]) -> Self:
         data = data_files(files)
@@ -116,10 +116,10 @@ class FixedLengthSource(Source):
             ]
         )
 
-    def excerpts(self, ranges: Sequence[InputRange]) -> list[InputRange]:
-        return spread(ranges, 32, 32 * self.known_layout.record_bytes)
+    def sample_ranges(self, ranges: Sequence[InputRange]) -> list[InputRange]:
+        return spread_evenly(ranges, 32, 32 * self.known_layout.record_bytes)
 
-    def schema(self, observed: Bits = (), nulls: tuple[int, ...] = ()) -> Schema:
+    def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
         layout = self.known_layout
         image = FeatureSpec(
             "image",
@@ -135,8 +135,8 @@ class FixedLengthSource(Source):
         ]
         return Schema((image, *sizes, *labels))
 
-    def read(self, spot: InputRange, expected: Bits) -> Iterator[Rows]:
-        for rows, records in self._scan(spot):
+    def read(self, input_range: InputRange, expected: TypeFlags) -> Iterator[Rows]:
+        for rows, records in self._scan(input_range):
             rows.batch = _to_batch(records, self.known_layout)
             yield rows
 
@@ -151,20 +151,20 @@ class FixedLengthSource(Source):
             and sum(file.size for file in data) <= available_memory() // 2
         )
 
-    def refer(self, spot: InputRange) -> Iterator[Rows]:
+    def list_references(self, input_range: InputRange) -> Iterator[Rows]:
         """Each row's position in the whole input; reads the range to check labels."""
         layout = self.known_layout
-        for rows, records in self._scan(spot):
-            positions = (rows.places + spot.first_position).astype("<u8")
+        for rows, records in self._scan(input_range):
+            positions = (rows.places + input_range.first_position).astype("<u8")
             offsets = np.arange(len(positions) + 1, dtype=np.int64) * 8
             columns = {REFERENCE: binary_array(offsets, positions.view(np.uint8))}
             for place, label in enumerate(layout.labels):
                 columns[label] = pa.array(records[:, place].astype(np.int64))
             rows.batch = pa.RecordBatch.from_pydict(columns)
-            rows.weights = np.full(len(positions), self._framed_bytes, np.int64)
+            rows.planned_bytes = np.full(len(positions), self._framed_bytes, np.int64)
             yield rows
 
-    def fetch(self, references: pa.BinaryArray) -> Fetched:
+    def read_references(self, references: pa.BinaryArray) -> ReferencedRows:
         layout = self.known_layout
         offsets, data = array_parts(references)
         positions = data[offsets[0] : offsets[-1]].view("<u8").astype(np.int64)
@@ -182,7 +182,7 @@ class FixedLengthSource(Source):
             start = int(positions[row] - starts[index])
             return self.files[index][0], start, records[row].tobytes()
 
-        return Fetched(_to_batch(records, layout), kept, [], raw)
+        return ReferencedRows(_to_batch(records, layout), kept, [], raw)
 
     @cached_property
     def _framed_bytes(self) -> int:
@@ -193,31 +193,31 @@ class FixedLengthSource(Source):
             FRAME_BYTES
         )
 
-    def _scan(self, spot: InputRange) -> Iterator[tuple[Rows, U8]]:
+    def _scan(self, input_range: InputRange) -> Iterator[tuple[Rows, U8]]:
         """Reads a range in parts; rows with their labels checked, and their bytes."""
         layout = self.known_layout
         size = layout.record_bytes
         step = READ_BYTES // size * size
-        for start in range(spot.start, spot.stop, step):
-            stop = min(start + step, spot.stop)
+        for start in range(input_range.start, input_range.stop, step):
+            stop = min(start + step, input_range.stop)
             data = np.frombuffer(
-                read_range(spot.uri, start, stop, self.storage), np.uint8
+                read_range(input_range.uri, start, stop, self.storage), np.uint8
             )
             if len(data) < stop - start:
                 raise InputError(
-                    f"{spot.uri}: ends at byte {start + len(data)}, but had "
-                    f"{spot.stop} bytes when the run began: did it change meanwhile?"
+                    f"{input_range.uri}: ends at byte {start + len(data)}, but had "
+                    f"{input_range.stop} bytes when the run began: did it change meanwhile?"
                 )
             num_rows = len(data) // size
             rest = data[num_rows * size :]
             records = data[: num_rows * size].reshape(num_rows, size)
             good, rejects = _check_labels(
-                records, layout, self.class_names, spot.path, start
+                records, layout, self.class_names, input_range.path, start
             )
             if len(rest):
                 rejects.append(
                     Reject(
-                        spot.path,
+                        input_range.path,
                         start + num_rows * size,
                         f"{len(rest)} bytes at the end of the file, expected a whole "
                         f"{layout.variant} record of {size} ({len(layout.labels)} "
@@ -227,8 +227,8 @@ class FixedLengthSource(Source):
                 )
             if len(good) < num_rows:
                 records = records[good]
-            ordinals = good + (start - spot.start) // size
-            yield _rows(spot, ordinals, size, records, rejects), records
+            ordinals = good + (start - input_range.start) // size
+            yield _rows(input_range, ordinals, size, records, rejects), records
 
 
 def _shelf(data: Sequence[InputFile]) -> tuple[tuple[str, int], ...]:
@@ -238,16 +238,20 @@ def _shelf(data: Sequence[InputFile]) -> tuple[tuple[str, int], ...]:
 
 
 def _rows(
-    spot: InputRange, ordinals: I64, size: int, records: U8, rejects: list[Reject]
+    input_range: InputRange,
+    ordinals: I64,
+    size: int,
+    records: U8,
+    rejects: list[Reject],
 ) -> Rows:
     """Rows whose batch is still to come."""
 
     def raw(row: int) -> tuple[int, bytes]:
-        return spot.start + int(ordinals[row]) * size, records[row].tobytes()
+        return input_range.start + int(ordinals[row]) * size, records[row].tobytes()
 
     return Rows(
         batch=pa.RecordBatch.from_pydict({}),
-        origins=origins_in(spot.path, spot.start, ordinals),
+        origins=origins_in(input_range.path, input_range.start, ordinals),
         places=ordinals * size,
         raw=raw,
         rejects=rejects,

@@ -35,7 +35,7 @@ def settled_columns(names: Sequence[str], settled: Schema) -> pa.Schema:
 
 
 def fit_rows(
-    parsed: Parsed, names: Sequence[str], settled: Schema, spot: InputRange
+    parsed: Parsed, names: Sequence[str], settled: Schema, input_range: InputRange
 ) -> tuple[Parsed, pa.RecordBatch]:
     """The rows that fit a dataset's schema, and their typed columns.
 
@@ -43,7 +43,7 @@ def fit_rows(
       parsed: rows as text.
       names: the columns.
       settled: the dataset's schema.
-      spot: the range that the rows come from.
+      input_range: the range that the rows come from.
 
     Returns:
       The rows without those that do not fit, which are among the rejects now.
@@ -67,7 +67,7 @@ def fit_rows(
     if not reasons:
         return parsed, batch
     rejects = [
-        Reject(spot.path, position, reason, raw)
+        Reject(input_range.path, position, reason, raw)
         for row, reason in reasons.items()
         for position, raw in [parsed.raw(row)]
     ]

@@ -19,14 +19,14 @@ import pyarrow as pa
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.features.feature import FeatureSpec, Schema
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.ranges import Bits, InputFile, InputRange
+from recordmill.schemas.ranges import InputFile, InputRange, TypeFlags
 from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.sources.base import (
     RANGE_BYTES,
     Rows,
     Source,
     number_ranges,
-    spread,
+    spread_evenly,
 )
 from recordmill.transforms.sources.csv.column_types import (
     Holds,
@@ -114,38 +114,42 @@ class CsvSource(Source):
         )
 
     def needs_survey(self, ranges: Sequence[InputRange]) -> bool:
-        return any(spot.start for spot in ranges)
+        return any(input_range.start for input_range in ranges)
 
-    def survey(self, spot: InputRange) -> int:
+    def survey(self, input_range: InputRange) -> int:
         """The number of quotes in a block."""
-        return self._reader(spot.uri)(spot.start, spot.stop).count(QUOTE)
+        return self._reader(input_range.uri)(input_range.start, input_range.stop).count(
+            QUOTE
+        )
 
-    def settle(
+    def resolve_ranges(
         self, ranges: Sequence[InputRange], surveys: Sequence[int]
     ) -> list[InputRange]:
         """Notes with every range whether it begins and ends inside quotes."""
         settled = []
         quotes = 0
-        for spot, count in zip(ranges, surveys, strict=True):
-            before = quotes if spot.start else 0
+        for input_range, count in zip(ranges, surveys, strict=True):
+            before = quotes if input_range.start else 0
             quotes = before + count
-            settled.append(replace(spot, quoted=(before % 2 == 1, quotes % 2 == 1)))
+            settled.append(
+                replace(input_range, quoted=(before % 2 == 1, quotes % 2 == 1))
+            )
         return settled
 
-    def sample(self, spot: InputRange) -> Bits:
-        begin, names = self._begin(spot)
-        read = self._reader(spot.uri)
+    def sample(self, input_range: InputRange) -> TypeFlags:
+        begin, names = self._begin(input_range)
+        read = self._reader(input_range.uri)
         text = read(begin, begin + SAMPLE_BYTES)
         if len(text) == SAMPLE_BYTES:
             # Only whole rows: half a cell might be of another type. A row longer than
             # the sample tells nothing.
             spans = row_spans(text)
             text = text[: spans[-1][0]] if spans else b""
-        table = parse_rows(text, names, spot, begin, read).table
+        table = parse_rows(text, names, input_range, begin, read).table
         return tuple(int(classify(cells_of(table, name))) for name in self.names)
 
-    def excerpts(self, ranges: Sequence[InputRange]) -> list[InputRange]:
-        parts = spread(ranges, EXCERPTS, EXCERPT_BYTES)
+    def sample_ranges(self, ranges: Sequence[InputRange]) -> list[InputRange]:
+        parts = spread_evenly(ranges, EXCERPTS, EXCERPT_BYTES)
         return [self._with_quotes(part) for part in parts]
 
     def _with_quotes(self, part: InputRange) -> InputRange:
@@ -173,7 +177,7 @@ class CsvSource(Source):
             return 1.0
         return rejected / rows if rows else 0.5
 
-    def schema(self, observed: Bits = (), nulls: tuple[int, ...] = ()) -> Schema:
+    def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
         if self.settled is not None:
             return self.settled
         observed = observed or (int(Holds.NOTHING),) * len(self.names)
@@ -186,7 +190,9 @@ class CsvSource(Source):
             )
         return Schema(tuple(features))
 
-    def touched(self, observed: Bits, used: Bits, final: Bits) -> bool:
+    def needs_reencode(
+        self, observed: TypeFlags, used: TypeFlags, final: TypeFlags
+    ) -> bool:
         if not observed:
             return False  # no row starts in this range
         # A column without a value in this range has put nothing into its records.
@@ -195,26 +201,28 @@ class CsvSource(Source):
             for seen, taken, wanted in zip(observed, used, final, strict=True)
         )
 
-    def read(self, spot: InputRange, expected: Bits) -> Iterator[Rows]:
-        begin, names = self._begin(spot)
-        read = self._reader(spot.uri)
-        end = row_start(read, spot.stop, spot.quoted[1], spot.uri)
+    def read(self, input_range: InputRange, expected: TypeFlags) -> Iterator[Rows]:
+        begin, names = self._begin(input_range)
+        read = self._reader(input_range.uri)
+        end = row_start(read, input_range.stop, input_range.quoted[1], input_range.uri)
         if begin >= end:
             return  # no row starts in this block
         body = read(begin, end)
         if begin + len(body) < end:
             raise InputError(
-                f"{spot.uri}: ends at byte {begin + len(body)}, but had {spot.stop} "
+                f"{input_range.uri}: ends at byte {begin + len(body)}, but had {input_range.stop} "
                 "bytes when the run began: did it change meanwhile?"
             )
         expected = expected or (int(Holds.NOTHING),) * len(self.names)
         rows_before = 0
-        for start, stop in _parts(body, spot.uri):
-            parsed = parse_rows(body[start:stop], names, spot, begin + start, read)
-            observed: Bits = ()
+        for start, stop in _parts(body, input_range.uri):
+            parsed = parse_rows(
+                body[start:stop], names, input_range, begin + start, read
+            )
+            observed: TypeFlags = ()
             nulls: tuple[int, ...] = ()
             if self.settled is not None:
-                parsed, batch = fit_rows(parsed, self.names, self.settled, spot)
+                parsed, batch = fit_rows(parsed, self.names, self.settled, input_range)
             else:
                 batch, observed, nulls = self._convert(parsed.table, expected)
             ordinals = parsed.ordinals + rows_before
@@ -224,8 +232,8 @@ class CsvSource(Source):
             offsets = parsed.ordinals * (stop - start) // max(1, parsed.num_rows)
             yield Rows(
                 batch=batch,
-                origins=origins_in(spot.path, spot.start, ordinals),
-                places=(start + offsets) * spot.num_positions // len(body),
+                origins=origins_in(input_range.path, input_range.start, ordinals),
+                places=(start + offsets) * input_range.num_positions // len(body),
                 raw=parsed.raw,
                 rejects=parsed.rejects,
                 observed=observed,
@@ -233,8 +241,8 @@ class CsvSource(Source):
             )
 
     def _convert(
-        self, table: pa.Table, expected: Bits
-    ) -> tuple[pa.RecordBatch, Bits, tuple[int, ...]]:
+        self, table: pa.Table, expected: TypeFlags
+    ) -> tuple[pa.RecordBatch, TypeFlags, tuple[int, ...]]:
         """The typed columns, what they were seen to hold, and their missing values."""
         if self.as_text:
             cells = [cells_of(table, name) for name in self.names]
@@ -258,15 +266,17 @@ class CsvSource(Source):
     def _reader(self, uri: str) -> Reader:
         return partial(read_range, uri, options=self.storage)
 
-    def _begin(self, spot: InputRange) -> tuple[int, tuple[str, ...]]:
+    def _begin(self, input_range: InputRange) -> tuple[int, tuple[str, ...]]:
         """Byte offset of a range's first row, and the file's columns in its order."""
-        read = self._reader(spot.uri)
-        names, header_end = read_header(read, spot.uri)
+        read = self._reader(input_range.uri)
+        names, header_end = read_header(read, input_range.uri)
         if set(names) != set(self.names):
-            raise InputError(_other_columns(spot.uri, names, self.names))
-        if spot.start == 0:
+            raise InputError(_other_columns(input_range.uri, names, self.names))
+        if input_range.start == 0:
             return header_end, names
-        start = row_start(read, spot.start, spot.quoted[0], spot.uri)
+        start = row_start(
+            read, input_range.start, input_range.quoted[0], input_range.uri
+        )
         return max(header_end, start), names
 
 

@@ -17,7 +17,7 @@ import pyarrow.csv as pa_csv
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.ranges import InputRange, Reject
-from recordmill.transforms.encode.wire import I64
+from recordmill.transforms.arrow import I64
 from recordmill.transforms.sources.csv.row_bounds import (
     QUOTE,
     Reader,
@@ -50,14 +50,14 @@ class Parsed:
 
 
 def parse_rows(
-    body: bytes, names: Sequence[str], spot: InputRange, begin: int, read: Reader
+    body: bytes, names: Sequence[str], input_range: InputRange, begin: int, read: Reader
 ) -> Parsed:
     """Splits rows into cells; rows that cannot be split as they should are rejects.
 
     Args:
       body: whole rows.
       names: the columns, in the file's order.
-      spot: the range.
+      input_range: the range.
       begin: byte offset of the body in the file.
       read: reads bytes of the file.
     """
@@ -69,14 +69,16 @@ def parse_rows(
     reasons: dict[int, str] = {}
     if table is None or not closed:
         # Take out the rows that Arrow cannot split, and split the others.
-        reasons = _unusable(body, spans, spot, begin, read)
+        reasons = _unusable(body, spans, input_range, begin, read)
         kept = [row for row in range(len(spans)) if row not in reasons]
         text = b"\n".join(body[slice(*spans[row])] for row in kept)
         table, wrong, _ = _split_cells(text, names)
         wrong = {kept[row]: reason for row, reason in wrong.items()}
     reasons |= wrong
     rejects = [
-        Reject(spot.path, begin + spans[row][0], reason, body[slice(*spans[row])])
+        Reject(
+            input_range.path, begin + spans[row][0], reason, body[slice(*spans[row])]
+        )
         for row, reason in sorted(reasons.items())
     ]
     num_rows = table.num_rows + len(reasons)
@@ -140,7 +142,7 @@ def _split_cells(
 def _unusable(
     body: bytes,
     spans: Sequence[tuple[int, int]],
-    spot: InputRange,
+    input_range: InputRange,
     begin: int,
     read: Reader,
 ) -> dict[int, str]:
@@ -157,7 +159,7 @@ def _unusable(
     if is_open(body[start:end]):
         if read(begin + len(body), begin + len(body) + 1):
             raise InputError(
-                f"{spot.uri}: the quoted field in the row at byte {begin + start} is "
+                f"{input_range.uri}: the quoted field in the row at byte {begin + start} is "
                 f"open at byte {begin + len(body)}, where the number of quotes says "
                 "that a row ends: before it, a quote stands in a field that is not "
                 "quoted. Quote such fields and double the quotes inside"

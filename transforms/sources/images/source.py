@@ -2,7 +2,7 @@
 
 One file is one record and its size is known without reading it, so the plan counts file
 sizes and rows travel by reference: ranges are slices of the inventory, runs hold paths,
-and the shard's writer reads the pictures itself (`fetch`).
+and the shard's writer reads the pictures itself (`read_references`).
 """
 
 from __future__ import annotations
@@ -21,15 +21,21 @@ from recordmill.schemas.errors import InputError
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.job_spec import FeatureNames
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.ranges import Bits, InputFile, InputRange, Reject
-from recordmill.transforms.encode.wire import I64
+from recordmill.schemas.ranges import InputFile, InputRange, Reject, TypeFlags
+from recordmill.transforms.arrow import I64
 from recordmill.transforms.exchange.keys import text_hashes
 from recordmill.transforms.pictures.header import (
     ImageHeader,
     ImageHeaderError,
     read_header,
 )
-from recordmill.transforms.sources.base import REFERENCE, Fetched, Rows, Source, spread
+from recordmill.transforms.sources.base import (
+    REFERENCE,
+    ReferencedRows,
+    Rows,
+    Source,
+    spread_evenly,
+)
 from recordmill.transforms.sources.images.feature_names import image_schema
 from recordmill.transforms.sources.inventory import Inventory, slices
 from recordmill.transforms.storage import Store
@@ -53,7 +59,7 @@ class ImagesSource(Source):
       root: what stands before every path.
       classes: the sorted folder names.
       decodable: whether one TensorFlow op decodes all these formats to one rank.
-      listing: the pictures, until `keep_inventory` has put them into a file.
+      listing: the pictures, until `spill_inventory` has put them into a file.
       inventory: that file.
       storage: options of the inputs' storage.
     """
@@ -66,8 +72,8 @@ class ImagesSource(Source):
     inventory: Inventory | None = None
     storage: StorageOptions = NO_OPTIONS
 
-    refers = True
-    plans_unread = True
+    supports_references = True
+    sizes_known_upfront = True
 
     def prepare(self, files: Sequence[InputFile]) -> Self:
         pictures = tuple(f for f in files if f.path.lower().endswith(ENDINGS))
@@ -123,18 +129,18 @@ class ImagesSource(Source):
                 )
         return replace(whole, listing=listing)
 
-    def keep_inventory(self, store: Store, name: str) -> Self:
+    def spill_inventory(self, store: Store, name: str) -> Self:
         inventory = Inventory(store, name, self.root)
         inventory.write(self.listing)
         return replace(self, listing=(), inventory=inventory)
 
-    def _files(self, spot: InputRange) -> Sequence[InputFile]:
+    def _files(self, input_range: InputRange) -> Sequence[InputFile]:
         if self.inventory is not None:
-            return self.inventory.read(spot.start, spot.stop)
-        return self.listing[spot.start : spot.stop]
+            return self.inventory.read(input_range.start, input_range.stop)
+        return self.listing[input_range.start : input_range.stop]
 
     def columns(self) -> pa.Schema:
-        return self.fetch(pa.array([], pa.binary())).batch.schema
+        return self.read_references(pa.array([], pa.binary())).batch.schema
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
         """Slices of the inventory, in files; the ranges' unit is one file.
@@ -156,18 +162,18 @@ class ImagesSource(Source):
             for index, (start, stop) in enumerate(pairwise(cuts))
         ]
 
-    def excerpts(self, ranges: Sequence[InputRange]) -> list[InputRange]:
-        return spread(ranges, EXCERPT_FILES, 1)
+    def sample_ranges(self, ranges: Sequence[InputRange]) -> list[InputRange]:
+        return spread_evenly(ranges, EXCERPT_FILES, 1)
 
-    def schema(self, observed: Bits = (), nulls: tuple[int, ...] = ()) -> Schema:
+    def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
         return image_schema(self.feature_names, self.classes, self.decodable)
 
     def prefers_reference(self, files: Sequence[InputFile]) -> bool:
         return True
 
-    def refer(self, spot: InputRange) -> Iterator[Rows]:
+    def list_references(self, input_range: InputRange) -> Iterator[Rows]:
         """Size and path of each file in a slice of the inventory."""
-        files = self._files(spot)
+        files = self._files(input_range)
         paths = [file.path for file in files]
         label_of = {name: label for label, name in enumerate(self.classes)}
         labels = [label_of.get(class_of(path)) for path in paths]
@@ -185,17 +191,18 @@ class ImagesSource(Source):
             origins=text_hashes(paths),
             places=np.arange(len(files), dtype=np.int64),
             raw=lambda row: (0, read_file(files[row].uri, self.storage)),
-            weights=np.array([file.size for file in files], np.int64) + FRAME_BYTES,
+            planned_bytes=np.array([file.size for file in files], np.int64)
+            + FRAME_BYTES,
         )
 
-    def read(self, spot: InputRange, expected: Bits) -> Iterator[Rows]:
-        for rows in self.refer(spot):
-            assert rows.weights is not None  # set by refer
-            parts = np.cumsum(rows.weights) // READ_BYTES
+    def read(self, input_range: InputRange, expected: TypeFlags) -> Iterator[Rows]:
+        for rows in self.list_references(input_range):
+            assert rows.planned_bytes is not None  # set by refer
+            parts = np.cumsum(rows.planned_bytes) // READ_BYTES
             edges = [0, *(np.flatnonzero(np.diff(parts)) + 1), len(parts)]
             for start, stop in pairwise(edges):
                 part = rows.batch[REFERENCE].slice(start, stop - start)
-                fetched = self.fetch(part)
+                fetched = self.read_references(part)
                 kept = fetched.kept + start
                 yield Rows(
                     batch=fetched.batch,
@@ -205,7 +212,7 @@ class ImagesSource(Source):
                     rejects=fetched.rejects,
                 )
 
-    def fetch(self, references: pa.BinaryArray) -> Fetched:
+    def read_references(self, references: pa.BinaryArray) -> ReferencedRows:
         """Reads the pictures of these sizes at these paths.
 
         Raises:
@@ -250,7 +257,7 @@ class ImagesSource(Source):
                 "text": pa.array(classes, pa.string()),
             }
         )
-        return Fetched(
+        return ReferencedRows(
             batch,
             np.array(kept, np.int64),
             rejects,
