@@ -87,8 +87,8 @@ def clean(output: str, as_json: bool, storage_options: tuple[str, ...]) -> None:
     """Removes what dead runs left in OUTPUT: scratch, staging, half files."""
     import json
 
+    from recordmill.schemas.text import human_bytes
     from recordmill.transforms.commit.cleanup import clean as clean_output
-    from recordmill.transforms.decode.readable import human_bytes
     from recordmill.transforms.storage import open_store
 
     cleaned = clean_output(open_store(output, storage_of(storage_options).output))

@@ -25,9 +25,10 @@ from apache_beam.pvalue import AsList, PBegin, PCollection
 from recordmill.beam_jobs.pipelines.exchange_by_engine import convert_through_engine
 from recordmill.beam_jobs.pipelines.exchange_by_files import convert_through_scratch
 from recordmill.beam_jobs.pipelines.survey import ResolveRanges
-from recordmill.schemas.dataset.manifest import Manifest, json_bytes
+from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.dataset.shards import ShardResult
 from recordmill.schemas.ranges import InputRange, RangeResult
+from recordmill.schemas.text import json_bytes
 from recordmill.transforms.commit.commit import commit
 from recordmill.transforms.commit.detached import publish_detached
 from recordmill.transforms.commit.staging import stage

@@ -22,7 +22,7 @@ from recordmill.beam_jobs.runners.flink import is_flink
 from recordmill.schemas.dataset.shards import ShardPlan, ShardResult
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.ranges import InputRange, RangeResult, TypeFlags
-from recordmill.transforms.decode.readable import human_bytes
+from recordmill.schemas.text import human_bytes
 from recordmill.transforms.tasks.checkpoints import report_errors_to_launcher
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.send_range import Measured, measure_range, send_range

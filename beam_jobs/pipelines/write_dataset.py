@@ -232,7 +232,7 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
         return RowsJob(
             job=job,
             store=self._store,
-            bits=rows_bucket_bits(job),
+            bucket_bits=rows_bucket_bits(job),
             exchange=exchange_for(pipeline)
             if self._exchange == "auto"
             else self._exchange,

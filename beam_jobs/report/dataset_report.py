@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
 from recordmill.beam_jobs.report.text_tables import (
-    count,
     make_console,
     make_table,
     print_table,
     write_json,
 )
+from recordmill.schemas.text import count
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -94,7 +94,7 @@ def show_verify(
       as_json: write one JSON object instead of lines and a table.
       stream: where to; standard output unless given.
     """
-    from recordmill.transforms.decode.readable import human_bytes, printable
+    from recordmill.schemas.text import human_bytes, printable
 
     if as_json:
         write_json(_verify_json(result), stream)
@@ -180,7 +180,7 @@ def _verify_json(result: VerifyResult) -> dict[str, Any]:
 
 
 def _print_header(console: Console, output: str, manifest: Manifest) -> None:
-    from recordmill.transforms.decode.readable import human_bytes, printable
+    from recordmill.schemas.text import human_bytes, printable
 
     order = f"shuffled with seed {manifest.seed}" if manifest.shuffle else "input order"
     payload = "" if manifest.payload == "example" else f"payload {manifest.payload}, "
@@ -201,7 +201,7 @@ def _print_header(console: Console, output: str, manifest: Manifest) -> None:
 
 
 def _print_features(console: Console, manifest: Manifest) -> None:
-    from recordmill.transforms.decode.readable import printable
+    from recordmill.schemas.text import printable
 
     table = make_table(
         ("feature", "left"),
@@ -224,7 +224,7 @@ def _print_features(console: Console, manifest: Manifest) -> None:
 
 
 def _print_splits(console: Console, manifest: Manifest) -> None:
-    from recordmill.transforms.decode.readable import human_bytes, printable
+    from recordmill.schemas.text import human_bytes, printable
 
     table = make_table(
         ("split", "left"),
@@ -250,7 +250,8 @@ def _print_splits(console: Console, manifest: Manifest) -> None:
 def _print_example(
     console: Console, example: ExamplePreview, manifest: Manifest, names: _ClassNames
 ) -> None:
-    from recordmill.transforms.decode.readable import printable, readable
+    from recordmill.schemas.text import printable
+    from recordmill.transforms.decode.readable import readable
 
     title = printable(
         f"{example.split}: record {example.record_index} of {example.file}"

@@ -10,7 +10,7 @@ import click
 
 from recordmill.beam_jobs.service.preview import RunPlan, plan_run
 from recordmill.schemas.job.job_spec import JobSpec, RunOptions
-from recordmill.transforms.decode.readable import human_bytes
+from recordmill.schemas.text import human_bytes
 
 _VERDICTS = {
     "convert": "would convert",

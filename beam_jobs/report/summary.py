@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recordmill.transforms.decode.readable import human_bytes
+from recordmill.schemas.text import human_bytes
 
 if TYPE_CHECKING:
     from recordmill.beam_jobs.service.detach import JobSubmitted

@@ -12,16 +12,6 @@ if TYPE_CHECKING:
 # rich and pydantic are imported inside the functions: see recordmill.beam_jobs.report.dataset_report.
 
 
-def count(number: int, noun: str) -> str:
-    """A number of things.
-
-    >>> count(2_000, "class")
-    '2,000 classes'
-    """
-    plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
-    return f"{number:,} {noun if number == 1 else plural}"
-
-
 def make_console(stream: TextIO | None) -> Console:
     """A console that takes all text as it is; without colour unless on a terminal."""
     from rich.console import Console
@@ -51,6 +41,6 @@ def print_table(console: Console, title: str, table: Table) -> None:
 
 def write_json(value: dict[str, Any], stream: TextIO | None) -> None:
     """Writes one JSON object, to standard output unless given another stream."""
-    from recordmill.schemas.dataset.manifest import json_bytes
+    from recordmill.schemas.text import json_bytes
 
     (stream or sys.stdout).write(json_bytes(value).decode())

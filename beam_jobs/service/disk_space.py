@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from recordmill.beam_jobs.service.inputs import Inputs
 from recordmill.schemas.errors import InputError, OutputError
 from recordmill.schemas.ranges import InputRange
-from recordmill.transforms.decode.readable import human_bytes
+from recordmill.schemas.text import human_bytes
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.estimate import Estimate, estimate_run

@@ -24,9 +24,9 @@ from recordmill.schemas.dataset.manifest import MANIFEST_NAME
 from recordmill.schemas.errors import OutputError
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.job_spec import JobSpec, RunOptions
+from recordmill.schemas.text import human_bytes
 from recordmill.transforms.commit.commit import check_output, is_staged
 from recordmill.transforms.dataset.expected import load_expected
-from recordmill.transforms.decode.readable import human_bytes
 from recordmill.transforms.storage import Store
 from recordmill.transforms.tasks.estimate import (
     Estimate,

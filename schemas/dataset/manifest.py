@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
@@ -19,6 +18,7 @@ from recordmill.schemas.dataset.parts import MAX_APPENDS
 from recordmill.schemas.errors import OutputError
 from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.job.job_spec import Payload
+from recordmill.schemas.text import json_bytes
 
 MANIFEST_NAME = "manifest.json"
 MANIFEST_VERSION: Final = 1
@@ -197,9 +197,3 @@ def schema_of(
             for entry in manifest.features
         )
     )
-
-
-def json_bytes(value: Any) -> bytes:
-    """Indented UTF-8 JSON with a newline at its end; never NaN."""
-    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
-    return text.encode() + b"\n"

@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from recordmill.schemas.dataset.manifest import json_bytes
 from recordmill.schemas.job.job_file import JobFile
 from recordmill.schemas.parsing.schema_json_schema import DRAFT, without_titles
+from recordmill.schemas.text import json_bytes
 
 SCHEMA_PATH = Path(__file__).with_name("job_file.schema.json")
 

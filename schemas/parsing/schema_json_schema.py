@@ -10,9 +10,9 @@ from __future__ import annotations
 import sys
 from typing import Any, get_args
 
-from recordmill.schemas.dataset.manifest import json_bytes
 from recordmill.schemas.features.declared import SHAPE_FORM, DeclaredSchema, Dtype
 from recordmill.schemas.parsing.schema_file import TEXT_FIELDS
+from recordmill.schemas.text import json_bytes
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"  # the one that pydantic writes
 _SCALARS = ["string", "number", "boolean"]  # what YAML may take a text for

@@ -15,13 +15,9 @@ from recordmill.beam_jobs.report.dataset_report import show_inspect, show_verify
 from recordmill.schemas.dataset.manifest import FeatureEntry
 from recordmill.schemas.errors import CorruptRecordError, OutputError
 from recordmill.schemas.proto.example_pb2 import Example
+from recordmill.schemas.text import human_bytes
 from recordmill.transforms.dataset.verify import Problem, VerifyResult, verify_dataset
-from recordmill.transforms.decode.readable import (
-    decode_example,
-    human_bytes,
-    readable,
-    value_facts,
-)
+from recordmill.transforms.decode.readable import decode_example, readable, value_facts
 from recordmill.transforms.encode.examples import encode
 
 

@@ -17,9 +17,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest, json_bytes
+from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
 from recordmill.schemas.errors import MissingFileError, OutputError
 from recordmill.schemas.job.job_spec import FIRST_VERSION, VERSION_PATTERN
+from recordmill.schemas.text import json_bytes
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.lease import LOCK_FOLDER
 from recordmill.transforms.storage.store import WORK_FOLDER

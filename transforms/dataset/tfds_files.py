@@ -29,9 +29,9 @@ from typing import Any
 
 import numpy as np
 
-from recordmill.schemas.dataset.manifest import json_bytes
 from recordmill.schemas.dataset.shards import ShardResult
 from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.text import json_bytes
 
 DATASET_INFO_NAME = "dataset_info.json"
 FEATURES_NAME = "features.json"

@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError
 from recordmill.schemas.dataset.manifest import FeatureEntry
 from recordmill.schemas.errors import OutputError
 from recordmill.schemas.proto.example_pb2 import Example, SequenceExample
+from recordmill.schemas.text import human_bytes, printable
 from recordmill.transforms.decode.tensors import read_tensor
 from recordmill.transforms.pictures.header import ImageHeaderError, read_header
 
@@ -20,7 +21,6 @@ Found = Values | tuple[Values, ...]  # of a feature list the values of each step
 _Message = TypeVar("_Message", Example, SequenceExample)
 
 _HEX_BYTES = 12
-_UNITS = ("kB", "MB", "GB", "TB", "PB")
 _LIST_VALUES = 6
 _STEPS = 3
 _TEXT_CHARACTERS = 200
@@ -105,31 +105,6 @@ def _readable_item(
     ]
     more = f", ... {len(value):,} in all" if len(value) > len(shown) else ""
     return f"[{', '.join(shown)}{more}]"
-
-
-def printable(text: str) -> str:
-    """Text whose control characters are escaped, so that it cannot steer a terminal."""
-    return "".join(
-        character
-        if character.isprintable()
-        else character.encode("unicode_escape").decode()
-        for character in text
-    )
-
-
-def human_bytes(size: float) -> str:
-    """A size in decimal units.
-
-    >>> human_bytes(23_400)
-    '23.4 kB'
-    """
-    if size < 1000:
-        return f"{size:.0f} B"
-    power = 0
-    while size >= 999.95 and power < len(_UNITS):
-        size /= 1000
-        power += 1
-    return f"{size:.1f} {_UNITS[power - 1]}"
 
 
 def _is_single(feature: FeatureEntry) -> bool:

@@ -19,12 +19,13 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Literal
 
-from recordmill.schemas.dataset.manifest import Manifest, json_bytes
+from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.dataset.parts import REJECTS_NAME
 from recordmill.schemas.dataset.shards import ShardPlan, ShardResult
 from recordmill.schemas.errors import OutputError, RecordmillError, UsageError
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.ranges import InputRange, RangeResult
+from recordmill.schemas.text import json_bytes
 from recordmill.transforms.commit.commit import check_output, require_stored
 from recordmill.transforms.commit.detached import lease_of_last_step, publish_once
 from recordmill.transforms.commit.staging import stage

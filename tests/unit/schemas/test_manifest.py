@@ -9,11 +9,11 @@ from recordmill.schemas.dataset.manifest import (
     Manifest,
     ShardEntry,
     SplitEntry,
-    json_bytes,
     schema_of,
 )
 from recordmill.schemas.errors import OutputError, SchemaError
 from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.text import json_bytes
 
 LABEL = FeatureSpec("label", Kind.INT64, class_names=("cat", "dog"))
 IMAGE = FeatureSpec(

@@ -1,0 +1,49 @@
+"""Text for people and files: counts, sizes, JSON; the one place for plurals and units."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+_UNITS = ("kB", "MB", "GB", "TB", "PB")
+
+
+def count(number: int, noun: str) -> str:
+    """Returns a number with its noun, singular or plural.
+
+    >>> count(2_000, "class")
+    '2,000 classes'
+    """
+    plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else plural}"
+
+
+def human_bytes(size: float) -> str:
+    """Returns a size in decimal units.
+
+    >>> human_bytes(23_400)
+    '23.4 kB'
+    """
+    if size < 1000:
+        return f"{size:.0f} B"
+    power = 0
+    while size >= 999.95 and power < len(_UNITS):
+        size /= 1000
+        power += 1
+    return f"{size:.1f} {_UNITS[power - 1]}"
+
+
+def printable(text: str) -> str:
+    """Escapes control characters, so that it cannot steer a terminal."""
+    return "".join(
+        character
+        if character.isprintable()
+        else character.encode("unicode_escape").decode()
+        for character in text
+    )
+
+
+def json_bytes(value: Any) -> bytes:
+    """Returns indented UTF-8 JSON with a newline at its end; never NaN."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+    return text.encode() + b"\n"

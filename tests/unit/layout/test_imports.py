@@ -1,0 +1,143 @@
+"""The rooms of the house: which folder may import which, and what files are called.
+
+ROOMS lists every folder from the ground up. A file may import from its own folder and
+from folders that stand above its own line here, never the other way, so there can be no
+circle. A folder that is missing here fails the test, as does one that is gone.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+PACKAGE = "recordmill"
+ROOMS = (
+    "schemas",  # errors, text, sizes, ranges: the ground
+    "schemas/proto",
+    "schemas/features",
+    "schemas/parsing",
+    "schemas/job",
+    "schemas/dataset",
+    "transforms",  # arrow and tfrecord
+    "transforms/pictures",
+    "transforms/encode",
+    "transforms/storage",
+    "transforms/cast",
+    "transforms/decode",
+    "transforms/exchange",
+    "transforms/sources",
+    "transforms/sources/csv",
+    "transforms/sources/images",
+    "transforms/sources/cifar",
+    "transforms/profile",
+    "transforms/dataset",
+    "transforms/tasks",
+    "transforms/commit",
+    "transforms/rows",
+    "beam_jobs",
+    "beam_jobs/runners",
+    "beam_jobs/pipelines",
+    "beam_jobs/service",
+    "beam_jobs/report",
+    "beam_jobs/cli",
+    "beam_jobs/recordmill",  # the package's public names
+)
+# Names that mean the same thing in each folder: a format's own source and options, and
+# the two directions of one wire format.
+SHARED_NAMES = {"__init__.py", "source.py", "options.py", "plugin.py"}
+TWO_DIRECTIONS = ({"transforms/encode", "transforms/decode"},)
+
+
+def product_files() -> list[Path]:
+    return [
+        path
+        for top in ("schemas", "transforms", "beam_jobs")
+        for path in sorted((ROOT / top).rglob("*.py"))
+    ]
+
+
+def room_of(path: Path) -> str:
+    return path.parent.relative_to(ROOT).as_posix()
+
+
+def imported_files(path: Path) -> set[Path]:
+    """The project's files that a file imports, inside functions too."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        modules: list[str] = []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            assert node.level == 0, f"{path}: imports are absolute"
+            modules = [f"{node.module}.{name.name}" for name in node.names]
+        elif isinstance(node, ast.Import):
+            modules = [name.name for name in node.names]
+        found |= {file for module in modules if (file := file_of(module))}
+    return found
+
+
+def file_of(module: str) -> Path | None:
+    """The file of a module, or of the module that a name is imported from."""
+    package, *steps = module.split(".")
+    if package != PACKAGE:
+        return None
+    if not steps or steps[0] not in ("schemas", "transforms", "beam_jobs"):
+        return ROOT / "beam_jobs/recordmill/__init__.py"
+    for end in (len(steps), len(steps) - 1):
+        base = ROOT.joinpath(*steps[:end])
+        for file in (base.with_suffix(".py"), base / "__init__.py"):
+            if file.exists():
+                return file
+    raise AssertionError(f"{module} is nowhere")
+
+
+def test_every_room_is_listed() -> None:
+    assert {room_of(path) for path in product_files()} == set(ROOMS)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_imports_run_one_way(room: str) -> None:
+    height = {name: index for index, name in enumerate(ROOMS)}
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {target.relative_to(ROOT)}"
+        for path in product_files()
+        if room_of(path) == room
+        for target in imported_files(path)
+        if height[room_of(target)] > height[room]
+    ]
+    assert wrong == []
+
+
+def test_nothing_is_imported_by_its_folder_name() -> None:
+    """`import transforms` would find a user's own module."""
+    wrong = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in product_files()
+        for node in ast.walk(ast.parse(path.read_text()))
+        for module in (
+            [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else [name.name for name in node.names]
+            if isinstance(node, ast.Import)
+            else []
+        )
+        if module.partition(".")[0] in ("schemas", "transforms", "beam_jobs")
+    ]
+    assert wrong == []
+
+
+def test_a_file_name_means_one_thing() -> None:
+    rooms: dict[str, set[str]] = {}
+    for path in product_files():
+        rooms.setdefault(path.name, set()).add(room_of(path))
+    assert Counter() == Counter(
+        {
+            name: len(where)
+            for name, where in rooms.items()
+            if len(where) > 1
+            and name not in SHARED_NAMES
+            and where not in TWO_DIRECTIONS
+        }
+    )
