@@ -38,7 +38,7 @@ VERBS = frozenset(
     Tracks Transforms Translates Transposes Treats Tries Trims Truncates Turns Unlocks
     Unpacks Unwraps Updates Uploads Uses Validates Verifies Views Visits Waits Walks
     Warns Wraps Writes Yields
-    """.split()
+    """.split()  # noqa: SIM905
 )
 
 
