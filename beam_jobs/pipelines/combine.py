@@ -69,12 +69,12 @@ def plan_dataset(
     """The plan; stops the run here if too many rows were rejected already, or the
     columns did not turn out as expected.
     """
-    with report_errors_to_launcher(context.scratch):
+    with report_errors_to_launcher(context.workspace):
         check_reject_limit(
             context.job.max_rejects,
             sum(result.rows_read for result in results),
             sum(result.rows_rejected for result in results),
-            context.scratch.display_path(REJECTS_NAME),
+            context.workspace.display_path(REJECTS_NAME),
         )
         require_schema(context.expected, context.schema(*column_facts(results)))
         return plan_shards(histogram, context.job.sharding, context.split_names)

@@ -86,7 +86,7 @@ def publish_dataset(
     results: list[RangeResult],
     shards: list[ShardResult],
 ) -> Iterator[Manifest]:
-    with report_errors_to_launcher(context.scratch):
+    with report_errors_to_launcher(context.workspace):
         started = float(str(run_facts.get("started_unix", time.time())))
         facts = run_facts | {"seconds": round(time.time() - started, 3)}
         ordered = sorted(results, key=lambda result: result.range.index)
@@ -94,5 +94,5 @@ def publish_dataset(
             yield publish_detached(context, ordered, shards, json_bytes(facts))
             return
         stage(context, ordered, shards, json_bytes(facts))
-        require_holder(context.scratch.store, context.lease)
-        yield commit(context.scratch)
+        require_holder(context.workspace.store, context.lease)
+        yield commit(context.workspace)

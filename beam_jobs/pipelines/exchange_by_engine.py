@@ -75,7 +75,7 @@ def convert_through_engine(
 
 def measure_one(guessed: tuple[InputRange, TypeFlags], context: RunContext) -> Measured:
     input_range, guess = guessed
-    with report_errors_to_launcher(context.scratch):
+    with report_errors_to_launcher(context.workspace):
         return measure_range(context, input_range, guess)
 
 
@@ -85,7 +85,7 @@ def measure_again(
     result = measured.result
     if not context.source.needs_reencode(result.observed, result.used, final):
         return measured
-    with report_errors_to_launcher(context.scratch):
+    with report_errors_to_launcher(context.workspace):
         return measure_range(context, result.range, final, redo=True)
 
 
@@ -108,7 +108,7 @@ class PlanMeasured(beam.PTransform[PCollection[Measured], PCollection[ShardPlan]
 
 
 def find_finished(plan: ShardPlan, context: RunContext) -> ShardsToWrite:
-    with report_errors_to_launcher(context.scratch):
+    with report_errors_to_launcher(context.workspace):
         return ShardsToWrite(context, plan, finished_shards(context, plan))
 
 
@@ -143,7 +143,7 @@ class SendRange(beam.DoFn):
     ) -> Iterator[tuple[int, bytes] | TaggedOutput[str, RangeResult]]:
         context, (_, measured) = self._context, element
         num_bytes = 0
-        with report_errors_to_launcher(context.scratch):
+        with report_errors_to_launcher(context.workspace):
             for sent in send_range(
                 context, measured, final, to_write.plan, to_write.finished
             ):

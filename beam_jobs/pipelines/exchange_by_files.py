@@ -56,7 +56,7 @@ def convert_one(
     guessed: tuple[InputRange, TypeFlags], context: RunContext
 ) -> RangeResult:
     input_range, guess = guessed
-    with report_errors_to_launcher(context.scratch):
+    with report_errors_to_launcher(context.workspace):
         return convert_range(context, input_range, guess)
 
 
@@ -78,7 +78,7 @@ class RedoRanges(beam.PTransform[PCollection[RangeResult], PCollection[RangeResu
 def redo_one(result: RangeResult, context: RunContext, final: TypeFlags) -> RangeResult:
     if not context.source.needs_reencode(result.observed, result.used, final):
         return result
-    with report_errors_to_launcher(context.scratch):
+    with report_errors_to_launcher(context.workspace):
         return convert_range(context, result.range, final, redo=True)
 
 
@@ -100,7 +100,7 @@ class PlanShards(beam.PTransform[PCollection[RangeResult], PCollection[ShardPlan
 
 
 def count_range(result: RangeResult, context: RunContext) -> Histogram:
-    with report_errors_to_launcher(context.scratch):
+    with report_errors_to_launcher(context.workspace):
         return histogram_of(context, result)
 
 
@@ -123,7 +123,7 @@ class WriteShards(beam.PTransform[PCollection[ShardPlan], PCollection[ShardResul
 def write_one(
     task: ShardTask, context: RunContext, results: list[RangeResult]
 ) -> ShardResult:
-    with report_errors_to_launcher(context.scratch):
+    with report_errors_to_launcher(context.workspace):
         return write_shard(context, task, runs_in_order(results))
 
 

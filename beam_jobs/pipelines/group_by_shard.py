@@ -121,7 +121,7 @@ def write_one(
 ) -> ShardResult:
     """Writes a shard; of one that is finished a single empty value has come."""
     number, pieces = grouped
-    with report_errors_to_launcher(to_write.context.scratch):
+    with report_errors_to_launcher(to_write.context.workspace):
         return write_inline(
             to_write.context,
             to_write.plan.task(number),

@@ -60,13 +60,13 @@ class SurveyFact:
 
 
 def survey_range(input_range: InputRange, context: RunContext) -> tuple[int, int]:
-    with report_errors_to_launcher(context.scratch):
+    with report_errors_to_launcher(context.workspace):
         name = f"survey-{input_range.index:06d}"
-        earlier = load_checkpoint(context.scratch, name, SurveyFact)
+        earlier = load_checkpoint(context.workspace, name, SurveyFact)
         if earlier is not None and earlier.range == input_range:
             return input_range.index, earlier.number
         number = context.source.survey(input_range)
-        save_checkpoint(context.scratch, name, SurveyFact(input_range, number))
+        save_checkpoint(context.workspace, name, SurveyFact(input_range, number))
         return input_range.index, number
 
 
@@ -74,7 +74,7 @@ def settle_ranges(
     surveys: list[tuple[int, int]], context: RunContext, ranges: list[InputRange]
 ) -> Iterator[tuple[InputRange, TypeFlags]]:
     """The ranges as the surveys tell; samples spread over them give the guess."""
-    with report_errors_to_launcher(context.scratch):
+    with report_errors_to_launcher(context.workspace):
         numbers = [number for _, number in sorted(surveys)]
         settled = context.source.resolve_ranges(ranges, numbers)
         step = max(1, len(settled) // NUM_SAMPLES)

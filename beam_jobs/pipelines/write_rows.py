@@ -128,10 +128,10 @@ def _at_the_end(
 
 
 def _store_run(work: RowsJob, block: Block, num_splits: int) -> RunRef:
-    scratch = work.run_workspace
-    if not scratch.shared:
-        scratch.local("runs").mkdir(parents=True, exist_ok=True)
-    with scratch.runs.writing(uuid4().hex) as stem:
+    workspace = work.run_workspace
+    if not workspace.shared:
+        workspace.local_path("runs").mkdir(parents=True, exist_ok=True)
+    with workspace.runs.writing(uuid4().hex) as stem:
         return write_run(stem, block, num_splits)
 
 

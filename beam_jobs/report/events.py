@@ -43,7 +43,7 @@ class LogLines:
         self._stream.flush()
 
     def begin(self, context: RunContext, ranges: Sequence[InputRange]) -> None:
-        self._finished = FinishedTasks(context.scratch)
+        self._finished = FinishedTasks(context.workspace)
         self._ranges = len(ranges) * context.readings
         self._told = time.monotonic()
         self.event(

@@ -45,7 +45,7 @@ class Stages:
 
     def begin(self, context: RunContext, ranges: Sequence[InputRange]) -> None:
         self._begun = time.time()
-        self._finished = FinishedTasks(context.scratch)
+        self._finished = FinishedTasks(context.workspace)
         self.seconds["prepare"] = self._begun - self._started
 
     def poll(self) -> None:

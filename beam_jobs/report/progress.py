@@ -38,7 +38,7 @@ class Bars:
         self._write: TaskID | None = None
 
     def begin(self, context: RunContext, ranges: Sequence[InputRange]) -> None:
-        self._finished = FinishedTasks(context.scratch)
+        self._finished = FinishedTasks(context.workspace)
         total = len(ranges) * context.readings
         self._read = self._progress.add_task("read", total=total, unit="ranges")
         self._write = self._progress.add_task("write", total=None, unit="shards")

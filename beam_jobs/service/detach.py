@@ -90,8 +90,8 @@ def submit_detached(
     from recordmill.beam_jobs.runners.portable import submit
 
     if not beam_options.view_as(TestOptions).dry_run:  # which makes nothing
-        context.scratch.store.preflight()
-        require_idle(context.scratch.store)
+        context.workspace.store.preflight()
+        require_idle(context.workspace.store)
         context = prepare_workplace(context, inputs)
     facts = run_facts(context, beam_options)
     try:

@@ -20,7 +20,7 @@ from recordmill.schemas.text import human_bytes
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.estimate import Estimate, estimate_run
-from recordmill.transforms.tasks.workspace import Scratch
+from recordmill.transforms.tasks.workspace import Workspace
 
 if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
@@ -79,7 +79,7 @@ def require_space(
     files = [*inputs.files, *inputs.side_files]
     most = context.source.estimated_bytes(inputs.files)
     most += sum(file.size for file in inputs.side_files)
-    folders = (context.scratch.work_root, context.scratch.scratch_root)
+    folders = (context.workspace.root, context.workspace.scratch_root)
     rooms = [shutil.disk_usage(_existing(Path(folder))).free for folder in folders]
     if free_bytes is not None:
         rooms.append(free_bytes)
@@ -87,25 +87,25 @@ def require_space(
         return
     with suppress(InputError):  # the run tells better what is wrong with it
         made = estimate_run(context, files, ranges)
-        if reason := first_short(space_of(context.scratch, made, workers)):
+        if reason := first_short(space_of(context.workspace, made, workers)):
             raise OutputError(reason)
 
 
-def space_of(scratch: Scratch, made: Estimate, workers: int) -> tuple[Space, ...]:
+def space_of(workspace: Workspace, made: Estimate, workers: int) -> tuple[Space, ...]:
     """What is needed on each disk; output and scratch may lie on one.
 
     Args:
-      scratch: the folders of the run.
+      workspace: the folders of the run.
       made: what it makes.
       workers: how many shards are written at the same time.
     """
     here = made.bytes
-    if not isinstance(scratch.store, LocalStore):
+    if not isinstance(workspace.store, LocalStore):
         # Each shard leaves for the store when it is whole.
         here = min(here, workers * made.bytes // max(1, made.shards))
     parts = (
-        (scratch.work_root, here, scratch.local("staging")),
-        (scratch.scratch_root, made.scratch_bytes, scratch.local("runs")),
+        (workspace.root, here, workspace.local_path("staging")),
+        (workspace.scratch_root, made.scratch_bytes, workspace.local_path("runs")),
     )
     disks: dict[int, Space] = {}
     for folder, needed, finished in parts:

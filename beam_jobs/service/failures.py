@@ -7,7 +7,7 @@ import logging
 from recordmill.schemas.dataset.parts import REJECTS_NAME
 from recordmill.schemas.errors import DamagedScratchError, RecordmillError, UsageError
 from recordmill.transforms.tasks.checkpoints import read_errors
-from recordmill.transforms.tasks.workspace import Scratch
+from recordmill.transforms.tasks.workspace import Workspace
 
 _log = logging.getLogger("recordmill")
 
@@ -15,29 +15,29 @@ _log = logging.getLogger("recordmill")
 _FOR_GOOD = ("UsageError", "SchemaError", "RejectLimitError")
 
 
-def was_damaged(scratch: Scratch) -> bool:
+def was_damaged(workspace: Workspace) -> bool:
     """Whether the run failed of scratch that was damaged, and now is forgotten."""
     kind = DamagedScratchError.__name__
-    return any(note["kind"] == kind for note in read_errors(scratch))
+    return any(note["kind"] == kind for note in read_errors(workspace))
 
 
-def stop_for_good(scratch: Scratch) -> None:
+def stop_for_good(workspace: Workspace) -> None:
     """Spares an engine the tries that cannot help: the job or its input is wrong."""
-    for note in read_errors(scratch):
+    for note in read_errors(workspace):
         if note["kind"] in _FOR_GOOD:
             raise RecordmillError(str(note["message"]))
 
 
-def explained(error: Exception, scratch: Scratch) -> RecordmillError:
+def explained(error: Exception, workspace: Workspace) -> RecordmillError:
     """The first error that a worker noted, instead of the runner's long account."""
-    notes = read_errors(scratch)
+    notes = read_errors(workspace)
     if not notes and isinstance(error, UsageError):
         return UsageError(str(error))
     if not notes and isinstance(error, RecordmillError):
-        return RecordmillError(f"{error}\n{where_left(scratch)}")
+        return RecordmillError(f"{error}\n{where_left(workspace)}")
     if not notes:
         return RecordmillError(
-            f"the runner failed: {type(error).__name__}: {error}\n{where_left(scratch)}"
+            f"the runner failed: {type(error).__name__}: {error}\n{where_left(workspace)}"
         )
     note = notes[0]
     _log.error("%s", note["traceback"])
@@ -46,14 +46,14 @@ def explained(error: Exception, scratch: Scratch) -> RecordmillError:
         message = f"unexpected {note['kind']}: {message}"
     if note["kind"] == "UsageError":
         return UsageError(message)
-    return RecordmillError(f"{message}\n{where_left(scratch)}")
+    return RecordmillError(f"{message}\n{where_left(workspace)}")
 
 
-def where_left(scratch: Scratch) -> str:
-    places = f"Log and rejects are in {scratch.work_root}"
-    if scratch.shared:
-        rejects = scratch.display_path(REJECTS_NAME)
-        places = f"The log is {scratch.log}, rejects are in {rejects}"
+def where_left(workspace: Workspace) -> str:
+    places = f"Log and rejects are in {workspace.root}"
+    if workspace.shared:
+        rejects = workspace.display_path(REJECTS_NAME)
+        places = f"The log is {workspace.log}, rejects are in {rejects}"
     return (
         f"Nothing was published. {places}; the same command goes on from what is "
         "finished"

@@ -31,7 +31,7 @@ from recordmill.transforms.tasks.context import (
     choose_exchange,
     split_names,
 )
-from recordmill.transforms.tasks.workspace import Scratch
+from recordmill.transforms.tasks.workspace import Workspace
 
 
 def output_store(options: RunOptions) -> Store:
@@ -45,10 +45,10 @@ def output_store(options: RunOptions) -> Store:
     return open_store(options.output, options.storage.output)
 
 
-def scratch_of(store: Store, fingerprint: str, options: RunOptions) -> Scratch:
+def workspace_of(store: Store, fingerprint: str, options: RunOptions) -> Workspace:
     """Where the run with that fingerprint works; makes nothing."""
     remote = not options.is_embedded
-    return Scratch.of(store, fingerprint, options.scratch, remote=remote)
+    return Workspace.of(store, fingerprint, options.scratch, remote=remote)
 
 
 def check_published(
@@ -117,7 +117,7 @@ def prepare_run(
         ),
         fingerprint=fingerprint,
         output=store.uri,
-        scratch=scratch_of(store, fingerprint, options),
+        workspace=workspace_of(store, fingerprint, options),
         expected=expected,
         overwrite=options.overwrite,
         part=append_plan.part if append_plan else 0,

@@ -17,7 +17,7 @@ from recordmill.beam_jobs.service.prepare import (
     check_published,
     output_store,
     prepare_run,
-    scratch_of,
+    workspace_of,
 )
 from recordmill.beam_jobs.service.run_versioned import choose_version, versions_store
 from recordmill.schemas.dataset.manifest import MANIFEST_NAME
@@ -33,7 +33,7 @@ from recordmill.transforms.tasks.estimate import (
     estimate_run,
     estimate_seconds,
 )
-from recordmill.transforms.tasks.workspace import Scratch
+from recordmill.transforms.tasks.workspace import Workspace
 
 Verdict = Literal[
     "convert", "append", "resume", "publish", "replace", "unchanged", "refused"
@@ -138,7 +138,7 @@ def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
             input_bytes,
             kept_files=kept_files,
         )
-    finished = _finished(context.scratch, context.exchange)
+    finished = _finished(context.workspace, context.exchange)
     if verdict in ("convert", "append") and finished:
         verdict = "resume"
     made = estimate_run(context, files, ranges)
@@ -147,7 +147,7 @@ def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
         seconds = estimate_seconds(
             job.source, context.exchange, input_bytes, len(ranges), made, workers
         )
-    space = space_of(context.scratch, made, workers or 1)
+    space = space_of(context.workspace, made, workers or 1)
     short = first_short(space)
     if short and verdict != "refused":
         verdict, reason = "refused", short
@@ -190,8 +190,8 @@ def _verdict(
     if manifest is not None:
         check_published(job, store, manifest, expected)
         return "unchanged", ""
-    scratch = scratch_of(store, fingerprint, options)
-    if is_staged(scratch):
+    workspace = workspace_of(store, fingerprint, options)
+    if is_staged(workspace):
         return "publish", ""
     if append_plan is not None:
         return "append", ""
@@ -199,8 +199,8 @@ def _verdict(
     return ("replace" if replaces else "convert"), ""
 
 
-def _finished(scratch: Scratch, exchange: str) -> int:
-    names = scratch.names("facts")
+def _finished(workspace: Workspace, exchange: str) -> int:
+    names = workspace.names("facts")
     return sum(name.startswith(f"range-{exchange}-") for name in names)
 
 

@@ -25,7 +25,7 @@ from recordmill.beam_jobs.service.prepare import (
     check_published,
     output_store,
     prepare_run,
-    scratch_of,
+    workspace_of,
 )
 from recordmill.beam_jobs.service.set_up import (
     make_folders,
@@ -119,7 +119,7 @@ def run_job(
     expected = None
     if options.expect_schema:
         expected = load_expected(options.expect_schema, options.storage.output)
-    scratch = scratch_of(store, fingerprint, options)
+    workspace = workspace_of(store, fingerprint, options)
     before = base.fingerprint if base else ""
     look = partial(check_output, overwrite=options.overwrite, base=before)
     manifest = look(seen, fingerprint)
@@ -128,12 +128,12 @@ def run_job(
         if not is_clean(store, manifest):
             with acquire(store, exclusive=store.preflight().exclusive):
                 clean_up(store)
-        scratch.remove()  # left if the run that made it was killed at its very end
+        workspace.remove()  # left if the run that made it was killed at its very end
         sweep_locks(store)
         return Outcome("unchanged", store.uri, manifest, time.time() - started)
     # All that can be wrong with job and input is found before anything is written.
     prepared = None
-    if not is_staged(scratch):
+    if not is_staged(workspace):
         context, ranges = prepare_run(
             job, options, store, inputs, expected, append_plan
         )
@@ -149,15 +149,15 @@ def run_job(
         if manifest is not None:
             status = "unchanged"  # another run ended between the look and the lease
         elif prepared is None:
-            manifest = commit(scratch)
+            manifest = commit(workspace)
         else:
             context, ranges, beam_options = prepared
             context = replace(context, lease=lease.holder.nonce)
             manifest = _convert(
                 context, ranges, inputs, beam_options, reporter, started
             )
-        scratch.remove()
-        scratch.remove_others(spare=LOCK_FOLDER)
+        workspace.remove()
+        workspace.remove_others(spare=LOCK_FOLDER)
     rejects = store.uri_of(REJECTS_NAME) if manifest.rows_rejected else ""
     seconds = time.time() - started
     return Outcome(status, store.uri, manifest, seconds, rejects, base)
@@ -188,7 +188,7 @@ def _convert(
         run_pipeline,
     )
 
-    scratch = context.scratch
+    workspace = context.workspace
     context = prepare_workplace(context, inputs)
     facts = run_facts(context, beam_options, started)
 
@@ -198,7 +198,7 @@ def _convert(
         nonlocal look_again
         reporter.poll()
         if not is_embedded(beam_options) and time.monotonic() >= look_again:
-            stop_for_good(scratch)
+            stop_for_good(workspace)
             look_again = time.monotonic() + SECONDS_BETWEEN_LOOKS
 
     def run() -> None:
@@ -208,26 +208,26 @@ def _convert(
             poll,
         )
 
-    with _logging_to(scratch.log):
+    with _logging_to(workspace.log):
         _log.info("%s: %d input ranges", context.job, len(ranges))
         reporter.begin(context, ranges)
         try:
             try:
                 run()
             except Exception:
-                if not was_damaged(scratch):
+                if not was_damaged(workspace):
                     raise
                 _log.exception("scratch of an earlier try is damaged: once more")
-                make_folders(scratch, context.exchange)
+                make_folders(workspace, context.exchange)
                 run()
         except WorkerDiedError as error:
-            raise RecordmillError(f"{error}\n{where_left(scratch)}") from error
+            raise RecordmillError(f"{error}\n{where_left(workspace)}") from error
         except Exception as error:
             _log.exception("the run failed")
-            raise explained(error, scratch) from error
+            raise explained(error, workspace) from error
         finally:
             reporter.end()
-    store = scratch.store
+    store = workspace.store
     return Manifest.from_bytes(store.read(MANIFEST_NAME), store.uri_of(MANIFEST_NAME))
 
 

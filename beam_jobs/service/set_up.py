@@ -13,7 +13,7 @@ from recordmill.beam_jobs.service.inputs import Inputs
 from recordmill.schemas.errors import OutputError
 from recordmill.transforms.commit.staging import stage_inputs
 from recordmill.transforms.tasks.context import RunContext
-from recordmill.transforms.tasks.workspace import Scratch
+from recordmill.transforms.tasks.workspace import Workspace
 
 if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
@@ -28,24 +28,26 @@ def prepare_workplace(context: RunContext, inputs: Inputs) -> RunContext:
     Raises:
       OutputError: the storage refuses.
     """
-    scratch = context.scratch
-    make_folders(scratch, context.exchange)
+    workspace = context.workspace
+    make_folders(workspace, context.exchange)
     stage_inputs(context, inputs.files, inputs.side_files)
-    source = context.source.spill_inventory(*scratch.shared_location("inventory.arrow"))
+    source = context.source.spill_inventory(
+        *workspace.shared_location("inventory.arrow")
+    )
     return replace(context, source=source)
 
 
-def make_folders(scratch: Scratch, exchange: str) -> None:
+def make_folders(workspace: Workspace, exchange: str) -> None:
     try:
-        scratch.create(exchange)
+        workspace.create(exchange)
     except OSError as error:
         raise OutputError(
             f"{error.filename}: cannot be made: {error.strerror}; choose a folder "
             "that you may write to"
         ) from error
-    free = shutil.disk_usage(scratch.work_root).free
+    free = shutil.disk_usage(workspace.root).free
     if free < 1 << 20:
-        raise OutputError(f"{scratch.work_root}: the disk is full ({free} bytes free)")
+        raise OutputError(f"{workspace.root}: the disk is full ({free} bytes free)")
 
 
 def run_facts(

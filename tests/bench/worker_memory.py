@@ -80,7 +80,7 @@ def main(argv: list[str]) -> int:
         if len(input_ranges) < 2:
             print("the input has no two whole ranges of that size", file=sys.stderr)
             return 1
-        context.scratch.create(context.exchange)
+        context.workspace.create(context.exchange)
         before = peak_mib()
         run = exchange_by_files if given.exchange == "scratch" else exchange_by_engine
         run(context, input_ranges)

@@ -275,13 +275,13 @@ def test_pieces_take_the_memory_that_is_told(
     task = even_plan(shards).task(1)
     rng = np.random.default_rng(0)
     blocks = [some_block(rng, records, 8) for _ in range(ranges)]
-    run_workspace: Callable[[], Iterable[pa.BinaryArray]]
+    read_shard: Callable[[], Iterable[pa.BinaryArray]]
     if exchange == "scratch":
         runs = [
             write_run(tmp_path / f"run-{number}", block, 1)
             for number, block in enumerate(blocks)
         ]
-        run_workspace = partial(gather, LocalRuns(str(tmp_path)), runs, task)
+        read_shard = partial(gather, LocalRuns(str(tmp_path)), runs, task)
     else:
         values = [
             value
@@ -289,10 +289,10 @@ def test_pieces_take_the_memory_that_is_told(
             for shard, value in cut_block(block, even_plan(shards), (number, 0))
             if shard == 1
         ]
-        run_workspace = partial(gather_inline, values)
+        read_shard = partial(gather_inline, values)
     tracemalloc.start()
     try:
-        list(run_workspace())
+        list(read_shard())
         found = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

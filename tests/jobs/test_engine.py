@@ -30,7 +30,7 @@ from store_servers import Place
 from store_tools import local_files, published, to_store
 
 from recordmill.transforms.tasks import send_range as engine_task
-from recordmill.transforms.tasks.workspace import Scratch
+from recordmill.transforms.tasks.workspace import Workspace
 
 ENGINE: list[Argument] = ["--exchange", "engine"]
 PORTABLE = [
@@ -96,13 +96,13 @@ def test_workers_that_share_nothing_but_the_store(
     """Facts, rejects, sorted runs and inventory go through the store."""
     first, *rest = INPUTS[source]
     job = [*rest, "--shards", 3, "--name", "same"]
-    local, kept = Scratch.local, set()
+    local, kept = Workspace.local_path, set()
 
-    def noting(self: Scratch, name: str) -> Path:
+    def noting(self: Workspace, name: str) -> Path:
         kept.add(name.split("/")[0])
         return local(self, name)
 
-    monkeypatch.setattr(Scratch, "local", noting)
+    monkeypatch.setattr(Workspace, "local_path", noting)
     job += ["--exchange", exchange]
     ran = to_store(store_place, source, first, job, beam=PORTABLE)
     assert ran.status == 0, ran.err

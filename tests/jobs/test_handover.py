@@ -24,7 +24,7 @@ from recordmill.schemas.job.storage_options import BothSides
 from recordmill.transforms.commit import detached as detached
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.storage.lease import acquire
-from recordmill.transforms.tasks.workspace import Scratch
+from recordmill.transforms.tasks.workspace import Workspace
 
 JOB = JobSpec(source="csv", name="iris", sharding=Sharding(num_shards=2))
 
@@ -35,8 +35,10 @@ def run_unattended(options: RunOptions, job: JobSpec = JOB) -> None:
     context, ranges = prepare_run(job, options, output_store(options), inputs, None)
     assert context.lease == ""
     # As on a cluster: workers see nothing but the store.
-    scratch = replace(context.scratch, shared=context.scratch.store.uri[:1] != "/")
-    context = prepare_workplace(replace(context, scratch=scratch), inputs)
+    workspace = replace(
+        context.workspace, shared=context.workspace.store.uri[:1] != "/"
+    )
+    context = prepare_workplace(replace(context, workspace=workspace), inputs)
     beam_options = pipeline_options([], workers=2)
     facts = run_facts(context, beam_options)
     run_pipeline(lambda p: convert_dataset(p, context, ranges, facts), beam_options)
@@ -69,9 +71,9 @@ def test_a_last_step_that_was_broken_off_is_repeated(
     """As when the worker dies that publishes: its lease is still there, too."""
     leases = []
 
-    def breaking(scratch: Scratch) -> Manifest:
-        shard = next(iter(scratch.store.list(scratch.in_store("staging"))))
-        scratch.store.move(shard, shard.rpartition("/")[2])
+    def breaking(workspace: Workspace) -> Manifest:
+        shard = next(iter(workspace.store.list(workspace.store_name("staging"))))
+        workspace.store.move(shard, shard.rpartition("/")[2])
         raise OSError("the power went")
 
     place = Place("local", str(tmp_path / "iris"), BothSides().output)

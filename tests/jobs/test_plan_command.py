@@ -245,7 +245,7 @@ def test_killed_run(tmp_path: Path) -> None:
     assert plan("csv", "--max-rejects", 1, source, output)["verdict"] == "publish"
 
 
-def interrupted(output: str, scratch: object) -> None:
+def interrupted(output: str, workspace: object) -> None:
     raise OSError("killed")
 
 
@@ -352,8 +352,8 @@ def test_scratch_estimate(
         planned = plan(source, *arguments, output)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(
-                "recordmill.transforms.tasks.workspace.Scratch.remove",
-                lambda scratch: None,
+                "recordmill.transforms.tasks.workspace.Workspace.remove",
+                lambda workspace: None,
             )
             convert(source, *arguments, output)
         runs = [p.stat().st_size for p in output.glob(".recordmill/*/runs/*")]

@@ -61,7 +61,8 @@ def goes_on(
     before = facts_in(output)
     with monkeypatch.context() as patch:
         patch.setattr(
-            "recordmill.transforms.tasks.workspace.Scratch.remove", lambda scratch: None
+            "recordmill.transforms.tasks.workspace.Workspace.remove",
+            lambda workspace: None,
         )
         convert("csv", *mixed.files, output, *OPTIONS)
     after = facts_in(output)

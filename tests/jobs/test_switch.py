@@ -26,7 +26,7 @@ class KilledError(BaseException):
 def staged(folder: Path, monkeypatch: pytest.MonkeyPatch, *options: Argument) -> None:
     """Runs a job up to its switch, as if the process had been killed there."""
 
-    def no_switch(scratch: object) -> None:
+    def no_switch(workspace: object) -> None:
         raise OSError("killed")
 
     with monkeypatch.context() as patch:
@@ -140,7 +140,8 @@ def test_scratch_goes_although_killed_before(
     folder = tmp_path / "iris"
     with monkeypatch.context() as patch:
         patch.setattr(
-            "recordmill.transforms.tasks.workspace.Scratch.remove", lambda scratch: None
+            "recordmill.transforms.tasks.workspace.Workspace.remove",
+            lambda workspace: None,
         )
         convert("csv", IRIS, folder)
     assert (folder / ".recordmill").is_dir()

@@ -129,7 +129,8 @@ def test_failed_run_leaves_the_last_version(tmp_path: Path) -> None:
     stamp = before.stat().st_mtime_ns
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "recordmill.transforms.tasks.workspace.Scratch.remove", lambda scratch: None
+            "recordmill.transforms.tasks.workspace.Workspace.remove",
+            lambda workspace: None,
         )
         convert("csv", source, output, *AUTO, "--max-rejects", 1)
     assert before.stat().st_mtime_ns == stamp
@@ -254,7 +255,8 @@ def test_kill_9(
     before = {fact: fact.stat().st_mtime_ns for fact in output.glob(facts)}
     with monkeypatch.context() as patch:
         patch.setattr(
-            "recordmill.transforms.tasks.workspace.Scratch.remove", lambda scratch: None
+            "recordmill.transforms.tasks.workspace.Workspace.remove",
+            lambda workspace: None,
         )
         convert("csv", *options)
     assert {fact: fact.stat().st_mtime_ns for fact in before} == before

@@ -110,13 +110,13 @@ def test_a_switch_that_was_broken_off_is_repeated(
     """As when the runner tries the last step again, or the whole pipeline is run."""
     moved = []
 
-    def breaking(scratch: Any) -> Any:
+    def breaking(workspace: Any) -> Any:
         if not moved:
-            moved.append(scratch)
-            shard = next(iter(scratch.store.list(scratch.in_store("staging"))))
-            scratch.store.move(shard, shard.rpartition("/")[2])
+            moved.append(workspace)
+            shard = next(iter(workspace.store.list(workspace.store_name("staging"))))
+            workspace.store.move(shard, shard.rpartition("/")[2])
             raise OSError("the power went")
-        return commit(scratch)
+        return commit(workspace)
 
     monkeypatch.setattr(detached, "switch", breaking)
     assert "the power went" in error_of(lambda: write(ROWS, tmp_path / "out", **JOB))

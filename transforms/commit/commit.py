@@ -30,24 +30,24 @@ from recordmill.transforms.commit.recovery import (
 )
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.store import WORK_FOLDER
-from recordmill.transforms.tasks.workspace import Scratch
+from recordmill.transforms.tasks.workspace import Workspace
 
 
-def is_staged(scratch: Scratch) -> bool:
+def is_staged(workspace: Workspace) -> bool:
     """Whether an earlier try got as far as the switch."""
-    return scratch.store.size(scratch.in_store(STAGED_MANIFEST)) is not None
+    return workspace.store.size(workspace.store_name(STAGED_MANIFEST)) is not None
 
 
-def commit(scratch: Scratch) -> Manifest:
+def commit(workspace: Workspace) -> Manifest:
     """Makes the staged dataset the one in the output. Safe to repeat."""
-    store = scratch.store
-    staged = scratch.in_store(STAGED_MANIFEST)
+    store = workspace.store
+    staged = workspace.store_name(STAGED_MANIFEST)
     manifest = Manifest.from_bytes(store.read(staged), store.uri_of(staged))
     if manifest.appended:
-        discard_unpublished(store, journals_of_others(scratch))
+        discard_unpublished(store, journals_of_others(workspace))
     else:
-        _remove_old(scratch, manifest)
-    folder = scratch.in_store("staging")
+        _remove_old(workspace, manifest)
+    folder = workspace.store_name("staging")
     store.move_all(
         (name, name.removeprefix(f"{folder}/"))
         for name in store.list(folder)
@@ -57,7 +57,7 @@ def commit(scratch: Scratch) -> Manifest:
     store.move(staged, MANIFEST_NAME)
     if manifest.appended:
         store.delete(stale_files(store, manifest))
-    for names in other_runs(scratch).values():
+    for names in other_runs(workspace).values():
         store.delete(names)  # their dataset will never come
     return manifest
 
@@ -90,10 +90,10 @@ def require_stored(store: Store, manifest: Manifest) -> None:
                 )
 
 
-def _remove_old(scratch: Scratch, new: Manifest) -> None:
+def _remove_old(workspace: Workspace, new: Manifest) -> None:
     """Takes away what stands in the output, before the first new file comes."""
-    store = scratch.store
-    own_journal = scratch.in_store(REPLACED_NAME)
+    store = workspace.store
+    own_journal = workspace.store_name(REPLACED_NAME)
     if store.size(MANIFEST_NAME) is not None:
         old = Manifest.from_bytes(
             store.read(MANIFEST_NAME), store.uri_of(MANIFEST_NAME)
@@ -101,7 +101,7 @@ def _remove_old(scratch: Scratch, new: Manifest) -> None:
         if old.fingerprint == new.fingerprint:
             return  # a repeated switch: these files are the new ones
         store.move(MANIFEST_NAME, own_journal)
-    for journal in (own_journal, *journals_of_others(scratch)):
+    for journal in (own_journal, *journals_of_others(workspace)):
         if store.size(journal) is None:
             continue
         old = Manifest.from_bytes(store.read(journal), store.uri_of(journal))
@@ -148,10 +148,10 @@ def check_output(
                 f"{more}replace it with --overwrite, or choose another folder"
             )
         return None
-    scratch = Scratch.of(store, fingerprint)
-    if is_staged(scratch):
+    workspace = Workspace.of(store, fingerprint)
+    if is_staged(workspace):
         return None  # killed in its switch, which the launcher repeats
-    if unfinished := journals_of_others(scratch):
+    if unfinished := journals_of_others(workspace):
         if overwrite:
             return None
         raise OutputError(

@@ -39,13 +39,13 @@ def publish_detached(
       OutputError: another run is publishing, or its dataset is here already and must
         not be replaced.
     """
-    scratch, store = context.scratch, context.scratch.store
+    workspace, store = context.workspace, context.workspace.store
     with lease_of_last_step(store, exclusive=store.preflight().exclusive):
         manifest = publish_once(
             context, lambda: stage(context, ranges, shards, run_facts)
         )
-        scratch.remove()
-        scratch.remove_others(spare=LOCK_FOLDER)
+        workspace.remove()
+        workspace.remove_others(spare=LOCK_FOLDER)
     return manifest
 
 
@@ -61,16 +61,16 @@ def publish_once(
     Raises:
       OutputError: another dataset is here and must not be replaced.
     """
-    store = context.scratch.store
+    store = context.workspace.store
     manifest = check_output(
         store, context.fingerprint, overwrite=context.overwrite, base=context.base
     )
     if manifest is not None:
         require_stored(store, manifest)
         return manifest
-    if not is_staged(context.scratch):
+    if not is_staged(context.workspace):
         put_into_staging()
-    return commit(context.scratch)
+    return commit(context.workspace)
 
 
 def lease_of_last_step(store: Store, *, exclusive: bool) -> Lease:

@@ -28,7 +28,7 @@ from recordmill.transforms.dataset.tfds_files import (
 )
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.store import WORK_FOLDER
-from recordmill.transforms.tasks.workspace import Scratch
+from recordmill.transforms.tasks.workspace import Workspace
 
 REPLACED_NAME = "replaced.json"
 STAGED_MANIFEST = f"staging/{MANIFEST_NAME}"
@@ -45,15 +45,15 @@ def dataset_files(manifest: Manifest) -> list[str]:
     return [*shards, *described_in, *made_by]
 
 
-def other_runs(scratch: Scratch) -> dict[str, list[str]]:
+def other_runs(workspace: Workspace) -> dict[str, list[str]]:
     """The files of other jobs' runs that were to be published here, by run."""
-    runs = _runs(scratch.store)
-    return {run: names for run, names in runs.items() if run != scratch.name}
+    runs = _runs(workspace.store)
+    return {run: names for run, names in runs.items() if run != workspace.name}
 
 
-def journals_of_others(scratch: Scratch) -> list[str]:
+def journals_of_others(workspace: Workspace) -> list[str]:
     """What other jobs' runs, killed in their switch, left to say how far they got."""
-    return _journals(other_runs(scratch))
+    return _journals(other_runs(workspace))
 
 
 def half_published(store: Store) -> list[str]:

@@ -86,7 +86,7 @@ def build_manifest(
     rejected += sum(shard.rows_rejected for shard in shards)
     limit = context.job.max_rejects
     check_reject_limit(
-        limit, rows_read, rejected, context.scratch.display_path(REJECTS_NAME)
+        limit, rows_read, rejected, context.workspace.display_path(REJECTS_NAME)
     )
     records = sum(shard.records for shard in shards)
     if rows_read != records + rejected:
@@ -151,8 +151,8 @@ def stage(
 ) -> Manifest:
     """Puts everything but the shards into staging, the manifest last."""
     own = manifest = build_manifest(context, ranges, shards)
-    scratch = context.scratch
-    store = scratch.store
+    workspace = context.workspace
+    store = workspace.store
     files = {run_facts_name(context.part): run_facts}
     if context.part:
         manifest = _with_base(context, own)
@@ -160,20 +160,20 @@ def stage(
         schema = context.schema(*column_facts(ranges))
         files |= description_files(context.job, schema, shards)
     for name, data in files.items():
-        store.put_bytes(data, scratch.in_store(f"staging/{name}"))
+        store.put_bytes(data, workspace.store_name(f"staging/{name}"))
     prefix = f"staging/{REJECTS_NAME}/{rejects_prefix(context.part)}"
     moved = []
-    for name in scratch.names(REJECTS_NAME):
-        target = scratch.in_store(f"{prefix}{name}")
-        if scratch.shared:
-            moved.append((scratch.in_store(f"{REJECTS_NAME}/{name}"), target))
+    for name in workspace.names(REJECTS_NAME):
+        target = workspace.store_name(f"{prefix}{name}")
+        if workspace.shared:
+            moved.append((workspace.store_name(f"{REJECTS_NAME}/{name}"), target))
         else:
-            store.put_file(scratch.local(f"{REJECTS_NAME}/{name}"), target)
+            store.put_file(workspace.local_path(f"{REJECTS_NAME}/{name}"), target)
     store.move_all(moved)
-    if not is_staged(scratch) and _published(store) != manifest:
+    if not is_staged(workspace) and _published(store) != manifest:
         # Else done by an earlier try, and moved.
         _verify_staged(context, own.model_copy(update={"appended": context.part}))
-    store.put_bytes(manifest.to_bytes(), scratch.in_store(STAGED_MANIFEST))
+    store.put_bytes(manifest.to_bytes(), workspace.store_name(STAGED_MANIFEST))
     return manifest
 
 
@@ -181,9 +181,9 @@ def stage_inputs(
     context: RunContext, files: Sequence[InputFile], side_files: Sequence[InputFile]
 ) -> None:
     """Puts the inventory into staging, for those who append to the dataset later."""
-    name = context.scratch.in_store(f"staging/{inputs_name(context.part)}")
+    name = context.workspace.store_name(f"staging/{inputs_name(context.part)}")
     data = dump_inputs(context.fingerprint, context.job, files, side_files)
-    context.scratch.store.put_bytes(data, name)
+    context.workspace.store.put_bytes(data, name)
 
 
 def _with_base(context: RunContext, more: Manifest) -> Manifest:
@@ -193,7 +193,7 @@ def _with_base(context: RunContext, more: Manifest) -> Manifest:
       OutputError: it is another dataset than when the run began.
       RejectLimitError: both together have more rejects than the job allows.
     """
-    store = context.scratch.store
+    store = context.workspace.store
     base = Manifest.from_bytes(store.read(MANIFEST_NAME), store.uri_of(MANIFEST_NAME))
     if base.fingerprint == context.fingerprint:
         return base  # a repeated task: it is published already
@@ -207,7 +207,7 @@ def _with_base(context: RunContext, more: Manifest) -> Manifest:
         context.job.max_rejects,
         whole.rows_read,
         whole.rows_rejected,
-        f"{store.uri_of(REJECTS_NAME)} and {context.scratch.display_path(REJECTS_NAME)}",
+        f"{store.uri_of(REJECTS_NAME)} and {context.workspace.display_path(REJECTS_NAME)}",
     )
     return whole
 
@@ -227,8 +227,8 @@ def _verify_staged(context: RunContext, manifest: Manifest) -> None:
     Raises:
       OutputError: the first that is not; those damaged are removed, to be made again.
     """
-    scratch = context.scratch
-    staged = scratch.store.below(scratch.in_store("staging"))
+    workspace = context.workspace
+    staged = workspace.store.below(workspace.store_name("staging"))
     full = context.verify == "full"
     found = verify_store(staged, manifest, full=full, workers=os.cpu_count() or 1)
     if found.ok:

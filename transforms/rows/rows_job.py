@@ -35,7 +35,7 @@ from recordmill.transforms.rows.row_summary import Totals, rows_fingerprint
 from recordmill.transforms.sources.pipeline_rows import PipelineRowsSource
 from recordmill.transforms.storage import Preflight, Store
 from recordmill.transforms.tasks.context import RunContext
-from recordmill.transforms.tasks.workspace import Scratch
+from recordmill.transforms.tasks.workspace import Workspace
 from recordmill.transforms.tasks.write_shard import finished_shards
 
 RowsExchange = Literal["scratch", "engine"]
@@ -72,14 +72,14 @@ class RowsJob:
         return tuple(split.name for split in self.job.splits)
 
     @property
-    def run_workspace(self) -> Scratch:
+    def run_workspace(self) -> Workspace:
         """Where sorted runs lie."""
         name = f"rows-{self.run_id}"
-        return Scratch.of(self.store, name, self.scratch, remote=self.remote)
+        return Workspace.of(self.store, name, self.scratch, remote=self.remote)
 
-    def staging(self, fingerprint: str) -> Scratch:
+    def staging(self, fingerprint: str) -> Workspace:
         """Where shards are made."""
-        return Scratch.of(self.store, fingerprint, self.scratch, remote=self.remote)
+        return Workspace.of(self.store, fingerprint, self.scratch, remote=self.remote)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ def plan_rows(totals: Totals, work: RowsJob) -> RowsPlan:
         plan = ShardPlan(())
         return RowsPlan(context, plan, totals.rows_read, rejected, is_published=True)
     plan = plan_shards(totals.histogram, job.sharding, work.split_names)
-    context.scratch.create(work.exchange)
+    context.workspace.create(work.exchange)
     finished = finished_shards(context, plan)
     return RowsPlan(context, plan, totals.rows_read, rejected, finished)
 
@@ -157,9 +157,9 @@ def keep_rejects(group: int, lines: Iterable[bytes], planned: RowsPlan) -> int:
     """Writes one file of rejects, in the order of its lines; how many there are."""
     ordered = sorted(lines)
     if not planned.is_published:
-        scratch = planned.context.scratch
+        workspace = planned.context.workspace
         data = b"".join(line + b"\n" for line in ordered)
-        scratch.put(f"{REJECTS_NAME}/rows-{group:02d}.jsonl", data)
+        workspace.put(f"{REJECTS_NAME}/rows-{group:02d}.jsonl", data)
     return len(ordered)
 
 
@@ -177,7 +177,7 @@ def publish_rows(
       RecordmillError: rows are missing or double.
     """
     context = planned.context
-    scratch, store = context.scratch, work.store
+    workspace, store = context.workspace, work.store
     if rejects_kept != planned.rows_rejected:
         raise RecordmillError(
             f"{planned.rows_rejected} rows were rejected, but {rejects_kept} kept: "
@@ -195,7 +195,7 @@ def publish_rows(
     with lease_of_last_step(store, exclusive=ready.exclusive), _in_python():
         manifest = publish_once(context, put_into_staging)
         work.run_workspace.remove()
-        scratch.remove()
+        workspace.remove()
     return manifest
 
 
@@ -216,7 +216,7 @@ def _context(work: RowsJob, totals: Totals, records: int) -> RunContext:
         exchange=work.exchange,
         fingerprint=fingerprint,
         output=work.store.uri,
-        scratch=work.staging(fingerprint),
+        workspace=work.staging(fingerprint),
         overwrite=work.overwrite,
     )
 

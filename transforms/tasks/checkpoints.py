@@ -20,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 from recordmill.schemas.dataset.parts import REJECTS_NAME
 from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.ranges import Reject
-from recordmill.transforms.tasks.workspace import Scratch
+from recordmill.transforms.tasks.workspace import Workspace
 
 SECONDS_BETWEEN_LISTS = 2.0  # of a store, where each costs a request
 
@@ -34,15 +34,15 @@ def _adapter(kind: type) -> TypeAdapter[Any]:
     return _ADAPTERS[kind]
 
 
-def save_checkpoint(scratch: Scratch, name: str, fact: object) -> None:
+def save_checkpoint(workspace: Workspace, name: str, fact: object) -> None:
     """Writes the fact of a finished task."""
     data = _adapter(type(fact)).dump_json(fact)
-    scratch.put(f"facts/{name}.json", data)
+    workspace.put(f"facts/{name}.json", data)
 
 
-def load_checkpoint(scratch: Scratch, name: str, kind: type[_Fact]) -> _Fact | None:
+def load_checkpoint(workspace: Workspace, name: str, kind: type[_Fact]) -> _Fact | None:
     """The fact of a task finished by an earlier try, or None."""
-    data = scratch.get(f"facts/{name}.json")
+    data = workspace.get(f"facts/{name}.json")
     if data is None:
         return None
     try:
@@ -52,16 +52,16 @@ def load_checkpoint(scratch: Scratch, name: str, kind: type[_Fact]) -> _Fact | N
         return None
 
 
-def forget_fact(scratch: Scratch, name: str) -> None:
+def forget_fact(workspace: Workspace, name: str) -> None:
     """Makes a task be done again, because what its fact tells of is damaged."""
-    scratch.discard(f"facts/{name}.json")
+    workspace.discard(f"facts/{name}.json")
 
 
 class FinishedTasks:
     """Tells from the facts how far a run is."""
 
-    def __init__(self, scratch: Scratch) -> None:
-        self._scratch = scratch
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
         self._listed = -SECONDS_BETWEEN_LISTS
         self._seen: dict[str, float] = {}
 
@@ -70,14 +70,14 @@ class FinishedTasks:
 
         In a store that is when it was first seen, a few seconds later.
         """
-        if not self._scratch.shared:
+        if not self._workspace.shared:
             seen = {}
-            for path in self._scratch.local("facts").glob("*.json"):
+            for path in self._workspace.local_path("facts").glob("*.json"):
                 with suppress(FileNotFoundError):  # the run is over, and cleans up
                     seen[path.stem] = path.stat().st_mtime
             return {name: at for name, at in seen.items() if not name.startswith(".")}
         if time.monotonic() - self._listed >= SECONDS_BETWEEN_LISTS:
-            names = self._scratch.names("facts")
+            names = self._workspace.names("facts")
             self._listed, now = time.monotonic(), time.time()
             for name in names:
                 if name.endswith(".json"):
@@ -91,7 +91,7 @@ class FinishedTasks:
         return ranges, sum(name.startswith("shard-") for name in names)
 
 
-def save_rejects(scratch: Scratch, name: str, rejects: Iterable[Reject]) -> int:
+def save_rejects(workspace: Workspace, name: str, rejects: Iterable[Reject]) -> int:
     """Writes the rejects of one task as JSON lines; returns how many there are."""
     lines = [
         json.dumps(
@@ -107,14 +107,14 @@ def save_rejects(scratch: Scratch, name: str, rejects: Iterable[Reject]) -> int:
     ]
     file = f"{REJECTS_NAME}/{name}.jsonl"
     if lines:
-        scratch.put(file, "".join(f"{line}\n" for line in lines).encode())
+        workspace.put(file, "".join(f"{line}\n" for line in lines).encode())
     else:
-        scratch.discard(file)  # of a try that took the columns for other types
+        workspace.discard(file)  # of a try that took the columns for other types
     return len(lines)
 
 
 @contextmanager
-def report_errors_to_launcher(scratch: Scratch) -> Iterator[None]:
+def report_errors_to_launcher(workspace: Workspace) -> Iterator[None]:
     """Keeps an error's message where the launcher finds it, whatever the runner."""
     try:
         yield
@@ -129,17 +129,17 @@ def report_errors_to_launcher(scratch: Scratch) -> Iterator[None]:
             "time": time.time(),
         }
         with suppress(Exception):  # what went wrong first says more
-            if not scratch.shared:
-                scratch.local("errors").mkdir(parents=True, exist_ok=True)
-            scratch.put(f"errors/{uuid.uuid4().hex}.json", json.dumps(note).encode())
+            if not workspace.shared:
+                workspace.local_path("errors").mkdir(parents=True, exist_ok=True)
+            workspace.put(f"errors/{uuid.uuid4().hex}.json", json.dumps(note).encode())
         if isinstance(error, Exception):
             raise
         # A SystemExit would end a worker's thread in silence and hang the runner.
         raise RuntimeError(f"{type(error).__name__}: {error}") from error
 
 
-def read_errors(scratch: Scratch) -> list[dict[str, Any]]:
+def read_errors(workspace: Workspace) -> list[dict[str, Any]]:
     """The errors noted during the run, oldest first."""
-    found = (scratch.get(f"errors/{name}") for name in scratch.names("errors"))
+    found = (workspace.get(f"errors/{name}") for name in workspace.names("errors"))
     notes: list[dict[str, Any]] = [json.loads(data) for data in found if data]
     return sorted(notes, key=lambda note: float(note["time"]))

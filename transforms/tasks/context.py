@@ -19,7 +19,7 @@ from recordmill.schemas.ranges import InputFile, InputRange, TypeFlags
 from recordmill.transforms.arrow import U64
 from recordmill.transforms.exchange.keys import assign_splits
 from recordmill.transforms.sources.base import Source
-from recordmill.transforms.tasks.workspace import Scratch
+from recordmill.transforms.tasks.workspace import Workspace
 
 Exchange = Literal["reference", "scratch", "engine"]
 
@@ -38,7 +38,7 @@ class RunContext:
       exchange: how rows reach the shards' writers (see recordmill.transforms.exchange.gather).
       fingerprint: of job and inventory, hexadecimal.
       output: folder of the dataset.
-      scratch: where the run works.
+      workspace: folders of what the run has not published yet.
       expected: a schema that the dataset must keep to, or None.
       lease: the nonce of the launcher's lease under which the run publishes; "" if the
         launcher is gone by then, and the last step takes one of its own.
@@ -55,7 +55,7 @@ class RunContext:
     exchange: Exchange
     fingerprint: str
     output: str
-    scratch: Scratch
+    workspace: Workspace
     expected: Schema | None = None
     lease: str = ""
     overwrite: bool = False

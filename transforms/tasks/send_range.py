@@ -65,9 +65,9 @@ def measure_range(
     """
     name = f"range-measured-{input_range.index:06d}"
     kept = f"facts/{name}.histogram"
-    earlier = None if redo else load_checkpoint(context.scratch, name, RangeResult)
+    earlier = None if redo else load_checkpoint(context.workspace, name, RangeResult)
     if earlier is not None and earlier.range == input_range:
-        histogram = context.scratch.get(kept)
+        histogram = context.workspace.get(kept)
         if histogram is not None:
             return Measured(earlier, histogram)
     if context.source.infers_types and not expected:
@@ -81,10 +81,10 @@ def measure_range(
         if reading.is_whole:
             break
         expected = reading.used  # the guess was too narrow for some batch: once more
-    save_rejects(context.scratch, _sent_name(input_range), reading.rejects)
+    save_rejects(context.workspace, _sent_name(input_range), reading.rejects)
     measured = Measured(reading.result(), total.to_bytes())
-    context.scratch.put(kept, measured.histogram)
-    save_checkpoint(context.scratch, name, measured.result)
+    context.workspace.put(kept, measured.histogram)
+    save_checkpoint(context.workspace, name, measured.result)
     return measured
 
 
@@ -140,9 +140,9 @@ def send_range(
         if (lost < 0).any() or lost.sum() != found:
             raise _changed(input_range, "what stands", "has other rows than")
         yield from reject_pieces(lost, (input_range.index, num_blocks), skip)
-    save_rejects(context.scratch, _sent_name(input_range), reading.rejects)
+    save_rejects(context.workspace, _sent_name(input_range), reading.rejects)
     result = reading.result()
-    save_checkpoint(context.scratch, _sent_name(input_range), result)
+    save_checkpoint(context.workspace, _sent_name(input_range), result)
     yield result
 
 

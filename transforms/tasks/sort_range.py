@@ -35,10 +35,10 @@ def convert_range(
       redo: whether an earlier result is known to be of the wrong types.
     """
     name = f"range-{context.exchange}-{input_range.index:06d}"
-    earlier = None if redo else load_checkpoint(context.scratch, name, RangeResult)
+    earlier = None if redo else load_checkpoint(context.workspace, name, RangeResult)
     if earlier is not None and earlier.range == input_range:
         # References carry no checksums of their own; they are few bytes.
-        folder = context.scratch.runs
+        folder = context.workspace.runs
         by_reference = context.exchange == "reference"
         check = folder.is_whole if by_reference else folder.is_there
         if all(map(check, earlier.runs)):
@@ -49,15 +49,15 @@ def convert_range(
         reading = RangeReading(context, input_range, context.exchange == "reference")
         runs: list[RunRef] = []
         for block in reading.blocks(expected, RUN_BYTES):
-            with context.scratch.runs.writing(f"{name}-{len(runs):03d}") as stem:
+            with context.workspace.runs.writing(f"{name}-{len(runs):03d}") as stem:
                 runs.append(write_run(stem, block, context.num_splits))
             del block  # not held while the next one fills
         if reading.is_whole:
             break
         expected = reading.used  # the guess was too narrow for some batch: once more
-    save_rejects(context.scratch, name, reading.rejects)
+    save_rejects(context.workspace, name, reading.rejects)
     result = reading.result(tuple(runs))
-    save_checkpoint(context.scratch, name, result)
+    save_checkpoint(context.workspace, name, result)
     return result
 
 
@@ -67,7 +67,7 @@ def histogram_of(context: RunContext, result: RangeResult) -> Histogram:
         return histogram_from_sizes(context, result.range)
     histogram = Histogram.empty(context.num_splits, context.bucket_bits)
     for run in result.runs:
-        index = context.scratch.runs.index(run)
+        index = context.workspace.runs.index(run)
         planned_bytes = index.planned_bytes.astype(np.int64)
         histogram += Histogram.of(
             index.keys, planned_bytes, run.counts, context.bucket_bits

@@ -39,27 +39,27 @@ _EXCHANGE_NOTE = "facts/exchange"
 
 
 @dataclass(frozen=True, slots=True)
-class Scratch:
+class Workspace:
     """The folders of one run; small and free of connections, for any worker.
 
     Attributes:
       store: of the output.
       name: of the run, the beginning of its fingerprint.
-      work_root: local folder of rejects, errors, log, and of staging if it is local.
+      root: local folder of rejects, errors, log, and of staging if it is local.
       scratch_root: local folder of sorted runs and facts.
       shared: whether all but the log lies in the store, for workers elsewhere.
     """
 
     store: Store
     name: str
-    work_root: str
+    root: str
     scratch_root: str
     shared: bool = False
 
     @classmethod
     def of(
         cls, store: Store, fingerprint: str, scratch: str = "", *, remote: bool = False
-    ) -> Scratch:
+    ) -> Workspace:
         """The folders of the run with that fingerprint; makes none of them.
 
         Args:
@@ -71,74 +71,74 @@ class Scratch:
         """
         name = fingerprint[:16]
         if isinstance(store, LocalStore):
-            work_root = Path(store.root, WORK_FOLDER, name)
+            root = Path(store.root, WORK_FOLDER, name)
         else:
-            work_root = Path(scratch or work_folder_of(store.uri)) / name
-        scratch_root = Path(scratch) / name if scratch else work_root
+            root = Path(scratch or work_folder_of(store.uri)) / name
+        scratch_root = Path(scratch) / name if scratch else root
         shared = remote and not scratch and not isinstance(store, LocalStore)
-        return cls(store, name, str(work_root), str(scratch_root), shared)
+        return cls(store, name, str(root), str(scratch_root), shared)
 
     @property
     def runs(self) -> RunFolder:
         """Where sorted runs are written and read."""
         if self.shared:
-            return StoredRuns(self.store, self.in_store("runs"))
-        return LocalRuns(str(self.local("runs")))
+            return StoredRuns(self.store, self.store_name("runs"))
+        return LocalRuns(str(self.local_path("runs")))
 
     @property
     def log(self) -> Path:
-        return Path(self.work_root, "run.log")
+        return Path(self.root, "run.log")
 
-    def in_store(self, name: str) -> str:
+    def store_name(self, name: str) -> str:
         """The name in the store of one of this run's files, like staging/x."""
         return f"{WORK_FOLDER}/{self.name}/{name}"
 
-    def local(self, name: str) -> Path:
+    def local_path(self, name: str) -> Path:
         """Where one of this run's files is, unless it is in the store."""
         of_scratch = name.split("/")[0] in _OF_SCRATCH
-        return Path(self.scratch_root if of_scratch else self.work_root, name)
+        return Path(self.scratch_root if of_scratch else self.root, name)
 
     def display_path(self, name: str) -> str:
         """Where one of this run's files is, for people."""
         if self.shared:
-            return self.store.uri_of(self.in_store(name))
-        return str(self.local(name))
+            return self.store.uri_of(self.store_name(name))
+        return str(self.local_path(name))
 
     def shared_location(self, name: str) -> tuple[Store, str]:
         """A store and a name in it for a file that every worker reads."""
         if self.shared:
-            return self.store, self.in_store(name)
+            return self.store, self.store_name(name)
         return LocalStore(self.scratch_root), name
 
     def put(self, name: str, data: bytes) -> None:
         """Writes a small file of this run, whole or not at all."""
         if self.shared:
-            self.store.put_bytes(data, self.in_store(name))
+            self.store.put_bytes(data, self.store_name(name))
         else:
-            write_atomic(self.local(name), data)
+            write_atomic(self.local_path(name), data)
 
     def get(self, name: str) -> bytes | None:
         """A small file of this run, or None if there is none that can be read."""
         try:
             if self.shared:
-                return self.store.read(self.in_store(name))
-            return self.local(name).read_bytes()
+                return self.store.read(self.store_name(name))
+            return self.local_path(name).read_bytes()
         except (OSError, MissingFileError):
             return None
 
     def discard(self, name: str) -> None:
         """Removes a small file of this run, if it is there."""
         if self.shared:
-            self.store.delete([self.in_store(name)])
+            self.store.delete([self.store_name(name)])
         else:
-            self.local(name).unlink(missing_ok=True)
+            self.local_path(name).unlink(missing_ok=True)
 
     def names(self, folder: str) -> list[str]:
         """The names, without the folder's, of the files in one of this run's folders."""
         if self.shared:
-            inside = self.in_store(folder)
+            inside = self.store_name(folder)
             return [name.removeprefix(f"{inside}/") for name in self.store.list(inside)]
-        found = (entry.name for entry in self.local(folder).glob("*"))
+        found = (entry.name for entry in self.local_path(folder).glob("*"))
         return sorted(name for name in found if not name.startswith("."))
 
     @contextmanager
@@ -148,17 +148,17 @@ class Scratch:
         `stage_shard` must be called inside.
         """
         if isinstance(self.store, LocalStore):
-            yield self.local(f"staging/{file}")
+            yield self.local_path(f"staging/{file}")
             return
         # A folder for each try: another one of the same shard may be at work.
-        near = None if self.shared else self.local("staging")
+        near = None if self.shared else self.local_path("staging")
         with TemporaryDirectory(prefix="shard-", dir=near) as folder:
             yield Path(folder, file)
 
     def stage_shard(self, path: Path, crc32c: int) -> None:
         """Puts a finished file from its spool into the store's staging folder."""
         if not isinstance(self.store, LocalStore):  # else it lies there already
-            name = self.in_store(f"staging/{path.name}")
+            name = self.store_name(f"staging/{path.name}")
             self.store.put_file(path, name, crc32c=crc32c)
 
     def create(self, exchange: str) -> None:
@@ -171,21 +171,21 @@ class Scratch:
         if before is not None and before.decode() != exchange:
             self.remove()
         if self.shared:
-            self.store.delete(self.store.list(self.in_store("errors")))
-        shutil.rmtree(self.local("errors"), ignore_errors=True)
+            self.store.delete(self.store.list(self.store_name("errors")))
+        shutil.rmtree(self.local_path("errors"), ignore_errors=True)
         folders = ("runs", "facts", "rejects", "staging", "errors")
         for folder in ("",) if self.shared else folders:
-            self.local(folder).mkdir(parents=True, exist_ok=True)
+            self.local_path(folder).mkdir(parents=True, exist_ok=True)
         if before is None or before.decode() != exchange:
             self.put(_EXCHANGE_NOTE, exchange.encode())
 
     def remove(self) -> None:
         """Removes everything of this run, and the outer folder if nothing else is."""
-        for root in {self.work_root, self.scratch_root}:
+        for root in {self.root, self.scratch_root}:
             shutil.rmtree(root, ignore_errors=True)
         if not isinstance(self.store, LocalStore):
             self.store.delete(self.store.list(f"{WORK_FOLDER}/{self.name}"))
-        outer = Path(self.work_root).parent
+        outer = Path(self.root).parent
         if outer.is_dir() and not any(outer.iterdir()):
             outer.rmdir()
 

@@ -70,7 +70,7 @@ def write_shard(
     if earlier is not None:
         return earlier
     rejects: list[Reject] = []
-    lying = folder or context.scratch.runs
+    lying = folder or context.workspace.runs
     windows = gather(lying, runs, task, break_ties_by_content=_by_content(context))
     if folder is not None:
         windows = _checked(windows, f"{_name_of(task)}, a window")
@@ -114,7 +114,7 @@ def write_inline(
 
 def finished_shard(context: RunContext, task: ShardTask) -> ShardResult | None:
     """The facts of a shard that an earlier try finished and that is still whole."""
-    earlier = load_checkpoint(context.scratch, _name_of(task), _ShardFact)
+    earlier = load_checkpoint(context.workspace, _name_of(task), _ShardFact)
     if earlier is not None and earlier.task == task and _is_whole(context, earlier):
         return earlier.result
     return None
@@ -122,7 +122,7 @@ def finished_shard(context: RunContext, task: ShardTask) -> ShardResult | None:
 
 def finished_shards(context: RunContext, plan: ShardPlan) -> frozenset[int]:
     """The numbers of the shards that an earlier try finished."""
-    facts = set(context.scratch.names("facts"))
+    facts = set(context.workspace.names("facts"))
     tasks = enumerate(map(plan.task, range(plan.num_shards)))
     return frozenset(
         number
@@ -156,12 +156,12 @@ def _store_shard(
         job.compression,
         context.part,
     )
-    with context.scratch.shard_tempfile(file) as path:
+    with context.workspace.shard_tempfile(file) as path:
         facts = write_records(path, windows, job.compression)
-        context.scratch.stage_shard(path, facts.crc32c)
+        context.workspace.stage_shard(path, facts.crc32c)
         seen = (
             _stat_signature(path)
-            if isinstance(context.scratch.store, LocalStore)
+            if isinstance(context.workspace.store, LocalStore)
             else ()
         )
     result = ShardResult(
@@ -172,9 +172,9 @@ def _store_shard(
         bytes=facts.bytes,
         example_bytes=facts.example_bytes,
         crc32c=facts.crc32c,
-        rows_rejected=save_rejects(context.scratch, name, rejects),
+        rows_rejected=save_rejects(context.workspace, name, rejects),
     )
-    save_checkpoint(context.scratch, name, _ShardFact(task, result, seen))
+    save_checkpoint(context.workspace, name, _ShardFact(task, result, seen))
     return result
 
 
@@ -218,13 +218,13 @@ def _from_scratch(
     try:
         yield from _checked(windows, where)
     except (RecordmillError, OSError) as error:
-        folder = context.scratch.runs
+        folder = context.workspace.runs
         damaged = [run for run in runs if not folder.is_whole(run)]
         if not damaged:
             raise
         for run in damaged:
-            forget_fact(context.scratch, run.stem.rpartition("-")[0])
-        place = context.scratch.display_path(f"runs/{damaged[0].stem}.records")
+            forget_fact(context.workspace, run.stem.rpartition("-")[0])
+        place = context.workspace.display_path(f"runs/{damaged[0].stem}.records")
         raise DamagedScratchError(
             f"{place}: the sorted run was damaged ({error}); it is made again"
         ) from error
@@ -232,13 +232,13 @@ def _from_scratch(
 
 def _is_whole(context: RunContext, fact: _ShardFact) -> bool:
     """Whether a shard that an earlier try finished still lies in staging as it was."""
-    scratch, wanted = context.scratch, fact.result
-    if not isinstance(scratch.store, LocalStore):
-        name = scratch.in_store(f"staging/{wanted.file}")
-        known = scratch.store.checksum(name)  # None: the store keeps none
-        same = scratch.store.size(name) == wanted.bytes
+    workspace, wanted = context.workspace, fact.result
+    if not isinstance(workspace.store, LocalStore):
+        name = workspace.store_name(f"staging/{wanted.file}")
+        known = workspace.store.checksum(name)  # None: the store keeps none
+        same = workspace.store.size(name) == wanted.bytes
         return same and known in (None, wanted.crc32c)
-    path = scratch.local(f"staging/{wanted.file}")
+    path = workspace.local_path(f"staging/{wanted.file}")
     try:
         if path.stat().st_size != wanted.bytes:
             return False
