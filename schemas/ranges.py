@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 TypeFlags = tuple[
     int, ...
-]  # what each column was seen to hold (csv_types.Holds), or ()
+]  # what each column was seen to hold (csv.column_types.TypeFlag), or ()
 
 
 def merge_type_flags(one: TypeFlags, other: TypeFlags) -> TypeFlags:

@@ -20,7 +20,13 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.features.feature import (
+    Content,
+    FeatureSpec,
+    Kind,
+    Schema,
+    usual_kind,
+)
 
 Dtype = Literal[
     "bool",
@@ -161,13 +167,9 @@ class DeclaredFeature(_Frozen):
             )
 
     @property
-    def storage(self) -> Stored:
+    def storage(self) -> str:
         """How the feature is stored, the default filled in."""
-        if self.stored:
-            return self.stored
-        if self.dtype in ("string", "bytes"):
-            return "bytes_list"
-        return "float_list" if self.dtype.startswith("float") else "int64_list"
+        return self.stored or str(usual_kind(self.dtype))
 
     @property
     def content(self) -> Content:

@@ -115,6 +115,17 @@ class FeatureSpec:
         return facts
 
 
+def usual_kind(dtype: str) -> Kind:
+    """Returns the list that stores values of a dtype where nothing else is asked for.
+
+    >>> usual_kind("uint8")
+    <Kind.INT64: 'int64_list'>
+    """
+    if dtype in ("string", "bytes"):
+        return Kind.BYTES
+    return Kind.FLOAT if dtype.startswith("float") else Kind.INT64
+
+
 _NATURAL_DTYPE = {Kind.BYTES: "bytes", Kind.FLOAT: "float32", Kind.INT64: "int64"}
 
 

@@ -13,7 +13,7 @@ import pytest
 from recordmill.schemas.ranges import InputFile, InputRange, Reject
 from recordmill.transforms.exchange.keys import position_keys
 from recordmill.transforms.sources.base import Source
-from recordmill.transforms.sources.csv.column_types import Holds
+from recordmill.transforms.sources.csv.column_types import TypeFlag
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.listing import list_inputs
 
@@ -100,7 +100,7 @@ def read_text(source: CsvSource, *inputs: Path | str) -> list[list[str]]:
     """All rows of CSV input as text, the way Python's csv module gives them."""
     known = prepare(source, inputs).source
     assert isinstance(known, CsvSource)
-    reading = read(source, *inputs, expected=(int(Holds.TEXT),) * len(known.names))
+    reading = read(source, *inputs, expected=(int(TypeFlag.TEXT),) * len(known.names))
     return [[cell or "" for cell in row.values()] for row in reading.rows]
 
 

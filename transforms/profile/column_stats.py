@@ -17,7 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from recordmill.transforms.sources.csv.column_types import Holds, cell_type, convert
+from recordmill.transforms.sources.csv.column_types import (
+    TypeFlag,
+    column_dtype,
+    convert,
+)
 
 MAX_DISTINCT = 1000  # values counted one by one; beyond, only that there are more
 MAX_VALUE_BYTES = 64  # of a value that is kept; of a longer one its digest is
@@ -42,7 +46,7 @@ class ColumnStats:
         digest); None if there are more than MAX_DISTINCT.
     """
 
-    holds: Holds = Holds.NOTHING
+    holds: TypeFlag = TypeFlag.NOTHING
     rows: int = 0
     nulls: int = 0
     minimum: Number | None = None
@@ -53,8 +57,8 @@ class ColumnStats:
 
     @property
     def dtype(self) -> str:
-        """What the column is taken for, as `csv_types` names it."""
-        return cell_type(self.holds).dtype
+        """What the column is taken for, as `column_types` names it."""
+        return column_dtype(self.holds)
 
     @property
     def limits(self) -> tuple[Number, Number] | None:
@@ -94,7 +98,7 @@ class ColumnStats:
 
 
 def sample_input(
-    cells: pa.StringArray, expected: int = Holds.NOTHING, counted: bool = True
+    cells: pa.StringArray, expected: int = TypeFlag.NOTHING, counted: bool = True
 ) -> ColumnStats:
     """The facts of some cells.
 

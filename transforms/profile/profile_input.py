@@ -27,7 +27,7 @@ from recordmill.schemas.ranges import InputFile, InputRange
 from recordmill.transforms.profile.column_stats import ColumnStats, sample_input
 from recordmill.transforms.sources.base import Rows, Source
 from recordmill.transforms.sources.cifar.source import FixedLengthSource
-from recordmill.transforms.sources.csv.column_types import Holds
+from recordmill.transforms.sources.csv.column_types import TypeFlag
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.csv.split_cells import cells_of
 
@@ -175,7 +175,7 @@ def _guess(source: Source, input_range: InputRange) -> TableStats:
     bits = source.sample(input_range)
     return TableStats(
         columns={
-            name: ColumnStats(holds=Holds(holds))
+            name: ColumnStats(holds=TypeFlag(holds))
             for name, holds in zip(source.names, bits, strict=True)
         }
     )
@@ -219,7 +219,7 @@ def look_at_range(
 def _read(source: Source, input_range: InputRange) -> Iterator[Rows]:
     """The rows of a range with what their facts need; CSV cells stay text."""
     if isinstance(source, CsvSource):
-        return source.read(input_range, (int(Holds.TEXT),) * len(source.names))
+        return source.read(input_range, (int(TypeFlag.TEXT),) * len(source.names))
     if isinstance(source, FixedLengthSource):
         return source.list_references(
             input_range

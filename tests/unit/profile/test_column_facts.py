@@ -16,7 +16,7 @@ from test_csv_types import COLUMNS, holds_of_all
 
 from recordmill.transforms.profile import column_stats as column_facts
 from recordmill.transforms.profile.column_stats import ColumnStats, sample_input
-from recordmill.transforms.sources.csv.column_types import Holds, cell_type
+from recordmill.transforms.sources.csv.column_types import TypeFlag, column_dtype
 
 Texts = list[str | None]
 
@@ -47,7 +47,7 @@ def summary(facts: ColumnStats) -> dict[str, object]:
 
 def naive_summary(texts: Texts) -> dict[str, object]:
     there = [text for text in texts if text is not None]
-    dtype = cell_type(holds_of_all(texts)).dtype
+    dtype = column_dtype(holds_of_all(texts))
     limits = None
     if dtype in ("int64", "float32"):
         read = int if dtype == "int64" else float
@@ -202,5 +202,9 @@ def test_limits(texts: Texts, limits: str) -> None:
 
 def test_default_holds_nothing() -> None:
     facts = ColumnStats()
-    assert (facts.holds, facts.dtype, facts.limits) == (Holds.NOTHING, "string", None)
+    assert (facts.holds, facts.dtype, facts.limits) == (
+        TypeFlag.NOTHING,
+        "string",
+        None,
+    )
     assert (facts.distinct, facts.texts()) == (0, {})

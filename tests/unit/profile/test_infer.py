@@ -25,7 +25,7 @@ from recordmill.transforms.profile.profile_input import Place, infer
 from recordmill.transforms.profile.stats_report import comments_of, head_of
 from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.cifar.source import FixedLengthSource
-from recordmill.transforms.sources.csv.column_types import Holds, cell_type
+from recordmill.transforms.sources.csv.column_types import TypeFlag, column_dtype
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.images.source import ImagesSource
 from recordmill.transforms.sources.listing import list_inputs
@@ -91,7 +91,7 @@ def test_schema_file_makes_the_values_of_a_conversion(tmp_path: Path) -> None:
     source, (_, files) = found.source, list_inputs([str(path)])
     bits = tuple(int(found.facts.column(name).holds) for name in TRICKY)
     typed = read_all(source, files, bits)
-    text = read_all(source, files, (int(Holds.TEXT),) * len(TRICKY))
+    text = read_all(source, files, (int(TypeFlag.TEXT),) * len(TRICKY))
 
     (made,) = cast(text.combine_chunks().to_batches()[0], declared)
 
@@ -187,7 +187,7 @@ def test_types_are_those_of_all_cells(
     assert found.facts.rows == len(rows) - 1
     for name, column in zip(names, columns, strict=True):
         facts = found.facts.column(name)
-        assert facts.dtype == cell_type(holds_of_all(column)).dtype
+        assert facts.dtype == column_dtype(holds_of_all(column))
         assert facts.nulls == column.count(None)
         counts = Counter(text for text in column if text is not None)
         assert facts.values is not None

@@ -24,7 +24,7 @@ from recordmill.schemas.features.feature import Kind
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import InputFile, InputRange
 from recordmill.transforms.sources.csv import source as csv_source
-from recordmill.transforms.sources.csv.column_types import Holds
+from recordmill.transforms.sources.csv.column_types import TypeFlag
 from recordmill.transforms.sources.csv.row_bounds import BOM
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.storage.reading import read_range
@@ -183,8 +183,8 @@ def test_a_sample_never_sees_half_a_cell(
     reading = prepare(CsvSource(range_bytes=range_bytes), [path])
     for input_range in reading.ranges:
         assert reading.source.sample(input_range) in (
-            (Holds.DECIMAL,),
-            (Holds.NOTHING,),
+            (TypeFlag.DECIMAL,),
+            (TypeFlag.NOTHING,),
         )
 
 
@@ -200,7 +200,7 @@ def test_a_sample_of_a_long_range_is_short_and_of_whole_rows(
         return read_range(uri, start, stop, options)
 
     monkeypatch.setattr("recordmill.transforms.sources.csv.source.read_range", noting)
-    assert reading.source.sample(reading.ranges[0]) == (Holds.DECIMAL,)
+    assert reading.source.sample(reading.ranges[0]) == (TypeFlag.DECIMAL,)
     assert sum(read_bytes) < 200_000
 
 
@@ -209,12 +209,16 @@ def test_a_sample_of_a_row_longer_than_the_sample_tells_nothing(
 ) -> None:
     path = write_csv(b"n\n" + b"1" * 200_000 + b"\n2\n")
     reading = prepare(CsvSource(), [path])
-    assert reading.source.sample(reading.ranges[0]) == (Holds.NOTHING,)
+    assert reading.source.sample(reading.ranges[0]) == (TypeFlag.NOTHING,)
 
 
 def test_touched_only_where_a_value_was_stored_otherwise() -> None:
     source = CsvSource(names=("a", "b"))
-    integer, decimal, none = int(Holds.INTEGER), int(Holds.DECIMAL), int(Holds.NOTHING)
+    integer, decimal, none = (
+        int(TypeFlag.INTEGER),
+        int(TypeFlag.DECIMAL),
+        int(TypeFlag.NOTHING),
+    )
     both = integer | decimal
     for observed, used, final, expected in [
         ((integer, none), (integer, none), (integer, none), False),

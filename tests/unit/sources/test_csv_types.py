@@ -12,43 +12,44 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from recordmill.schemas.features.feature import Kind
+from recordmill.schemas.features.feature import Kind, usual_kind
 from recordmill.transforms.sources.csv.column_types import (
-    Holds,
-    cell_type,
+    ARROW_TYPES,
+    TypeFlag,
     classify,
+    column_dtype,
     convert,
 )
 
 MAX_INT64 = (1 << 63) - 1
 
 
-def holds_of(text: str | None) -> Holds:
+def holds_of(text: str | None) -> TypeFlag:
     """The rules of the types, for one cell."""
     if text is None:
-        return Holds.NOTHING
+        return TypeFlag.NOTHING
     if not text.isascii() or not text or "_" in text or text != text.strip():
-        return Holds.TEXT
+        return TypeFlag.TEXT
     if text.lower() in ("true", "false"):
-        return Holds.BOOLEAN
+        return TypeFlag.BOOLEAN
     try:
         value = float(text)
     except ValueError:
-        return Holds.TEXT
+        return TypeFlag.TEXT
     digits = text.removeprefix("-")
     if digits.isdigit() and (text == "0" or not text.startswith(("0", "-0"))):
         fits = len(digits) < 20 and -MAX_INT64 - 1 <= int(text) <= MAX_INT64
-        return Holds.INTEGER if fits else Holds.TEXT
+        return TypeFlag.INTEGER if fits else TypeFlag.TEXT
     leading_zero = digits[:1] == "0" and digits[1:2].isdigit()
     if text.startswith("+") or text.lower() == "-nan" or leading_zero:
-        return Holds.TEXT
+        return TypeFlag.TEXT
     if math.isinf(value) and digits.lower() not in ("inf", "infinity"):
-        return Holds.TEXT
-    return Holds.DECIMAL
+        return TypeFlag.TEXT
+    return TypeFlag.DECIMAL
 
 
-def holds_of_all(texts: list[str | None]) -> Holds:
-    return functools.reduce(operator.or_, map(holds_of, texts), Holds.NOTHING)
+def holds_of_all(texts: list[str | None]) -> TypeFlag:
+    return functools.reduce(operator.or_, map(holds_of, texts), TypeFlag.NOTHING)
 
 
 def column(texts: list[str | None]) -> pa.StringArray:
@@ -111,39 +112,39 @@ COLUMNS = st.one_of(CELLS, NUMBERS_ONLY, st.lists(ODD_TEXTS, min_size=1, max_siz
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("12", Holds.INTEGER),
-        ("-12", Holds.INTEGER),
-        ("0", Holds.INTEGER),
-        ("9223372036854775807", Holds.INTEGER),  # the last int64
-        ("9223372036854775808", Holds.TEXT),  # one more
-        ("-9223372036854775808", Holds.INTEGER),
-        ("-9223372036854775809", Holds.TEXT),
-        ("007", Holds.TEXT),  # leading zeros would be lost
-        ("+5", Holds.TEXT),  # so would a plus
-        ("-0", Holds.DECIMAL),  # int64 has no -0
-        ("1.0", Holds.DECIMAL),
-        ("1e5", Holds.DECIMAL),
-        ("-.5", Holds.DECIMAL),
-        ("00.5", Holds.TEXT),
-        ("1e300", Holds.DECIMAL),  # beyond float32: refused later, with its row
-        ("1e400", Holds.TEXT),  # beyond float64: would become infinity
-        ("-1e400", Holds.TEXT),
-        ("1e-400", Holds.DECIMAL),  # rounds to 0 as any decimal rounds
-        ("inf", Holds.DECIMAL),
-        ("-Infinity", Holds.DECIMAL),
-        ("nan", Holds.DECIMAL),
-        ("-nan", Holds.TEXT),  # NaN has no sign to keep
-        ("TRUE", Holds.BOOLEAN),
-        ("falſe", Holds.TEXT),  # a long s is no s
-        ("yes", Holds.TEXT),
-        (" 1", Holds.TEXT),
-        ("1\n", Holds.TEXT),
-        ("٣", Holds.TEXT),  # a digit, but not 0-9
-        ("", Holds.TEXT),  # what is missing is null
-        (None, Holds.NOTHING),
+        ("12", TypeFlag.INTEGER),
+        ("-12", TypeFlag.INTEGER),
+        ("0", TypeFlag.INTEGER),
+        ("9223372036854775807", TypeFlag.INTEGER),  # the last int64
+        ("9223372036854775808", TypeFlag.TEXT),  # one more
+        ("-9223372036854775808", TypeFlag.INTEGER),
+        ("-9223372036854775809", TypeFlag.TEXT),
+        ("007", TypeFlag.TEXT),  # leading zeros would be lost
+        ("+5", TypeFlag.TEXT),  # so would a plus
+        ("-0", TypeFlag.DECIMAL),  # int64 has no -0
+        ("1.0", TypeFlag.DECIMAL),
+        ("1e5", TypeFlag.DECIMAL),
+        ("-.5", TypeFlag.DECIMAL),
+        ("00.5", TypeFlag.TEXT),
+        ("1e300", TypeFlag.DECIMAL),  # beyond float32: refused later, with its row
+        ("1e400", TypeFlag.TEXT),  # beyond float64: would become infinity
+        ("-1e400", TypeFlag.TEXT),
+        ("1e-400", TypeFlag.DECIMAL),  # rounds to 0 as any decimal rounds
+        ("inf", TypeFlag.DECIMAL),
+        ("-Infinity", TypeFlag.DECIMAL),
+        ("nan", TypeFlag.DECIMAL),
+        ("-nan", TypeFlag.TEXT),  # NaN has no sign to keep
+        ("TRUE", TypeFlag.BOOLEAN),
+        ("falſe", TypeFlag.TEXT),  # a long s is no s
+        ("yes", TypeFlag.TEXT),
+        (" 1", TypeFlag.TEXT),
+        ("1\n", TypeFlag.TEXT),
+        ("٣", TypeFlag.TEXT),  # a digit, but not 0-9
+        ("", TypeFlag.TEXT),  # what is missing is null
+        (None, TypeFlag.NOTHING),
     ],
 )
-def test_classify_a_cell(text: str | None, expected: Holds) -> None:
+def test_classify_a_cell(text: str | None, expected: TypeFlag) -> None:
     assert holds_of(text) is expected, "the oracle itself"
     assert classify(column([text])) is expected
 
@@ -175,19 +176,19 @@ def test_bits_of_parts_or_to_those_of_the_whole(
 @pytest.mark.parametrize(
     ("holds", "kind", "dtype"),
     [
-        (Holds.NOTHING, Kind.BYTES, "string"),
-        (Holds.BOOLEAN, Kind.INT64, "bool"),
-        (Holds.INTEGER, Kind.INT64, "int64"),
-        (Holds.DECIMAL, Kind.FLOAT, "float32"),
-        (Holds.INTEGER | Holds.DECIMAL, Kind.FLOAT, "float32"),
-        (Holds.BOOLEAN | Holds.INTEGER, Kind.BYTES, "string"),
-        (Holds.BOOLEAN | Holds.DECIMAL, Kind.BYTES, "string"),
-        (Holds.TEXT | Holds.INTEGER, Kind.BYTES, "string"),
+        (TypeFlag.NOTHING, Kind.BYTES, "string"),
+        (TypeFlag.BOOLEAN, Kind.INT64, "bool"),
+        (TypeFlag.INTEGER, Kind.INT64, "int64"),
+        (TypeFlag.DECIMAL, Kind.FLOAT, "float32"),
+        (TypeFlag.INTEGER | TypeFlag.DECIMAL, Kind.FLOAT, "float32"),
+        (TypeFlag.BOOLEAN | TypeFlag.INTEGER, Kind.BYTES, "string"),
+        (TypeFlag.BOOLEAN | TypeFlag.DECIMAL, Kind.BYTES, "string"),
+        (TypeFlag.TEXT | TypeFlag.INTEGER, Kind.BYTES, "string"),
     ],
 )
-def test_type_of_a_column(holds: Holds, kind: Kind, dtype: str) -> None:
-    found = cell_type(holds)
-    assert (found.kind, found.dtype) == (kind, dtype)
+def test_type_of_a_column(holds: TypeFlag, kind: Kind, dtype: str) -> None:
+    assert column_dtype(holds) == dtype
+    assert usual_kind(dtype) is kind
 
 
 def naive_value(text: str | None, dtype: str) -> object:
@@ -206,14 +207,14 @@ def same(left: object, right: object) -> bool:
     return left == right and type(left) is type(right)
 
 
-@pytest.mark.parametrize("expected", [Holds(bits) for bits in range(16)])
+@pytest.mark.parametrize("expected", [TypeFlag(bits) for bits in range(16)])
 @given(texts=COLUMNS, pad=st.integers(0, 3))
 @example(texts=["falſe"], pad=0)
 @example(texts=["1e400", "1.5"], pad=1)
 @example(texts=["-1e400", "inf"], pad=1)
 @example(texts=["1", "0"], pad=0)
 @example(texts=["12345678901234567890", "1.5"], pad=0)
-def test_convert(expected: Holds, texts: list[str | None], pad: int) -> None:
+def test_convert(expected: TypeFlag, texts: list[str | None], pad: int) -> None:
     """Whatever was expected, the outcome is that of a look at every cell."""
     before: list[str | None] = ["007", "1e400", None][:pad]
     cells = column([*before, *texts, *before]).slice(pad, len(texts))
@@ -221,23 +222,23 @@ def test_convert(expected: Holds, texts: list[str | None], pad: int) -> None:
     converted, seen = convert(cells, expected)
 
     true_bits = holds_of_all(texts)
-    if true_bits is Holds.NOTHING:
-        assert seen is Holds.NOTHING
+    if true_bits is TypeFlag.NOTHING:
+        assert seen is TypeFlag.NOTHING
         assert converted.null_count == len(converted) == len(texts)
-        assert converted.type == cell_type(expected).arrow
+        assert converted.type == ARROW_TYPES[column_dtype(expected)]
         return
-    wanted = cell_type(expected | true_bits)
-    assert cell_type(seen) is wanted
-    assert wanted.dtype == "string" or not seen & ~(expected | true_bits)
-    assert converted.type == wanted.arrow
-    naive = [naive_value(text, wanted.dtype) for text in texts]
+    wanted = column_dtype(expected | true_bits)
+    assert column_dtype(seen) == wanted
+    assert wanted == "string" or not seen & ~(expected | true_bits)
+    assert converted.type == ARROW_TYPES[wanted]
+    naive = [naive_value(text, wanted) for text in texts]
     assert all(map(same, converted.to_pylist(), naive)), (converted, naive)
 
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1))
 def test_floats_are_those_of_python(values: list[float]) -> None:
     texts: list[str | None] = [repr(value) for value in values]
-    converted, _ = convert(column(texts), Holds.DECIMAL | Holds.INTEGER)
+    converted, _ = convert(column(texts), TypeFlag.DECIMAL | TypeFlag.INTEGER)
     assert converted.to_pylist() == values
 
 
@@ -245,37 +246,40 @@ def test_floats_are_those_of_python(values: list[float]) -> None:
 @example("1.00000005960464477539062500000000000000000001")  # between two float32
 @example("9007199254740993.0")  # halfway between two float64
 def test_float32_is_that_of_python(text: str) -> None:
-    converted, _ = convert(column([text]), Holds.DECIMAL)
+    converted, _ = convert(column([text]), TypeFlag.DECIMAL)
     with np.errstate(over="ignore"):
         assert np.float32(converted[0].as_py()) == np.float32(float(text))
 
 
 def test_nothing_in_a_column_takes_the_expected_type() -> None:
-    converted, seen = convert(column([None, None]), Holds.INTEGER)
+    converted, seen = convert(column([None, None]), TypeFlag.INTEGER)
     assert converted.equals(pa.array([None, None], pa.int64()))
-    assert seen is Holds.NOTHING
+    assert seen is TypeFlag.NOTHING
 
 
 def test_no_rows() -> None:
-    converted, seen = convert(column([]), Holds.DECIMAL)
-    assert (len(converted), seen) == (0, Holds.NOTHING)
+    converted, seen = convert(column([]), TypeFlag.DECIMAL)
+    assert (len(converted), seen) == (0, TypeFlag.NOTHING)
 
 
 @pytest.mark.parametrize(
     ("texts", "expected"),
     [
-        (["true", "False"] * 100, Holds.BOOLEAN),
-        (["12", "-12", "0"] * 100, Holds.INTEGER),
-        (["0.12345678901234567", "-0.12345678901234567"] * 100, Holds.DECIMAL),
-        (["-1.5e-7", "3", "0", ".5"] * 50 + ["0.25"], Holds.INTEGER | Holds.DECIMAL),
+        (["true", "False"] * 100, TypeFlag.BOOLEAN),
+        (["12", "-12", "0"] * 100, TypeFlag.INTEGER),
+        (["0.12345678901234567", "-0.12345678901234567"] * 100, TypeFlag.DECIMAL),
+        (
+            ["-1.5e-7", "3", "0", ".5"] * 50 + ["0.25"],
+            TypeFlag.INTEGER | TypeFlag.DECIMAL,
+        ),
     ],
 )
 def test_usual_columns_take_the_fast_path(
-    texts: list[str | None], expected: Holds, monkeypatch: pytest.MonkeyPatch
+    texts: list[str | None], expected: TypeFlag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_at = []
 
-    def noting(cells: pa.StringArray) -> Holds:
+    def noting(cells: pa.StringArray) -> TypeFlag:
         looked_at.append(len(cells))
         return classify(cells)
 

@@ -10,7 +10,6 @@ decimals beyond float64 (they would become infinity), booleans among numbers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntFlag
 
 import numpy as np
@@ -18,11 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recordmill.schemas.features.feature import Kind
 
-
-class Holds(IntFlag):
-    """What was seen among a column's cells; NOTHING if all were empty."""
+class TypeFlag(IntFlag):
+    """What the cells of a column were observed to hold; NOTHING if all were empty."""
 
     NOTHING = 0
     BOOLEAN = 1
@@ -31,38 +28,35 @@ class Holds(IntFlag):
     TEXT = 8
 
 
-@dataclass(frozen=True, slots=True)
-class CellType:
-    """How the cells of a column are converted."""
+# What the cells become, by the feature's dtype. Decimals stay float64 until they are
+# encoded, so that what is beyond float32 is rejected with its row.
+ARROW_TYPES = {
+    "bool": pa.bool_(),
+    "int64": pa.int64(),
+    "float32": pa.float64(),
+    "string": pa.string(),
+}
 
-    kind: Kind
-    dtype: str
-    arrow: pa.DataType
-
-
-_BOOLEAN = CellType(Kind.INT64, "bool", pa.bool_())
-_INTEGER = CellType(Kind.INT64, "int64", pa.int64())
-_DECIMAL = CellType(Kind.FLOAT, "float32", pa.float64())
-_TEXT = CellType(Kind.BYTES, "string", pa.string())
-
-_TYPE_OF = {
-    Holds.BOOLEAN: _BOOLEAN,
-    Holds.INTEGER: _INTEGER,
-    Holds.DECIMAL: _DECIMAL,
-    Holds.INTEGER | Holds.DECIMAL: _DECIMAL,
+_DTYPE_OF = {
+    TypeFlag.BOOLEAN: "bool",
+    TypeFlag.INTEGER: "int64",
+    TypeFlag.DECIMAL: "float32",
+    TypeFlag.INTEGER | TypeFlag.DECIMAL: "float32",
+}
+_LEAST_FLAG = {
+    "bool": TypeFlag.BOOLEAN,
+    "int64": TypeFlag.INTEGER,
+    "float32": TypeFlag.DECIMAL,
 }
 
 
-def cell_type(holds: int) -> CellType:
-    """The narrowest type that holds all that was seen."""
-    return _TYPE_OF.get(Holds(holds), _TEXT)
+def column_dtype(flags: int) -> str:
+    """Returns the narrowest dtype that holds all cells with these flags.
 
-
-def type_of_feature(kind: Kind, dtype: str) -> CellType | None:
-    """The type whose cells become such a feature, if there is one."""
-    known = (_BOOLEAN, _INTEGER, _DECIMAL, _TEXT)
-    same = (each for each in known if (each.kind, each.dtype) == (kind, dtype))
-    return next(same, None)
+    >>> column_dtype(TypeFlag.INTEGER | TypeFlag.DECIMAL)
+    'float32'
+    """
+    return _DTYPE_OF.get(TypeFlag(flags), "string")
 
 
 # The same language as the fast checks below; these decide where they cannot.
@@ -77,21 +71,21 @@ _SURE_INT64_DIGITS = 18
 _SURE_INT64 = 1e17  # below, a number has at most that many digits before its point
 
 
-def classify(cells: pa.StringArray) -> Holds:
+def classify(cells: pa.StringArray) -> TypeFlag:
     """Looks at every cell. Slow (regular expressions): for what the cast refuses."""
     cells = cells.drop_null()
     if len(cells) == 0:
-        return Holds.NOTHING
+        return TypeFlag.NOTHING
     boolean, integer, decimal = _kinds(cells)
-    holds = Holds.NOTHING
+    holds = TypeFlag.NOTHING
     if boolean.any():
-        holds |= Holds.BOOLEAN
+        holds |= TypeFlag.BOOLEAN
     if integer.any():
-        holds |= Holds.INTEGER
+        holds |= TypeFlag.INTEGER
     if decimal.any():
-        holds |= Holds.DECIMAL
+        holds |= TypeFlag.DECIMAL
     if not (boolean | integer | decimal).all():
-        holds |= Holds.TEXT
+        holds |= TypeFlag.TEXT
     return holds
 
 
@@ -118,90 +112,84 @@ def _kinds(cells: pa.StringArray) -> tuple[_Mask, _Mask, _Mask]:
     return boolean, integer & ~beyond, decimal & ~beyond
 
 
-def convert(cells: pa.StringArray, expected: int) -> tuple[pa.Array, Holds]:
+def convert(cells: pa.StringArray, expected: int) -> tuple[pa.Array, TypeFlag]:
     """Converts a column to the type that `expected` stands for, if it fits.
 
     Returns:
       The converted cells and what was seen; where that asks for another type than
       the one expected, the cells are converted to the type that holds both.
     """
-    taken = cell_type(expected)
+    dtype = column_dtype(expected)
     if cells.null_count == len(cells):
-        return cells.cast(taken.arrow), Holds.NOTHING
-    if taken is _TEXT and expected:
-        return cells, Holds.TEXT
+        return cells.cast(ARROW_TYPES[dtype]), TypeFlag.NOTHING
+    if dtype == "string" and expected:
+        return cells, TypeFlag.TEXT
     if expected:
-        converted = _cast(cells, taken)
+        converted = _cast(cells, dtype)
         if converted is not None:
-            return converted, Holds(expected)
-    seen = Holds(expected) | classify(cells)
-    wider = cell_type(seen)
-    return (cells if wider is _TEXT else cells.cast(wider.arrow)), seen
+            return converted, TypeFlag(expected)
+    seen = TypeFlag(expected) | classify(cells)
+    wider = column_dtype(seen)
+    return (cells if wider == "string" else cells.cast(ARROW_TYPES[wider])), seen
 
 
-def convert_settled(cells: pa.StringArray, taken: CellType) -> tuple[pa.Array, _Mask]:
+def convert_settled(cells: pa.StringArray, dtype: str) -> tuple[pa.Array, _Mask]:
     """Converts a column to a type that is settled, whatever it holds.
 
     Returns:
       The cells, null where they are not of the type, and which those are.
     """
     none = np.zeros(len(cells), np.bool_)
-    if taken is _TEXT:
+    if dtype == "string":
         return cells, none
     if cells.null_count == len(cells):
-        return cells.cast(taken.arrow), none
-    converted = _cast(cells, taken)
+        return cells.cast(ARROW_TYPES[dtype]), none
+    converted = _cast(cells, dtype)
     if converted is not None:
         return converted, none
     present = np.flatnonzero(cells.is_valid().to_numpy(zero_copy_only=False))
     boolean, integer, decimal = _kinds(cells.drop_null())
-    fits = boolean if taken is _BOOLEAN else integer
-    if taken is _DECIMAL:
+    fits = boolean if dtype == "bool" else integer
+    if dtype == "float32":
         fits = integer | decimal
     wrong = none.copy()
     wrong[present[~fits]] = True
-    return pc.if_else(pa.array(wrong), None, cells).cast(taken.arrow), wrong
+    return pc.if_else(pa.array(wrong), None, cells).cast(ARROW_TYPES[dtype]), wrong
 
 
-def _cast(cells: pa.StringArray, taken: CellType) -> pa.Array | None:
+def _cast(cells: pa.StringArray, dtype: str) -> pa.Array | None:
     """The cells as that type, or None if some cell is not of it.
 
     Arrow's casts are a little wider than our types (007, 0x10, +5, 1e400, 1 as a
     boolean), so suspicious cells are looked at once more, and only they.
     """
     try:
-        converted = cells.cast(taken.arrow)
+        converted = cells.cast(ARROW_TYPES[dtype])
     except pa.ArrowInvalid:
         return None
-    suspects = _suspects(cells, taken, converted)
+    suspects = _suspects(cells, dtype, converted)
     if not suspects.any():
         return converted
     seen = classify(cells.filter(pa.array(suspects)))
-    return converted if cell_type(seen | _least(taken)) is taken else None
-
-
-def _least(taken: CellType) -> Holds:
-    if taken is _DECIMAL:
-        return Holds.DECIMAL
-    return Holds.INTEGER if taken is _INTEGER else Holds.BOOLEAN
+    return converted if column_dtype(seen | _LEAST_FLAG[dtype]) == dtype else None
 
 
 _ZERO, _NINE, _MINUS, _POINT = (ord(char) for char in "09-.")
 
 
 def _suspects(
-    cells: pa.StringArray, taken: CellType, converted: pa.Array
+    cells: pa.StringArray, dtype: str, converted: pa.Array
 ) -> npt.NDArray[np.bool_]:
     """Cells whose text may not be of the type although Arrow converts it."""
     offsets = np.frombuffer(cells.buffers()[1], np.int32)
     offsets = offsets[cells.offset : cells.offset + len(cells) + 1]
     lengths = np.diff(offsets)
-    if taken is _BOOLEAN:
+    if dtype == "bool":
         return np.equal(lengths, 1)  # Arrow also takes 0 and 1
     data = np.frombuffer(cells.buffers()[2], np.uint8)
     starts = offsets[:-1]
     first = data.take(starts, mode="clip")
-    if taken is _INTEGER:
+    if dtype == "int64":
         # Sure: 1-9 in front, or a lone 0. Negative ones: the next digit decides.
         odd: npt.NDArray[np.bool_] = (first == _ZERO) & (lengths > 1)
         odd |= first == _MINUS

@@ -13,13 +13,12 @@ import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.errors import SchemaError
-from recordmill.schemas.features.feature import Schema
+from recordmill.schemas.features.feature import Schema, usual_kind
 from recordmill.schemas.ranges import InputRange, Reject
 from recordmill.transforms.cast.cast_result import shown
 from recordmill.transforms.sources.csv.column_types import (
-    CellType,
+    ARROW_TYPES,
     convert_settled,
-    type_of_feature,
 )
 from recordmill.transforms.sources.csv.split_cells import Parsed, cells_of
 
@@ -30,8 +29,8 @@ def settled_columns(names: Sequence[str], settled: Schema) -> pa.Schema:
     Raises:
       SchemaError: columns and features are not the same.
     """
-    types = _types(names, settled)
-    return pa.schema([(name, kind.arrow) for name, kind in types.items()])
+    dtypes = _dtypes(names, settled)
+    return pa.schema([(name, ARROW_TYPES[dtype]) for name, dtype in dtypes.items()])
 
 
 def fit_rows(
@@ -50,13 +49,13 @@ def fit_rows(
     """
     columns = []
     reasons: dict[int, str] = {}
-    for name, kind in _types(names, settled).items():
+    for name, dtype in _dtypes(names, settled).items():
         cells = cells_of(parsed.table, name)
-        column, wrong = convert_settled(cells, kind)
+        column, wrong = convert_settled(cells, dtype)
         columns.append(column)
         for row in np.flatnonzero(wrong).tolist():
             what = shown(cells[row].as_py())
-            why = f"{name}: {what} is no {kind.dtype}, as {name} is in the dataset"
+            why = f"{name}: {what} is no {dtype}, as {name} is in the dataset"
             reasons.setdefault(row, why)
         if cells.null_count and not settled[name].optional:
             missing = cells.is_null().to_numpy(zero_copy_only=False)
@@ -81,20 +80,19 @@ def fit_rows(
     return fitting, batch.take(pa.array(kept))
 
 
-def _types(names: Sequence[str], settled: Schema) -> dict[str, CellType]:
+def _dtypes(names: Sequence[str], settled: Schema) -> dict[str, str]:
+    """Returns the dtype that each column's cells are converted to."""
     features = {feature.name: feature for feature in settled.features}
     if features.keys() != set(names):
         raise SchemaError(
             f"the columns are {', '.join(sorted(names))}, but the dataset's features "
             f"are {', '.join(sorted(features))}"
         )
-    types = {}
-    for name in names:
-        kind = type_of_feature(features[name].kind, features[name].dtype)
-        if kind is None:
+    for feature in features.values():
+        dtype = feature.dtype
+        if dtype not in ARROW_TYPES or feature.kind is not usual_kind(dtype):
             raise SchemaError(
-                f"feature {name!r} of the dataset is {features[name].dtype} in "
-                f"{features[name].kind}, which no CSV column becomes undeclared"
+                f"feature {feature.name!r} of the dataset is {dtype} in "
+                f"{feature.kind}, which no CSV column becomes undeclared"
             )
-        types[name] = kind
-    return types
+    return {name: features[name].dtype for name in names}

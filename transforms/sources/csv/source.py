@@ -17,7 +17,7 @@ from typing import Self
 import pyarrow as pa
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.features.feature import FeatureSpec, Schema
+from recordmill.schemas.features.feature import FeatureSpec, Schema, usual_kind
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.ranges import InputFile, InputRange, TypeFlags
 from recordmill.transforms.exchange.keys import origins_in
@@ -29,9 +29,9 @@ from recordmill.transforms.sources.base import (
     spread_evenly,
 )
 from recordmill.transforms.sources.csv.column_types import (
-    Holds,
-    cell_type,
+    TypeFlag,
     classify,
+    column_dtype,
     convert,
 )
 from recordmill.transforms.sources.csv.fixed_schema import fit_rows, settled_columns
@@ -170,7 +170,7 @@ class CsvSource(Source):
         """
         rows = rejected = 0
         try:
-            for read in self.read(part, (int(Holds.TEXT),) * len(self.names)):
+            for read in self.read(part, (int(TypeFlag.TEXT),) * len(self.names)):
                 rejected += len(read.rejects)
                 rows += read.batch.num_rows + len(read.rejects)
         except InputError:
@@ -180,13 +180,13 @@ class CsvSource(Source):
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
         if self.settled is not None:
             return self.settled
-        observed = observed or (int(Holds.NOTHING),) * len(self.names)
+        observed = observed or (int(TypeFlag.NOTHING),) * len(self.names)
         nulls = nulls or (0,) * len(self.names)
         features = []
         for name, holds, missing in zip(self.names, observed, nulls, strict=True):
-            cells = cell_type(holds)
+            dtype = column_dtype(holds)
             features.append(
-                FeatureSpec(name, cells.kind, dtype=cells.dtype, optional=missing > 0)
+                FeatureSpec(name, usual_kind(dtype), dtype=dtype, optional=missing > 0)
             )
         return Schema(tuple(features))
 
@@ -197,7 +197,7 @@ class CsvSource(Source):
             return False  # no row starts in this range
         # A column without a value in this range has put nothing into its records.
         return any(
-            seen and cell_type(taken) is not cell_type(wanted)
+            seen and column_dtype(taken) != column_dtype(wanted)
             for seen, taken, wanted in zip(observed, used, final, strict=True)
         )
 
@@ -213,7 +213,7 @@ class CsvSource(Source):
                 f"{input_range.uri}: ends at byte {begin + len(body)}, but had {input_range.stop} "
                 "bytes when the run began: did it change meanwhile?"
             )
-        expected = expected or (int(Holds.NOTHING),) * len(self.names)
+        expected = expected or (int(TypeFlag.NOTHING),) * len(self.names)
         rows_before = 0
         for start, stop in _parts(body, input_range.uri):
             parsed = parse_rows(
