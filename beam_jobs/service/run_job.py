@@ -40,7 +40,7 @@ from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.commit.commit import check_output, commit, is_staged
 from recordmill.transforms.commit.recovery import clean_up, is_clean
 from recordmill.transforms.dataset.expected import load_expected
-from recordmill.transforms.storage.lease import LOCK_FOLDER, acquire, sweep_locks
+from recordmill.transforms.storage.lease import LOCK_FOLDER, acquire, remove_dead_locks
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tfrecord import require_fast_crc
 
@@ -129,7 +129,7 @@ def run_job(
             with acquire(store, exclusive=store.preflight().exclusive):
                 clean_up(store)
         workspace.remove()  # left if the run that made it was killed at its very end
-        sweep_locks(store)
+        remove_dead_locks(store)
         return Outcome("unchanged", store.uri, manifest, time.time() - started)
     # All that can be wrong with job and input is found before anything is written.
     prepared = None

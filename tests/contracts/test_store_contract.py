@@ -16,7 +16,7 @@ from store_servers import SECRET, Place
 
 from recordmill.schemas.errors import MissingFileError, OutputError
 from recordmill.transforms.storage import Store
-from recordmill.transforms.storage.filesystems import system_of
+from recordmill.transforms.storage.filesystems import filesystem_of
 from recordmill.transforms.storage.store import Level
 from recordmill.transforms.tfrecord import crc32c
 
@@ -371,7 +371,7 @@ def test_what_others_do_is_seen_at_once(store_place: Place, store: Store) -> Non
         other.parent.mkdir(parents=True)
         other.write_bytes(b"theirs")
     else:
-        system, path = system_of(f"{store_place.root}/w/a", store_place.options)
+        system, path = filesystem_of(f"{store_place.root}/w/a", store_place.options)
         other_system = type(system)(
             **{**system.storage_options, "skip_instance_cache": True}
         )

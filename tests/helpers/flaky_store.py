@@ -8,7 +8,7 @@ from tcp_proxy import Proxy
 
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.transforms.storage import RemoteStore
-from recordmill.transforms.storage.filesystems import system_of
+from recordmill.transforms.storage.filesystems import filesystem_of
 
 
 @dataclass
@@ -24,6 +24,6 @@ class Flaky:
         return self.store.options
 
     def open_uploads(self) -> list[object]:
-        system, path = system_of(self.direct.url, self.direct.options)
+        system, path = filesystem_of(self.direct.url, self.direct.options)
         found: list[object] = system.list_multipart_uploads(path.partition("/")[0])
         return found

@@ -23,7 +23,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.storage import Store, open_store
-from recordmill.transforms.storage.filesystems import system_of
+from recordmill.transforms.storage.filesystems import filesystem_of
 
 TOOLS = Path(__file__).parents[2] / ".tools"
 
@@ -172,7 +172,7 @@ def s3_place(address: str, folder: Path) -> Place:
 def bucket_place(kind: str, options: StorageOptions) -> Place:
     bucket = f"b{uuid.uuid4().hex}"
     root = f"{PROTOCOLS[kind]}://{bucket}"
-    system, path = system_of(root, options)
+    system, path = filesystem_of(root, options)
     system.mkdir(path)
     return Place(kind, f"{root}/some/out", options)
 

@@ -26,7 +26,7 @@ from recordmill.schemas.job.job_spec import Payload
 from recordmill.transforms.dataset.verify import verify_dataset
 from recordmill.transforms.decode.tf_spec import parsing_spec
 from recordmill.transforms.encode.payloads import encode_payload
-from recordmill.transforms.storage.atomic_files import write_records
+from recordmill.transforms.storage.shard_file import write_records
 from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, seal
 
 LABEL = FeatureSpec("label", Kind.INT64)

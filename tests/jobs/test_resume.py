@@ -24,7 +24,7 @@ from job_tools import (
     started,
 )
 
-from recordmill.transforms.storage.atomic_files import write_records
+from recordmill.transforms.storage.shard_file import write_records
 from recordmill.transforms.tfrecord import crc32c
 
 NUM_KILLS = 6

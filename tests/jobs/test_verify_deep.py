@@ -23,7 +23,7 @@ from recordmill.transforms.dataset.value_checks import check_values
 from recordmill.transforms.dataset.verify import verify_dataset
 from recordmill.transforms.encode.examples import encode
 from recordmill.transforms.encode.payloads import encode_payload
-from recordmill.transforms.storage.atomic_files import write_records
+from recordmill.transforms.storage.shard_file import write_records
 from recordmill.transforms.tfrecord import FRAME_BYTES, HEAD_BYTES, TAIL_BYTES, seal
 
 FIRST = "zoo-train.tfrecord-00000-of-00002"

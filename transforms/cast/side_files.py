@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.transforms.storage.filesystems import system_of
+from recordmill.transforms.storage.filesystems import filesystem_of
 from recordmill.transforms.storage.reading import is_local, local_path
-from recordmill.transforms.storage.retry import retrying
+from recordmill.transforms.storage.retry import with_retries
 
 
 class SideFileError(Exception):
@@ -67,7 +67,7 @@ class SideFiles:
                 if not stat.S_ISREG(facts.st_mode):
                     raise SideFileError(f"{path!r} is no file")
                 return facts.st_size
-            facts = retrying(lambda: self._system().info(uri))
+            facts = with_retries(lambda: self._system().info(uri))
         except (FileNotFoundError, NotADirectoryError):
             raise SideFileError(f"{path!r}: no such file") from None
         except OSError as error:
@@ -81,7 +81,7 @@ class SideFiles:
         try:
             if is_local(self.root):
                 return Path(uri).read_bytes()
-            return bytes(retrying(lambda: self._system().cat_file(uri)))
+            return bytes(with_retries(lambda: self._system().cat_file(uri)))
         except (FileNotFoundError, NotADirectoryError):
             raise SideFileError(f"{path!r}: no such file") from None
         except IsADirectoryError:
@@ -127,13 +127,13 @@ class SideFiles:
 
     def _system(self) -> Any:
         # Of the root alone: a path like a::b must not become a chain of file systems.
-        return system_of(self.root, self.storage)[0]
+        return filesystem_of(self.root, self.storage)[0]
 
     def _place(self, uri: str) -> str:
         """A uri's path as its file system knows it, normalized."""
         if is_local(uri):
             return os.path.abspath(local_path(uri))  # noqa: PTH100 (keeps links)
-        return posixpath.normpath(system_of(uri, self.storage)[1])
+        return posixpath.normpath(filesystem_of(uri, self.storage)[1])
 
 
 def _failure(path: str, uri: str, error: OSError) -> Exception:

@@ -16,9 +16,13 @@ from recordmill.schemas.job.storage_options import (
     require_secretless_url,
 )
 from recordmill.schemas.ranges import InputFile
-from recordmill.transforms.storage.filesystems import system_of
+from recordmill.transforms.storage.filesystems import filesystem_of
 from recordmill.transforms.storage.reading import is_local, local_path
-from recordmill.transforms.storage.retry import cause_to_show, reason, retrying
+from recordmill.transforms.storage.retry import (
+    describe_failure,
+    safe_cause,
+    with_retries,
+)
 
 
 def list_inputs(
@@ -134,17 +138,17 @@ def _is_file(path: str) -> bool:
 def _list_remote(given: str, options: StorageOptions) -> tuple[str, list[_Entry]]:
     require_secretless_url(given)
     try:
-        return retrying(lambda: _search_remote(given, options))
+        return with_retries(lambda: _search_remote(given, options))
     except InputError:
         raise
     except Exception as error:
-        message = f"{given}: cannot be listed: {reason(error, given)}"
-        raise InputError(message) from cause_to_show(error)
+        message = f"{given}: cannot be listed: {describe_failure(error, given)}"
+        raise InputError(message) from safe_cause(error)
 
 
 def _search_remote(given: str, options: StorageOptions) -> tuple[str, list[_Entry]]:
     protocol = given.split("://", 1)[0]
-    system, path = system_of(given, options)
+    system, path = filesystem_of(given, options)
     system.invalidate_cache()
     try:
         if glob.has_magic(path) and not system.exists(path):

@@ -120,7 +120,7 @@ def cloud_of(url: str) -> Cloud:
     return _CLOUDS.get(url.partition("://")[0], _OTHER)
 
 
-def modified_of(facts: Mapping[str, Any]) -> float | None:
+def modified_time(facts: Mapping[str, Any]) -> float | None:
     """When a file was written by its store's clock, in Unix seconds.
 
     Args:
@@ -136,7 +136,7 @@ def modified_of(facts: Mapping[str, Any]) -> float | None:
     return None
 
 
-def checksum_of(facts: Mapping[str, Any]) -> int | None:
+def stored_checksum(facts: Mapping[str, Any]) -> int | None:
     """The CRC-32C that a store keeps of a file (Google's: base64, big-endian)."""
     stored = facts.get("crc32c")
     return int.from_bytes(base64.b64decode(stored), "big") if stored else None

@@ -30,7 +30,7 @@ def _renew_lock() -> None:
 os.register_at_fork(after_in_child=_renew_lock)
 
 
-def system_of(url: str, options: StorageOptions = NO_OPTIONS) -> tuple[Any, str]:
+def filesystem_of(url: str, options: StorageOptions = NO_OPTIONS) -> tuple[Any, str]:
     """The file system of a url, and the path in it. Costs nothing the second time.
 
     Raises:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from recordmill.transforms.storage.clouds import checksum_of
-from recordmill.transforms.storage.store import Level, is_aside
+from recordmill.transforms.storage.clouds import stored_checksum
+from recordmill.transforms.storage.store import Level, is_temp_file
 
 
-def files_below(system: Any, path: str, root: str) -> dict[str, int]:
+def list_files(system: Any, path: str, root: str) -> dict[str, int]:
     """Names and sizes of all files in a folder and those below, by name.
 
     Args:
@@ -31,24 +31,24 @@ def files_below(system: Any, path: str, root: str) -> dict[str, int]:
     return _files(listing.values(), path, root)
 
 
-def level_of(system: Any, path: str, root: str) -> Level:
-    """What lies directly in a folder; arguments as of `files_below`."""
+def list_folder(system: Any, path: str, root: str) -> Level:
+    """What lies directly in a folder; arguments as of `list_files`."""
     system.invalidate_cache()
     try:
         listing = system.ls(path, detail=True)
     except (FileNotFoundError, NotADirectoryError):
         listing = []
     files = _files(listing, path, root)
-    whole = {name: size for name, size in files.items() if not is_aside(name)}
+    whole = {name: size for name, size in files.items() if not is_temp_file(name)}
     checksums = {
         name: checksum
         for name, facts in _named(listing, path, root)
-        if name in whole and (checksum := checksum_of(facts)) is not None
+        if name in whole and (checksum := stored_checksum(facts)) is not None
     }
     return Level(
         whole,
         tuple(sorted(_folders(listing, path, root))),
-        {name: size for name, size in files.items() if is_aside(name)},
+        {name: size for name, size in files.items() if is_temp_file(name)},
         checksums,
     )
 

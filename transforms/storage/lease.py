@@ -227,7 +227,7 @@ def require_idle(store: Store) -> None:
         _require_dead(store, highest)
 
 
-def sweep_locks(store: Store) -> None:
+def remove_dead_locks(store: Store) -> None:
     """Takes away the locks of runs that were killed on this machine; never waits."""
     locks = _locks(store)
     holders = {name: _read(store, name) for name in locks}

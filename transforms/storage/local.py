@@ -17,13 +17,13 @@ from pathlib import Path
 
 from recordmill.schemas.errors import MissingFileError, OutputError
 from recordmill.transforms.storage.atomic_files import sync_folder, temp_path
-from recordmill.transforms.storage.retry import explained
+from recordmill.transforms.storage.retry import output_error
 from recordmill.transforms.storage.store import (
     Level,
     Preflight,
     Store,
     check_name,
-    is_aside,
+    is_temp_file,
 )
 
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}
@@ -101,7 +101,7 @@ class LocalStore(Store):
         return facts.st_mtime if facts else None
 
     def list(self, folder: str = "") -> dict[str, int]:
-        return {n: size for n, size in self._walk(folder) if not is_aside(n)}
+        return {n: size for n, size in self._walk(folder) if not is_temp_file(n)}
 
     def list_level(self, folder: str = "") -> Level:
         path = self._path(folder) if folder else Path(self.root)
@@ -118,15 +118,15 @@ class LocalStore(Store):
         except _NO_FILE:
             pass
         except OSError as error:
-            raise explained(error, str(path), "listed") from error
+            raise output_error(error, str(path), "listed") from error
         return Level(
-            {name: files[name] for name in sorted(files) if not is_aside(name)},
+            {name: files[name] for name in sorted(files) if not is_temp_file(name)},
             tuple(sorted(folders)),
-            {name: files[name] for name in sorted(files) if is_aside(name)},
+            {name: files[name] for name in sorted(files) if is_temp_file(name)},
         )
 
     def unfinished(self) -> dict[str, int]:
-        return {n: size for n, size in self._walk("") if is_aside(n)}
+        return {n: size for n, size in self._walk("") if is_temp_file(n)}
 
     def delete(self, names: Iterable[str]) -> None:
         folders = set()
@@ -137,7 +137,7 @@ class LocalStore(Store):
             except (IsADirectoryError, NotADirectoryError):
                 continue  # no file, so there is nothing to remove
             except OSError as error:
-                raise explained(error, str(path), "removed") from error
+                raise output_error(error, str(path), "removed") from error
             folders.add(path.parent)
         for folder in sorted(folders, reverse=True):
             self._prune(folder)
@@ -149,7 +149,7 @@ class LocalStore(Store):
         except FileNotFoundError:
             return
         except OSError as error:
-            raise explained(error, str(path), "removed") from error
+            raise output_error(error, str(path), "removed") from error
         self._prune(path.parent)
 
     def move_all(self, pairs: Iterable[tuple[str, str]]) -> None:
@@ -164,7 +164,7 @@ class LocalStore(Store):
                     f"{start}: is missing, cannot be moved"
                 ) from error
             except OSError as error:
-                raise explained(error, str(end), "written") from error
+                raise output_error(error, str(end), "written") from error
             needs_reencode |= {start.parent, end.parent}
         for folder in sorted(needs_reencode, reverse=True):
             self._prune(folder)
@@ -197,7 +197,7 @@ class LocalStore(Store):
     def _unreadable(self, path: Path, error: OSError) -> OutputError:
         if isinstance(error, _NO_FILE):
             return MissingFileError(f"{path}: is missing")
-        return explained(error, str(path), "read")
+        return output_error(error, str(path), "read")
 
     def _stat(self, name: str) -> os.stat_result | None:
         path = self._path(name)
@@ -206,13 +206,13 @@ class LocalStore(Store):
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            raise explained(error, str(path), "read") from error
+            raise output_error(error, str(path), "read") from error
         return facts if stat.S_ISREG(facts.st_mode) else None
 
     def _walk(self, folder: str) -> Iterable[tuple[str, int]]:
         def fail(error: OSError) -> None:
             if not isinstance(error, FileNotFoundError | NotADirectoryError):
-                raise explained(error, str(error.filename), "listed") from error
+                raise output_error(error, str(error.filename), "listed") from error
 
         start = self._path(folder) if folder else Path(self.root)
         found = []
@@ -243,12 +243,12 @@ class LocalStore(Store):
             except FileExistsError as error:
                 if path.parent.is_dir():
                     raise
-                raise explained(error, str(path), "written") from error
+                raise output_error(error, str(path), "written") from error
             except FileNotFoundError as error:
                 if last or path.parent.is_dir():
-                    raise explained(error, str(path), "written") from error
+                    raise output_error(error, str(path), "written") from error
             except OSError as error:
-                raise explained(error, str(path), "written") from error
+                raise output_error(error, str(path), "written") from error
             finally:
                 with suppress(OSError):
                     aside.unlink(missing_ok=True)

@@ -18,8 +18,12 @@ from recordmill.schemas.job.storage_options import (
     StorageOptions,
 )
 from recordmill.transforms.arrow import I64, U8
-from recordmill.transforms.storage.filesystems import system_of
-from recordmill.transforms.storage.retry import cause_to_show, reason, retrying
+from recordmill.transforms.storage.filesystems import filesystem_of
+from recordmill.transforms.storage.retry import (
+    describe_failure,
+    safe_cause,
+    with_retries,
+)
 
 
 def is_local(uri: str) -> bool:
@@ -56,7 +60,7 @@ def read_range(
         raise InputError(f"{uri}: cannot be read: {error}") from error
 
     def read() -> bytes:
-        system, path = system_of(uri, options)
+        system, path = filesystem_of(uri, options)
         # Stores differ in what they say to a range behind the end; so never ask.
         size = system.size(path)
         if start >= size:
@@ -68,10 +72,10 @@ def read_range(
 
 def _read_remote(uri: str, read: Callable[[], bytes]) -> bytes:
     try:
-        return retrying(read)
+        return with_retries(read)
     except Exception as error:
-        message = f"{uri}: cannot be read: {reason(error, uri)}"
-        raise InputError(message) from cause_to_show(error)
+        message = f"{uri}: cannot be read: {describe_failure(error, uri)}"
+        raise InputError(message) from safe_cause(error)
 
 
 def _read_all(descriptor: int, start: int, length: int) -> bytes:
@@ -147,7 +151,7 @@ def read_file(uri: str, options: StorageOptions = NO_OPTIONS) -> bytes:
         raise InputError(f"{uri}: cannot be read: {error}") from error
 
     def read() -> bytes:
-        system, path = system_of(uri, options)
+        system, path = filesystem_of(uri, options)
         return bytes(system.cat_file(path))
 
     return _read_remote(uri, read)

@@ -21,22 +21,22 @@ from recordmill.schemas.errors import MissingFileError, OutputError
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.storage.clouds import (
     Cloud,
-    checksum_of,
     cloud_of,
-    modified_of,
+    modified_time,
+    stored_checksum,
     wait_for_copy,
 )
-from recordmill.transforms.storage.filesystems import system_of
-from recordmill.transforms.storage.fsspec_listing import files_below, level_of
+from recordmill.transforms.storage.filesystems import filesystem_of
+from recordmill.transforms.storage.fsspec_listing import list_files, list_folder
 from recordmill.transforms.storage.retry import (
-    HASTY,
-    PATIENT,
+    DEFAULT_RETRIES,
+    SHORT_RETRIES,
     RetryPolicy,
-    cause_to_show,
-    explained,
-    retrying,
+    output_error,
+    safe_cause,
+    with_retries,
 )
-from recordmill.transforms.storage.store import Level, Store, check_name, is_aside
+from recordmill.transforms.storage.store import Level, Store, check_name, is_temp_file
 
 _Result = TypeVar("_Result")
 _PARALLEL = 16  # requests at once where each is for a file of its own
@@ -54,12 +54,12 @@ class RemoteStore(Store):
     Attributes:
       url: the root, like s3://bucket/folder.
       options: for the file system; no secrets.
-      patience: how long faults are borne.
+      retry_policy: how long faults are borne.
     """
 
     url: str
     options: StorageOptions = NO_OPTIONS
-    patience: RetryPolicy = PATIENT
+    retry_policy: RetryPolicy = DEFAULT_RETRIES
 
     @property
     def uri(self) -> str:
@@ -70,7 +70,7 @@ class RemoteStore(Store):
         return self._cloud.exclusive
 
     def with_short_retries(self) -> RemoteStore:
-        return replace(self, patience=HASTY)
+        return replace(self, retry_policy=SHORT_RETRIES)
 
     def below(self, folder: str) -> RemoteStore:
         return replace(self, url=self.uri_of(check_name(folder)))
@@ -133,22 +133,24 @@ class RemoteStore(Store):
 
     def modified(self, name: str) -> float | None:
         facts = self._facts(name)
-        return modified_of(facts) if facts else None
+        return modified_time(facts) if facts else None
 
     def checksum(self, name: str) -> int | None:
         facts = self._facts(name)
-        return checksum_of(facts) if facts else None
+        return stored_checksum(facts) if facts else None
 
     def list(self, folder: str = "") -> dict[str, int]:
-        return {n: size for n, size in self._find(folder).items() if not is_aside(n)}
+        return {
+            n: size for n, size in self._find(folder).items() if not is_temp_file(n)
+        }
 
     def list_level(self, folder: str = "") -> Level:
-        return self._look_below(folder, level_of)
+        return self._look_below(folder, list_folder)
 
     def unfinished(self) -> dict[str, int]:
         if self._cloud.objects:
             return {}
-        return {n: size for n, size in self._find("").items() if is_aside(n)}
+        return {n: size for n, size in self._find("").items() if is_temp_file(n)}
 
     def delete(self, names: Iterable[str]) -> None:
         def remove(system: Any, path: str) -> None:
@@ -176,7 +178,7 @@ class RemoteStore(Store):
         return cloud_of(self.url)
 
     def _path(self, name: str) -> str:
-        return system_of(self.uri_of(check_name(name)), self.options)[1]
+        return filesystem_of(self.uri_of(check_name(name)), self.options)[1]
 
     def _do(
         self, done: str, name: str, action: Callable[[Any, str], _Result]
@@ -184,11 +186,11 @@ class RemoteStore(Store):
         """Does something with a file, as often as it takes; action(system, path)."""
         uri = self.uri_of(check_name(name))
         try:
-            return retrying(
-                lambda: action(*system_of(uri, self.options)), self.patience
+            return with_retries(
+                lambda: action(*filesystem_of(uri, self.options)), self.retry_policy
             )
         except Exception as error:
-            raise explained(error, uri, done) from cause_to_show(error)
+            raise output_error(error, uri, done) from safe_cause(error)
 
     def _read(self, name: str, action: Callable[[Any, str], bytes]) -> bytes:
         def read(system: Any, path: str) -> bytes:
@@ -196,7 +198,7 @@ class RemoteStore(Store):
                 return action(system, path)
             except _NO_FILE as error:
                 missing = MissingFileError(f"{self.uri_of(name)}: is missing")
-                raise missing from cause_to_show(error)
+                raise missing from safe_cause(error)
 
         return self._do("read", name, read)
 
@@ -212,7 +214,7 @@ class RemoteStore(Store):
         return self._do("read", name, look)
 
     def _find(self, folder: str) -> dict[str, int]:
-        return self._look_below(folder, files_below)
+        return self._look_below(folder, list_files)
 
     def _look_below(
         self, folder: str, look: Callable[[Any, str, str], _Result]
@@ -221,14 +223,14 @@ class RemoteStore(Store):
         where = self.uri_of(check_name(folder)) if folder else self.url
 
         def listed() -> _Result:
-            _, root = system_of(self.url, self.options)
-            system, path = system_of(where, self.options)
+            _, root = filesystem_of(self.url, self.options)
+            system, path = filesystem_of(where, self.options)
             return look(system, path, root)
 
         try:
-            return retrying(listed, self.patience)
+            return with_retries(listed, self.retry_policy)
         except Exception as error:
-            raise explained(error, where, "listed") from cause_to_show(error)
+            raise output_error(error, where, "listed") from safe_cause(error)
 
     def _put(
         self,
@@ -242,7 +244,7 @@ class RemoteStore(Store):
         else:
             self._put_aside(put, name, size)
         found = self._facts(name)
-        stored = checksum_of(found) if found and crc32c is not None else None
+        stored = stored_checksum(found) if found and crc32c is not None else None
         same = stored is None or stored == crc32c
         if found is None or int(found["size"]) != size or not same:
             self.delete([name])
@@ -292,9 +294,9 @@ class RemoteStore(Store):
         else:
             self._rename(source, target)
         found = self._facts(target)
-        if found is None or (int(found["size"]), checksum_of(found)) != (
+        if found is None or (int(found["size"]), stored_checksum(found)) != (
             int(facts["size"]),
-            checksum_of(facts),
+            stored_checksum(facts),
         ):
             self.delete([target])
             raise OutputError(

@@ -117,32 +117,37 @@ class RetryPolicy:
     limit_seconds: float = 180.0
 
 
-PATIENT = RetryPolicy()
-HASTY = RetryPolicy(tries=3, limit_seconds=10.0)
+DEFAULT_RETRIES = RetryPolicy()
+SHORT_RETRIES = RetryPolicy(tries=3, limit_seconds=10.0)
 
 
-def retrying(action: Callable[[], _Result], patience: RetryPolicy = PATIENT) -> _Result:
+def with_retries(
+    action: Callable[[], _Result], retry_policy: RetryPolicy = DEFAULT_RETRIES
+) -> _Result:
     """The result of an action that is safe to repeat.
 
     Transient faults are borne with growing random pauses; the last one is raised as it
     is, with a note that says how often and how long it was tried.
     """
     began = time.monotonic()
-    for tried in range(1, patience.tries + 1):
+    for tried in range(1, retry_policy.tries + 1):
         try:
             return action()
         except Exception as error:
             if not is_transient(error):
                 raise
-            bound = patience.first_seconds * 2 ** (tried - 1)
+            bound = retry_policy.first_seconds * 2 ** (tried - 1)
             # Random, so that workers who met one fault do not come back together.
-            pause = random.uniform(0.3, 1.0) * min(bound, patience.longest_seconds)
+            pause = random.uniform(0.3, 1.0) * min(bound, retry_policy.longest_seconds)
             spent = time.monotonic() - began
-            if tried == patience.tries or spent + pause > patience.limit_seconds:
+            if (
+                tried == retry_policy.tries
+                or spent + pause > retry_policy.limit_seconds
+            ):
                 error.add_note(f"tried {tried} times in {spent:.0f} s")
                 raise
             time.sleep(pause)
-    raise AssertionError("a patience has at least one try")
+    raise AssertionError("a retry_policy has at least one try")
 
 
 def is_transient(error: BaseException) -> bool:
@@ -160,7 +165,7 @@ def is_transient(error: BaseException) -> bool:
     return False
 
 
-def explained(error: Exception, uri: str, done: str) -> OutputError:
+def output_error(error: Exception, uri: str, done: str) -> OutputError:
     """The error to raise instead: where, what happened, the way out.
 
     Args:
@@ -173,10 +178,10 @@ def explained(error: Exception, uri: str, done: str) -> OutputError:
     """
     if isinstance(error, OutputError):
         return error
-    return OutputError(f"{uri}: cannot be {done}: {reason(error, uri)}")
+    return OutputError(f"{uri}: cannot be {done}: {describe_failure(error, uri)}")
 
 
-def reason(error: Exception, uri: str) -> str:
+def describe_failure(error: Exception, uri: str) -> str:
     """What a fault was and the way out, in one line that shows no secret.
 
     Raises:
@@ -190,8 +195,8 @@ def reason(error: Exception, uri: str) -> str:
     return f"{what}; {_way_out(error, uri)}"
 
 
-def cause_to_show(error: Exception) -> Exception | None:
-    """What to raise an explained error `from`: tracebacks are logged, so no secrets."""
+def safe_cause(error: Exception) -> Exception | None:
+    """What to raise an output_error error `from`: tracebacks are logged, so no secrets."""
     texts = [str(each) for each in _chain(error)]
     return error if all(_clean(text) == text for text in texts) else None
 

@@ -211,6 +211,6 @@ def check_name(name: str) -> str:
     return name
 
 
-def is_aside(name: str) -> bool:
+def is_temp_file(name: str) -> bool:
     """Whether this is the hidden file of a writer at work (recordmill.transforms.storage.atomic_files)."""
     return _ASIDE.fullmatch(name) is not None

@@ -20,7 +20,7 @@ from recordmill.schemas.ranges import InputRange, TypeFlags, merge_type_flags
 from recordmill.transforms.arrow import I64, U64, array_parts
 from recordmill.transforms.exchange.plan import Histogram
 from recordmill.transforms.sources.base import REFERENCE, Rows
-from recordmill.transforms.storage.atomic_files import GZIP_LEVEL
+from recordmill.transforms.storage.shard_file import GZIP_LEVEL
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.frame_records import frame_rows
 from recordmill.transforms.tasks.read_range import place_rows, side_files_of

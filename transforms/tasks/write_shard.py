@@ -21,7 +21,7 @@ from recordmill.transforms.exchange.gather import gather
 from recordmill.transforms.exchange.messages import gather_inline
 from recordmill.transforms.exchange.sorted_run_store import RunFolder
 from recordmill.transforms.storage import LocalStore
-from recordmill.transforms.storage.atomic_files import write_records
+from recordmill.transforms.storage.shard_file import write_records
 from recordmill.transforms.tasks.checkpoints import (
     forget_fact,
     load_checkpoint,

@@ -24,9 +24,9 @@ from recordmill.transforms.storage import LocalStore, RemoteStore, open_store
 from recordmill.transforms.storage.reading import read_file, read_range
 from recordmill.transforms.storage.retry import (
     RetryPolicy,
+    describe_failure,
     is_transient,
-    reason,
-    retrying,
+    with_retries,
 )
 
 BRIEF = RetryPolicy(tries=2, first_seconds=0.05, limit_seconds=5.0)
@@ -42,7 +42,7 @@ def big_file(folder: Path) -> Path:
 def test_a_put_that_breaks_leaves_nothing(flaky: Flaky, tmp_path: Path) -> None:
     flaky.direct.put_bytes(b"old", "shard")
     flaky.proxy.bytes_per_connection = 5 << 20  # no part gets through, all else does
-    store = replace(flaky.store, patience=BRIEF)
+    store = replace(flaky.store, retry_policy=BRIEF)
     with pytest.raises(OutputError) as error:
         store.put_file(big_file(tmp_path), "shard")
     assert f"{store.url}/shard: cannot be written: " in str(error.value)
@@ -57,7 +57,7 @@ def test_a_put_that_breaks_leaves_nothing(flaky: Flaky, tmp_path: Path) -> None:
 def test_a_store_that_goes_away_is_one_error(flaky: Flaky) -> None:
     flaky.store.put_bytes(b"x", "a")
     flaky.proxy.judge = lambda number, line: "cut"
-    store = replace(flaky.store, patience=BRIEF)
+    store = replace(flaky.store, retry_policy=BRIEF)
     for act in (
         lambda: store.put_bytes(b"y", "b"),
         lambda: store.create(b"y", "b"),
@@ -229,13 +229,13 @@ def test_only_faults_that_pass_are_tried_again() -> None:
     ):
         calls.clear()
         with pytest.raises(type(passing)):
-            retrying(lambda error=passing: fail(error), BRIEF)  # type: ignore[misc]
+            with_retries(lambda error=passing: fail(error), BRIEF)  # type: ignore[misc]
         assert len(calls) == 2
         assert passing.__notes__[0].startswith("tried 2 times in 0 s")
     for lasting in (FileNotFoundError(), PermissionError(), ValueError("no")):
         calls.clear()
         with pytest.raises(type(lasting)):
-            retrying(lambda error=lasting: fail(error), BRIEF)  # type: ignore[misc]
+            with_retries(lambda error=lasting: fail(error), BRIEF)  # type: ignore[misc]
         assert len(calls) == 1
 
 
@@ -245,7 +245,9 @@ def test_the_time_for_trying_is_bounded() -> None:
 
     began = time.monotonic()
     with pytest.raises(TimeoutError):
-        retrying(fail, RetryPolicy(tries=1000, first_seconds=0.1, limit_seconds=1.0))
+        with_retries(
+            fail, RetryPolicy(tries=1000, first_seconds=0.1, limit_seconds=1.0)
+        )
     assert time.monotonic() - began < 1.5
 
 
@@ -261,13 +263,13 @@ def test_a_bug_is_no_fault_of_storage(monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(*arguments: object) -> None:
         raise TypeError("a bug")
 
-    monkeypatch.setattr("recordmill.transforms.storage.remote.system_of", wrong)
+    monkeypatch.setattr("recordmill.transforms.storage.remote.filesystem_of", wrong)
     with pytest.raises(TypeError, match="a bug"):
         RemoteStore("memory://x").read("a")
 
 
 def test_storage_that_is_for_reading_alone() -> None:
-    assert reason(NotImplementedError(), "http://x/y").endswith(
+    assert describe_failure(NotImplementedError(), "http://x/y").endswith(
         "this kind of storage cannot be written to"
     )
 
@@ -399,9 +401,13 @@ def test_secrets_are_not_in_errors(
     def talkative(url: str, options: StorageOptions) -> tuple[object, str]:
         return Talkative(), url
 
-    monkeypatch.setattr("recordmill.transforms.storage.remote.system_of", talkative)
-    monkeypatch.setattr("recordmill.transforms.storage.reading.system_of", talkative)
-    monkeypatch.setattr("recordmill.transforms.sources.listing.system_of", talkative)
+    monkeypatch.setattr("recordmill.transforms.storage.remote.filesystem_of", talkative)
+    monkeypatch.setattr(
+        "recordmill.transforms.storage.reading.filesystem_of", talkative
+    )
+    monkeypatch.setattr(
+        "recordmill.transforms.sources.listing.filesystem_of", talkative
+    )
     for act, kind in (
         (lambda: flaky.store.read("a"), OutputError),
         (lambda: flaky.store.list(), OutputError),

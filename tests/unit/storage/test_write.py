@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from recordmill.transforms.storage.atomic_files import write_records
+from recordmill.transforms.storage.shard_file import write_records
 from recordmill.transforms.tfrecord import FRAME_BYTES, crc32c
 
 
