@@ -1,0 +1,96 @@
+"""Pictures that are cut or damaged, told without decoding; Pillow's decoders as oracle."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from pixel_zoo import PICTURES, png_chunk
+
+from recordmill.transforms.pictures.header import (
+    ImageHeader,
+    ImageHeaderError,
+    read_header,
+)
+from recordmill.transforms.pictures.structure import check_pixels, check_structure
+
+# Where every byte counts: a file that was cut anywhere is not whole. A GIF's whole
+# frames count, and bytes after the end of a JPEG or PNG do not.
+CUT = ("rgb.jpg", "rgb.png", "rgb.bmp", "lossy.webp", "rgb.tif", "thumbnail.jpg")
+
+
+def check(data: bytes) -> None:
+    check_structure(data, read_header(data))
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_whole_pictures_pass(name: str) -> None:
+    check(PICTURES[name][0])
+
+
+@pytest.mark.parametrize("name", CUT)
+def test_cut_pictures_do_not(name: str) -> None:
+    data, _ = PICTURES[name]
+    for length in {
+        1,
+        20,
+        len(data) // 3,
+        len(data) // 2,
+        len(data) - 13,
+        len(data) - 1,
+    }:
+        with pytest.raises(ImageHeaderError):
+            check(data[:length])
+
+
+@given(name=st.sampled_from(sorted(PICTURES)), share=st.floats(0, 1))
+def test_what_passes_after_a_cut_decodes(name: str, share: float) -> None:
+    data, header = PICTURES[name]
+    data = data[: int(len(data) * share)]
+    try:
+        check(data)
+    except ImageHeaderError:
+        return
+    if header[0] in ("jpeg", "png", "bmp"):
+        with Image.open(io.BytesIO(data)) as picture:
+            picture.load()
+
+
+def test_end_of_a_thumbnail_is_not_end_of_the_picture() -> None:
+    data, _ = PICTURES["thumbnail.jpg"]
+    with pytest.raises(ImageHeaderError, match=r"JPEG is cut short: no end-of-image"):
+        check(data[:-2])
+
+
+def test_bytes_after_the_end_do_not_matter() -> None:
+    for name in ("rgb.jpg", "rgb.png", "rgb.bmp"):
+        check(PICTURES[name][0] + b"trailing")
+
+
+@pytest.mark.parametrize("kind", [b"IDAT", b"IEND"])
+def test_a_damaged_chunk_that_decoders_need(kind: bytes) -> None:
+    data = bytearray(PICTURES["rgb.png"][0])
+    at = data.index(kind)
+    data[at + 4] ^= 1
+    with pytest.raises(
+        ImageHeaderError, match=rf"the {kind.decode()} chunk at byte {at - 4}"
+    ):
+        check(bytes(data))
+
+
+def test_a_damaged_chunk_that_they_skip() -> None:
+    comment = bytearray(png_chunk(b"tEXt", b"made by hand"))
+    comment[-1] ^= 1
+    data, _ = PICTURES["rgb.png"]
+    check(data[:33] + bytes(comment) + data[33:])
+
+
+def test_more_pixels_than_decoders_take() -> None:
+    check_pixels(ImageHeader("png", 1 << 14, 1 << 15, 3))
+    with pytest.raises(
+        ImageHeaderError, match=r"png of 32,768 x 32,768 pixels \(expected 536,870,912"
+    ):
+        check_pixels(ImageHeader("png", 1 << 15, 1 << 15, 3))

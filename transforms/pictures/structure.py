@@ -1,0 +1,213 @@
+"""Finds pictures that are cut short or damaged, without decoding them.
+
+A header says how large a picture is, not whether its pixels are there. What is checked
+is what a copy that was cut or a bad disk breaks, in one pass over the bytes at most:
+
+    JPEG  an end-of-image marker (FF D9) follows the first scan (FF DA). Inside a scan FF
+          is followed by 00 or a restart marker, so the marker cannot be a pixel.
+    PNG   every chunk is whole, IHDR, PLTE, IDAT and IEND have the CRC they say, there is
+          an IDAT, and IEND closes the file.
+    GIF   nothing beyond the header, which needs one whole frame.
+    BMP   uncompressed rows: offset + height x row bytes (a multiple of 4) are there.
+    WebP  RIFF's size and every chunk lie inside the file.
+    TIFF  every strip or tile lies inside the file.
+
+For JPEG, PNG and BMP this is what TensorFlow's decoders ask for: tf.io.decode_image (2.21)
+refuses a JPEG without the marker, takes one that was cut and closed by it, and takes bytes
+after the end (tests/interop/test_picture_structure.py asks it).
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+
+from recordmill.transforms.pictures.header import ImageHeader, ImageHeaderError
+
+MAX_PIXELS = 1 << 29  # tf.io.decode_png's limit; Pillow warns at a third of it
+
+_JPEG_MARKER = re.compile(rb"\xff[^\x00\xff]")
+_PNG_START = 8  # the signature's bytes
+_PNG_CHUNK = struct.Struct(">I4s")
+_TIFF_TYPES = {1: "B", 3: "H", 4: "I", 16: "Q"}  # byte, short, long, long8
+_TIFF_OFFSETS_TO_COUNTS = {273: 279, 324: 325}  # strips, tiles
+_MAX_TIFF_SEGMENTS = 1 << 22  # strips or tiles of one picture; more is not believed
+
+
+def check_structure(data: bytes, header: ImageHeader) -> None:
+    """Checks that a picture is whole, as far as that shows without decoding it.
+
+    Args:
+      data: the whole file.
+      header: what `read_header` found in it.
+
+    Raises:
+      ImageHeaderError: the picture ends early or is damaged; says where.
+    """
+    check = _CHECKS.get(header.format)
+    if check is not None:
+        check(data, header)
+
+
+def check_pixels(header: ImageHeader, max_pixels: int = MAX_PIXELS) -> None:
+    """Checks that a picture is not larger than decoders take.
+
+    Args:
+      header: what `read_header` found.
+      max_pixels: height x width may not be above.
+
+    Raises:
+      ImageHeaderError: it is larger.
+    """
+    if header.height * header.width > max_pixels:
+        raise ImageHeaderError(
+            f"{header.format} of {header.height:,} x {header.width:,} pixels (expected "
+            f"{max_pixels:,} pixels or fewer: max_pixels)"
+        )
+
+
+def _check_jpeg(data: bytes, _: ImageHeader) -> None:
+    scan = _first_scan(data)
+    if scan is None:
+        raise ImageHeaderError(f"JPEG has no pixels in its {len(data):,} bytes")
+    if data.find(b"\xff\xd9", scan) < 0:
+        raise ImageHeaderError(
+            f"JPEG is cut short: no end-of-image marker (FF D9) in the {len(data):,} bytes"
+        )
+
+
+def _first_scan(data: bytes) -> int | None:
+    """Returns where the first scan starts; a thumbnail's, inside a segment, is none."""
+    offset = 2
+    while found := _JPEG_MARKER.search(data, offset):
+        marker, offset = data[found.end() - 1], found.end()
+        if marker == 0xDA:
+            return offset
+        if marker >= 0xC0 and not 0xD0 <= marker <= 0xD8:  # others have no length
+            offset += int.from_bytes(data[offset : offset + 2], "big")
+    return None
+
+
+def _check_png(data: bytes, _: ImageHeader) -> None:
+    view = memoryview(data)
+    offset, pixels = _PNG_START, False
+    while offset + 12 <= len(data):
+        size, kind = _PNG_CHUNK.unpack_from(data, offset)
+        end = offset + 12 + size
+        if end > len(data):
+            break
+        is_critical = not kind[0] & 0x20  # a capital letter; decoders skip the others
+        if is_critical:
+            crc = int.from_bytes(data[end - 4 : end], "big")
+            if zlib.crc32(view[offset + 4 : end - 4]) != crc:
+                raise ImageHeaderError(
+                    f"PNG is damaged: the {kind.decode('latin-1')} chunk at byte "
+                    f"{offset:,} does not have the CRC that it says"
+                )
+        pixels |= kind == b"IDAT"
+        if kind == b"IEND":
+            if not pixels:
+                raise ImageHeaderError("PNG has no pixels: no IDAT chunk before IEND")
+            return
+        offset = end
+    raise ImageHeaderError(
+        f"PNG is cut short: no IEND chunk in the {len(data):,} bytes"
+    )
+
+
+def _check_bmp(data: bytes, header: ImageHeader) -> None:
+    pixels_at, info_bytes = struct.unpack_from("<II", data, 10)
+    bits_at = 24 if info_bytes == 12 else 28
+    bits = int.from_bytes(data[bits_at : bits_at + 2], "little")
+    compression = int.from_bytes(data[30:34], "little") if info_bytes >= 40 else 0
+    if compression not in (0, 3):  # run lengths, JPEG or PNG inside: of any size
+        return
+    row_bytes = (header.width * bits + 31) // 32 * 4
+    expected = pixels_at + row_bytes * header.height
+    if expected > len(data):
+        raise ImageHeaderError(
+            f"BMP is cut short: {len(data):,} bytes (expected {expected:,}: "
+            f"{header.height:,} rows of {row_bytes:,} bytes from byte {pixels_at:,} on)"
+        )
+
+
+def _check_webp(data: bytes, _: ImageHeader) -> None:
+    (size,) = struct.unpack_from("<I", data, 4)
+    end = 8 + size
+    if end > len(data):
+        raise ImageHeaderError(
+            f"WebP is cut short: {len(data):,} bytes (expected {end:,}, as RIFF says)"
+        )
+    offset = 12
+    while offset + 8 <= end:
+        kind, size = struct.unpack_from("<4sI", data, offset)
+        if offset + 8 + size > end:
+            raise ImageHeaderError(
+                f"WebP is damaged: the {kind.decode('latin-1')!r} chunk at byte "
+                f"{offset:,} has {size:,} bytes, which end behind the file"
+            )
+        offset += 8 + size + size % 2
+
+
+def _check_tiff(data: bytes, _: ImageHeader) -> None:
+    order = "<" if data.startswith(b"I") else ">"
+    is_big = 43 in data[2:4]
+    start, pointer, count = (8, "Q", "Q") if is_big else (4, "I", "H")
+    entry = struct.Struct(f"{order}HH{pointer}{8 if is_big else 4}s")
+    (offset,) = struct.unpack_from(order + pointer, data, start)
+    (num_entries,) = struct.unpack_from(order + count, data, offset)
+    offset += struct.calcsize(count)
+    tags = {
+        tag: (kind, number, value)
+        for tag, kind, number, value in entry.iter_unpack(
+            data[offset : offset + num_entries * entry.size]
+        )
+    }
+    for offsets_tag, counts_tag in _TIFF_OFFSETS_TO_COUNTS.items():
+        if offsets_tag not in tags:
+            continue
+        if counts_tag not in tags:
+            raise ImageHeaderError(
+                f"TIFF is damaged: tag {offsets_tag} without tag {counts_tag}"
+            )
+        starts = _tiff_numbers(data, order, pointer, *tags[offsets_tag])
+        sizes = _tiff_numbers(data, order, pointer, *tags[counts_tag])
+        ends = [start + size for start, size in zip(starts, sizes, strict=False)]
+        if len(starts) != len(sizes) or max(ends, default=0) > len(data):
+            raise ImageHeaderError(
+                f"TIFF is cut short: {len(data):,} bytes, but its pixels end at byte "
+                f"{max(ends, default=0):,}"
+            )
+
+
+def _tiff_numbers(
+    data: bytes, order: str, pointer: str, kind: int, number: int, value: bytes
+) -> tuple[int, ...]:
+    """Returns a tag's numbers, which stand in the tag if they fit and elsewhere if not."""
+    if kind not in _TIFF_TYPES or number > _MAX_TIFF_SEGMENTS:
+        raise ImageHeaderError(
+            f"TIFF is damaged: {number:,} strips or tiles of type {kind} (expected at "
+            f"most {_MAX_TIFF_SEGMENTS:,} integers)"
+        )
+    form = f"{order}{number}{_TIFF_TYPES[kind]}"
+    size = struct.calcsize(form)
+    try:
+        if size <= len(value):
+            return struct.unpack_from(form, value)
+        (offset,) = struct.unpack_from(order + pointer, value)
+        return struct.unpack_from(form, data, offset)
+    except (struct.error, OverflowError):
+        raise ImageHeaderError(
+            f"TIFF is cut short: a list of {number:,} numbers lies behind its "
+            f"{len(data):,} bytes"
+        ) from None
+
+
+_CHECKS = {
+    "jpeg": _check_jpeg,
+    "png": _check_png,
+    "bmp": _check_bmp,
+    "webp": _check_webp,
+    "tiff": _check_tiff,
+}
