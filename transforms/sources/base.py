@@ -155,7 +155,8 @@ class Source(ABC):
 
         Args:
           input_range: the range.
-          expected: what each column is taken for, bits as in `Rows.observed`.
+          expected: what each column is taken for, bits as in `Rows.observed`; a batch
+            has the types that this asks for together with all batches so far.
         """
 
     def prefers_reference(self, files: Sequence[InputFile]) -> bool:

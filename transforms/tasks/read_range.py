@@ -72,13 +72,14 @@ class RangeReading:
         else:
             batches = source.read(self.input_range, expected)
         parts: list[Block] = []
-        num_batches = num_bytes = 0
+        num_bytes = 0
         for rows in batches:
-            self.used = merge_type_flags(self.used, rows.observed)
-            # A first batch may widen the types alone: if no other follows, all is well.
-            if num_batches and source.needs_reencode(self.used, expected, self.used):
+            before = self.used
+            self.used = merge_type_flags(before, rows.observed)
+            # Types may still widen, as long as no value was encoded as another type:
+            # in a first batch, or for a column that was empty so far.
+            if source.needs_reencode(self.observed, before, self.used):
                 return
-            num_batches += 1
             self._count(rows)
             if rows.batch.num_rows == 0:
                 continue

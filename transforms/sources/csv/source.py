@@ -19,7 +19,12 @@ import pyarrow as pa
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.features.feature import FeatureSpec, Schema, usual_kind
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.ranges import InputFile, InputRange, TypeFlags
+from recordmill.schemas.ranges import (
+    InputFile,
+    InputRange,
+    TypeFlags,
+    merge_type_flags,
+)
 from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.sources.base import (
     RANGE_BYTES,
@@ -225,6 +230,7 @@ class CsvSource(Source):
                 parsed, batch = fit_rows(parsed, self.names, self.settled, input_range)
             else:
                 batch, observed, nulls = self._convert(parsed.table, expected)
+                expected = merge_type_flags(expected, observed)
             ordinals = parsed.ordinals + rows_before
             rows_before += parsed.num_rows
             # About where each row starts in the body; scaled to the range, because its
