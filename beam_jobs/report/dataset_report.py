@@ -18,7 +18,8 @@ from recordmill.schemas.text import count
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from recordmill.schemas.dataset.manifest import FeatureEntry, Manifest
+    from recordmill.schemas.dataset.manifest import Manifest
+    from recordmill.schemas.features.feature import FeatureSpec
     from recordmill.schemas.job.storage_options import StorageOptions
     from recordmill.transforms.dataset.first_examples import ExamplePreview
     from recordmill.transforms.dataset.verify import VerifyResult
@@ -278,27 +279,20 @@ def _print_example(
     print_table(console, title, table)
 
 
-def _entry(name: str, entries: dict[str, FeatureEntry]) -> FeatureEntry:
-    """The manifest's entry of a feature; one for plain values if it has none."""
-    from recordmill.schemas.dataset.manifest import FeatureEntry
+def _entry(name: str, entries: dict[str, FeatureSpec]) -> FeatureSpec:
+    """Returns a feature of the manifest; one for plain values if it has none."""
+    from recordmill.schemas.features.feature import FeatureSpec, Kind
 
-    return entries.get(name) or FeatureEntry(
-        name=name,
-        kind="bytes_list",
-        dtype="bytes",
-        shape=(None,),
-        content="values",
-        optional=True,
-    )
+    return entries.get(name) or FeatureSpec(name, Kind.BYTES, shape=(None,))
 
 
-def _shape(feature: FeatureEntry) -> str:
+def _shape(feature: FeatureSpec) -> str:
     sides = ["?" if size is None else str(size) for size in feature.shape]
     shape = "x".join(sides) or "scalar"
     return f"steps of {shape}" if feature.sequence else shape
 
 
-def _what(feature: FeatureEntry) -> str:
+def _what(feature: FeatureSpec) -> str:
     if feature.content != "values":
         return feature.content
     if feature.num_classes is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from recordmill.beam_jobs.service.append import AppendPlan
 from recordmill.beam_jobs.service.inputs import Inputs
-from recordmill.schemas.dataset.manifest import FeatureEntry, Manifest, schema_of
+from recordmill.schemas.dataset.manifest import Manifest, schema_of
 from recordmill.schemas.dataset.parts import REJECTS_NAME
 from recordmill.schemas.errors import InputError, SchemaError, UsageError
 from recordmill.schemas.features.compare import differences
@@ -136,9 +136,9 @@ def _require_same_schema(append_plan: AppendPlan, source: Source | None) -> None
     if source is None:
         return  # the job declares it, and the job is the same
     found = source.schema()
-    entries = tuple(FeatureEntry.model_validate(f.to_json()) for f in found.features)
+    stored = tuple(feature.as_stored() for feature in found.features)
     changes = differences(append_plan.schema, found)
-    if changes or entries != append_plan.base.features:
+    if changes or stored != append_plan.base.features:
         changes = changes or differences(found, append_plan.schema)
         raise SchemaError(
             "the new files cannot be appended, because records would differ from those "

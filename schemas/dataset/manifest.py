@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
+    PlainSerializer,
     SerializerFunctionWrapHandler,
     ValidationError,
+    field_validator,
     model_serializer,
 )
 
 from recordmill.schemas.dataset.parts import MAX_APPENDS
-from recordmill.schemas.errors import OutputError
-from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.errors import OutputError, SchemaError
+from recordmill.schemas.features.feature import FeatureSpec, Schema
 from recordmill.schemas.job.job_spec import Payload
 from recordmill.schemas.text import json_bytes
 
@@ -45,30 +50,28 @@ class SplitEntry(_Frozen):
     shards: tuple[ShardEntry, ...]
 
 
-class FeatureEntry(_Frozen):
-    """One feature; see recordmill.schemas.features.feature.FeatureSpec."""
+_FEATURE_KEYS = ("name", "kind", "dtype", "shape", "content", "optional")
+_OPTIONAL_KEYS = ("num_classes", "minimum", "maximum", "sequence")
 
-    name: str
-    kind: Literal["bytes_list", "float_list", "int64_list"]
-    dtype: str
-    shape: tuple[int | None, ...]
-    content: Literal["values", "picture", "array", "tensor"]
-    optional: bool
-    num_classes: int | None = None
-    minimum: float | int | None = None
-    maximum: float | int | None = None
-    sequence: bool = False
 
-    @model_serializer(mode="wrap")
-    def _without_what_is_not_said(
-        self, serialize: SerializerFunctionWrapHandler
-    ) -> dict[str, Any]:
-        facts: dict[str, Any] = serialize(self)
-        unset = (("minimum", None), ("maximum", None), ("sequence", False))
-        for name, nothing in unset:
-            if facts.get(name) is nothing:
-                facts.pop(name, None)
-        return facts
+def _check_keys(value: Any) -> Any:
+    """Checks the keys of a feature in JSON: a FeatureSpec itself has more and fewer."""
+    if isinstance(value, dict):
+        missing = [key for key in _FEATURE_KEYS if key not in value]
+        if missing:
+            raise ValueError(f"lacks {', '.join(missing)}")
+        unknown = sorted(value.keys() - {*_FEATURE_KEYS, *_OPTIONAL_KEYS})
+        if unknown:
+            raise ValueError(f"unknown keys: {', '.join(unknown)}")
+    return value
+
+
+StoredFeature = Annotated[
+    FeatureSpec,
+    BeforeValidator(_check_keys),
+    AfterValidator(FeatureSpec.as_stored),
+    PlainSerializer(FeatureSpec.to_json),
+]
 
 
 class Manifest(_Frozen):
@@ -86,11 +89,19 @@ class Manifest(_Frozen):
     shuffle: bool
     compression: Literal["none", "gzip"]
     payload: Payload = "example"
-    features: tuple[FeatureEntry, ...]
+    features: tuple[StoredFeature, ...]
     rows_read: int
     rows_rejected: int
     appended: Annotated[int, Field(ge=0, le=MAX_APPENDS)] = 0
     splits: dict[str, SplitEntry]
+
+    @field_validator("features")
+    @classmethod
+    def _check_schema(
+        cls, features: tuple[FeatureSpec, ...]
+    ) -> tuple[FeatureSpec, ...]:
+        Schema(features)  # raises where they cannot be one, as with a name given twice
+        return features
 
     @model_serializer(mode="wrap")
     def _without_what_is_not_said(
@@ -128,10 +139,11 @@ class Manifest(_Frozen):
             return cls.model_validate_json(data)
         except ValidationError as error:
             first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"]) or "the whole file"
-            raise OutputError(
-                f"{uri}: not a recordmill manifest: {where}: {first['msg']}"
-            ) from error
+            location = ".".join(map(str, first["loc"])) or "the whole file"
+            problem = f"{location}: {first['msg'].removeprefix('Value error, ')}"
+        except SchemaError as error:
+            problem = f"features: {error}"
+        raise OutputError(f"{uri}: not a recordmill manifest: {problem}")
 
 
 def joined(base: Manifest, more: Manifest) -> Manifest:
@@ -182,18 +194,7 @@ def schema_of(
     names = class_names or {}
     return Schema(
         tuple(
-            FeatureSpec(
-                entry.name,
-                Kind(entry.kind),
-                dtype=entry.dtype,
-                shape=entry.shape,
-                content=Content(entry.content),
-                optional=entry.optional,
-                class_names=tuple(names.get(entry.name, ())),
-                minimum=entry.minimum,
-                maximum=entry.maximum,
-                sequence=entry.sequence,
-            )
-            for entry in manifest.features
+            replace(feature, class_names=tuple(names.get(feature.name, ())))
+            for feature in manifest.features
         )
     )

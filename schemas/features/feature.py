@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 from typing import Any
@@ -40,6 +40,7 @@ class FeatureSpec:
       content: how to understand bytes.
       optional: some examples may lack the feature.
       class_names: for a class label, the text of each index.
+      num_classes: of a class label; a manifest keeps only this, not the names.
       minimum, maximum: bounds of the values, inclusive; None if there is none.
       sequence: a feature list of a SequenceExample, one value (of `shape`) a step.
     """
@@ -52,6 +53,7 @@ class FeatureSpec:
     content: Content = Content.VALUES
     optional: bool = False
     class_names: tuple[str, ...] = ()
+    num_classes: int | None = None
     minimum: int | float | None = None
     maximum: int | float | None = None
     sequence: bool = False
@@ -63,6 +65,8 @@ class FeatureSpec:
             object.__setattr__(self, "column", self.name)
         if not self.dtype:
             object.__setattr__(self, "dtype", _NATURAL_DTYPE[self.kind])
+        if self.class_names:
+            object.__setattr__(self, "num_classes", len(self.class_names))
 
     @property
     def is_ragged(self) -> bool:
@@ -94,25 +98,28 @@ class FeatureSpec:
             return 0
         return max(i for i, size in enumerate(self.shape) if size is None)
 
+    def as_stored(self) -> FeatureSpec:
+        """Returns the feature as a manifest holds it: without column and class names."""
+        return replace(self, column="", class_names=())
+
     def to_json(self) -> dict[str, Any]:
-        """The feature as the manifest states it."""
-        facts: dict[str, Any] = {
+        """Returns the feature as the manifest's JSON states it."""
+        stated: dict[str, Any] = {
             "name": self.name,
             "kind": str(self.kind),
             "dtype": self.dtype,
             "shape": list(self.shape),
             "content": str(self.content),
             "optional": self.optional,
+            "num_classes": self.num_classes,
         }
-        if self.class_names:
-            facts["num_classes"] = len(self.class_names)
         if self.minimum is not None:
-            facts["minimum"] = self.minimum
+            stated["minimum"] = self.minimum
         if self.maximum is not None:
-            facts["maximum"] = self.maximum
+            stated["maximum"] = self.maximum
         if self.sequence:
-            facts["sequence"] = True
-        return facts
+            stated["sequence"] = True
+        return stated
 
 
 def usual_kind(dtype: str) -> Kind:

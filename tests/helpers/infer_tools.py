@@ -20,7 +20,7 @@ def inferred(source: Source, *inputs: Path, workers: int = 2) -> Inferred:
 
 def features_of(schema: Schema) -> list[dict[str, Any]]:
     """The features as a manifest states them."""
-    return [{"num_classes": None, **feature.to_json()} for feature in schema.features]
+    return [feature.to_json() for feature in schema.features]
 
 
 def renamed(schema: Schema) -> Schema:

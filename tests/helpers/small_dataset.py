@@ -11,7 +11,6 @@ from PIL import Image
 
 from recordmill.schemas.dataset.manifest import (
     MANIFEST_NAME,
-    FeatureEntry,
     Manifest,
     ShardEntry,
     SplitEntry,
@@ -141,10 +140,7 @@ def manifest_of(results: list[ShardResult], compression: str) -> Manifest:
         seed=7,
         shuffle=True,
         compression=compression,
-        features=tuple(
-            FeatureEntry.model_validate(feature.to_json())
-            for feature in SCHEMA.features
-        ),
+        features=SCHEMA.features,
         rows_read=sum(result.records for result in results) + 1,
         rows_rejected=1,
         splits=splits,

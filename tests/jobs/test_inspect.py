@@ -12,8 +12,8 @@ import pytest
 from small_dataset import PICTURES, SCHEMA, rows, write_dataset
 
 from recordmill.beam_jobs.report.dataset_report import show_inspect, show_verify
-from recordmill.schemas.dataset.manifest import FeatureEntry
 from recordmill.schemas.errors import CorruptRecordError, OutputError
+from recordmill.schemas.features.feature import Content, FeatureSpec, Kind
 from recordmill.schemas.proto.example_pb2 import Example
 from recordmill.schemas.text import human_bytes
 from recordmill.transforms.dataset.verify import Problem, VerifyResult, verify_dataset
@@ -21,27 +21,19 @@ from recordmill.transforms.decode.readable import decode_example, readable, valu
 from recordmill.transforms.encode.examples import encode
 
 
-def entry(**facts: Any) -> FeatureEntry:
-    plain: dict[str, Any] = {
-        "name": "f",
-        "kind": "bytes_list",
-        "dtype": "bytes",
-        "shape": (),
-        "content": "values",
-        "optional": False,
-    }
-    return FeatureEntry(**(plain | facts))
+def entry(kind: Kind = Kind.BYTES, **facts: Any) -> FeatureSpec:
+    return FeatureSpec("f", kind, **facts)
 
 
-INT = entry(kind="int64_list", dtype="int64")
-INTS = entry(kind="int64_list", dtype="int64", shape=(None,))
-BOOL = entry(kind="int64_list", dtype="bool")
-FLOAT = entry(kind="float_list", dtype="float32")
+INT = entry(kind=Kind.INT64, dtype="int64")
+INTS = entry(kind=Kind.INT64, dtype="int64", shape=(None,))
+BOOL = entry(kind=Kind.INT64, dtype="bool")
+FLOAT = entry(kind=Kind.FLOAT, dtype="float32")
 TEXT = entry(dtype="string")
 BYTES = entry()
-PICTURE = entry(dtype="uint8", content="picture", shape=(None, None, None))
-ARRAY = entry(dtype="uint8", content="array", shape=(2, 3))
-ARRAYS = entry(dtype="float32", content="array", shape=(None, 2))
+PICTURE = entry(dtype="uint8", content=Content.PICTURE, shape=(None, None, None))
+ARRAY = entry(dtype="uint8", content=Content.ARRAY, shape=(2, 3))
+ARRAYS = entry(dtype="float32", content=Content.ARRAY, shape=(None, 2))
 
 
 @pytest.fixture(autouse=True)
@@ -150,7 +142,7 @@ def test_decode_what_is_no_example() -> None:
 )
 def test_value(
     values: list[Any],
-    feature: FeatureEntry,
+    feature: FeatureSpec,
     names: tuple[str, ...],
     line: str,
     facts: object,
@@ -168,7 +160,7 @@ def test_value(
         (ARRAYS, r"not float32: buffer size must be a multiple.*616263 \(3 B\)"),
     ],
 )
-def test_value_that_is_not_what_it_should_be(feature: FeatureEntry, line: str) -> None:
+def test_value_that_is_not_what_it_should_be(feature: FeatureSpec, line: str) -> None:
     assert re.match(line, readable([b"abc"], feature))
 
 

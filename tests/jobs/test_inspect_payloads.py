@@ -15,7 +15,6 @@ from recordmill.beam_jobs.cli.main import run
 from recordmill.beam_jobs.report.dataset_report import show_inspect
 from recordmill.schemas.dataset.manifest import (
     MANIFEST_NAME,
-    FeatureEntry,
     Manifest,
     ShardEntry,
     SplitEntry,
@@ -68,10 +67,7 @@ def write(folder: Path, features: list[FeatureSpec], payload: Payload) -> Schema
         shuffle=False,
         compression="none",
         payload=payload,
-        features=tuple(
-            FeatureEntry.model_validate(feature.to_json())
-            for feature in schema.features
-        ),
+        features=schema.features,
         rows_read=2,
         rows_rejected=0,
         splits={"train": SplitEntry(records=2, bytes=facts.bytes, shards=(shard,))},

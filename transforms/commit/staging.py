@@ -12,7 +12,6 @@ from pathlib import Path
 
 from recordmill.schemas.dataset.manifest import (
     MANIFEST_NAME,
-    FeatureEntry,
     Manifest,
     ShardEntry,
     SplitEntry,
@@ -125,10 +124,7 @@ def build_manifest(
         shuffle=context.job.shuffle,
         compression=context.job.compression,
         payload=context.job.payload,
-        features=tuple(
-            FeatureEntry.model_validate(feature.to_json())
-            for feature in schema.features
-        ),
+        features=schema.features,
         rows_read=rows_read,
         rows_rejected=rejected,
         splits=splits,

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from recordmill.schemas.dataset.manifest import FeatureEntry
 from recordmill.schemas.errors import OutputError
+from recordmill.schemas.features.feature import Content, FeatureSpec
 from recordmill.schemas.proto.example_pb2 import Example, SequenceExample
 from recordmill.schemas.text import human_bytes, printable
 from recordmill.transforms.decode.tensors import read_tensor
@@ -66,7 +66,7 @@ def _values(feature: Any) -> Values:
 
 
 def value_facts(
-    values: Found, feature: FeatureEntry, class_names: tuple[str, ...] = ()
+    values: Found, feature: FeatureSpec, class_names: tuple[str, ...] = ()
 ) -> Any:
     """A feature's values as JSON: a list, or the value itself where the shape is ().
 
@@ -81,7 +81,7 @@ def value_facts(
 
 
 def readable(
-    values: Found, feature: FeatureEntry, class_names: tuple[str, ...] = ()
+    values: Found, feature: FeatureSpec, class_names: tuple[str, ...] = ()
 ) -> str:
     """A feature's values on one line, without control characters."""
     if isinstance(values, tuple):
@@ -94,7 +94,7 @@ def readable(
 
 
 def _readable_item(
-    value: Any, feature: FeatureEntry, class_names: tuple[str, ...]
+    value: Any, feature: FeatureSpec, class_names: tuple[str, ...]
 ) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
@@ -107,11 +107,11 @@ def _readable_item(
     return f"[{', '.join(shown)}{more}]"
 
 
-def _is_single(feature: FeatureEntry) -> bool:
-    return feature.shape == () or feature.content != "values"
+def _is_single(feature: FeatureSpec) -> bool:
+    return feature.shape == () or feature.content is not Content.VALUES
 
 
-def _facts(value: Any, feature: FeatureEntry, class_names: tuple[str, ...]) -> Any:
+def _facts(value: Any, feature: FeatureSpec, class_names: tuple[str, ...]) -> Any:
     if isinstance(value, list):
         return [_facts(item, feature, class_names) for item in value]
     if isinstance(value, str):
@@ -125,8 +125,8 @@ def _facts(value: Any, feature: FeatureEntry, class_names: tuple[str, ...]) -> A
     return bool(value) if feature.dtype == "bool" else value
 
 
-def _bytes_facts(value: bytes, feature: FeatureEntry) -> Any:
-    if feature.content == "picture":
+def _bytes_facts(value: bytes, feature: FeatureSpec) -> Any:
+    if feature.content is Content.PICTURE:
         try:
             header = read_header(value)
         except ImageHeaderError as error:
@@ -138,9 +138,9 @@ def _bytes_facts(value: bytes, feature: FeatureEntry) -> Any:
             "depth": header.depth,
             "bytes": len(value),
         }
-    if feature.content == "array":
+    if feature.content is Content.ARRAY:
         return _array_facts(value, feature)
-    if feature.content == "tensor":
+    if feature.content is Content.TENSOR:
         return _tensor_facts(value)
     if feature.dtype == "string":
         try:
@@ -150,7 +150,7 @@ def _bytes_facts(value: bytes, feature: FeatureEntry) -> Any:
     return _hex_facts(value)
 
 
-def _array_facts(value: bytes, feature: FeatureEntry) -> Any:
+def _array_facts(value: bytes, feature: FeatureSpec) -> Any:
     try:
         array = np.frombuffer(value, feature.dtype).reshape(
             [-1 if size is None else size for size in feature.shape]

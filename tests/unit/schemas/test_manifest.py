@@ -5,7 +5,6 @@ import json
 import pytest
 
 from recordmill.schemas.dataset.manifest import (
-    FeatureEntry,
     Manifest,
     ShardEntry,
     SplitEntry,
@@ -32,7 +31,7 @@ MANIFEST = Manifest(
     seed=(1 << 64) - 1,
     shuffle=True,
     compression="none",
-    features=tuple(FeatureEntry(**spec.to_json()) for spec in (IMAGE, LABEL)),
+    features=(IMAGE, LABEL),
     rows_read=12,
     rows_rejected=2,
     splits={
@@ -94,9 +93,8 @@ def test_manifest_of_a_feature_with_everything() -> None:
         "steps", Kind.FLOAT, shape=(None,), minimum=-0.5, maximum=1, sequence=True
     )
     tensor = FeatureSpec("t", Kind.BYTES, dtype="int8", content=Content.TENSOR)
-    entries = tuple(FeatureEntry(**each.to_json()) for each in (spec, tensor))
     manifest = MANIFEST.model_copy(
-        update={"features": entries, "payload": "sequence_example"}
+        update={"features": (spec, tensor), "payload": "sequence_example"}
     )
     data = manifest.to_bytes()
     assert Manifest.from_bytes(data, "m") == manifest
@@ -157,6 +155,31 @@ JUNK = [
         changed(splits={"train": {"records": 1, "bytes": 1, "shards": [{}]}}),
         "splits.train.shards.0.file: Field required",
         "the place is named",
+    ),
+    (
+        changed(features=[{"name": "x", "kind": "int64_list"}]),
+        "features.0: lacks dtype, shape, content, optional",
+        "half a feature",
+    ),
+    (
+        changed(features=[{**LABEL.to_json(), "class_names": ["cat", "dog"]}]),
+        "features.0: unknown keys: class_names",
+        "class names stand in files of their own",
+    ),
+    (
+        changed(features=[{**LABEL.to_json(), "kind": "text_list"}]),
+        "features.0.kind: Input should be 'bytes_list', 'float_list' or 'int64_list'",
+        "a kind that no reader knows",
+    ),
+    (
+        changed(features=[{**LABEL.to_json(), "name": ""}]),
+        "features: a feature needs a name, got an empty one",
+        "what a feature does not allow",
+    ),
+    (
+        changed(features=[LABEL.to_json(), LABEL.to_json()]),
+        "features: feature names must differ, got 'label' twice",
+        "what a schema does not allow",
     ),
 ]
 
