@@ -6,19 +6,15 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import StandardOptions
 
 from recordmill.beam_jobs.runners.flink import is_flink
-from recordmill.schemas.job.job_spec import EMBEDDED_RUNNERS
+from recordmill.schemas.job.job_spec import is_embedded_runner
 from recordmill.transforms.rows.rows_job import RowsExchange
-
-_DIRECT = {"bundlebaseddirectrunner", "switchingdirectrunner", *EMBEDDED_RUNNERS}
 
 
 def is_embedded(pipeline: beam.Pipeline) -> bool:
-    """Whether the pipeline's workers are on this machine, in Beam's embedded runner."""
-    runner = type(pipeline.runner).__name__.lower()
-    named = str(pipeline.options.view_as(StandardOptions).runner or "direct")
-    return runner in _DIRECT or (
-        runner == "nonetype" and named.rpartition(".")[2].lower() in _DIRECT
-    )
+    """Returns whether Beam's embedded runner, on this machine, runs the pipeline."""
+    if pipeline.runner is None:
+        return is_embedded_runner(pipeline.options.view_as(StandardOptions).runner)
+    return is_embedded_runner(type(pipeline.runner).__name__)
 
 
 def exchange_for(pipeline: beam.Pipeline) -> RowsExchange:

@@ -31,7 +31,7 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import (
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
 
 from recordmill.schemas.errors import RecordmillError, UsageError
-from recordmill.schemas.job.job_spec import EMBEDDED_RUNNERS
+from recordmill.schemas.job.job_spec import is_embedded_runner
 
 DATAFLOW = ("dataflowrunner", "dataflow")
 POLL_SECONDS = 0.05
@@ -94,8 +94,7 @@ def pipeline_options(beam_args: Sequence[str], workers: int) -> PipelineOptions:
 
 def is_embedded(options: PipelineOptions) -> bool:
     """Whether the job runs in this process, on the embedded runner."""
-    name = options.view_as(StandardOptions).runner
-    return name is None or name.rpartition(".")[2].lower() in EMBEDDED_RUNNERS
+    return is_embedded_runner(options.view_as(StandardOptions).runner)
 
 
 def only_translates(options: PipelineOptions) -> bool:

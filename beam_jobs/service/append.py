@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from recordmill.beam_jobs.service.inputs import Inputs
-from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
+from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.dataset.parts import MAX_APPENDS
 from recordmill.schemas.errors import OutputError, UsageError
 from recordmill.schemas.features.feature import Schema
@@ -18,6 +18,7 @@ from recordmill.schemas.job.job_spec import JobSpec, RunOptions
 from recordmill.schemas.ranges import InputFile
 from recordmill.transforms.commit.input_log import new_files, read_inputs
 from recordmill.transforms.dataset.expected import schema_of_dataset
+from recordmill.transforms.dataset.files import find_manifest
 from recordmill.transforms.storage import Store
 from recordmill.transforms.tasks.context import appended_fingerprint
 
@@ -82,9 +83,9 @@ def plan_append(job: JobSpec, store: Store, inputs: Inputs) -> AppendPlan | None
       OutputError: nothing can be appended to the dataset that is there.
       InputError: files that it was made from are gone or have changed.
     """
-    if store.size(MANIFEST_NAME) is None:
+    base = find_manifest(store)
+    if base is None:
         return None
-    base = Manifest.from_bytes(store.read(MANIFEST_NAME), store.uri_of(MANIFEST_NAME))
     known = read_inputs(store, base, job)
     new, side = new_files(known, inputs.files, inputs.side_files, store.uri)
     if new and base.appended >= MAX_APPENDS:

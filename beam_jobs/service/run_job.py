@@ -32,7 +32,7 @@ from recordmill.beam_jobs.service.set_up import (
     prepare_workplace,
     run_facts,
 )
-from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
+from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.dataset.parts import REJECTS_NAME
 from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.job.job_spec import JobSpec, RunOptions
@@ -40,6 +40,7 @@ from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.commit.commit import check_output, commit, is_staged
 from recordmill.transforms.commit.recovery import clean_up, is_clean
 from recordmill.transforms.dataset.expected import load_expected
+from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.storage.lease import LOCK_FOLDER, acquire, remove_dead_locks
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tfrecord import require_fast_crc
@@ -228,7 +229,7 @@ def _convert(
         finally:
             reporter.end()
     store = workspace.store
-    return Manifest.from_bytes(store.read(MANIFEST_NAME), store.uri_of(MANIFEST_NAME))
+    return read_manifest(store)
 
 
 @contextmanager

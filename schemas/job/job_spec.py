@@ -211,7 +211,22 @@ def identifier_from(text: str) -> str:
 
 
 _NO_STORAGE_OPTIONS = BothSides()
-EMBEDDED_RUNNERS = ("directrunner", "fnapirunner", "direct")
+_EMBEDDED_RUNNERS = (
+    "direct",
+    "directrunner",
+    "bundlebaseddirectrunner",
+    "switchingdirectrunner",
+    "fnapirunner",
+)
+
+
+def is_embedded_runner(name: str | None) -> bool:
+    """Returns whether a runner's name, or none at all, means Beam's embedded runner.
+
+    >>> is_embedded_runner("apache_beam.runners.direct.DirectRunner")
+    True
+    """
+    return name is None or name.rpartition(".")[2].lower() in _EMBEDDED_RUNNERS
 
 
 VerifyLevel = Literal["quick", "full"]
@@ -262,9 +277,9 @@ class RunOptions:
         >>> RunOptions((), "out", beam_args=("--runner", "FlinkRunner")).is_embedded
         False
         """
-        runner = "direct"
-        for place, arg in enumerate(self.beam_args):
+        runner = None
+        for index, arg in enumerate(self.beam_args):
             name, equals, value = arg.partition("=")
             if name == "--runner":
-                runner = value if equals else "".join(self.beam_args[place + 1 :][:1])
-        return runner.rpartition(".")[2].lower() in EMBEDDED_RUNNERS
+                runner = value if equals else "".join(self.beam_args[index + 1 :][:1])
+        return is_embedded_runner(runner)

@@ -28,6 +28,7 @@ from recordmill.transforms.commit.recovery import (
     other_runs,
     stale_files,
 )
+from recordmill.transforms.dataset.files import find_manifest, read_manifest
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.store import WORK_FOLDER
 from recordmill.transforms.tasks.workspace import Workspace
@@ -42,7 +43,7 @@ def commit(workspace: Workspace) -> Manifest:
     """Makes the staged dataset the one in the output. Safe to repeat."""
     store = workspace.store
     staged = workspace.store_name(STAGED_MANIFEST)
-    manifest = Manifest.from_bytes(store.read(staged), store.uri_of(staged))
+    manifest = read_manifest(store, staged)
     if manifest.appended:
         discard_unpublished(store, journals_of_others(workspace))
     else:
@@ -94,17 +95,15 @@ def _remove_old(workspace: Workspace, new: Manifest) -> None:
     """Takes away what stands in the output, before the first new file comes."""
     store = workspace.store
     own_journal = workspace.store_name(REPLACED_NAME)
-    if store.size(MANIFEST_NAME) is not None:
-        old = Manifest.from_bytes(
-            store.read(MANIFEST_NAME), store.uri_of(MANIFEST_NAME)
-        )
+    old = find_manifest(store)
+    if old is not None:
         if old.fingerprint == new.fingerprint:
             return  # a repeated switch: these files are the new ones
         store.move(MANIFEST_NAME, own_journal)
     for journal in (own_journal, *journals_of_others(workspace)):
-        if store.size(journal) is None:
+        old = find_manifest(store, journal)
+        if old is None:
             continue
-        old = Manifest.from_bytes(store.read(journal), store.uri_of(journal))
         store.delete([*dataset_files(old), *store.list(REJECTS_NAME)])
         store.delete([journal])
 
@@ -128,9 +127,8 @@ def check_output(
     """
     if isinstance(store, LocalStore) and Path(store.root).is_file():
         raise OutputError(f"{store.uri}: is a file; expected a folder for the dataset")
-    if store.size(MANIFEST_NAME) is not None:
-        data = store.read(MANIFEST_NAME)
-        manifest = Manifest.from_bytes(data, store.uri_of(MANIFEST_NAME))
+    manifest = find_manifest(store)
+    if manifest is not None:
         if manifest.fingerprint == fingerprint:
             return manifest
         if base and manifest.fingerprint == base:

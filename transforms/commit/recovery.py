@@ -21,6 +21,7 @@ from recordmill.schemas.dataset.parts import (
     run_facts_name,
 )
 from recordmill.schemas.parsing.pbtxt import SCHEMA_PBTXT_NAME
+from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.dataset.tfds_files import (
     DATASET_INFO_NAME,
     FEATURES_NAME,
@@ -72,10 +73,10 @@ def discard_unpublished(store: Store, journals: Sequence[str]) -> None:
     """
     if not journals:
         return
-    current = _current(store)
+    current = read_manifest(store)
     own = set(dataset_files(current))
     for journal in journals:
-        other = Manifest.from_bytes(store.read(journal), store.uri_of(journal))
+        other = read_manifest(store, journal)
         names = set(dataset_files(other)) - own
         for part in range(current.appended + 1, other.appended + 1):
             beginning = f"{REJECTS_NAME}/{rejects_prefix(part)}"
@@ -105,11 +106,7 @@ def is_clean(store: Store, manifest: Manifest) -> bool:
 def clean_up(store: Store) -> None:
     """Takes away what they left beside the dataset; for the lease's holder."""
     discard_unpublished(store, half_published(store))
-    store.delete(stale_files(store, _current(store)))
-
-
-def _current(store: Store) -> Manifest:
-    return Manifest.from_bytes(store.read(MANIFEST_NAME), store.uri_of(MANIFEST_NAME))
+    store.delete(stale_files(store, read_manifest(store)))
 
 
 def _runs(store: Store) -> dict[str, list[str]]:

@@ -11,7 +11,6 @@ from functools import reduce
 from pathlib import Path
 
 from recordmill.schemas.dataset.manifest import (
-    MANIFEST_NAME,
     Manifest,
     ShardEntry,
     SplitEntry,
@@ -25,7 +24,6 @@ from recordmill.schemas.dataset.parts import (
 )
 from recordmill.schemas.dataset.shards import ShardResult
 from recordmill.schemas.errors import (
-    MissingFileError,
     OutputError,
     RecordmillError,
     RejectLimitError,
@@ -42,9 +40,9 @@ from recordmill.schemas.ranges import (
 from recordmill.transforms.commit.commit import is_staged
 from recordmill.transforms.commit.input_log import dump_inputs
 from recordmill.transforms.commit.recovery import STAGED_MANIFEST
+from recordmill.transforms.dataset.files import find_manifest, read_manifest
 from recordmill.transforms.dataset.tfds_files import labels_files, metadata_files
 from recordmill.transforms.dataset.verify import verify_store
-from recordmill.transforms.storage import Store
 from recordmill.transforms.tasks.context import RunContext
 
 
@@ -166,7 +164,7 @@ def stage(
         else:
             store.put_file(workspace.local_path(f"{REJECTS_NAME}/{name}"), target)
     store.move_all(moved)
-    if not is_staged(workspace) and _published(store) != manifest:
+    if not is_staged(workspace) and find_manifest(store) != manifest:
         # Else done by an earlier try, and moved.
         _verify_staged(context, own.model_copy(update={"appended": context.part}))
     store.put_bytes(manifest.to_bytes(), workspace.store_name(STAGED_MANIFEST))
@@ -190,7 +188,7 @@ def _with_base(context: RunContext, more: Manifest) -> Manifest:
       RejectLimitError: both together have more rejects than the job allows.
     """
     store = context.workspace.store
-    base = Manifest.from_bytes(store.read(MANIFEST_NAME), store.uri_of(MANIFEST_NAME))
+    base = read_manifest(store)
     if base.fingerprint == context.fingerprint:
         return base  # a repeated task: it is published already
     if base.fingerprint != context.base:
@@ -206,15 +204,6 @@ def _with_base(context: RunContext, more: Manifest) -> Manifest:
         f"{store.uri_of(REJECTS_NAME)} and {context.workspace.display_path(REJECTS_NAME)}",
     )
     return whole
-
-
-def _published(store: Store) -> Manifest | None:
-    """The manifest in the output, if there is one."""
-    try:
-        data = store.read(MANIFEST_NAME)
-    except MissingFileError:
-        return None
-    return Manifest.from_bytes(data, store.uri_of(MANIFEST_NAME))
 
 
 def _verify_staged(context: RunContext, manifest: Manifest) -> None:

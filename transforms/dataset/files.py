@@ -14,8 +14,21 @@ from recordmill.transforms.storage import LocalStore, Store
 READ_BYTES = 8 << 20  # of a remote file at once
 
 
-def read_manifest(store: Store) -> Manifest:
-    """The manifest of a finished dataset.
+def find_manifest(store: Store, name: str = MANIFEST_NAME) -> Manifest | None:
+    """Reads a manifest, by default that of a finished dataset; None if there is none.
+
+    Raises:
+      OutputError: there is a file of that name, and it is not a manifest.
+    """
+    try:
+        data = store.read(name)
+    except MissingFileError:
+        return None
+    return Manifest.from_bytes(data, store.uri_of(name))
+
+
+def read_manifest(store: Store, name: str = MANIFEST_NAME) -> Manifest:
+    """Reads a manifest that should be there, by default that of a finished dataset.
 
     Raises:
       OutputError: there is no dataset in the folder, and what is missing.
@@ -25,14 +38,13 @@ def read_manifest(store: Store) -> Manifest:
         raise OutputError(
             f"{store.uri}: {found}; expected the output folder of `recordmill convert`"
         )
-    try:
-        data = store.read(MANIFEST_NAME)
-    except MissingFileError as error:
+    manifest = find_manifest(store, name)
+    if manifest is None:
         raise OutputError(
-            f"{store.uri}: no {MANIFEST_NAME}, so this is not a finished dataset: the "
+            f"{store.uri}: no {name}, so this is not a finished dataset: the "
             "manifest is written last. Run `recordmill convert` (again)"
-        ) from error
-    return Manifest.from_bytes(data, store.uri_of(MANIFEST_NAME))
+        )
+    return manifest
 
 
 def class_names(store: Store, manifest: Manifest) -> dict[str, tuple[str, ...]]:

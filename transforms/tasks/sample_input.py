@@ -12,18 +12,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.ranges import InputRange, TypeFlags, merge_type_flags
-from recordmill.transforms.arrow import I64, U64, array_parts
+from recordmill.transforms.arrow import array_parts
 from recordmill.transforms.exchange.plan import Histogram
 from recordmill.transforms.sources.base import REFERENCE, Rows
 from recordmill.transforms.storage.shard_file import GZIP_LEVEL
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.frame_records import frame_rows
 from recordmill.transforms.tasks.read_range import place_rows, side_files_of
+from recordmill.transforms.tasks.sort_range import make_histogram
 
 FILE_ROWS = 512  # looked at where each row pulls in a file
 _PACKED_BYTES = 4 << 20  # compressed to see how much that saves
@@ -179,7 +179,9 @@ def _add(
         sample.framed_bytes += round(int(lengths.sum()) * stands_for)
         if sample.histogram is not None:
             kept = framed.kept
-            sample.histogram += _counted(context, keys[kept], splits[kept], lengths)
+            sample.histogram += make_histogram(
+                context, keys[kept], splits[kept], lengths
+            )
         yield framed.records
 
 
@@ -187,14 +189,4 @@ def _pulls_files(context: RunContext) -> bool:
     declared = context.job.declared
     return declared is not None and any(
         feature.bytes_from for feature in declared.features.values()
-    )
-
-
-def _counted(
-    context: RunContext, keys: U64, splits: npt.NDArray[np.uint8], planned_bytes: I64
-) -> Histogram:
-    order = np.argsort(splits, kind="stable")
-    counts = np.bincount(splits, minlength=context.num_splits)
-    return Histogram.of(
-        keys[order], planned_bytes[order], counts.tolist(), context.bucket_bits
     )

@@ -31,7 +31,7 @@ from recordmill.transforms.tasks.checkpoints import (
 )
 from recordmill.transforms.tasks.context import RunContext, can_plan_from_sizes
 from recordmill.transforms.tasks.read_range import RangeReading, place_rows
-from recordmill.transforms.tasks.sort_range import counted
+from recordmill.transforms.tasks.sort_range import make_histogram
 
 BLOCK_BYTES = 32 << 20  # records cut into pieces at once
 
@@ -77,7 +77,9 @@ def measure_range(
         reading = RangeReading(context, input_range, by_reference)
         total = Histogram.empty(context.num_splits, context.bucket_bits)
         for block in reading.blocks(expected, BLOCK_BYTES):
-            total += counted(context, block.keys, block.splits, block.planned_bytes)
+            total += make_histogram(
+                context, block.keys, block.splits, block.planned_bytes
+            )
         if reading.is_whole:
             break
         expected = reading.used  # the guess was too narrow for some batch: once more

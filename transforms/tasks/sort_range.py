@@ -81,14 +81,14 @@ def histogram_from_sizes(context: RunContext, input_range: InputRange) -> Histog
     for rows in context.source.list_references(input_range):
         assert rows.planned_bytes is not None  # known unread
         keys, splits = place_rows(context, input_range, rows)
-        histogram += counted(context, keys, splits, rows.planned_bytes)
+        histogram += make_histogram(context, keys, splits, rows.planned_bytes)
     return histogram
 
 
-def counted(
+def make_histogram(
     context: RunContext, keys: U64, splits: npt.NDArray[np.uint8], planned_bytes: I64
 ) -> Histogram:
-    """The histogram of some rows, given in any order."""
+    """Returns the histogram of rows that are in any order."""
     order = np.argsort(splits, kind="stable")
     counts = np.bincount(splits, minlength=context.num_splits)
     return Histogram.of(
