@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import click
 
 from recordmill.beam_jobs.cli.convert_command import convert
+from recordmill.beam_jobs.cli.rejects_command import rejects_command
 from recordmill.beam_jobs.cli.run_command import plan_command, run_command
 from recordmill.beam_jobs.cli.schema_command import schema
 from recordmill.beam_jobs.cli.shared_options import storage_of, storage_option
@@ -99,7 +100,7 @@ def clean(output: str, as_json: bool, storage_options: tuple[str, ...]) -> None:
         click.echo(f"{output}: {cleaned.files:,} files removed, {size}", err=True)
 
 
-for _command in (convert, schema, run_command, plan_command):
+for _command in (convert, schema, run_command, plan_command, rejects_command):
     cli.add_command(_command)
 
 

@@ -1,0 +1,84 @@
+"""`recordmill rejects OUTPUT`: which rows were rejected, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from recordmill.beam_jobs.cli.shared_options import storage_of, storage_option
+
+if TYPE_CHECKING:
+    from recordmill.schemas.ranges import Reject
+
+
+@click.command("rejects")
+@click.argument("output", type=click.Path(file_okay=False))
+@click.option(
+    "--rows",
+    "num_rows",
+    type=click.IntRange(0),
+    default=10,
+    show_default=True,
+    help="Single rows to show.",
+)
+@click.option(
+    "--reason", default="", metavar="TEXT", help="Only reasons with this text."
+)
+@click.option(
+    "--unpublished", is_flag=True, help="Of runs that have not published a dataset."
+)
+@click.option(
+    "--scratch", default="", metavar="DIR", help="The scratch folder of these runs."
+)
+@click.option("--json", "as_json", is_flag=True, help="One object on stdout.")
+@storage_option
+def rejects_command(
+    output: str,
+    num_rows: int,
+    reason: str,
+    unpublished: bool,
+    scratch: str,
+    as_json: bool,
+    storage_options: tuple[str, ...],
+) -> None:
+    """Shows the rows that were rejected: how many for which reason, and the first.
+
+    Without a dataset in OUTPUT, those of the run that did not finish.
+    """
+    from itertools import islice
+
+    from recordmill.beam_jobs.report.rejects_report import rejects_summary, show_rejects
+    from recordmill.beam_jobs.report.text_tables import write_json
+    from recordmill.schemas.dataset.manifest import MANIFEST_NAME
+    from recordmill.schemas.errors import OutputError
+    from recordmill.transforms.storage import open_store
+    from recordmill.transforms.tasks.read_rejects import (
+        count_kinds,
+        published_rejects,
+        unpublished_rejects,
+    )
+
+    store = open_store(output, storage_of(storage_options).output)
+    published = not unpublished and store.size(MANIFEST_NAME) is not None
+
+    def found() -> Iterator[Reject]:
+        every = (
+            published_rejects(store)
+            if published
+            else unpublished_rejects(store, scratch)
+        )
+        return (reject for reject in every if reason in reject.reason)
+
+    kinds = count_kinds(found())
+    if not kinds and not published:
+        raise OutputError(
+            f"{store.uri}: no dataset and no rejects (expected the output folder of "
+            "`recordmill convert`)"
+        )
+    rows = list(islice(found(), num_rows))
+    if as_json:
+        write_json(rejects_summary(kinds, rows, published=published), None)
+    else:
+        show_rejects(kinds, rows, published=published)

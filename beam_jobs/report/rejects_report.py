@@ -1,0 +1,84 @@
+"""Shows what `recordmill rejects` prints: counts by kind of reason, and single rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+from recordmill.beam_jobs.report.text_tables import make_console, make_table
+from recordmill.schemas.ranges import Reject
+from recordmill.schemas.text import count, printable
+from recordmill.transforms.tasks.read_rejects import RejectKind
+
+RAW_CHARACTERS = 60
+
+
+def rejects_summary(
+    kinds: Sequence[RejectKind], rows: Sequence[Reject], *, published: bool
+) -> dict[str, Any]:
+    """Returns what --json prints."""
+    return {
+        "published": published,
+        "rows_rejected": sum(kind.rows for kind in kinds),
+        "reasons": [
+            {"reason": kind.kind, "rows": kind.rows, "first": _fields(kind.first)}
+            for kind in kinds
+        ],
+        "rows": [_fields(row) for row in rows],
+    }
+
+
+def show_rejects(
+    kinds: Sequence[RejectKind],
+    rows: Sequence[Reject],
+    *,
+    published: bool,
+    stream: TextIO | None = None,
+) -> None:
+    """Prints the reasons with their counts, then single rows.
+
+    Args:
+      kinds: the reasons, the commonest first.
+      rows: single rejects to show.
+      published: whether they belong to a dataset, or to a run that did not finish.
+      stream: where to print; standard output by default.
+    """
+    console = make_console(stream)
+    total = count(sum(kind.rows for kind in kinds), "row")
+    which = "of this dataset" if published else "of runs that have not published"
+    console.print(f"{total} {which} rejected")
+    table = make_table(("rows", "right"), ("reason", "left"), ("first", "left"))
+    for kind in kinds:
+        table.add_row(f"{kind.rows:,}", printable(kind.kind), _where(kind.first))
+    console.print(table)
+    for row in rows:
+        console.print(f"{_where(row)}: {printable(row.reason)}", soft_wrap=True)
+        console.print(f"    {readable_raw(row.raw)}", soft_wrap=True)
+
+
+def readable_raw(raw: bytes) -> str:
+    """Returns a reject's bytes as text if they are UTF-8, or their first bytes as hex.
+
+    >>> readable_raw(b"6.0,two"), readable_raw(b"\\xff\\xd8\\xff")
+    ('"6.0,two"', 'ff d8 ff')
+    """
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        more = " ..." if len(raw) > RAW_CHARACTERS // 3 else ""
+        return raw[: RAW_CHARACTERS // 3].hex(" ") + more
+    more = "..." if len(text) > RAW_CHARACTERS else ""
+    return f'"{printable(text[:RAW_CHARACTERS])}{more}"'
+
+
+def _where(reject: Reject) -> str:
+    return f"{printable(reject.path)} byte {reject.position:,}"
+
+
+def _fields(reject: Reject) -> dict[str, Any]:
+    return {
+        "uri": reject.path,
+        "position": reject.position,
+        "reason": reject.reason,
+        "raw": readable_raw(reject.raw),
+    }

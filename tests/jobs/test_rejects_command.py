@@ -1,0 +1,100 @@
+"""recordmill rejects: what was left out and why, published or not, in any store."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from job_tools import convert, recordmill
+
+from recordmill.schemas.errors import OutputError
+from recordmill.schemas.ranges import Reject
+from recordmill.transforms.tasks.read_rejects import (
+    MAX_KINDS,
+    OTHER_KINDS,
+    count_kinds,
+    parse_reject,
+)
+
+ROWS = "a,b\n1,2\n3\n4,5,6\n7,8\n9\n"
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    file = tmp_path / "in" / "x.csv"
+    file.parent.mkdir()
+    file.write_text(ROWS)
+    return file
+
+
+def test_of_a_dataset(table: Path, tmp_path: Path) -> None:
+    convert("csv", table, tmp_path / "out", "--max-rejects", 3)
+    ran = recordmill("rejects", tmp_path / "out", "--rows", 1)
+    assert ran.status == 0
+    assert "3 rows of this dataset rejected" in ran.out
+    assert "# columns, expected #" in ran.out
+    assert "x.csv byte 8: 1 column" in ran.out
+    assert '"3"' in ran.out
+    assert '"4,5,6"' not in ran.out
+
+
+def test_of_a_run_that_failed(table: Path, tmp_path: Path) -> None:
+    assert recordmill("convert", "csv", table, tmp_path / "out").status == 1
+    ran = recordmill("rejects", tmp_path / "out", "--json")
+    found = json.loads(ran.out)
+    assert (found["published"], found["rows_rejected"]) == (False, 3)
+    [reason] = found["reasons"]
+    assert reason["rows"] == 3
+    assert [row["position"] for row in found["rows"]] == [8, 10, 20]
+
+
+def test_of_a_run_that_failed_over_a_dataset(table: Path, tmp_path: Path) -> None:
+    convert("csv", table, tmp_path / "out", "--max-rejects", 3)
+    table.write_text(ROWS + "10\n")
+    assert recordmill("convert", "csv", table, tmp_path / "out").status == 1
+    ran = recordmill("rejects", tmp_path / "out", "--json")
+    assert json.loads(ran.out)["rows_rejected"] == 3
+
+
+def test_by_reason(table: Path, tmp_path: Path) -> None:
+    convert("csv", table, tmp_path / "out", "--max-rejects", 3)
+    ran = recordmill("rejects", tmp_path / "out", "--json", "--reason", "3 columns")
+    assert [row["raw"] for row in json.loads(ran.out)["rows"]] == ['"4,5,6"']
+
+
+def test_in_a_store(table: Path, tmp_path: Path) -> None:
+    output = "memory://rejects-command/out"
+    assert recordmill("convert", "csv", table, output).status == 1
+    ran = recordmill("rejects", output, "--json")
+    assert json.loads(ran.out)["rows_rejected"] == 3
+    convert("csv", table, output, "--max-rejects", 3)
+    ran = recordmill("rejects", output, "--json")
+    found = json.loads(ran.out)
+    assert (found["published"], found["rows_rejected"]) == (True, 3)
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    ran = recordmill("rejects", tmp_path / "out")
+    assert ran.status == 1
+    assert "no dataset and no rejects" in ran.err
+
+
+def test_nothing_was_rejected(table: Path, tmp_path: Path) -> None:
+    table.write_text("a,b\n1,2\n")
+    convert("csv", table, tmp_path / "out")
+    ran = recordmill("rejects", tmp_path / "out")
+    assert (ran.status, "0 rows of this dataset rejected" in ran.out) == (0, True)
+
+
+def test_kinds_are_bounded() -> None:
+    rejects = (Reject("x", 0, "bad " + "a" * number, b"") for number in range(2_000))
+    kinds = count_kinds(rejects)
+    assert len(kinds) == MAX_KINDS + 1
+    assert (kinds[0].kind, kinds[0].rows) == (OTHER_KINDS, 2_000 - MAX_KINDS)
+
+
+@pytest.mark.parametrize("line", [b"", b"[]", b"{}", b'{"uri": 1}', b"\xff"])
+def test_a_line_that_is_no_reject(line: bytes) -> None:
+    with pytest.raises(OutputError, match=r"file: line 3: .* is not a valid reject"):
+        parse_reject(line, "file: line 3")

@@ -1,0 +1,118 @@
+"""Reads the rejects of a dataset, or of runs that have not published one, for people.
+
+A reject is a line of JSON: uri, position (bytes), reason, raw (base64). Reasons carry the
+values that were found, so counting them needs their common form: numbers and quoted
+values are left out.
+
+    "3 columns, expected 6"  "5 columns, expected 6"  ->  "# columns, expected #", 2 rows
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from recordmill.schemas.dataset.parts import REJECTS_NAME
+from recordmill.schemas.errors import OutputError
+from recordmill.schemas.ranges import Reject
+from recordmill.transforms.storage import LocalStore, Store
+from recordmill.transforms.storage.store import WORK_FOLDER
+from recordmill.transforms.tasks.workspace import work_folder_of
+
+MAX_KINDS = 1_000  # reasons of further kinds are counted together
+OTHER_KINDS = "other reasons"
+
+_VALUES = re.compile(r"'[^']*'|\"[^\"]*\"|\d[\d,.]*")
+
+
+@dataclass(frozen=True, slots=True)
+class RejectKind:
+    """Rejects whose reasons differ in their values alone.
+
+    Attributes:
+      kind: the reason with # for each value.
+      rows: how many there are.
+      first: the first of them.
+    """
+
+    kind: str
+    rows: int
+    first: Reject
+
+
+def kind_of(reason: str) -> str:
+    """Returns a reason without the values in it.
+
+    >>> kind_of("price: 'abc' is not a valid float32")
+    'price: # is not a valid float32'
+    """
+    return _VALUES.sub("#", reason)
+
+
+def count_kinds(rejects: Iterable[Reject]) -> list[RejectKind]:
+    """Counts rejects by the kind of their reasons, the commonest first."""
+    rows: dict[str, int] = {}
+    firsts: dict[str, Reject] = {}
+    for reject in rejects:
+        kind = kind_of(reject.reason)
+        if kind not in rows and len(rows) >= MAX_KINDS:
+            kind = OTHER_KINDS
+        rows[kind] = rows.get(kind, 0) + 1
+        firsts.setdefault(kind, reject)
+    kinds = [RejectKind(kind, rows[kind], firsts[kind]) for kind in rows]
+    return sorted(kinds, key=lambda kind: (-kind.rows, kind.kind))
+
+
+def published_rejects(store: Store) -> Iterator[Reject]:
+    """Yields the rejects that are kept beside a dataset, file by file."""
+    yield from _rejects_below(store, REJECTS_NAME)
+
+
+def unpublished_rejects(store: Store, scratch: str = "") -> Iterator[Reject]:
+    """Yields the rejects of runs that have not published a dataset.
+
+    Args:
+      store: of the output.
+      scratch: the scratch folder of these runs, if they were given one.
+    """
+    roots: list[Store] = [store.below(WORK_FOLDER)]
+    if not isinstance(store, LocalStore):
+        roots.append(LocalStore(scratch or work_folder_of(store.uri)))
+    for root in roots:
+        if isinstance(root, LocalStore) and not Path(root.root).is_dir():
+            continue
+        for run in sorted(root.list_level().folders):
+            yield from _rejects_below(root, f"{run}/{REJECTS_NAME}")
+
+
+def _rejects_below(store: Store, folder: str) -> Iterator[Reject]:
+    for name in sorted(store.list(folder)):
+        if name.endswith(".jsonl"):
+            for number, line in enumerate(store.read(name).splitlines(), 1):
+                yield parse_reject(line, f"{store.uri_of(name)}: line {number}")
+
+
+def parse_reject(line: bytes, where: str) -> Reject:
+    """Parses one line of a rejects file.
+
+    Raises:
+      OutputError: the line is not a valid reject; names `where`.
+    """
+    try:
+        fields = json.loads(line)
+        return Reject(
+            path=str(fields["uri"]),
+            position=int(fields["position"]),
+            reason=str(fields["reason"]),
+            raw=base64.b64decode(fields["raw"], validate=True),
+        )
+    except (ValueError, KeyError, TypeError, binascii.Error) as error:
+        raise OutputError(
+            f"{where}: {line[:80]!r} is not a valid reject (expected an object with "
+            "uri, position, reason and raw)"
+        ) from error
