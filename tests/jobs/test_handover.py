@@ -78,7 +78,7 @@ def test_a_last_step_that_was_broken_off_is_repeated(
 
     place = Place("local", str(tmp_path / "iris"), BothSides().output)
     with monkeypatch.context() as patch:
-        patch.setattr(detached, "switch", breaking)
+        patch.setattr(detached, "commit", breaking)
         with pytest.raises(Exception, match="the power went"):
             run_unattended(options_for(place))
     assert not (tmp_path / "iris" / "manifest.json").exists()

@@ -108,7 +108,7 @@ def workers_of(pid: int) -> list[int]:
         ("write_shard", "MemoryError('no memory')", "no memory"),
         ("write_shard", "ZeroDivisionError('oh')", "unexpected ZeroDivisionError: oh"),
         ("stage", "SystemExit", "unexpected SystemExit"),
-        ("switch", "OSError(28, 'No space left')", "[Errno 28] No space left"),
+        ("commit", "OSError(28, 'No space left')", "[Errno 28] No space left"),
     ],
 )
 def test_task_that_breaks(tmp_path: Path, task: str, error: str, message: str) -> None:

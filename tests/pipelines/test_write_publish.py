@@ -118,7 +118,7 @@ def test_a_switch_that_was_broken_off_is_repeated(
             raise OSError("the power went")
         return commit(workspace)
 
-    monkeypatch.setattr(detached, "switch", breaking)
+    monkeypatch.setattr(detached, "commit", breaking)
     assert "the power went" in error_of(lambda: write(ROWS, tmp_path / "out", **JOB))
     assert not (tmp_path / "out" / "manifest.json").exists()
     write(ROWS, tmp_path / "out", **JOB)
