@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-TypeFlags = tuple[
-    int, ...
-]  # what each column was seen to hold (csv.column_types.TypeFlag), or ()
+from pydantic import Field
+
+TypeFlags = tuple[int, ...]
+"""What the cells of each column were observed to hold (csv.column_types.TypeFlag), or ()."""
 
 
 def merge_type_flags(one: TypeFlags, other: TypeFlags) -> TypeFlags:
     """What two lookers saw together; () has seen nothing.
 
-    >>> or_bits((1, 2), (4, 2))
+    >>> merge_type_flags((1, 2), (4, 2))
     (5, 2)
     """
     if not one or not other:
@@ -119,15 +121,17 @@ class RunRef:
 
 @dataclass(frozen=True, slots=True)
 class RangeResult:
-    """The facts of one converted range; small, so it may cross the engine.
+    """A summary of one converted range; small, so that it may pass through the runner.
+
+    Checkpoints keep it as JSON, with the first names of its fields.
 
     Attributes:
       range: the range converted.
       rows_read: rows found, rejects included.
       rows_rejected: rows that went to the rejects file.
       runs: sorted runs written, in row order.
-      observed: what each column was seen to hold, as bits (see the csv source).
-      used: what each column was taken for when the rows were encoded.
+      observed_types: what each column was observed to hold.
+      encoded_types: what each column was taken for when the rows were encoded.
       nulls: missing values of each column.
     """
 
@@ -135,6 +139,6 @@ class RangeResult:
     rows_read: int
     rows_rejected: int
     runs: tuple[RunRef, ...]
-    observed: TypeFlags = ()
-    used: TypeFlags = ()
+    observed_types: Annotated[TypeFlags, Field(alias="observed")] = ()
+    encoded_types: Annotated[TypeFlags, Field(alias="used")] = ()
     nulls: tuple[int, ...] = ()

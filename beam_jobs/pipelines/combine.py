@@ -18,7 +18,7 @@ from recordmill.transforms.tasks.checkpoints import report_errors_to_launcher
 from recordmill.transforms.tasks.context import RunContext
 
 
-class OrBits(beam.CombineFn):
+class MergeTypeFlags(beam.CombineFn):
     """ORs tuples of bits place by place."""
 
     def create_accumulator(self) -> TypeFlags:

@@ -6,8 +6,8 @@
                                                    publish <- write shards
 
 Convert, plan and write hang on the exchange. With scratch and by reference payload stays
-in sorted runs (through_scratch), and only small facts cross the engine: ranges, type
-bits, histograms, shard tasks, results. With the engine's own shuffle (through_engine)
+in sorted runs (exchange_by_files), and only small facts cross the engine: ranges, type
+bits, histograms, shard tasks, results. With the engine's own shuffle (exchange_by_engine)
 convert only measures, and after the plan every range is read again and sent in pieces.
 A step that an input does not need, because it is small or its types are known, is left
 out.
@@ -22,8 +22,8 @@ from dataclasses import dataclass
 import apache_beam as beam
 from apache_beam.pvalue import AsList, PBegin, PCollection
 
-from recordmill.beam_jobs.pipelines.exchange_by_engine import convert_through_engine
-from recordmill.beam_jobs.pipelines.exchange_by_files import convert_through_scratch
+from recordmill.beam_jobs.pipelines.exchange_by_engine import exchange_by_engine
+from recordmill.beam_jobs.pipelines.exchange_by_files import exchange_by_files
 from recordmill.beam_jobs.pipelines.survey import ResolveRanges
 from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.dataset.shards import ShardResult
@@ -41,7 +41,7 @@ def convert_dataset(
     pipeline: beam.Pipeline,
     context: RunContext,
     ranges: Sequence[InputRange],
-    run_facts: dict[str, object],
+    run_metadata: dict[str, object],
 ) -> PCollection[Manifest]:
     """Builds the whole job; its last step publishes the dataset."""
     input_ranges = pipeline | "Ranges" >> ResolveRanges(
@@ -50,10 +50,12 @@ def convert_dataset(
     # One range tells its types alone, so nothing it encodes has to be redone.
     redo = context.source.infers_types and len(ranges) > 1
     if context.exchange == "engine":
-        settled, shards = convert_through_engine(input_ranges, context, redo=redo)
+        settled, shards = exchange_by_engine(input_ranges, context, redo=redo)
     else:
-        settled, shards = convert_through_scratch(input_ranges, context, redo=redo)
-    return pipeline | "Publish" >> PublishDataset(context, settled, shards, run_facts)
+        settled, shards = exchange_by_files(input_ranges, context, redo=redo)
+    return pipeline | "Publish" >> PublishDataset(
+        context, settled, shards, run_metadata
+    )
 
 
 @dataclass
@@ -63,7 +65,7 @@ class PublishDataset(beam.PTransform[PBegin, PCollection[Manifest]]):
     context: RunContext
     settled: PCollection[RangeResult]
     shards: PCollection[ShardResult]
-    run_facts: dict[str, object]
+    run_metadata: dict[str, object]
 
     def expand(self, pbegin: PBegin) -> PCollection[Manifest]:
         return (
@@ -72,7 +74,7 @@ class PublishDataset(beam.PTransform[PBegin, PCollection[Manifest]]):
             | beam.FlatMap(
                 publish_dataset,
                 self.context,
-                self.run_facts,
+                self.run_metadata,
                 results=AsList(self.settled),
                 shards=AsList(self.shards),
             )
@@ -82,13 +84,13 @@ class PublishDataset(beam.PTransform[PBegin, PCollection[Manifest]]):
 def publish_dataset(
     _: None,
     context: RunContext,
-    run_facts: dict[str, object],
+    run_metadata: dict[str, object],
     results: list[RangeResult],
     shards: list[ShardResult],
 ) -> Iterator[Manifest]:
     with report_errors_to_launcher(context.workspace):
-        started = float(str(run_facts.get("started_unix", time.time())))
-        facts = run_facts | {"seconds": round(time.time() - started, 3)}
+        started = float(str(run_metadata.get("started_unix", time.time())))
+        facts = run_metadata | {"seconds": round(time.time() - started, 3)}
         ordered = sorted(results, key=lambda result: result.range.index)
         if not context.lease:
             yield publish_detached(context, ordered, shards, json_bytes(facts))

@@ -16,7 +16,11 @@ from apache_beam.coders import VarIntCoder
 from apache_beam.pvalue import AsList, AsSingleton, PCollection, TaggedOutput
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
-from recordmill.beam_jobs.pipelines.combine import OrBits, SumHistograms, plan_dataset
+from recordmill.beam_jobs.pipelines.combine import (
+    MergeTypeFlags,
+    SumHistograms,
+    plan_dataset,
+)
 from recordmill.beam_jobs.pipelines.group_by_shard import ShardsToWrite, WritePieces
 from recordmill.beam_jobs.runners.flink import is_flink
 from recordmill.schemas.dataset.shards import ShardPlan, ShardResult
@@ -25,7 +29,11 @@ from recordmill.schemas.ranges import InputRange, RangeResult, TypeFlags
 from recordmill.schemas.text import human_bytes
 from recordmill.transforms.tasks.checkpoints import report_errors_to_launcher
 from recordmill.transforms.tasks.context import RunContext
-from recordmill.transforms.tasks.send_range import Measured, measure_range, send_range
+from recordmill.transforms.tasks.send_range import (
+    MeasuredRange,
+    measure_range,
+    send_range,
+)
 from recordmill.transforms.tasks.write_shard import finished_shards
 
 # Of a range's pieces: below a hundred messages of 10 MB, as Python's workers make them.
@@ -34,7 +42,7 @@ FLINK_BUNDLE_BYTES = 900_000_000
 _RESULTS = "results"
 
 
-def convert_through_engine(
+def exchange_by_engine(
     input_ranges: PCollection[tuple[InputRange, TypeFlags]],
     context: RunContext,
     *,
@@ -50,8 +58,8 @@ def convert_through_engine(
     measured = input_ranges | "Measure" >> beam.Map(measure_one, context)  # Measured
     final = (
         measured
-        | "Observed" >> beam.Map(lambda one: one.result.observed)  # (bits, ...)
-        | "FinalTypes" >> beam.CombineGlobally(OrBits())
+        | "Observed" >> beam.Map(lambda one: one.result.observed_types)  # (bits, ...)
+        | "FinalTypes" >> beam.CombineGlobally(MergeTypeFlags())
     )
     if redo:
         measured = measured | "Redo" >> beam.Map(
@@ -73,29 +81,33 @@ def convert_through_engine(
     return sent[_RESULTS], shards
 
 
-def measure_one(guessed: tuple[InputRange, TypeFlags], context: RunContext) -> Measured:
+def measure_one(
+    guessed: tuple[InputRange, TypeFlags], context: RunContext
+) -> MeasuredRange:
     input_range, guess = guessed
     with report_errors_to_launcher(context.workspace):
         return measure_range(context, input_range, guess)
 
 
 def measure_again(
-    measured: Measured, context: RunContext, final: TypeFlags
-) -> Measured:
+    measured: MeasuredRange, context: RunContext, final: TypeFlags
+) -> MeasuredRange:
     result = measured.result
-    if not context.source.needs_reencode(result.observed, result.used, final):
+    if not context.source.needs_reencode(
+        result.observed_types, result.encoded_types, final
+    ):
         return measured
     with report_errors_to_launcher(context.workspace):
         return measure_range(context, result.range, final, redo=True)
 
 
 @dataclass
-class PlanMeasured(beam.PTransform[PCollection[Measured], PCollection[ShardPlan]]):
+class PlanMeasured(beam.PTransform[PCollection[MeasuredRange], PCollection[ShardPlan]]):
     """Adds up the histograms of all ranges and cuts every split into shards."""
 
     context: RunContext
 
-    def expand(self, measured: PCollection[Measured]) -> PCollection[ShardPlan]:
+    def expand(self, measured: PCollection[MeasuredRange]) -> PCollection[ShardPlan]:
         results = measured | "Results" >> beam.Map(lambda one: one.result)
         return (
             measured
@@ -112,7 +124,7 @@ def find_finished(plan: ShardPlan, context: RunContext) -> ShardsToWrite:
         return ShardsToWrite(context, plan, finished_shards(context, plan))
 
 
-def by_index(measured: Measured) -> tuple[int, RangeResult]:
+def by_index(measured: MeasuredRange) -> tuple[int, RangeResult]:
     return measured.result.range.index, measured.result
 
 

@@ -8,17 +8,21 @@ from dataclasses import dataclass
 import apache_beam as beam
 from apache_beam.pvalue import AsList, AsSingleton, PCollection
 
-from recordmill.beam_jobs.pipelines.combine import OrBits, SumHistograms, plan_dataset
+from recordmill.beam_jobs.pipelines.combine import (
+    MergeTypeFlags,
+    SumHistograms,
+    plan_dataset,
+)
 from recordmill.schemas.dataset.shards import ShardPlan, ShardResult, ShardTask
 from recordmill.schemas.ranges import InputRange, RangeResult, RunRef, TypeFlags
 from recordmill.transforms.exchange.plan import Histogram
 from recordmill.transforms.tasks.checkpoints import report_errors_to_launcher
 from recordmill.transforms.tasks.context import RunContext
-from recordmill.transforms.tasks.sort_range import convert_range, histogram_of
+from recordmill.transforms.tasks.sort_range import convert_range, range_histogram
 from recordmill.transforms.tasks.write_shard import write_shard
 
 
-def convert_through_scratch(
+def exchange_by_files(
     input_ranges: PCollection[tuple[InputRange, TypeFlags]],
     context: RunContext,
     *,
@@ -69,14 +73,16 @@ class RedoRanges(beam.PTransform[PCollection[RangeResult], PCollection[RangeResu
     def expand(self, converted: PCollection[RangeResult]) -> PCollection[RangeResult]:
         final = (
             converted
-            | beam.Map(lambda result: result.observed)  # (bits, ...)
-            | "FinalTypes" >> beam.CombineGlobally(OrBits())
+            | beam.Map(lambda result: result.observed_types)  # (bits, ...)
+            | "FinalTypes" >> beam.CombineGlobally(MergeTypeFlags())
         )
         return converted | beam.Map(redo_one, self.context, final=AsSingleton(final))
 
 
 def redo_one(result: RangeResult, context: RunContext, final: TypeFlags) -> RangeResult:
-    if not context.source.needs_reencode(result.observed, result.used, final):
+    if not context.source.needs_reencode(
+        result.observed_types, result.encoded_types, final
+    ):
         return result
     with report_errors_to_launcher(context.workspace):
         return convert_range(context, result.range, final, redo=True)
@@ -101,7 +107,7 @@ class PlanShards(beam.PTransform[PCollection[RangeResult], PCollection[ShardPlan
 
 def count_range(result: RangeResult, context: RunContext) -> Histogram:
     with report_errors_to_launcher(context.workspace):
-        return histogram_of(context, result)
+        return range_histogram(context, result)
 
 
 @dataclass

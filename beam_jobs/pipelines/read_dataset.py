@@ -27,7 +27,7 @@ from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.proto.example_pb2 import Example, SequenceExample
 from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.dataset.read_shards import ShardToRead, shards_to_read
-from recordmill.transforms.rows.dicts import dicts_of
+from recordmill.transforms.rows.dicts import to_dicts
 from recordmill.transforms.storage import Store, open_store
 
 As = Literal["bytes", "example", "dict", "batch"]
@@ -138,4 +138,4 @@ def read_part(part: DatasetPart, as_: As) -> Iterator[Any]:
             if as_ == "batch":
                 yield batch
             else:
-                yield from dicts_of(batch, part.schema)
+                yield from to_dicts(batch, part.schema)

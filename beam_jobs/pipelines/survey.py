@@ -52,7 +52,7 @@ class ResolveRanges(beam.PTransform[PBegin, PCollection[tuple[InputRange, TypeFl
 
 
 @dataclass(frozen=True)
-class SurveyFact:
+class SurveyResult:
     """What the survey of a range found, for a run that goes on from there."""
 
     range: InputRange
@@ -62,11 +62,11 @@ class SurveyFact:
 def survey_range(input_range: InputRange, context: RunContext) -> tuple[int, int]:
     with report_errors_to_launcher(context.workspace):
         name = f"survey-{input_range.index:06d}"
-        earlier = load_checkpoint(context.workspace, name, SurveyFact)
+        earlier = load_checkpoint(context.workspace, name, SurveyResult)
         if earlier is not None and earlier.range == input_range:
             return input_range.index, earlier.number
         number = context.source.survey(input_range)
-        save_checkpoint(context.workspace, name, SurveyFact(input_range, number))
+        save_checkpoint(context.workspace, name, SurveyResult(input_range, number))
         return input_range.index, number
 
 

@@ -24,13 +24,13 @@ from pydantic import ValidationError
 
 from recordmill.beam_jobs.pipelines.rows_exchange import exchange_for, is_embedded
 from recordmill.beam_jobs.pipelines.write_rows import (
-    FACTS,
     REJECTS,
-    AddUp,
+    SUMMARIES,
     EncodeRows,
+    SumRows,
     WriteFromPieces,
     WriteFromRuns,
-    keep_group,
+    write_reject_file,
 )
 from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.dataset.shards import ShardResult
@@ -193,13 +193,15 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
             rows
             | "OneWindow" >> beam.WindowInto(GlobalWindows())
             | "Encode"
-            >> beam.ParDo(EncodeRows(work)).with_outputs(FACTS, REJECTS, main="pieces")
+            >> beam.ParDo(EncodeRows(work)).with_outputs(
+                SUMMARIES, REJECTS, main="pieces"
+            )
         )
-        facts = encoded[FACTS]  # RowFacts
+        facts = encoded[SUMMARIES]  # RowsSummary
         planned = (
             facts
-            | "AddUp"
-            >> beam.CombineGlobally(AddUp(len(work.split_names), work.bucket_bits))
+            | "SumRows"
+            >> beam.CombineGlobally(SumRows(len(work.split_names), work.bucket_bits))
             | "Plan" >> beam.Map(plan_rows, work)  # Planned
         )
         write = (
@@ -213,7 +215,7 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
             | "Typed"
             >> beam.Map(lambda pair: pair).with_output_types(tuple[int, bytes])
             | "ByFile" >> beam.GroupByKey()
-            | "KeepRejects" >> beam.Map(keep_group, planned=AsSingleton(planned))
+            | "KeepRejects" >> beam.Map(write_reject_file, planned=AsSingleton(planned))
         )
         return begin | "Publish" >> beam.Map(
             _publish,

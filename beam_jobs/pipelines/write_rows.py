@@ -34,12 +34,12 @@ from recordmill.transforms.exchange.block import Block
 from recordmill.transforms.exchange.messages import cut_block, open_piece
 from recordmill.transforms.exchange.plan import Histogram
 from recordmill.transforms.exchange.sorted_run import write_run
-from recordmill.transforms.rows.encode_rows import RowsReading, reject_facts
-from recordmill.transforms.rows.row_summary import RowFacts, Totals
-from recordmill.transforms.rows.rows_job import RowsJob, RowsPlan, keep_rejects
+from recordmill.transforms.rows.encode_rows import RowsEncoder, summarize_rejects
+from recordmill.transforms.rows.row_summary import RowsSummary, RowsTotals
+from recordmill.transforms.rows.rows_job import RowsJob, RowsPlan, write_rejects
 from recordmill.transforms.tasks.write_shard import write_shard
 
-FACTS, REJECTS = "facts", "rejects"
+SUMMARIES, REJECTS = "facts", "rejects"
 REJECT_FILES = 16  # each is sorted in memory
 
 _RUN_BYTES = 64 << 20  # records of a bundle that are sorted at once, with scratch
@@ -52,7 +52,7 @@ Piece = tuple[int, bytes]
 class EncodeRows(beam.DoFn):
     """Makes records of elements.
 
-    Emits pieces (engine exchange only), and on the side RowFacts (FACTS) and rejects
+    Emits pieces (engine exchange only), and on the side RowsSummary (SUMMARIES) and rejects
     (REJECTS) as (number of their file, line).
     """
 
@@ -61,9 +61,9 @@ class EncodeRows(beam.DoFn):
 
     def start_bundle(self) -> None:
         # Anew: a bundle that failed may have left something.
-        self._reading = RowsReading(self._work.job, self._work.bucket_bits)
+        self._reading = RowsEncoder(self._work.job, self._work.bucket_bits)
         self._blocks: list[Block] = []
-        self._facts: list[RowFacts] = []
+        self._facts: list[RowsSummary] = []
         self._bytes = 0
 
     def process(self, element: object) -> Iterator[Piece | TaggedOutput[str, object]]:
@@ -81,7 +81,7 @@ class EncodeRows(beam.DoFn):
             yield _at_the_end(output)
 
     def _buffer(
-        self, block: Block, facts: RowFacts
+        self, block: Block, facts: RowsSummary
     ) -> Iterator[Piece | TaggedOutput[str, object]]:
         self._blocks.append(block)
         self._facts.append(facts)
@@ -105,9 +105,9 @@ class EncodeRows(beam.DoFn):
             origin = (uuid4().int >> 64, 0)
             yield from cut_block(block, _one_shard_each(num_splits), origin)
         for one in facts:
-            yield TaggedOutput(FACTS, one)
+            yield TaggedOutput(SUMMARIES, one)
         if runs:
-            yield TaggedOutput(FACTS, RowFacts(runs=runs))
+            yield TaggedOutput(SUMMARIES, RowsSummary(runs=runs))
 
     def _tell_rejects(self) -> Iterator[TaggedOutput[str, object]]:
         rejects = self._reading.take_rejects()
@@ -115,7 +115,7 @@ class EncodeRows(beam.DoFn):
             return
         for digest, line in rejects:
             yield TaggedOutput(REJECTS, (digest[0] % REJECT_FILES, line))
-        yield TaggedOutput(FACTS, reject_facts(rejects))
+        yield TaggedOutput(SUMMARIES, summarize_rejects(rejects))
 
 
 def _at_the_end(
@@ -142,26 +142,26 @@ def _one_shard_each(num_splits: int) -> ShardPlan:
 
 
 @dataclass
-class AddUp(beam.CombineFn):
-    """Adds up RowFacts; within a bundle before they leave the worker."""
+class SumRows(beam.CombineFn):
+    """Adds up summaries of rows; within a bundle before they leave the worker."""
 
     num_splits: int
     bucket_bits: int
 
-    def create_accumulator(self) -> Totals:
-        return Totals(Histogram.empty(self.num_splits, self.bucket_bits))
+    def create_accumulator(self) -> RowsTotals:
+        return RowsTotals(Histogram.empty(self.num_splits, self.bucket_bits))
 
-    def add_input(self, accumulator: Totals, element: RowFacts) -> Totals:
+    def add_input(self, accumulator: RowsTotals, element: RowsSummary) -> RowsTotals:
         accumulator.add(element)
         return accumulator
 
-    def merge_accumulators(self, accumulators: Iterable[Totals]) -> Totals:
+    def merge_accumulators(self, accumulators: Iterable[RowsTotals]) -> RowsTotals:
         merged = self.create_accumulator()
         for accumulator in accumulators:
             merged.merge(accumulator)
         return merged
 
-    def extract_output(self, accumulator: Totals) -> Totals:
+    def extract_output(self, accumulator: RowsTotals) -> RowsTotals:
         return accumulator
 
 
@@ -170,7 +170,7 @@ class WriteFromRuns(beam.PTransform[PCollection[RowsPlan], PCollection[ShardResu
     """Writes every planned shard from the sorted runs, each a task of its own."""
 
     work: RowsJob
-    facts: PCollection[RowFacts]
+    facts: PCollection[RowsSummary]
 
     def expand(self, planned: PCollection[RowsPlan]) -> PCollection[ShardResult]:
         runs = self.facts | "Runs" >> beam.FlatMap(lambda facts: facts.runs)
@@ -222,6 +222,6 @@ def cut_piece(piece: Piece, to_write: ShardsToWrite) -> Iterator[Piece]:
     yield from cut_block(block, to_write.plan, (origin, number), to_write.finished)
 
 
-def keep_group(grouped: tuple[int, Iterable[bytes]], planned: RowsPlan) -> int:
+def write_reject_file(grouped: tuple[int, Iterable[bytes]], planned: RowsPlan) -> int:
     """Writes one file of rejects; how many there are."""
-    return keep_rejects(grouped[0], grouped[1], planned)
+    return write_rejects(grouped[0], grouped[1], planned)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from recordmill.beam_jobs.service.inputs import Inputs
-from recordmill.beam_jobs.service.set_up import prepare_workplace, run_facts
+from recordmill.beam_jobs.service.set_up import prepare_workspace, run_metadata
 from recordmill.schemas.errors import RecordmillError, UsageError
 from recordmill.schemas.job.job_spec import RunOptions
 from recordmill.schemas.ranges import InputRange
@@ -92,8 +92,8 @@ def submit_detached(
     if not beam_options.view_as(TestOptions).dry_run:  # which makes nothing
         context.workspace.store.preflight()
         require_idle(context.workspace.store)
-        context = prepare_workplace(context, inputs)
-    facts = run_facts(context, beam_options)
+        context = prepare_workspace(context, inputs)
+    facts = run_metadata(context, beam_options)
     try:
         job = submit(lambda p: convert_dataset(p, context, ranges, facts), beam_options)
     except RecordmillError:

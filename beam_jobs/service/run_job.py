@@ -29,8 +29,8 @@ from recordmill.beam_jobs.service.prepare import (
 )
 from recordmill.beam_jobs.service.set_up import (
     make_folders,
-    prepare_workplace,
-    run_facts,
+    prepare_workspace,
+    run_metadata,
 )
 from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.dataset.parts import REJECTS_NAME
@@ -190,8 +190,8 @@ def _convert(
     )
 
     workspace = context.workspace
-    context = prepare_workplace(context, inputs)
-    facts = run_facts(context, beam_options, started)
+    context = prepare_workspace(context, inputs)
+    facts = run_metadata(context, beam_options, started)
 
     look_again = time.monotonic()
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
 
 
-def prepare_workplace(context: RunContext, inputs: Inputs) -> RunContext:
+def prepare_workspace(context: RunContext, inputs: Inputs) -> RunContext:
     """Makes a run's folders and puts there what its workers read.
 
     Returns:
@@ -50,7 +50,7 @@ def make_folders(workspace: Workspace, exchange: str) -> None:
         raise OutputError(f"{workspace.root}: the disk is full ({free} bytes free)")
 
 
-def run_facts(
+def run_metadata(
     context: RunContext, beam_options: PipelineOptions, started: float | None = None
 ) -> dict[str, object]:
     """What run.json will tell, but for how long the run took.

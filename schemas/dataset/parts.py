@@ -43,7 +43,7 @@ def inputs_name(part: int) -> str:
     return f"inputs-{part_mark(part)}.jsonl.gz" if part else "inputs.jsonl.gz"
 
 
-def run_facts_name(part: int) -> str:
+def run_metadata_name(part: int) -> str:
     """The file that tells when and how a part was made."""
     return f"run-{part_mark(part)}.json" if part else "run.json"
 

@@ -26,7 +26,7 @@ from recordmill.transforms.exchange.plan import Histogram, plan_shards
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.send_range import measure_range, send_range
-from recordmill.transforms.tasks.sort_range import convert_range, histogram_of
+from recordmill.transforms.tasks.sort_range import convert_range, range_histogram
 
 SHARDS = 1024  # the fewest with the largest histogram
 MIB = 1 << 20
@@ -39,7 +39,7 @@ def peak_mib() -> float:
 def exchange_by_files(context: RunContext, input_ranges: Sequence[InputRange]) -> None:
     total = Histogram.empty(context.num_splits, context.bucket_bits)
     for input_range in input_ranges:
-        total += histogram_of(context, convert_range(context, input_range, ()))
+        total += range_histogram(context, convert_range(context, input_range, ()))
 
 
 def exchange_by_engine(context: RunContext, input_ranges: Sequence[InputRange]) -> None:
@@ -48,7 +48,9 @@ def exchange_by_engine(context: RunContext, input_ranges: Sequence[InputRange]) 
     measured = [measure_range(context, input_range, ()) for input_range in input_ranges]
     for one in measured:
         total.add_bytes(one.histogram)
-    final = reduce(merge_type_flags, (one.result.observed for one in measured), final)
+    final = reduce(
+        merge_type_flags, (one.result.observed_types for one in measured), final
+    )
     plan = plan_shards(total, context.job.sharding, context.split_names)
     for input_range in input_ranges:
         for _ in send_range(context, input_range, final, plan, frozenset()):

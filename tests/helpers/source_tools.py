@@ -33,7 +33,7 @@ def file_writer(factory: pytest.TempPathFactory) -> FileWriter:
 
 
 @dataclass
-class RangeReading:
+class RangeReader:
     """What one range gave; a list entry per row, batches end to end."""
 
     input_range: InputRange
@@ -54,7 +54,7 @@ class Reading:
     source: Source
     files: list[InputFile]
     ranges: list[InputRange]
-    parts: list[RangeReading]
+    parts: list[RangeReader]
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -106,9 +106,9 @@ def read_text(source: CsvSource, *inputs: Path | str) -> list[list[str]]:
 
 def read_one(
     source: Source, input_range: InputRange, expected: tuple[int, ...] = ()
-) -> RangeReading:
+) -> RangeReader:
     """Reads one range."""
-    part = RangeReading(input_range)
+    part = RangeReader(input_range)
     for rows in source.read(input_range, expected):
         part.rows += rows.batch.to_pylist()
         part.rejects += rows.rejects

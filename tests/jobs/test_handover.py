@@ -17,7 +17,7 @@ from recordmill.beam_jobs.pipelines.convert import convert_dataset
 from recordmill.beam_jobs.runners.embedded import pipeline_options, run_pipeline
 from recordmill.beam_jobs.service.inputs import list_all_inputs
 from recordmill.beam_jobs.service.prepare import output_store, prepare_run
-from recordmill.beam_jobs.service.set_up import prepare_workplace, run_facts
+from recordmill.beam_jobs.service.set_up import prepare_workspace, run_metadata
 from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.job.job_spec import JobSpec, RunOptions, Sharding
 from recordmill.schemas.job.storage_options import BothSides
@@ -38,9 +38,9 @@ def run_unattended(options: RunOptions, job: JobSpec = JOB) -> None:
     workspace = replace(
         context.workspace, shared=context.workspace.store.uri[:1] != "/"
     )
-    context = prepare_workplace(replace(context, workspace=workspace), inputs)
+    context = prepare_workspace(replace(context, workspace=workspace), inputs)
     beam_options = pipeline_options([], workers=2)
-    facts = run_facts(context, beam_options)
+    facts = run_metadata(context, beam_options)
     run_pipeline(lambda p: convert_dataset(p, context, ranges, facts), beam_options)
 
 

@@ -34,12 +34,12 @@ BROKEN_TASK = """
 import sys
 from recordmill.beam_jobs.cli import main as cli
 from recordmill.beam_jobs.pipelines import convert
-from recordmill.beam_jobs.pipelines import exchange_by_files as through_scratch
+from recordmill.beam_jobs.pipelines import exchange_by_files
 
 def broken(*arguments, **options):
     raise {error}
 
-for module in (convert, through_scratch):
+for module in (convert, exchange_by_files):
     if hasattr(module, "{task}"):
         module.{task} = broken
 sys.argv = ["recordmill", *sys.argv[1:]]

@@ -197,7 +197,7 @@ def test_constructing_touches_no_storage(tmp_path: Path) -> None:
 
 
 def test_reject_limit_error_is_one() -> None:
-    error = encode.too_many_rejects(
+    error = encode.reject_limit_error(
         "1 rows", "0", encode._reject_line("no", b"x" * 400)
     )
     assert isinstance(error, RejectLimitError)

@@ -28,7 +28,7 @@ def publish_detached(
     context: RunContext,
     ranges: Sequence[RangeResult],
     shards: Sequence[ShardResult],
-    run_facts: bytes,
+    run_metadata: bytes,
 ) -> Manifest:
     """Does what else the launcher does at the end; safe to repeat.
 
@@ -42,7 +42,7 @@ def publish_detached(
     workspace, store = context.workspace, context.workspace.store
     with lease_of_last_step(store, exclusive=store.preflight().exclusive):
         manifest = publish_once(
-            context, lambda: stage(context, ranges, shards, run_facts)
+            context, lambda: stage(context, ranges, shards, run_metadata)
         )
         workspace.remove()
         workspace.remove_others(spare=LOCK_FOLDER)

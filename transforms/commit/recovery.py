@@ -18,7 +18,7 @@ from recordmill.schemas.dataset.parts import (
     REJECTS_NAME,
     inputs_name,
     rejects_prefix,
-    run_facts_name,
+    run_metadata_name,
 )
 from recordmill.schemas.parsing.pbtxt import SCHEMA_PBTXT_NAME
 from recordmill.transforms.dataset.files import read_manifest
@@ -42,7 +42,9 @@ def dataset_files(manifest: Manifest) -> list[str]:
     labels = [labels_file_name(f.name) for f in manifest.features if f.num_classes]
     described_in = [DATASET_INFO_NAME, FEATURES_NAME, SCHEMA_PBTXT_NAME, *labels]
     parts = range(manifest.appended + 1)
-    made_by = [name(part) for part in parts for name in (inputs_name, run_facts_name)]
+    made_by = [
+        name(part) for part in parts for name in (inputs_name, run_metadata_name)
+    ]
     return [*shards, *described_in, *made_by]
 
 

@@ -20,7 +20,7 @@ from recordmill.schemas.dataset.parts import (
     REJECTS_NAME,
     inputs_name,
     rejects_prefix,
-    run_facts_name,
+    run_metadata_name,
 )
 from recordmill.schemas.dataset.shards import ShardResult
 from recordmill.schemas.errors import (
@@ -132,7 +132,9 @@ def build_manifest(
 def column_facts(ranges: Sequence[RangeResult]) -> tuple[TypeFlags, tuple[int, ...]]:
     """What all ranges together saw in each column, and its missing values."""
     nothing: TypeFlags = ()
-    observed = reduce(merge_type_flags, (result.observed for result in ranges), nothing)
+    observed = reduce(
+        merge_type_flags, (result.observed_types for result in ranges), nothing
+    )
     nulls = [result.nulls for result in ranges if result.nulls]
     return observed, tuple(map(sum, zip(*nulls, strict=True)))
 
@@ -141,13 +143,13 @@ def stage(
     context: RunContext,
     ranges: Sequence[RangeResult],
     shards: Sequence[ShardResult],
-    run_facts: bytes,
+    run_metadata: bytes,
 ) -> Manifest:
     """Puts everything but the shards into staging, the manifest last."""
     own = manifest = build_manifest(context, ranges, shards)
     workspace = context.workspace
     store = workspace.store
-    files = {run_facts_name(context.part): run_facts}
+    files = {run_metadata_name(context.part): run_metadata}
     if context.part:
         manifest = _with_base(context, own)
     else:  # what it says of the records stays true of those that are appended

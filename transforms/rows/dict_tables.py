@@ -38,7 +38,7 @@ class Table:
     batch: pa.RecordBatch
 
 
-class Tables:
+class TableBuilder:
     """Makes batches of dicts; what one becomes never depends on the others."""
 
     def __init__(self, declared: DeclaredSchema, split_by: str | None) -> None:

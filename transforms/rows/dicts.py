@@ -23,7 +23,7 @@ from recordmill.schemas.features.feature import Content, FeatureSpec, Schema
 _Shape = tuple[int | None, ...]
 
 
-def dicts_of(batch: pa.RecordBatch, schema: Schema) -> Iterator[dict[str, Any]]:
+def to_dicts(batch: pa.RecordBatch, schema: Schema) -> Iterator[dict[str, Any]]:
     """A dict for each row.
 
     Args:

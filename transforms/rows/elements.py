@@ -40,7 +40,7 @@ class Message(Protocol):
     def SerializeToString(self, *, deterministic: bool) -> bytes: ...  # noqa: N802
 
 
-def kind_of(element: object, job: JobSpec) -> ElementKind:
+def element_kind(element: object, job: JobSpec) -> ElementKind:
     """What an element is, if the job can make records of it.
 
     Raises:
@@ -85,7 +85,7 @@ def parse_example(element: object, data: bytes) -> Example | None:
         return None
 
 
-def group_of(example: Example, split_by: str) -> bytes:
+def group_bytes(example: Example, split_by: str) -> bytes:
     """What decides an example's split, if rows with equal values must not part."""
     features = example.features.feature
     feature = features[split_by] if split_by in features else Feature()

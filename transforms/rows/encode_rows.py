@@ -34,23 +34,23 @@ from recordmill.transforms.exchange.keys import (
     value_hashes,
 )
 from recordmill.transforms.exchange.plan import packed_histogram
-from recordmill.transforms.rows.dict_tables import Row, Table, Tables
+from recordmill.transforms.rows.dict_tables import Row, Table, TableBuilder
 from recordmill.transforms.rows.elements import (
-    group_of,
-    kind_of,
+    element_kind,
+    group_bytes,
     parse_example,
     row_as_json,
 )
 from recordmill.transforms.rows.observed_features import ObservedFeatures
 from recordmill.transforms.rows.row_summary import (
     Digest,
-    RowFacts,
+    RowsSummary,
     add_digests,
     content_hashes,
     sum_hashes,
     text_digest,
 )
-from recordmill.transforms.tasks.frame_records import Framed, frame_rows
+from recordmill.transforms.tasks.frame_records import FramedRows, frame_rows
 
 RECORD = "record"  # the feature of records that nothing is known of
 RECORD_SCHEMA = Schema((FeatureSpec(RECORD, Kind.BYTES),))
@@ -64,7 +64,7 @@ RejectLine = tuple[Digest, bytes]
 
 
 @dataclass(slots=True)
-class RowsReading:
+class RowsEncoder:
     """Rows of one bundle on their way into blocks.
 
     Attributes:
@@ -83,9 +83,9 @@ class RowsReading:
     _groups: list[int] = field(default_factory=list)  # of the records, by split_by
     _bytes: int = 0  # of dicts and records gathered, more or less
     _found: ObservedFeatures = field(default_factory=ObservedFeatures)
-    _tables: Tables | None = None
+    _tables: TableBuilder | None = None
 
-    def add(self, element: object) -> Iterator[tuple[Block, RowFacts]]:
+    def add(self, element: object) -> Iterator[tuple[Block, RowsSummary]]:
         """Takes an element; gives blocks, with their facts, when there is enough.
 
         Raises:
@@ -93,7 +93,7 @@ class RowsReading:
           SchemaError: a batch whose columns cannot become the features.
           RejectLimitError: too many rows do not fit.
         """
-        kind = kind_of(element, self.job)
+        kind = element_kind(element, self.job)
         if kind == "batch":
             yield from self._add_batch(element)
             return
@@ -109,7 +109,7 @@ class RowsReading:
         ):
             yield from self.flush()
 
-    def flush(self) -> Iterator[tuple[Block, RowFacts]]:
+    def flush(self) -> Iterator[tuple[Block, RowsSummary]]:
         """Blocks of all rows that are still gathered."""
         dicts, self._dicts = self._dicts, []
         records, self._records = self._records, []
@@ -149,13 +149,13 @@ class RowsReading:
             if finds:
                 self._found.note(example)
             if job.split_by is not None:
-                self._groups.append(text_hash(group_of(example, job.split_by)))
+                self._groups.append(text_hash(group_bytes(example, job.split_by)))
         self._records.append(data)
         self._bytes += len(data)
 
     def _frame_records(
         self, records: list[bytes], groups: list[int]
-    ) -> Iterator[tuple[Block, RowFacts]]:
+    ) -> Iterator[tuple[Block, RowsSummary]]:
         """Records as they are, those that do not fit a declared schema left out."""
         array = pa.array(records, pa.binary())
         kept = np.arange(len(records))
@@ -173,7 +173,7 @@ class RowsReading:
             own = np.array(groups, np.uint64)[kept] if groups else None
             yield from self._block(framed.records, own, found)
 
-    def _add_batch(self, element: Any) -> Iterator[tuple[Block, RowFacts]]:
+    def _add_batch(self, element: Any) -> Iterator[tuple[Block, RowsSummary]]:
         batches = element.to_batches() if isinstance(element, pa.Table) else [element]
         for batch in batches:
             self._require_group_column(batch)
@@ -189,10 +189,10 @@ class RowsReading:
                         framed.records, self._groups_of(part, framed.kept)
                     )
 
-    def _encode_dicts(self, rows: Sequence[Row]) -> Iterator[tuple[Block, RowFacts]]:
+    def _encode_dicts(self, rows: Sequence[Row]) -> Iterator[tuple[Block, RowsSummary]]:
         if self._tables is None:
-            assert self.job.declared is not None  # by kind_of
-            self._tables = Tables(self.job.declared, self.job.split_by)
+            assert self.job.declared is not None  # by element_kind
+            self._tables = TableBuilder(self.job.declared, self.job.split_by)
         for made in self._tables.of(rows):
             if not isinstance(made, Table):
                 index, reason = made
@@ -215,8 +215,8 @@ class RowsReading:
                 groups = self._groups_of(made.batch, framed.kept)
                 yield from self._block(framed.records, groups)
 
-    def _frame(self, batch: pa.RecordBatch) -> Iterator[Framed]:
-        assert self.job.declared is not None  # by kind_of
+    def _frame(self, batch: pa.RecordBatch) -> Iterator[FramedRows]:
+        assert self.job.declared is not None  # by element_kind
         return frame_rows(batch, self.job.declared.to_schema(), self.job)
 
     def _require_group_column(self, batch: pa.RecordBatch) -> None:
@@ -244,7 +244,7 @@ class RowsReading:
         records: pa.BinaryArray,
         groups: U64 | None,
         found: ObservedFeatures | None = None,
-    ) -> Iterator[tuple[Block, RowFacts]]:
+    ) -> Iterator[tuple[Block, RowsSummary]]:
         if not len(records):
             return
         job = self.job
@@ -261,7 +261,7 @@ class RowsReading:
         )
         yield (
             Block(records, keys, splits, planned_bytes),
-            RowFacts(
+            RowsSummary(
                 rows_read=len(records),
                 digest=sum_hashes(hashes),
                 histogram=histogram,
@@ -276,10 +276,10 @@ class RowsReading:
         limit = self.job.max_rejects.text
         # A share is known only when all rows were seen.
         if limit.isdigit() and self.rows_rejected > int(limit):
-            raise too_many_rejects(f"{self.rows_rejected} rows or more", limit, line)
+            raise reject_limit_error(f"{self.rows_rejected} rows or more", limit, line)
 
 
-def too_many_rejects(count: str, limit: str, line: bytes) -> RejectLimitError:
+def reject_limit_error(count: str, limit: str, line: bytes) -> RejectLimitError:
     """The error that shows one of the rejects."""
     reject = json.loads(line)
     raw = base64.b64decode(reject["raw"])
@@ -291,13 +291,13 @@ def too_many_rejects(count: str, limit: str, line: bytes) -> RejectLimitError:
     )
 
 
-def reject_facts(rejects: Sequence[RejectLine]) -> RowFacts:
+def summarize_rejects(rejects: Sequence[RejectLine]) -> RowsSummary:
     """The facts of rows that were left out."""
     digest = (0, 0)
     for own, _ in rejects:
         digest = add_digests(digest, own)
     shown = min((line for _, line in rejects), default=b"")
-    return RowFacts(len(rejects), len(rejects), digest, reject=shown)
+    return RowsSummary(len(rejects), len(rejects), digest, reject=shown)
 
 
 def _reject_line(reason: str, raw: bytes) -> bytes:

@@ -20,7 +20,7 @@ from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.dataset.read_shards import shards_to_read
-from recordmill.transforms.rows.dicts import dicts_of
+from recordmill.transforms.rows.dicts import to_dicts
 from recordmill.transforms.storage import open_store
 
 
@@ -68,7 +68,7 @@ def read_rows(
     missing. Arguments and errors are those of read_batches.
     """
     for schema, batch in _read(dataset, split, reader_index, num_readers, storage):
-        yield from dicts_of(batch, schema)
+        yield from to_dicts(batch, schema)
 
 
 def _read(

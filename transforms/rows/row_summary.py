@@ -31,7 +31,7 @@ _MAX_BUCKETS = 1 << 22  # of all splits together
 
 
 @dataclass(frozen=True, slots=True)
-class RowFacts:
+class RowsSummary:
     """Facts of some rows.
 
     Attributes:
@@ -54,7 +54,7 @@ class RowFacts:
 
 
 @dataclass(slots=True)
-class Totals:
+class RowsTotals:
     """The facts of all rows, added up."""
 
     histogram: Histogram
@@ -64,7 +64,7 @@ class Totals:
     found: ObservedFeatures = field(default_factory=ObservedFeatures)
     reject: bytes = b""
 
-    def add(self, facts: RowFacts) -> None:
+    def add(self, facts: RowsSummary) -> None:
         self.rows_read += facts.rows_read
         self.rows_rejected += facts.rows_rejected
         self.digest = add_digests(self.digest, facts.digest)
@@ -74,9 +74,9 @@ class Totals:
         if facts.histogram:
             self.histogram.add_bytes(facts.histogram)
 
-    def merge(self, other: Totals) -> None:
+    def merge(self, other: RowsTotals) -> None:
         self.add(
-            RowFacts(
+            RowsSummary(
                 other.rows_read,
                 other.rows_rejected,
                 other.digest,
@@ -124,7 +124,7 @@ def sum_hashes(hashes: U64) -> Digest:
     return first, second
 
 
-def rows_fingerprint(job: JobSpec, totals: Totals) -> str:
+def rows_fingerprint(job: JobSpec, totals: RowsTotals) -> str:
     """Names what fixes the dataset's bytes: format version, job and all rows.
 
     How many rejects are allowed fixes no byte, as in recordmill.transforms.tasks.context.

@@ -30,8 +30,8 @@ from recordmill.transforms.commit.commit import check_output, require_stored
 from recordmill.transforms.commit.detached import lease_of_last_step, publish_once
 from recordmill.transforms.commit.staging import stage
 from recordmill.transforms.exchange.plan import plan_shards
-from recordmill.transforms.rows.encode_rows import RECORD_SCHEMA, too_many_rejects
-from recordmill.transforms.rows.row_summary import Totals, rows_fingerprint
+from recordmill.transforms.rows.encode_rows import RECORD_SCHEMA, reject_limit_error
+from recordmill.transforms.rows.row_summary import RowsTotals, rows_fingerprint
 from recordmill.transforms.sources.pipeline_rows import PipelineRowsSource
 from recordmill.transforms.storage import Preflight, Store
 from recordmill.transforms.tasks.context import RunContext
@@ -116,7 +116,7 @@ def check_output_early(work: RowsJob) -> Preflight:
     return store.preflight()
 
 
-def plan_rows(totals: Totals, work: RowsJob) -> RowsPlan:
+def plan_rows(totals: RowsTotals, work: RowsJob) -> RowsPlan:
     """The plan; makes the folders that the shards' writers need.
 
     Raises:
@@ -126,7 +126,7 @@ def plan_rows(totals: Totals, work: RowsJob) -> RowsPlan:
     """
     job, rejected = work.job, totals.rows_rejected
     if rejected > job.max_rejects.allowed(totals.rows_read):
-        raise too_many_rejects(
+        raise reject_limit_error(
             f"{rejected} of {totals.rows_read} rows",
             job.max_rejects.text,
             totals.reject,
@@ -153,7 +153,7 @@ def plan_rows(totals: Totals, work: RowsJob) -> RowsPlan:
     return RowsPlan(context, plan, totals.rows_read, rejected, finished)
 
 
-def keep_rejects(group: int, lines: Iterable[bytes], planned: RowsPlan) -> int:
+def write_rejects(group: int, lines: Iterable[bytes], planned: RowsPlan) -> int:
     """Writes one file of rejects, in the order of its lines; how many there are."""
     ordered = sorted(lines)
     if not planned.is_published:
@@ -190,7 +190,7 @@ def publish_rows(
                 f"{store.uri}: held this dataset when the run planned it, and does no "
                 "longer: run the pipeline again"
             )
-        stage(context, [_as_range(planned)], shards, _run_facts(work))
+        stage(context, [_as_range(planned)], shards, _run_metadata(work))
 
     with lease_of_last_step(store, exclusive=ready.exclusive), _in_python():
         manifest = publish_once(context, put_into_staging)
@@ -199,7 +199,7 @@ def publish_rows(
     return manifest
 
 
-def _context(work: RowsJob, totals: Totals, records: int) -> RunContext:
+def _context(work: RowsJob, totals: RowsTotals, records: int) -> RunContext:
     job = work.job
     if job.declared is not None:
         schema = job.declared.to_schema()
@@ -231,7 +231,7 @@ def _as_range(planned: RowsPlan) -> RangeResult:
     )
 
 
-def _run_facts(work: RowsJob) -> bytes:
+def _run_metadata(work: RowsJob) -> bytes:
     return json_bytes(
         {
             "recordmill": version("recordmill"),

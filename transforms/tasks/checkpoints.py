@@ -36,7 +36,7 @@ def _adapter(kind: type) -> TypeAdapter[Any]:
 
 def save_checkpoint(workspace: Workspace, name: str, fact: object) -> None:
     """Writes the fact of a finished task."""
-    data = _adapter(type(fact)).dump_json(fact)
+    data = _adapter(type(fact)).dump_json(fact, by_alias=True)
     workspace.put(f"facts/{name}.json", data)
 
 
@@ -52,7 +52,7 @@ def load_checkpoint(workspace: Workspace, name: str, kind: type[_Fact]) -> _Fact
         return None
 
 
-def forget_fact(workspace: Workspace, name: str) -> None:
+def discard_checkpoint(workspace: Workspace, name: str) -> None:
     """Makes a task be done again, because what its fact tells of is damaged."""
     workspace.discard(f"facts/{name}.json")
 

@@ -14,7 +14,7 @@ from recordmill.schemas.ranges import InputFile, InputRange, RangeResult
 from recordmill.transforms.exchange.plan import Histogram, plan_shards
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.sample_input import Sample, sample_input
-from recordmill.transforms.tasks.sort_range import histogram_of
+from recordmill.transforms.tasks.sort_range import range_histogram
 
 WHOLE_BYTES = 8 << 20  # input up to this is read wholly
 INDEX_BYTES = 24  # of each record in a sorted run's index
@@ -168,7 +168,7 @@ def _histogram_from_sizes(
     """The very histogram of the run, where file sizes are all that it counts."""
     histogram = Histogram.empty(context.num_splits, context.bucket_bits)
     for input_range in ranges:
-        histogram += histogram_of(context, RangeResult(input_range, 0, 0, ()))
+        histogram += range_histogram(context, RangeResult(input_range, 0, 0, ()))
     return histogram
 
 

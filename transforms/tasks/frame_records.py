@@ -20,7 +20,7 @@ from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, seal
 
 
 @dataclass(frozen=True, slots=True)
-class Framed:
+class FramedRows:
     """Records of some rows of a batch.
 
     Attributes:
@@ -41,7 +41,7 @@ def frame_rows(
     *,
     files: FileReader | None = None,
     expected: Schema | None = None,
-) -> Iterator[Framed]:
+) -> Iterator[FramedRows]:
     """Framed records of all rows that can be encoded, in one part or, where the rows
     pull in files, in several of bounded size.
 
@@ -64,7 +64,7 @@ def frame_rows(
         framed = _frame(part.batch, schema, job.payload)
         own = part.kept.tolist()
         refused = [(own[row], reason) for row, reason in framed.refused]
-        yield Framed(
+        yield FramedRows(
             framed.records, part.kept[framed.kept], sorted(part.refused + refused)
         )
 
@@ -74,7 +74,7 @@ def _check(batch: pa.RecordBatch, schema: Schema, expected: Schema | None) -> No
         require_values(batch, schema, expected)
 
 
-def _frame(batch: pa.RecordBatch, schema: Schema, payload: Payload) -> Framed:
+def _frame(batch: pa.RecordBatch, schema: Schema, payload: Payload) -> FramedRows:
     kept = np.arange(batch.num_rows, dtype=np.int64)
     refused: list[tuple[int, str]] = []
     while True:
@@ -89,4 +89,4 @@ def _frame(batch: pa.RecordBatch, schema: Schema, payload: Payload) -> Framed:
             mask[error.rows] = False
             batch, kept = batch.filter(pa.array(mask)), kept[mask]
     seal(records)
-    return Framed(records, kept, sorted(refused))
+    return FramedRows(records, kept, sorted(refused))

@@ -33,7 +33,7 @@ from recordmill.transforms.tasks.frame_records import frame_rows
 
 
 @dataclass(slots=True)
-class RangeReading:
+class RangeReader:
     """One reading of a range, and what adds up on the way.
 
     Attributes:
@@ -53,9 +53,9 @@ class RangeReading:
     by_reference: bool
     rows_read: int = 0
     rejects: list[Reject] = field(default_factory=list)
-    observed: TypeFlags = ()
+    observed_types: TypeFlags = ()
     nulls: tuple[int, ...] = ()
-    used: TypeFlags = ()
+    encoded_types: TypeFlags = ()
     is_whole: bool = False
 
     def blocks(self, expected: TypeFlags, block_bytes: int) -> Iterator[Block]:
@@ -66,7 +66,7 @@ class RangeReading:
           block_bytes: payload of a block; the batch that goes beyond it is its last.
         """
         source = self.context.source
-        self.used = expected
+        self.encoded_types = expected
         if self.by_reference:
             batches = source.list_references(self.input_range)
         else:
@@ -74,16 +74,16 @@ class RangeReading:
         parts: list[Block] = []
         num_bytes = 0
         for rows in batches:
-            before = self.used
-            self.used = merge_type_flags(before, rows.observed)
+            before = self.encoded_types
+            self.encoded_types = merge_type_flags(before, rows.observed)
             # Types may still widen, as long as no value was encoded as another type:
             # in a first batch, or for a column that was empty so far.
-            if source.needs_reencode(self.observed, before, self.used):
+            if source.needs_reencode(self.observed_types, before, self.encoded_types):
                 return
             self._count(rows)
             if rows.batch.num_rows == 0:
                 continue
-            for part in self._encoded(rows, self.context.schema(self.used)):
+            for part in self._encoded(rows, self.context.schema(self.encoded_types)):
                 parts.append(part)
                 num_bytes += part.payloads.nbytes
                 if num_bytes >= block_bytes:
@@ -100,21 +100,21 @@ class RangeReading:
             rows_read=self.rows_read,
             rows_rejected=len(self.rejects),
             runs=runs,
-            observed=self.observed,
-            used=self.used,
+            observed_types=self.observed_types,
+            encoded_types=self.encoded_types,
             nulls=self.nulls,
         )
 
     def _count(self, rows: Rows) -> None:
         self.rows_read += rows.batch.num_rows + len(rows.rejects)
         self.rejects += rows.rejects
-        self.observed = merge_type_flags(self.observed, rows.observed)
+        self.observed_types = merge_type_flags(self.observed_types, rows.observed)
         earlier = self.nulls or (0,) * len(rows.nulls)
         self.nulls = tuple(map(sum, zip(earlier, rows.nulls, strict=True)))
 
     def _encoded(self, rows: Rows, schema: Schema) -> Iterator[Block]:
         """Encodes a batch (by reference: keeps its paths) and gives each row its key."""
-        keys, splits = place_rows(self.context, self.input_range, rows)
+        keys, splits = keys_and_splits(self.context, self.input_range, rows)
         for payloads, kept in self._payloads(rows, schema):
             if rows.planned_bytes is not None:
                 planned_bytes = rows.planned_bytes[kept]
@@ -134,7 +134,7 @@ class RangeReading:
             rows.batch,
             schema,
             context.job,
-            files=side_files_of(self.input_range),
+            files=side_files_beside(self.input_range),
             expected=context.expected,
         ):
             for row, reason in framed.refused:
@@ -145,14 +145,14 @@ class RangeReading:
             yield framed.records, framed.kept
 
 
-def side_files_of(input_range: InputRange) -> SideFiles:
+def side_files_beside(input_range: InputRange) -> SideFiles:
     """The files that a table's cells may name: beside it, below the input root."""
     return SideFiles.beside(
         input_range.uri, input_range.uri.removesuffix(input_range.path)
     )
 
 
-def place_rows(
+def keys_and_splits(
     context: RunContext, input_range: InputRange, rows: Rows
 ) -> tuple[U64, npt.NDArray[np.uint8]]:
     """The order key and the split index of each row."""

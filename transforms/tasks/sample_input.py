@@ -22,7 +22,7 @@ from recordmill.transforms.sources.base import REFERENCE, Rows
 from recordmill.transforms.storage.shard_file import GZIP_LEVEL
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.frame_records import frame_rows
-from recordmill.transforms.tasks.read_range import place_rows, side_files_of
+from recordmill.transforms.tasks.read_range import keys_and_splits, side_files_beside
 from recordmill.transforms.tasks.sort_range import make_histogram
 
 FILE_ROWS = 512  # looked at where each row pulls in a file
@@ -161,14 +161,14 @@ def _add(
     sample.reject(len(rows.rejects), [reject.reason for reject in rows.rejects])
     if num_rows == 0:
         return
-    keys, splits = place_rows(context, input_range, rows)
+    keys, splits = keys_and_splits(context, input_range, rows)
     looked_at, batch = num_rows, rows.batch
     if sample.histogram is None and num_rows > sample.rows_of_a_part:
         looked_at = sample.rows_of_a_part
         batch = batch.take(np.arange(looked_at) * num_rows // looked_at)
     stands_for = num_rows / looked_at
     schema = context.schema(final)
-    files = side_files_of(input_range)
+    files = side_files_beside(input_range)
     for framed in frame_rows(
         batch, schema, context.job, files=files, expected=context.expected
     ):

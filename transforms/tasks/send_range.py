@@ -30,14 +30,14 @@ from recordmill.transforms.tasks.checkpoints import (
     save_rejects,
 )
 from recordmill.transforms.tasks.context import RunContext, can_plan_from_sizes
-from recordmill.transforms.tasks.read_range import RangeReading, place_rows
+from recordmill.transforms.tasks.read_range import RangeReader, keys_and_splits
 from recordmill.transforms.tasks.sort_range import make_histogram
 
 BLOCK_BYTES = 32 << 20  # records cut into pieces at once
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredRange:
     """The facts of a range whose rows are still to be sent.
 
     Attributes:
@@ -54,7 +54,7 @@ def measure_range(
     input_range: InputRange,
     expected: TypeFlags,
     redo: bool = False,
-) -> Measured:
+) -> MeasuredRange:
     """Measures a range, or takes up what an earlier try measured.
 
     Args:
@@ -69,12 +69,12 @@ def measure_range(
     if earlier is not None and earlier.range == input_range:
         histogram = context.workspace.get(kept)
         if histogram is not None:
-            return Measured(earlier, histogram)
+            return MeasuredRange(earlier, histogram)
     if context.source.infers_types and not expected:
         expected = context.source.sample(input_range)
     by_reference = can_plan_from_sizes(context.job, context.source)
     while True:
-        reading = RangeReading(context, input_range, by_reference)
+        reading = RangeReader(context, input_range, by_reference)
         total = Histogram.empty(context.num_splits, context.bucket_bits)
         for block in reading.blocks(expected, BLOCK_BYTES):
             total += make_histogram(
@@ -82,9 +82,11 @@ def measure_range(
             )
         if reading.is_whole:
             break
-        expected = reading.used  # the guess was too narrow for some batch: once more
+        expected = (
+            reading.encoded_types
+        )  # the guess was too narrow for some batch: once more
     save_rejects(context.workspace, _sent_name(input_range), reading.rejects)
-    measured = Measured(reading.result(), total.to_bytes())
+    measured = MeasuredRange(reading.result(), total.to_bytes())
     context.workspace.put(kept, measured.histogram)
     save_checkpoint(context.workspace, name, measured.result)
     return measured
@@ -114,7 +116,7 @@ def send_range(
       InputError: the range holds other values than when it was measured.
     """
     input_range = measured.range
-    reading = RangeReading(context, input_range, by_reference=False)
+    reading = RangeReader(context, input_range, by_reference=False)
     from_sizes = can_plan_from_sizes(context.job, context.source)
     sent = np.zeros(plan.num_shards, np.int64)
     num_blocks = 0
@@ -124,7 +126,7 @@ def send_range(
         if from_sizes:
             sent += _rows_of_shards(plan, block.keys, block.splits)
     if not reading.is_whole or context.source.needs_reencode(
-        reading.observed, reading.used, final
+        reading.observed_types, reading.encoded_types, final
     ):
         raise _changed(input_range, "a column", "holds other values than")
     counts = (
@@ -161,7 +163,7 @@ def _records_from_sizes(
     """How many of a range's rows were planned for each shard, rejects included."""
     planned = np.zeros(plan.num_shards, np.int64)
     for rows in context.source.list_references(input_range):
-        planned += _rows_of_shards(plan, *place_rows(context, input_range, rows))
+        planned += _rows_of_shards(plan, *keys_and_splits(context, input_range, rows))
     return planned
 
 

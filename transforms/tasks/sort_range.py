@@ -15,7 +15,7 @@ from recordmill.transforms.tasks.checkpoints import (
     save_rejects,
 )
 from recordmill.transforms.tasks.context import RunContext
-from recordmill.transforms.tasks.read_range import RangeReading, place_rows
+from recordmill.transforms.tasks.read_range import RangeReader, keys_and_splits
 
 RUN_BYTES = 256 << 20  # records of a range beyond this go into a further run
 
@@ -46,7 +46,7 @@ def convert_range(
     if context.source.infers_types and not expected:
         expected = context.source.sample(input_range)
     while True:
-        reading = RangeReading(context, input_range, context.exchange == "reference")
+        reading = RangeReader(context, input_range, context.exchange == "reference")
         runs: list[RunRef] = []
         for block in reading.blocks(expected, RUN_BYTES):
             with context.workspace.runs.writing(f"{name}-{len(runs):03d}") as stem:
@@ -54,14 +54,16 @@ def convert_range(
             del block  # not held while the next one fills
         if reading.is_whole:
             break
-        expected = reading.used  # the guess was too narrow for some batch: once more
+        expected = (
+            reading.encoded_types
+        )  # the guess was too narrow for some batch: once more
     save_rejects(context.workspace, name, reading.rejects)
     result = reading.result(tuple(runs))
     save_checkpoint(context.workspace, name, result)
     return result
 
 
-def histogram_of(context: RunContext, result: RangeResult) -> Histogram:
+def range_histogram(context: RunContext, result: RangeResult) -> Histogram:
     """Planned bytes and records per order key bucket of one range."""
     if context.source.sizes_known_upfront:
         return histogram_from_sizes(context, result.range)
@@ -80,7 +82,7 @@ def histogram_from_sizes(context: RunContext, input_range: InputRange) -> Histog
     histogram = Histogram.empty(context.num_splits, context.bucket_bits)
     for rows in context.source.list_references(input_range):
         assert rows.planned_bytes is not None  # known unread
-        keys, splits = place_rows(context, input_range, rows)
+        keys, splits = keys_and_splits(context, input_range, rows)
         histogram += make_histogram(context, keys, splits, rows.planned_bytes)
     return histogram
 

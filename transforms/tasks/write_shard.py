@@ -23,7 +23,7 @@ from recordmill.transforms.exchange.sorted_run_store import RunFolder
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.storage.shard_file import write_records
 from recordmill.transforms.tasks.checkpoints import (
-    forget_fact,
+    discard_checkpoint,
     load_checkpoint,
     save_checkpoint,
     save_rejects,
@@ -223,7 +223,7 @@ def _from_scratch(
         if not damaged:
             raise
         for run in damaged:
-            forget_fact(context.workspace, run.stem.rpartition("-")[0])
+            discard_checkpoint(context.workspace, run.stem.rpartition("-")[0])
         place = context.workspace.display_path(f"runs/{damaged[0].stem}.records")
         raise DamagedScratchError(
             f"{place}: the sorted run was damaged ({error}); it is made again"

@@ -12,7 +12,7 @@ from recordmill.schemas.dataset.parts import (
     inputs_name,
     part_of,
     rejects_prefix,
-    run_facts_name,
+    run_metadata_name,
 )
 from recordmill.schemas.dataset.shards import shard_file_name
 from recordmill.schemas.errors import InputError, OutputError
@@ -136,5 +136,5 @@ def test_names_beside_the_shards() -> None:
         "inputs.jsonl.gz",
         "inputs-a00003.jsonl.gz",
     ]
-    assert run_facts_name(3) == "run-a00003.json"
+    assert run_metadata_name(3) == "run-a00003.json"
     assert rejects_prefix(0) == ""

@@ -34,16 +34,16 @@ from recordmill.transforms.exchange.messages import cut_block, gather_inline, op
 from recordmill.transforms.exchange.plan import Histogram, packed_histogram
 from recordmill.transforms.exchange.sorted_run import write_run
 from recordmill.transforms.exchange.sorted_run_store import LocalRuns
-from recordmill.transforms.rows.dict_tables import Table, Tables
-from recordmill.transforms.rows.dicts import dicts_of
-from recordmill.transforms.rows.encode_rows import RowsReading, reject_facts
+from recordmill.transforms.rows.dict_tables import Table, TableBuilder
+from recordmill.transforms.rows.dicts import to_dicts
+from recordmill.transforms.rows.encode_rows import RowsEncoder, summarize_rejects
 from recordmill.transforms.rows.observed_features import (
     MAX_FEATURES,
     ObservedFeature,
     ObservedFeatures,
 )
 from recordmill.transforms.rows.row_summary import (
-    Totals,
+    RowsTotals,
     rows_bucket_bits,
     rows_fingerprint,
 )
@@ -72,19 +72,19 @@ def job(features: dict[str, Any], **fields: Any) -> JobSpec:
 
 def encoded(
     rows: list[Any], spec: JobSpec, bundle: int = 1000
-) -> tuple[list[tuple[int, int, bytes]], list[bytes], Totals]:
+) -> tuple[list[tuple[int, int, bytes]], list[bytes], RowsTotals]:
     """(key, split, record) of all rows in order, the rejects, and what they add up to."""
     records, rejects = [], []
-    totals = Totals(Histogram.empty(len(spec.splits), BITS))
+    totals = RowsTotals(Histogram.empty(len(spec.splits), BITS))
     for part in in_chunks(rows, bundle):
-        reading = RowsReading(spec, BITS)
+        reading = RowsEncoder(spec, BITS)
         found = [pair for row in part for pair in reading.add(row)]
         for block, facts in [*found, *reading.flush()]:
             keys, splits = block.keys.tolist(), block.splits.tolist()
             records += zip(keys, splits, block.payloads.to_pylist(), strict=True)
             totals.add(facts)
         taken = reading.take_rejects()
-        totals.add(reject_facts(taken))
+        totals.add(summarize_rejects(taken))
         rejects += [line for _, line in taken]
     return sorted(records), sorted(rejects), totals
 
@@ -99,7 +99,7 @@ def decoded(
         pa.array(bare, pa.binary()), spec.declared.to_schema(), spec.payload
     )
     assert found.refused == []
-    return list(dicts_of(found.batch, spec.declared.to_schema()))
+    return list(to_dicts(found.batch, spec.declared.to_schema()))
 
 
 class Colour(enum.IntEnum):
@@ -234,7 +234,7 @@ def test_rows_come_back() -> None:
 def test_rows_with_missing_values_share_a_batch() -> None:
     """Or each of them would be encoded alone."""
     rows = [{f"f{bit}": 1 for bit in range(6) if n >> bit & 1} for n in range(64)]
-    tables = Tables(schema({f"f{bit}": "int64?" for bit in range(6)}), None)
+    tables = TableBuilder(schema({f"f{bit}": "int64?" for bit in range(6)}), None)
     (table,) = tables.of(rows)
     assert isinstance(table, Table)
     assert table.rows == list(range(64))
@@ -264,7 +264,7 @@ def test_totals_of_parts_are_those_of_all() -> None:
     spec = job(SCHEMA)
     rows = [*make_rows(40), {"label": "x"}, {"label": "y"}]
     whole = encoded(rows, spec)[2]
-    merged = Totals(Histogram.empty(1, BITS))
+    merged = RowsTotals(Histogram.empty(1, BITS))
     for part in in_chunks(rows, 7):
         merged.merge(encoded(list(part), spec)[2])
     assert merged.reject == whole.reject
