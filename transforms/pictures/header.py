@@ -36,6 +36,12 @@ import struct
 import zlib
 from dataclasses import dataclass
 
+# What real pictures never have before their pixels; more would only cost time.
+MAX_SEGMENTS = 10_000
+_GIF_MAX_BLOCKS = 100_000
+_GIF_BLOCK_BYTES = 16  # sub-blocks of a GIF have 255 bytes; fewer than this on average
+_GIF_FREE_BLOCKS = 1_000_000  # is refused beyond so many
+
 _JPEG_MARKER = re.compile(rb"\xff[^\x00\xff]")
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # not DHT, JPG, DAC
 _JPEG_BARE = frozenset({0x01, *range(0xD0, 0xD8)})  # TEM, RST0..7: nothing follows
@@ -111,7 +117,10 @@ def _read_jpeg(data: bytes) -> ImageHeader:
     offset = 2
     # The search passes over fill bytes and, as libjpeg does, over bytes between
     # segments. What is inside a segment (a thumbnail is a JPEG too) is jumped over.
-    while found := _JPEG_MARKER.search(data, offset):
+    for _ in range(MAX_SEGMENTS):
+        found = _JPEG_MARKER.search(data, offset)
+        if found is None:
+            break
         marker, offset = data[found.end() - 1], found.end()
         if marker in _JPEG_BARE:
             continue
@@ -131,6 +140,8 @@ def _read_jpeg(data: bytes) -> ImageHeader:
         if marker in _JPEG_FRAMES:
             return _read_jpeg_frame(data[offset : offset + segment_bytes])
         offset += segment_bytes
+    else:
+        raise _too_many("JPEG", "segments")
     raise _cut("JPEG", data)
 
 
@@ -177,7 +188,10 @@ def _read_png(data: bytes) -> ImageHeader:
 def _has_transparent_colours(data: bytes, max_colours: int) -> bool:
     """Whether a palette PNG has a tRNS chunk that libpng does not ignore."""
     offset, num_colours, transparent = 33, 0, False
+    num_chunks = 0
     while offset + 8 <= len(data):
+        if (num_chunks := num_chunks + 1) > MAX_SEGMENTS:
+            raise _too_many("PNG", "chunks")
         size, kind = struct.unpack_from(">I4s", data, offset)
         if kind == b"IDAT":
             break
@@ -203,9 +217,14 @@ def _read_gif(data: bytes) -> ImageHeader:
     if len(data) < 13:
         raise _cut("GIF", data)
     offset = 13 + _colour_table_bytes(data[10])
-    height = width = 0
+    height = width = num_blocks = 0
     try:
         while (kind := data[offset]) in b"!,":
+            if (num_blocks := num_blocks + 1) > _GIF_MAX_BLOCKS:
+                raise ImageHeaderError(
+                    f"GIF has more than {_GIF_MAX_BLOCKS:,} frames and extensions "
+                    "(expected some thousand)"
+                )
             if kind == ord("!"):
                 offset = _skip_sub_blocks(data, offset + 2)
                 continue
@@ -228,8 +247,15 @@ def _colour_table_bytes(flags: int) -> int:
 
 
 def _skip_sub_blocks(data: bytes, offset: int) -> int:
+    start, num_blocks = offset, 0
     while size := data[offset]:
         offset += size + 1
+        num_blocks += 1
+        if num_blocks > _GIF_FREE_BLOCKS + (offset - start) // _GIF_BLOCK_BYTES:
+            raise ImageHeaderError(
+                f"GIF has {num_blocks:,} blocks in {offset - start:,} bytes (expected "
+                "blocks of 255 bytes)"
+            )
     return offset + 1
 
 
@@ -253,8 +279,10 @@ def _read_bmp(data: bytes) -> ImageHeader:
 
 
 def _read_webp(data: bytes) -> ImageHeader:
-    offset, alpha = 12, False
+    offset, alpha, num_chunks = 12, False, 0
     while offset + 8 <= len(data):
+        if (num_chunks := num_chunks + 1) > MAX_SEGMENTS:
+            raise _too_many("WebP", "chunks")
         kind, size = struct.unpack_from("<4sI", data, offset)
         chunk = data[offset + 8 : offset + 18]
         if kind in (b"VP8 ", b"VP8X") and len(chunk) < 10:
@@ -305,6 +333,8 @@ def _read_tiff(data: bytes) -> ImageHeader:
     end = offset + num_entries * struct.calcsize(order + entry)
     if end > len(data):
         raise _cut("TIFF", data)
+    if num_entries > MAX_SEGMENTS:
+        raise _too_many("TIFF", "tags")
     tags = {_TIFF_HEIGHT: 0, _TIFF_WIDTH: 0, _TIFF_PHOTOMETRIC: 0, _TIFF_SAMPLES: 1}
     for tag, kind, _, value in struct.iter_unpack(order + entry, data[offset:end]):
         if tag in tags and kind in integers:
@@ -313,6 +343,13 @@ def _read_tiff(data: bytes) -> ImageHeader:
     if tags[_TIFF_PHOTOMETRIC] == _TIFF_PALETTE:
         depth += 2  # one sample becomes red, green and blue
     return ImageHeader("tiff", tags[_TIFF_HEIGHT], tags[_TIFF_WIDTH], depth)
+
+
+def _too_many(name: str, things: str) -> ImageHeaderError:
+    return ImageHeaderError(
+        f"{name} has more than {MAX_SEGMENTS:,} {things} before its pixels "
+        "(expected a few dozen)"
+    )
 
 
 def _cut(name: str, data: bytes) -> ImageHeaderError:

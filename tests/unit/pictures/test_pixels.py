@@ -347,3 +347,37 @@ def test_cut_picture_has_its_own_header_or_none(name: str) -> None:
         assert header.height <= expected[1]
         assert header.width <= expected[2]
         assert header.depth == expected[3]
+
+
+def png_of_chunks() -> bytes:
+    """A PNG with a palette to come, and millions of empty chunks instead."""
+    info = struct.pack(">IIBBBBB", 5, 5, 8, 3, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + png_chunk(b"IHDR", info) + bytes(4) + b"tEXt"
+
+
+@pytest.mark.parametrize(
+    ("head", "repeated", "message"),
+    [
+        (b"\xff\xd8\xff", b"\xe0\x00\x02\xff", "JPEG has more than 10,000 segments"),
+        (b"\xff\xd8", b"\xff\xd0", "JPEG has more than 10,000 segments"),
+        (b"GIF89a" + bytes(7) + b"!\xff", b"\1\1", "GIF has 1,...,... blocks in"),
+        (b"GIF89a" + bytes(7), b"!\xff\0", "GIF has more than 100,000 frames and"),
+        (
+            b"GIF89a" + bytes(7),
+            b",\0\0\0\0\1\0\1\0\0\2\0",
+            "GIF has more than 100,000 frames and",
+        ),
+        (png_of_chunks(), bytes(8) + b"tEXt", "PNG has more than 10,000 chunks"),
+        (b"RIFF\0\0\0\0WEBP", b"ABCD" + bytes(4), "WebP has more than 10,000 chunks"),
+        (
+            b"II+\0\x08\0\0\0" + struct.pack("<QQ", 16, 400_000),
+            bytes(20),
+            "TIFF has more than 10,000 tags",
+        ),
+    ],
+)
+def test_hostile_bytes_cost_no_time(head: bytes, repeated: bytes, message: str) -> None:
+    """Bounded steps, which a count shows: without the bounds 50 MiB took up to 57 s."""
+    data = head + repeated * (8_000_000 // len(repeated))
+    with pytest.raises(ImageHeaderError, match=message):
+        read_header(data)
