@@ -5,13 +5,12 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+import doomed
 import pytest
 from store_servers import SECRET, Place
 
@@ -106,22 +105,14 @@ def test_a_lease_lost_is_noticed(store_place: Place) -> None:
     assert SECOND in store_place.store.list()  # not ours to remove
 
 
-def hold_and_wait(root: str) -> None:
-    with acquire(LocalStore(root)):
-        time.sleep(600)
-
-
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_killed_run_of_this_machine_is_taken_over_at_once(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     store = LocalStore(str(tmp_path / "out"))
-    code = "import sys, test_lease; test_lease.hold_and_wait(sys.argv[1])"
-    child = subprocess.Popen(
-        [sys.executable, "-c", code, store.root], cwd=Path(__file__).parent
-    )
+    child = doomed.start("hold_and_wait", store.root)
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while store.size(FIRST) is None and time.monotonic() < deadline:
             time.sleep(0.02)
         with pytest.raises(OutputError, match=f"process {child.pid} on"):

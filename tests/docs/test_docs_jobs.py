@@ -31,7 +31,7 @@ def test_every_series_is_told(tmp_path: Path) -> None:
 
 def test_every_event_is_told() -> None:
     code = Path(__file__).parents[2] / "beam_jobs"
-    text = "".join((code / name).read_text() for name in ("logs.py", "execute.py"))
+    text = "".join(path.read_text() for path in code.rglob("*.py"))
     made = set(re.findall(r'event\(\s*f?"(\w+)[{"]', text)) - {"run_"}
     report_options = TEXT[
         TEXT.index("- `--log-format") : TEXT.index("- `--metrics-file")

@@ -25,6 +25,10 @@ SAMPLES = Path(__file__).parents[1] / "samples"
 IRIS = SAMPLES / "iris" / "iris.csv"
 COMMAND = Path(sys.executable).with_name("recordmill")
 HANG_SECONDS = 120  # a generous limit; nothing here takes a tenth of it
+# Packages whose import takes long, so that some commands go without.
+HEAVY = (
+    "apache_beam", "yaml", "pyarrow", "pydantic", "numpy", "fsspec", "grpc", "rich",
+)  # fmt: skip
 
 Argument = str | Path | int
 

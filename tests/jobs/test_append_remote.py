@@ -11,9 +11,11 @@ from append_tools import GROWING, write_rows
 from flaky_store import Flaky
 from job_tools import Ran, contents, convert, recordmill
 from store_servers import Place
-from test_remote_output import cache, options_of  # noqa: F401 (cache is a fixture)
+from store_tools import options_of
 
 from recordmill.transforms.storage import RemoteStore
+
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 def published(place: Place) -> dict[str, bytes]:

@@ -25,7 +25,7 @@ from job_tools import (
     recordmill,
     started,
 )
-from test_switch import run_until
+from killed_runs import run_until
 
 from recordmill.transforms.dataset.verify import verify_dataset
 

@@ -15,6 +15,7 @@ from job_inputs import MixedInput
 from job_tools import (
     COMMAND,
     HANG_SECONDS,
+    HEAVY,
     IRIS,
     Argument,
     assert_unpublished,
@@ -25,17 +26,6 @@ from job_tools import (
     python,
     recordmill,
     started,
-)
-
-HEAVY = (
-    "apache_beam",
-    "yaml",
-    "pyarrow",
-    "pydantic",
-    "numpy",
-    "fsspec",
-    "grpc",
-    "rich",
 )
 
 
@@ -203,7 +193,8 @@ def test_interrupted(tmp_path: Path, mixed: MixedInput) -> None:
 def test_bug_shows_its_traceback(tmp_path: Path) -> None:
     """What no one expected ends the process too, whatever threads are left."""
     code = (
-        "import sys, recordmill.beam_jobs.service.run_job as launch; from beam_jobs import cli\n"
+        "import sys, recordmill.beam_jobs.service.run_job as launch\n"
+        "from recordmill.beam_jobs.cli import main as cli\n"
         "def broken(*arguments): raise ZeroDivisionError('a bug')\n"
         "launch.run_job = broken; sys.argv[0] = 'recordmill'; cli.main()"
     )

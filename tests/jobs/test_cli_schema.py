@@ -12,6 +12,7 @@ import pytest
 from job_tools import (
     COMMAND,
     HANG_SECONDS,
+    HEAVY,
     IRIS,
     SAMPLES,
     Argument,
@@ -19,7 +20,6 @@ from job_tools import (
     python,
     recordmill,
 )
-from test_cli import HEAVY
 
 from recordmill.schemas.parsing.schema_file import load_schema
 

@@ -13,12 +13,7 @@ from job_tools import IRIS, SAMPLES, convert, recordmill
 from store_servers import SECRET, Place
 from store_tools import local_files, options_of, published, to_store
 
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where runs to stores work meanwhile."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "cache"
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 def test_a_store_gets_what_a_folder_gets(

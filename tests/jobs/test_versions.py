@@ -24,7 +24,7 @@ from job_tools import (
     started,
     states,
 )
-from test_switch import KilledError
+from killed_runs import KilledError
 
 from recordmill.beam_jobs.service.run_job import run_job
 from recordmill.transforms.commit.versions import next_version

@@ -27,8 +27,8 @@ from job_tools import (
     recordmill,
     started,
 )
+from killed_runs import KilledError
 from store_servers import SERVERS, Place, display_path
-from test_switch import KilledError
 
 from recordmill.beam_jobs.service.run_job import run_job
 from recordmill.transforms.storage import RemoteStore, Store

@@ -123,16 +123,19 @@ def unpack_varints(data: U8, offsets: I64) -> tuple[I64, I64, Mask]:
 
     Returns:
       All values; where those of each record start, one more; and which records have
-      a varint that does not end or is too long: the first two then mean nothing.
+      a varint that does not end or is too long: their values mean nothing.
     """
     packed = data[: int(offsets[-1])]
-    last = np.flatnonzero(packed < 0x80)
+    ends = packed < 0x80
     num_rows = len(offsets) - 1
     bad = np.zeros(num_rows, np.bool_)
-    if len(last) == len(packed):
+    if ends.all():
         return packed.astype(np.int64), offsets, bad
     filled = np.flatnonzero(np.diff(offsets))
-    bad[filled] = packed[offsets[filled + 1] - 1] >= 0x80
+    final = offsets[filled + 1] - 1
+    bad[filled] = ~ends[final]
+    ends[final] = True  # a varint that does not end must not run into the next record
+    last = np.flatnonzero(ends)
     starts = np.empty(len(last), np.int64)
     starts[:1] = 0
     starts[1:] = last[:-1] + 1

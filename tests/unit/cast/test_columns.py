@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from recordmill.schemas.errors import RecordmillError, RowsError, SchemaError
 from recordmill.schemas.features.feature import FeatureSpec, Kind, Schema
-from recordmill.transforms.encode import wire
+from recordmill.transforms import arrow
 from recordmill.transforms.encode.arrow_types import check_types, is_list
 from recordmill.transforms.encode.examples import encode
 from recordmill.transforms.encode.stored_values import is_utf8
@@ -462,7 +462,7 @@ def test_column_there_twice() -> None:
 
 
 def test_examples_beyond_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "MAX_CELL_BYTES", 100)
+    monkeypatch.setattr(arrow, "MAX_CELL_BYTES", 100)
     small, large = pa.array([b"x" * 60]), pa.array([b"x" * 60, b"y" * 40])
     assert len(encode_column(small, BYTES)) == 1
     with pytest.raises(RecordmillError, match=r"^a batch of 126 bytes is over 100, "):

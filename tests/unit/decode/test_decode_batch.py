@@ -14,7 +14,7 @@ from decode_cases import (
 )
 from decode_oracle import NotReadableError, read_row
 from encoder_cases import batches
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from recordmill.schemas.errors import RowsError, SchemaError
@@ -23,6 +23,20 @@ from recordmill.transforms.decode import decode_batch as module
 from recordmill.transforms.decode.decode_batch import decode_batch, decode_records
 from recordmill.transforms.encode.examples import encode, entry_header
 from recordmill.transforms.encode.wire import varint
+
+
+def as_example(entries: bytes) -> bytes:
+    return b"\x0a" + varint(len(entries)) + entries
+
+
+def with_payload(kind: Kind, payload: bytes, *, delimited: bool = True) -> bytes:
+    return as_example(
+        entry_header(b"f", kind, len(payload), delimited=delimited) + payload
+    )
+
+
+INT = FeatureSpec("f", Kind.INT64)
+INTS = FeatureSpec("f", Kind.INT64, shape=(None,))
 
 
 def check(schema: Schema, records: list[bytes]) -> None:
@@ -72,8 +86,15 @@ def test_flipped_bytes(made: tuple[Schema, list[bytes]], data: st.DataObject) ->
     check(schema, records)
 
 
+def unfinished_before_too_long() -> tuple[Schema, list[bytes]]:
+    """A record that ends inside a varint, and one whose varint has 11 bytes."""
+    payloads = [b"\x80", b"\xff" * 10 + b"\x00"]
+    return Schema((INTS,)), [with_payload(Kind.INT64, each) for each in payloads]
+
+
 @settings(max_examples=1000)
 @given(with_odd_payloads())
+@example(unfinished_before_too_long())
 def test_odd_payloads(made: tuple[Schema, list[bytes]]) -> None:
     check(*made)
 
@@ -91,18 +112,6 @@ def test_takes_back_what_the_encoder_wrote(made: tuple[Any, ...]) -> None:
     assert encode(decoded, schema).to_pylist() == records.to_pylist()
 
 
-def example(entries: bytes) -> bytes:
-    return b"\x0a" + varint(len(entries)) + entries
-
-
-def with_payload(kind: Kind, payload: bytes, *, delimited: bool = True) -> bytes:
-    return example(
-        entry_header(b"f", kind, len(payload), delimited=delimited) + payload
-    )
-
-
-INT = FeatureSpec("f", Kind.INT64)
-INTS = FeatureSpec("f", Kind.INT64, shape=(None,))
 FLOATS = FeatureSpec("f", Kind.FLOAT, shape=(2,))
 TEXT = FeatureSpec("f", Kind.BYTES, dtype="string")
 TEXTS = FeatureSpec("f", Kind.BYTES, dtype="string", shape=(None,))

@@ -8,7 +8,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from test_spec_interop import STEPS, every_feature, labels, pictures, several_unknown
+from spec_cases import STEPS, every_feature, labels, pictures, several_unknown
 
 from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema

@@ -35,9 +35,9 @@ FLIPS = [
 
 @pytest.mark.parametrize("bit", range(8))
 @pytest.mark.parametrize(("spot", "what", "reason"), FLIPS)
-def test_one_bit_flipped(input_range: int, what: str, reason: str, bit: int) -> None:
+def test_one_bit_flipped(spot: int, what: str, reason: str, bit: int) -> None:
     damaged = bytearray(THREE)
-    damaged[SECOND_AT + input_range] ^= 1 << bit
+    damaged[SECOND_AT + spot] ^= 1 << bit
     read: list[bytes] = []
     with pytest.raises(CorruptRecordError) as caught:
         read.extend(map(bytes, read_records(io.BytesIO(damaged), "gs://b/x")))
@@ -183,12 +183,12 @@ def test_gzip_damage_names_the_record_it_is_in() -> None:
 
 @pytest.mark.parametrize("bit", range(8))
 @pytest.mark.parametrize(("spot", "what", "reason"), FLIPS)
-def test_damage_in_scratch(input_range: int, what: str, reason: str, bit: int) -> None:
+def test_damage_in_scratch(spot: int, what: str, reason: str, bit: int) -> None:
     """Records on their way through scratch are checked as a whole window."""
     records = [frame([data]) for data in (b"one", b"second", b"")]
     check_frames(pa.array(records, pa.binary()), "window")
     damaged = bytearray(records[1])
-    damaged[input_range] ^= 1 << bit
+    damaged[spot] ^= 1 << bit
     records[1] = bytes(damaged)
     with pytest.raises(RecordmillError, match=r"^window: record 1 was damaged in"):
         check_frames(pa.array(records, pa.binary()), "window")

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.schemas.errors import RecordmillError
+from recordmill.transforms import arrow
 from recordmill.transforms.arrow import binary_array, offsets_of, scatter, view_rows
 from recordmill.transforms.encode import wire
 from recordmill.transforms.encode.wire import (
@@ -126,7 +127,7 @@ def test_binary_array_rows() -> None:
 
 
 def test_binary_array_beyond_its_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "MAX_CELL_BYTES", 4)
+    monkeypatch.setattr(arrow, "MAX_CELL_BYTES", 4)
     data = np.zeros(5, np.uint8)
     with pytest.raises(
         RecordmillError, match=r"^a batch of 5 bytes is over 4, what Arrow can hold$"

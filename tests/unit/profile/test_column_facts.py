@@ -10,9 +10,9 @@ from hashlib import blake2b
 
 import pyarrow as pa
 import pytest
+from csv_cases import COLUMNS, holds_of_all
 from hypothesis import example, given
 from hypothesis import strategies as st
-from test_csv_types import COLUMNS, holds_of_all
 
 from recordmill.transforms.profile import column_stats as column_facts
 from recordmill.transforms.profile.column_stats import ColumnStats, sample_input

@@ -9,13 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from csv_cases import COLUMNS, holds_of_all, quoted
 from hypothesis import given
 from hypothesis import strategies as st
 from infer_tools import TRICKY, features_of, inferred, write_tricky
 from job_tools import SAMPLES, convert, manifest_of, python
 from source_tools import FileWriter, file_writer
-from test_csv_source import quoted
-from test_csv_types import COLUMNS, holds_of_all
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.parsing.schema_file import dump_yaml, load_schema

@@ -86,9 +86,9 @@ KEYWORDS: dict[str, Any] = {
 
 
 def test_the_file_is_up_to_date() -> None:
-    stored = files("schemas").joinpath(FILE).read_bytes()
+    stored = files("recordmill.schemas.parsing").joinpath(FILE).read_bytes()
     assert stored == json_schema_bytes(), (
-        f"python -m recordmill.schemas.parsing.schema_json_schema > schemas/{FILE}"
+        f"python -m recordmill.schemas.parsing.schema_json_schema > schemas/parsing/{FILE}"
     )
 
 

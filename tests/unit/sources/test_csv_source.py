@@ -7,6 +7,7 @@ import io
 from pathlib import Path
 
 import pytest
+from csv_cases import quoted
 from hypothesis import example, given
 from hypothesis import strategies as st
 from source_tools import (
@@ -37,10 +38,6 @@ TINY = st.integers(1, 64) | st.just(1 << 20)
 @pytest.fixture(scope="module")
 def write_csv(tmp_path_factory: pytest.TempPathFactory) -> FileWriter:
     return file_writer(tmp_path_factory)
-
-
-def quoted(cell: str) -> bytes:
-    return b'"' + cell.replace('"', '""').encode() + b'"'
 
 
 @st.composite

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
-import pickle
 import signal
-import subprocess
 import sys
 import time
 import traceback
 from dataclasses import replace
 from pathlib import Path
 
+import doomed
 import pytest
 from flaky_store import Flaky
 from store_servers import SECRET
@@ -130,28 +129,14 @@ def test_inputs_through_a_bad_network(flaky: Flaky) -> None:
     assert read_file(uri, flaky.options) == b"0123456789"
 
 
-def put_slowly(root: str, options: StorageOptions, source: str) -> None:
-    open_store(root, options).put_file(Path(source), "shard")
-
-
 def test_a_writer_killed_in_its_put_leaves_nothing(
     flaky: Flaky, tmp_path: Path
 ) -> None:
     flaky.direct.put_bytes(b"old", "shard")
     flaky.proxy.bytes_per_second = 20 << 20
-    code = (
-        "import pickle, sys; "
-        "from test_store_faults import put_slowly; "
-        "put_slowly(*pickle.load(sys.stdin.buffer))"
-    )
-    child = subprocess.Popen(
-        [sys.executable, "-c", code], cwd=Path(__file__).parent, stdin=subprocess.PIPE
-    )
-    assert child.stdin is not None
-    with child.stdin as pipe:
-        work = (flaky.store.url, flaky.options, str(big_file(tmp_path)))
-        pipe.write(pickle.dumps(work))
-    deadline = time.monotonic() + 60
+    work = (flaky.store.url, flaky.options, big_file(tmp_path))
+    child = doomed.start("put_slowly", *work)
+    deadline = time.monotonic() + 120
     while flaky.proxy.sent < 10 << 20 and time.monotonic() < deadline:
         time.sleep(0.01)
     child.kill()
@@ -161,27 +146,14 @@ def test_a_writer_killed_in_its_put_leaves_nothing(
     assert flaky.direct.read("shard") == b"old"
 
 
-def put_and_wait(root: str, source: str) -> None:
-    def wait(descriptor: int) -> None:
-        time.sleep(600)
-
-    os.fsync = wait
-    LocalStore(root).put_file(Path(source), "shard")
-
-
 def test_a_local_writer_killed_in_its_put_leaves_nothing_visible(
     tmp_path: Path,
 ) -> None:
     store = LocalStore(str(tmp_path / "out"))
     store.put_bytes(b"old", "shard")
     source = big_file(tmp_path)
-    code = "import sys; from test_store_faults import put_and_wait; "
-    code += "put_and_wait(*sys.argv[1:])"
-    child = subprocess.Popen(
-        [sys.executable, "-c", code, store.root, str(source)],
-        cwd=Path(__file__).parent,
-    )
-    deadline = time.monotonic() + 60
+    child = doomed.start("put_and_wait", store.root, source)
+    deadline = time.monotonic() + 120
     while BIG not in store.unfinished().values() and time.monotonic() < deadline:
         time.sleep(0.01)
     child.kill()
