@@ -41,7 +41,8 @@ from recordmill.transforms.commit.commit import check_output, commit, is_staged
 from recordmill.transforms.commit.recovery import clean_up, is_clean
 from recordmill.transforms.dataset.expected import load_expected
 from recordmill.transforms.dataset.files import read_manifest
-from recordmill.transforms.storage.lease import LOCK_FOLDER, acquire, remove_dead_locks
+from recordmill.transforms.storage.lease import acquire
+from recordmill.transforms.storage.lock_files import LOCK_FOLDER, remove_dead_locks
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tfrecord import require_fast_crc
 

@@ -16,8 +16,9 @@ from store_servers import SECRET, Place
 
 from recordmill.schemas.errors import OutputError
 from recordmill.transforms.storage import LocalStore, Store, lease
-from recordmill.transforms.storage.lease import LOCK_FOLDER, Lease, acquire
+from recordmill.transforms.storage.lease import Lease, acquire
 from recordmill.transforms.storage.lease_holder import Holder
+from recordmill.transforms.storage.lock_files import LOCK_FOLDER
 
 FIRST = f"{LOCK_FOLDER}/000001.json"
 SECOND = f"{LOCK_FOLDER}/000002.json"
@@ -100,7 +101,7 @@ def test_a_run_elsewhere_that_renews_is_left_alone(store_place: Place) -> None:
 def test_a_lease_lost_is_noticed(store_place: Place) -> None:
     with take(store_place.store) as first:
         plant(store_place.store, SECOND)
-        with pytest.raises(OutputError, match="taken over by another run"):
+        with pytest.raises(OutputError, match="another run took it over"):
             first.require_held()
     assert SECOND in store_place.store.list()  # not ours to remove
 
@@ -196,7 +197,7 @@ def test_a_lock_that_is_removed_by_hand_is_lost(tmp_path: Path) -> None:
     store = LocalStore(str(tmp_path))
     with take(store) as mine:
         store.delete([FIRST])
-        with pytest.raises(OutputError, match="its lock is gone"):
+        with pytest.raises(OutputError, match="its lock file was removed"):
             mine.require_held()
 
 
@@ -207,7 +208,7 @@ def test_a_lock_that_cannot_be_read_expires_too(
     store = LocalStore(str(tmp_path))
     for data in (b"", b"{}", b"[]", b'{"pid": 1}', b"\xff"):
         store.put_bytes(data, FIRST)
-        with pytest.raises(OutputError, match="its lock cannot be read"):
+        with pytest.raises(OutputError, match="its lock file cannot be read"):
             acquire(store, lease_seconds=SHORT)
         time.sleep(0.5)
         with take(store) as mine:

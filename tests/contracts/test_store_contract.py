@@ -80,7 +80,9 @@ def test_a_checksum_that_the_store_keeps_is_compared(
     store_place.store.put_file(source, "a", crc32c=0xE3069283)
     assert store_place.store.checksum("a") in (None, 0xE3069283)
     if store_place.store.checksum("a") is not None:
-        with pytest.raises(OutputError, match="with another CRC-32C; it was removed"):
+        with pytest.raises(
+            OutputError, match="with another CRC-32C; the file was removed"
+        ):
             store_place.store.put_file(source, "b", crc32c=1)
         assert store_place.store.list().keys() == {"a"}
     kept = {"a": 0xE3069283} if store_place.kind == "gcs" else {}
@@ -90,7 +92,7 @@ def test_a_checksum_that_the_store_keeps_is_compared(
 
 
 def test_a_source_that_is_gone(store: Store, tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match=r"gone: is to be copied to .*, but is gone"):
+    with pytest.raises(OutputError, match=r"gone: cannot be copied to .*: is missing"):
         store.put_file(tmp_path / "gone", "a")
     assert store.list() == {}
 
@@ -222,9 +224,9 @@ def test_odd_names(store: Store) -> None:
     "name", ["", "/a", "a/", "../a", "a/../b", ".", "a//b", "a\\b"]
 )
 def test_names_stay_below_the_root(store: Store, name: str) -> None:
-    with pytest.raises(ValueError, match="names are relative paths"):
+    with pytest.raises(ValueError, match="expected a relative path"):
         store.put_bytes(b"", name)
-    with pytest.raises(ValueError, match="names are relative paths"):
+    with pytest.raises(ValueError, match="expected a relative path"):
         store.read(name)
 
 

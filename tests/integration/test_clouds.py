@@ -191,12 +191,12 @@ def test_an_upload_whose_answers_are_lost(
         (
             "gs://no-such-bucket-here/out",
             "gcs",
-            "does it exist? recordmill makes no bucket",
+            "does it exist? recordmill does not create a bucket",
         ),
         (
             "az://no-such-container-here/out",
             "azure",
-            "does it exist? recordmill makes no container",
+            "does it exist? recordmill does not create a container",
         ),
     ],
 )

@@ -32,8 +32,8 @@ from store_servers import SERVERS, Place, display_path
 
 from recordmill.beam_jobs.service.run_job import run_job
 from recordmill.transforms.storage import RemoteStore, Store
-from recordmill.transforms.storage.lease import LOCK_FOLDER
 from recordmill.transforms.storage.lease_holder import Holder
+from recordmill.transforms.storage.lock_files import LOCK_FOLDER
 from recordmill.transforms.storage.store import WORK_FOLDER
 
 
@@ -315,5 +315,5 @@ def test_nothing_moves_when_the_lease_was_lost(
         patch.setattr("recordmill.beam_jobs.service.run_versioned.run_job", lose)
         ran = recordmill("convert", *job_for(store_place, "--seed", 1))
     assert ran.status == 1
-    assert "this run lost its hold of the output" in ran.err
+    assert "this run lost its lease on the output" in ran.err
     assert latest(store_place) == "1.0.0"

@@ -10,7 +10,8 @@ from recordmill.schemas.dataset.manifest import MANIFEST_NAME
 from recordmill.schemas.errors import OutputError
 from recordmill.transforms.commit.recovery import clean_up, half_published
 from recordmill.transforms.storage import LocalStore, Store
-from recordmill.transforms.storage.lease import LOCK_FOLDER, acquire
+from recordmill.transforms.storage.lease import acquire
+from recordmill.transforms.storage.lock_files import LOCK_FOLDER
 from recordmill.transforms.storage.store import WORK_FOLDER
 from recordmill.transforms.tasks.workspace import work_folder_of
 

@@ -17,7 +17,8 @@ from recordmill.transforms.commit.commit import (
 )
 from recordmill.transforms.commit.staging import stage
 from recordmill.transforms.storage import Store
-from recordmill.transforms.storage.lease import LOCK_FOLDER, Lease, acquire
+from recordmill.transforms.storage.lease import Lease, acquire
+from recordmill.transforms.storage.lock_files import LOCK_FOLDER
 from recordmill.transforms.tasks.context import RunContext
 
 LEASE_TRIES = 6

@@ -22,7 +22,7 @@ from recordmill.schemas.errors import MissingFileError, OutputError
 from recordmill.schemas.job.job_spec import FIRST_VERSION, VERSION_PATTERN
 from recordmill.schemas.text import json_bytes
 from recordmill.transforms.storage import LocalStore, Store
-from recordmill.transforms.storage.lease import LOCK_FOLDER
+from recordmill.transforms.storage.lock_files import LOCK_FOLDER
 from recordmill.transforms.storage.store import WORK_FOLDER
 
 LATEST_NAME = "latest.json"

@@ -1,4 +1,4 @@
-"""Stores: where datasets are kept, on this machine or in the cloud."""
+"""Opens stores: local folders and object stores that hold datasets."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["LocalStore", "Preflight", "RemoteStore", "Store", "open_store"]
 
 
 def open_store(root: str, options: StorageOptions = NO_OPTIONS) -> Store:
-    """The store below a local folder or a url. Touches no storage.
+    """Returns the store of a local folder or URL, without touching the storage.
 
     Raises:
-      UsageError: the url carries a secret.
+      UsageError: the URL carries a secret.
     """
     if "://" not in root or root.startswith("file://"):
         return LocalStore(str(Path(root.removeprefix("file://")).absolute()))

@@ -1,4 +1,4 @@
-"""What is peculiar to each kind of remote storage, so that the store need not know."""
+"""Describes how each kind of remote storage differs from the others."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from typing import Any
 
 from fsspec.asyn import sync
 
-_COPY_SECONDS = 600.0  # bound of a copy made in the background
-_PART_BYTES = 16 << 20  # times four at once: 64 MiB of memory per upload
+_COPY_SECONDS = 600.0  # longest wait for a copy in the background
+_UPLOAD_CHUNK_BYTES = 16 << 20  # four at once: 64 MiB of memory per upload
 
 
 @dataclass(frozen=True, slots=True)
 class Cloud:
-    """One kind of storage.
+    """The properties of one kind of remote storage.
 
     Attributes:
-      extra: recordmill's extra that brings its package.
-      container: what it calls a bucket.
-      credentials: where it takes credentials from.
-      objects: a put is one step; otherwise files are put aside, then renamed.
-      exclusive: it can create a file only if there is none.
-      options: for the file system's constructor, below those of the user.
-      attributes: set on the file system, where its constructor takes no such option.
+      extra: recordmill's extra that installs its package.
+      container: its word for a bucket.
+      credentials: how to give credentials, for messages.
+      objects: whether a put is one step. Otherwise files get a temporary name first.
+      exclusive: whether it can create a file only if there is none of that name.
+      options: defaults for the file system's constructor; the user's options win.
+      attributes: set on the file system where its constructor has no such option.
       put_options: for `put_file`, so that memory stays bounded.
-      environment: set before its package is imported, unless set already.
+      environment: variables set before its package is imported, unless set already.
     """
 
     extra: str = ""
@@ -43,7 +43,7 @@ class Cloud:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def prepare(self) -> None:
-        """To be called before the package is imported."""
+        """Sets the environment variables; to be called before the package is imported."""
         for name, value in self.environment.items():
             os.environ.setdefault(name, value)
 
@@ -57,14 +57,14 @@ _S3 = Cloud(
     ),
     objects=True,
     exclusive=True,  # If-None-Match
-    # Its tries times those of s3fs (attributes) times ours: a few are enough.
+    # botocore's tries multiply with those of s3fs (attributes) and with ours.
     options={
         "use_listings_cache": False,
         "config_kwargs": {"retries": {"mode": "standard", "total_max_attempts": 3}},
     },
     attributes={"retries": 2},
-    # The package's own would be ten parts of 50 MiB at once, for every upload.
-    put_options={"chunksize": _PART_BYTES, "max_concurrency": 4},
+    # The package's default is ten chunks of 50 MiB at once, for every upload.
+    put_options={"chunksize": _UPLOAD_CHUNK_BYTES, "max_concurrency": 4},
 )
 _GCS = Cloud(
     extra="gcs",
@@ -75,11 +75,11 @@ _GCS = Cloud(
     ),
     objects=True,
     exclusive=True,  # ifGenerationMatch=0
-    # Without a limit a request that gets no answer waits for ever.
+    # Without a limit a request that gets no answer waits forever.
     options={"use_listings_cache": False, "requests_timeout": 120},
-    put_options={"chunksize": _PART_BYTES},
-    # The package would ask for the bucket's type by gRPC first, and wait a minute where
-    # that is blocked; it finds folders of buckets with hierarchy, which are not needed.
+    put_options={"chunksize": _UPLOAD_CHUNK_BYTES},
+    # Otherwise the package first asks for the bucket's type by gRPC, and waits a minute
+    # where that is blocked. It needs the type only for buckets with real folders.
     environment={"GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"},
 )
 _AZURE = Cloud(
@@ -99,7 +99,7 @@ _AZURE = Cloud(
     },
     put_options={"max_concurrency": 4},
 )
-# Of this process alone, for tests and small experiments.
+# Lives in this process only; for tests and small experiments.
 _MEMORY = Cloud(objects=True, exclusive=True)
 _OTHER = Cloud()
 
@@ -116,18 +116,18 @@ _CLOUDS = {
 
 
 def cloud_of(url: str) -> Cloud:
-    """What is known of the storage that a url names; little if it is not in here."""
+    """Returns the properties of the storage that a URL names."""
     return _CLOUDS.get(url.partition("://")[0], _OTHER)
 
 
-def modified_time(facts: Mapping[str, Any]) -> float | None:
-    """When a file was written by its store's clock, in Unix seconds.
+def modified_time(info: Mapping[str, Any]) -> float | None:
+    """Returns when a file was written by its store's clock, in Unix seconds, or None.
 
     Args:
-      facts: what the file system's `info` says.
+      info: as returned by the file system's `info`.
     """
     for key in ("LastModified", "last_modified", "updated", "mtime", "created"):
-        value = facts.get(key)
+        value = info.get(key)
         if isinstance(value, str):
             value = datetime.fromisoformat(value)
         if value is not None:
@@ -136,17 +136,17 @@ def modified_time(facts: Mapping[str, Any]) -> float | None:
     return None
 
 
-def stored_checksum(facts: Mapping[str, Any]) -> int | None:
-    """The CRC-32C that a store keeps of a file (Google's: base64, big-endian)."""
-    stored = facts.get("crc32c")
+def stored_checksum(info: Mapping[str, Any]) -> int | None:
+    """Returns the CRC-32C that a store keeps of a file (GCS: base64, big-endian)."""
+    stored = info.get("crc32c")
     return int.from_bytes(base64.b64decode(stored), "big") if stored else None
 
 
 def wait_for_copy(system: Any, path: str) -> None:
-    """Waits for Azure, which may copy in the background; the others are done.
+    """Waits until Azure has copied a file in the background; others return at once.
 
     Raises:
-      OSError: the copy failed, or takes too long.
+      OSError: the copy failed or takes too long.
     """
     if not hasattr(system, "service_client"):
         return
@@ -160,7 +160,7 @@ def wait_for_copy(system: Any, path: str) -> None:
     until = time.monotonic() + _COPY_SECONDS
     while (status := sync(system.loop, state)) == "pending":
         if time.monotonic() > until:
-            raise TimeoutError(f"copied for longer than {_COPY_SECONDS:.0f} s")
+            raise TimeoutError(f"the copy took longer than {_COPY_SECONDS:.0f} s")
         time.sleep(0.5)
     if status not in (None, "success"):
-        raise ConnectionError(f"the copy ended as {status}")
+        raise ConnectionError(f"the copy ended with status {status!r}")

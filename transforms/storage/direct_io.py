@@ -1,13 +1,14 @@
-"""Large sequential files with or round the page cache, whichever is faster here.
+"""Reads and writes large sequential files, with or without the page cache.
 
-Data that passes once only fills the page cache: in a container it counts against the
-memory limit, and where the host hands out memory page by page (many virtual machines)
-a fresh cache page costs ten times its copy. Direct I/O avoids both, but waits for the
-disk, where a cached scratch file may never reach it. So scratch measures both ways
-once, and shards, which must be on disk before they count, go direct.
+Data that is used once only fills the page cache. In a container it counts against the
+memory limit, and on many virtual machines a fresh cache page costs ten times its copy.
+Direct I/O avoids both, but waits for the disk, which a cached scratch file may never
+reach. So scratch files measure both ways and take the faster one; shards, which must be
+on disk before they count, use direct I/O.
 
-Direct I/O (open(2), O_DIRECT) wants buffers, offsets and lengths aligned to blocks;
-file systems without it (tmpfs, some network ones) refuse, and are written as usual.
+Direct I/O (open(2), O_DIRECT) needs buffers, offsets and lengths that are multiples of
+a block. File systems without it (tmpfs, some network ones) refuse the flag; their files
+are read and written through the cache.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from recordmill.transforms.arrow import U8
 
 BLOCK_BYTES = 4096
 BUFFER_BYTES = 4 << 20
-_PROBE_BYTES = 4 << 20  # smaller writes tell nothing about speed
+_PROBE_BYTES = 4 << 20  # smaller writes do not show the speed
 _PROBES = 2
 _REMEMBERED = 8
 _O_DIRECT = getattr(os, "O_DIRECT", 0)
@@ -37,7 +38,7 @@ _local = threading.local()
 
 
 def _aligned_buffer(use: str) -> U8:
-    """A page-aligned buffer of this thread for one use, made once."""
+    """Returns this thread's page-aligned buffer for one use; allocated once."""
     if not hasattr(_local, use):
         setattr(_local, use, np.frombuffer(mmap.mmap(-1, BUFFER_BYTES), np.uint8))
     buffer: U8 = getattr(_local, use)
@@ -45,26 +46,26 @@ def _aligned_buffer(use: str) -> U8:
 
 
 def _open(path: Path, flags: int, direct: bool) -> tuple[int, bool]:
-    """Opens a file, directly if asked and possible; says which it was."""
+    """Opens a file; returns its descriptor and whether it uses direct I/O."""
     if direct and _O_DIRECT:
         try:
             return os.open(path, flags | _O_DIRECT, 0o666), True
         except OSError:
-            pass  # a file system without direct I/O; any other trouble comes again
+            pass  # no direct I/O here; any other error is raised by the next open
     return os.open(path, flags, 0o666), False
 
 
 class BlockWriter:
-    """Writes a new file from front to end; one at a time in a thread.
+    """A writer of one new file, from front to end; one at a time in each thread.
 
-    Direct writes wait for the disk, so they are done by a thread of their own while
-    the caller fills the other one of two buffers.
+    Direct writes wait for the disk, so a thread of their own does them while the caller
+    fills the second of two buffers.
     """
 
     def __init__(self, path: Path, *, direct: bool) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         if getattr(_local, "writing", False):
-            raise RuntimeError(f"{path}: another file is being written in this thread")
+            raise RuntimeError(f"{path}: this thread is already writing another file")
         self._descriptor, self.direct = _open(path, flags, direct)
         _local.writing = True
         self._buffer = _aligned_buffer("write")
@@ -89,17 +90,17 @@ class BlockWriter:
         _local.writing = False
 
     def write(self, data: memoryview | bytes) -> None:
-        """Appends bytes."""
+        """Appends bytes to the file."""
         self._size += len(data)
         if not self.direct:
             _write_all(self._descriptor, memoryview(data))
             return
         source = np.frombuffer(data, np.uint8)
         while len(source):
-            part = source[: BUFFER_BYTES - self._filled]
-            self._buffer[self._filled : self._filled + len(part)] = part
-            self._filled += len(part)
-            source = source[len(part) :]
+            piece = source[: BUFFER_BYTES - self._filled]
+            self._buffer[self._filled : self._filled + len(piece)] = piece
+            self._filled += len(piece)
+            source = source[len(piece) :]
             if self._filled == BUFFER_BYTES:
                 self._write_behind()
 
@@ -113,18 +114,18 @@ class BlockWriter:
         self._filled = 0
 
     def _wait(self) -> None:
-        """Waits for the buffer on its way; raises what went wrong with it."""
+        """Waits for the write in the background; raises its error if it failed."""
         if self._pending is not None:
             self._pending.result()
             self._pending = None
 
     def finish(self, *, durable: bool) -> None:
-        """Writes what is left; if durable, waits until all is on disk."""
+        """Writes the rest; if durable, waits until the file is on disk."""
         self._wait()
         if self._filled:
-            whole = -(-self._filled // BLOCK_BYTES) * BLOCK_BYTES
-            self._buffer[self._filled : whole] = 0
-            _write_all(self._descriptor, self._buffer.data[:whole])
+            padded = -(-self._filled // BLOCK_BYTES) * BLOCK_BYTES
+            self._buffer[self._filled : padded] = 0
+            _write_all(self._descriptor, self._buffer.data[:padded])
             os.ftruncate(self._descriptor, self._size)
             self._filled = 0
         if durable:
@@ -132,10 +133,10 @@ class BlockWriter:
 
 
 def read_into(path: Path, target: memoryview, offset: int, *, direct: bool) -> None:
-    """Fills `target` with the file's bytes from `offset` on.
+    """Fills `target` with the file's bytes that begin at `offset`.
 
     Raises:
-      RecordmillError: the file ends before.
+      RecordmillError: the file ends too early.
     """
     descriptor, direct = _open(path, os.O_RDONLY, direct)
     try:
@@ -153,6 +154,11 @@ def read_into(path: Path, target: memoryview, offset: int, *, direct: bool) -> N
 
 
 def _read_blocks(descriptor: int, path: Path, target: memoryview, offset: int) -> None:
+    """Reads whole blocks into a buffer and copies what was asked for.
+
+    Bytes 5000 to 9000: the block before is byte 4096, so `before` is 904; 904 + 4000
+    bytes are wanted, which two blocks (8192 bytes) cover; buffer[904:4904] is the result.
+    """
     buffer = _aligned_buffer("read")
     out = np.frombuffer(target, np.uint8)
     while len(out):
@@ -178,25 +184,25 @@ def _write_all(descriptor: int, view: memoryview) -> None:
 
 
 class ScratchSpeed:
-    """Which way scratch files are faster in this process: measured on real writes."""
+    """The measured speed of scratch files with and without the page cache."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._seconds_per_byte: dict[bool, deque[float]] = {
-            way: deque(maxlen=_REMEMBERED) for way in (False, True)
+            direct: deque(maxlen=_REMEMBERED) for direct in (False, True)
         }
 
     @property
     def direct(self) -> bool:
-        """Whether the next scratch file should go round the page cache."""
+        """Tells whether the next scratch file should bypass the page cache."""
         with self._lock:
-            cached, direct = (self._seconds_per_byte[way] for way in (False, True))
+            cached, direct = self._seconds_per_byte[False], self._seconds_per_byte[True]
             if len(cached) < _PROBES or len(direct) < _PROBES:
                 return len(direct) < len(cached)
             return sum(direct) / len(direct) < sum(cached) / len(cached)
 
     def note(self, num_bytes: int, seconds: float, *, direct: bool) -> None:
-        """Takes a finished write into account."""
+        """Adds the time of a finished write to the measurements."""
         if num_bytes >= _PROBE_BYTES:
             with self._lock:
                 self._seconds_per_byte[direct].append(seconds / num_bytes)

@@ -1,7 +1,7 @@
-"""File systems of fsspec, built where they are used and never carried elsewhere.
+"""Builds fsspec's file systems, once in each process.
 
-They hold credentials, connections and a thread: pickled they would show secrets, after
-a fork they would wait for a thread that is not there. So each process builds its own.
+They hold credentials, connections and a thread. Pickled, they would show secrets; after
+a fork they would wait for a thread that does not exist. So each process builds its own.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import fsspec
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.storage.clouds import cloud_of
 
-# By process: what a parent built stays in a child, as letting go of it could make its
-# package wait for the parent's thread to close the connections.
+# Keyed by process id. A child keeps the parent's entries without using them: if they
+# were freed, a package might wait for the parent's thread to close the connections.
 _systems: dict[tuple[int, str, str], Any] = {}
 _lock = threading.Lock()
 
@@ -31,15 +31,15 @@ os.register_at_fork(after_in_child=_renew_lock)
 
 
 def filesystem_of(url: str, options: StorageOptions = NO_OPTIONS) -> tuple[Any, str]:
-    """The file system of a url, and the path in it. Costs nothing the second time.
+    """Returns (file system, path in it) of a URL; the file system is built once.
 
     Raises:
       ImportError: its package is not installed.
-      ValueError: no such kind of storage, or options it does not take.
+      ValueError: the kind of storage is unknown, or does not take these options.
     """
     cloud = cloud_of(url)
     cloud.prepare()
-    if "::" in url:  # chained; fsspec sorts out whose options are whose
+    if "::" in url:  # chained file systems; fsspec gives each its own options
         system, path = fsspec.core.url_to_fs(url, **options.to_dict())
         return system, str(path)
     protocol = url.partition("://")[0]

@@ -1,7 +1,7 @@
-"""What fsspec's file systems list, in one form; they differ in much.
+"""Lists folders of fsspec's file systems in one form.
 
-Some show a folder as an empty file of that name, some list a file as a folder that holds
-itself, some end the names of folders with a slash.
+The file systems differ: some show a folder as an empty file of that name, some list a
+file as a folder that holds itself, some end the names of folders with a slash.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from recordmill.transforms.storage.store import Level, is_temp_file
 
 
 def list_files(system: Any, path: str, root: str) -> dict[str, int]:
-    """Names and sizes of all files in a folder and those below, by name.
+    """Returns names and sizes of all files in a folder and its subfolders, by name.
 
     Args:
       system: the file system.
-      path: of the folder, as the file system has it.
-      root: of the store; names are given from there on.
+      path: of the folder, as the file system spells it.
+      root: of the store; the returned names are relative to it.
     """
     system.invalidate_cache()
     try:
@@ -27,26 +27,26 @@ def list_files(system: Any, path: str, root: str) -> dict[str, int]:
     except FileNotFoundError:
         return {}
     if not isinstance(listing, dict):
-        return {}  # adlfs, where the path is that of a file
+        return {}  # adlfs, if the path is that of a file
     return _files(listing.values(), path, root)
 
 
 def list_folder(system: Any, path: str, root: str) -> Level:
-    """What lies directly in a folder; arguments as of `list_files`."""
+    """Returns what lies directly in a folder; arguments as in `list_files`."""
     system.invalidate_cache()
     try:
         listing = system.ls(path, detail=True)
     except (FileNotFoundError, NotADirectoryError):
         listing = []
     files = _files(listing, path, root)
-    whole = {name: size for name, size in files.items() if not is_temp_file(name)}
+    finished = {name: size for name, size in files.items() if not is_temp_file(name)}
     checksums = {
         name: checksum
-        for name, facts in _named(listing, path, root)
-        if name in whole and (checksum := stored_checksum(facts)) is not None
+        for name, info in _entries_below(listing, path, root)
+        if name in finished and (checksum := stored_checksum(info)) is not None
     }
     return Level(
-        whole,
+        finished,
         tuple(sorted(_folders(listing, path, root))),
         {name: size for name, size in files.items() if is_temp_file(name)},
         checksums,
@@ -55,26 +55,28 @@ def list_folder(system: Any, path: str, root: str) -> Level:
 
 def _files(listing: Any, path: str, root: str) -> dict[str, int]:
     return {
-        name: int(facts["size"])
-        for name, facts in sorted(_named(listing, path, root), key=lambda pair: pair[0])
-        if facts["type"] == "file" and not name.endswith("/")
+        name: int(info["size"])
+        for name, info in sorted(
+            _entries_below(listing, path, root), key=lambda pair: pair[0]
+        )
+        if info["type"] == "file" and not name.endswith("/")
     }
 
 
 def _folders(listing: Any, path: str, root: str) -> set[str]:
     return {
         name.rstrip("/")
-        for name, facts in _named(listing, path, root)
-        if facts["type"] == "directory"
+        for name, info in _entries_below(listing, path, root)
+        if info["type"] == "directory"
     }
 
 
-def _named(
+def _entries_below(
     listing: Any, path: str, root: str
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """What lies below the folder, with its name from the root on."""
+    """Yields (name relative to the root, info) of each entry below the folder."""
     above = path.rstrip("/") + "/"
-    for facts in listing:
-        name = facts["name"]
+    for info in listing:
+        name = info["name"]
         if name.startswith(above) and name != above:
-            yield name[len(root.rstrip("/")) + 1 :], facts
+            yield name[len(root.rstrip("/")) + 1 :], info

@@ -1,4 +1,4 @@
-"""Who holds a lease: what a lock says of its run, and whether that run is alive."""
+"""Describes who holds a lease and tells whether that run is alive."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds a lease; plain facts, no secrets.
+    """The run that holds a lease, as written in its lock file; contains no secrets.
 
     Attributes:
       host: name of the machine.
       pid: process on it.
-      boot_id: of the machine since it was last started.
-      pid_namespace: within which `pid` means something (containers have their own).
-      process_start: of the process, in clock ticks since boot; pids are used again.
-      nonce: of this one lease.
-      started: when it was taken, for people.
+      boot_id: changes each time that the machine is started.
+      pid_namespace: the namespace in which `pid` is valid (containers have their own).
+      process_start: when the process began, in clock ticks since boot. A pid can be
+        given to a later process, which has another start.
+      nonce: random text that no other lease has.
+      started: when the lease was taken, for people.
       renewed: when it was last renewed by the holder's clock, for people.
-      lease_seconds: for how long a renewal counts.
+      lease_seconds: how long a renewal is valid.
     """
 
     host: str
@@ -56,10 +57,10 @@ class Holder:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Holder | None:
-        """The holder written in a lock, or None if it cannot be understood."""
+        """Returns the holder written in a lock file, or None if it cannot be parsed."""
         try:
-            facts: dict[str, Any] = json.loads(data)
-            holder = cls(**{name: facts[name] for name in cls.__slots__})
+            fields: dict[str, Any] = json.loads(data)
+            holder = cls(**{name: fields[name] for name in cls.__slots__})
             return replace(
                 holder, pid=int(holder.pid), lease_seconds=float(holder.lease_seconds)
             )
@@ -67,36 +68,36 @@ class Holder:
             return None
 
     def to_bytes(self) -> bytes:
-        facts = {name: getattr(self, name) for name in self.__slots__}
+        fields = {name: getattr(self, name) for name in self.__slots__}
         expires = datetime.fromisoformat(self.renewed).timestamp() + self.lease_seconds
-        facts["expires"] = datetime.fromtimestamp(expires, UTC).isoformat()
-        return json.dumps(facts, indent=1).encode() + b"\n"
+        fields["expires"] = datetime.fromtimestamp(expires, UTC).isoformat()
+        return json.dumps(fields, indent=1).encode() + b"\n"
 
     def is_on_this_machine(self) -> bool:
-        """Whether its process would be visible from here if it were alive."""
-        here = (socket.gethostname(), _boot_id(), _pid_namespace())
-        there = (self.host, self.boot_id, self.pid_namespace)
-        return bool(self.boot_id) and there == here
+        """Tells whether its process would be visible from here if it were alive."""
+        this_machine = (socket.gethostname(), _boot_id(), _pid_namespace())
+        holders_machine = (self.host, self.boot_id, self.pid_namespace)
+        return bool(self.boot_id) and holders_machine == this_machine
 
     def is_running(self) -> bool:
-        """Whether its process is alive, on this machine."""
+        """Tells whether its process, on this machine, is alive."""
         try:
             os.kill(self.pid, 0)
         except ProcessLookupError:
             return False
         except PermissionError:
-            pass  # somebody else's, so it is there
-        if _process_facts(self.pid)[:1] in (["Z"], ["X"]):
-            return False  # killed, but nobody has asked yet how it ended
+            pass  # another user's process, so it exists
+        if _process_stat(self.pid)[:1] in (["Z"], ["X"]):
+            return False  # it ended, but its parent has not yet collected its status
         return self.process_start in ("", _process_start(self.pid))
 
 
 def utc_now() -> str:
-    """The time of day, as locks tell it."""
+    """Returns the time now as text, in the form that lock files use."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _text_of(read: Callable[[], str]) -> str:
+def _read_text(read: Callable[[], str]) -> str:
     try:
         return read().strip()
     except OSError:
@@ -104,20 +105,20 @@ def _text_of(read: Callable[[], str]) -> str:
 
 
 def _boot_id() -> str:
-    return _text_of(Path("/proc/sys/kernel/random/boot_id").read_text)
+    return _read_text(Path("/proc/sys/kernel/random/boot_id").read_text)
 
 
 def _pid_namespace() -> str:
-    return _text_of(lambda: str(Path("/proc/self/ns/pid").readlink()))
+    return _read_text(lambda: str(Path("/proc/self/ns/pid").readlink()))
 
 
-def _process_facts(pid: int) -> list[str]:
-    """The fields of a process's stat from the third on: state, parent, ..."""
-    # The second is the command in brackets, which may hold blanks and brackets.
-    text = _text_of(Path(f"/proc/{pid}/stat").read_text)
+def _process_stat(pid: int) -> list[str]:
+    """Returns the fields of a process's stat, from the third: state, parent, ..."""
+    # The second is the command in brackets, which may contain spaces and brackets.
+    text = _read_text(Path(f"/proc/{pid}/stat").read_text)
     return text.rpartition(")")[2].split()
 
 
 def _process_start(pid: int) -> str:
-    facts = _process_facts(pid)
-    return facts[19] if len(facts) > 19 else ""
+    fields = _process_stat(pid)
+    return fields[19] if len(fields) > 19 else ""

@@ -1,7 +1,7 @@
-"""A store on a file system of this machine, network mounts included.
+"""Keeps a dataset's files on a file system of this machine or a network mount.
 
-A file is written beside its name, synced, renamed, and its folder synced. Folders come
-and go with the files in them, as they do in object stores.
+A file is written under a temporary name, synced, renamed, and its folder is synced.
+Folders appear and disappear with the files in them, as in object stores.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from recordmill.transforms.storage.store import (
 
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}
 _NO_FILE = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
-_TRIES = 5  # when another process removes the folder just made, as it was empty
+_TRIES = 5  # another process may remove the folder just made, while it is empty
 
 
 @dataclass(frozen=True, slots=True)
 class LocalStore(Store):
-    """The files below a local folder.
+    """A store of the files in a local folder and its subfolders.
 
     Attributes:
-      root: absolute path of the folder; made with the first file.
+      root: absolute path of the folder; created with the first file.
     """
 
     root: str
@@ -53,21 +53,21 @@ class LocalStore(Store):
         return LocalStore(str(self._path(folder)))
 
     def put_file(self, source: Path, name: str, *, crc32c: int | None = None) -> None:
-        def copy(aside: Path) -> None:
-            shutil.copyfile(source, aside)
-            with aside.open("rb+") as file:
+        def copy(temporary: Path) -> None:
+            shutil.copyfile(source, temporary)
+            with temporary.open("rb+") as file:
                 os.fsync(file.fileno())
 
         if not source.is_file():
-            raise OutputError(f"{source}: is to be copied to {self.root}, but is gone")
-        self._place(copy, name)
+            raise OutputError(f"{source}: cannot be copied to {self.root}: is missing")
+        self._write_atomic(copy, name)
 
     def put_bytes(self, data: bytes, name: str) -> None:
-        self._place(lambda aside: _write_synced(aside, data), name)
+        self._write_atomic(lambda temporary: _write_synced(temporary, data), name)
 
     def create(self, data: bytes, name: str) -> bool:
         try:
-            self._place(lambda aside: _write_synced(aside, data), name, _link)
+            self._write_atomic(lambda path: _write_synced(path, data), name, _link)
         except FileExistsError:
             return self.read(name) == data
         return True
@@ -84,32 +84,32 @@ class LocalStore(Store):
         try:
             with path.open("rb", buffering=0) as file:
                 file.seek(start)
-                parts = []
-                while start < stop and (part := file.read(stop - start)):
-                    parts.append(part)
-                    start += len(part)
-                return b"".join(parts)
+                chunks = []
+                while start < stop and (chunk := file.read(stop - start)):
+                    chunks.append(chunk)
+                    start += len(chunk)
+                return b"".join(chunks)
         except OSError as error:
             raise self._unreadable(path, error) from error
 
     def size(self, name: str) -> int | None:
-        facts = self._stat(name)
-        return facts.st_size if facts else None
+        status = self._stat(name)
+        return status.st_size if status else None
 
     def modified(self, name: str) -> float | None:
-        facts = self._stat(name)
-        return facts.st_mtime if facts else None
+        status = self._stat(name)
+        return status.st_mtime if status else None
 
     def list(self, folder: str = "") -> dict[str, int]:
         return {n: size for n, size in self._walk(folder) if not is_temp_file(n)}
 
     def list_level(self, folder: str = "") -> Level:
         path = self._path(folder) if folder else Path(self.root)
-        above = f"{folder}/" if folder else ""
+        prefix = f"{folder}/" if folder else ""
         files, folders = {}, []
         try:
             for entry in os.scandir(path):
-                name = above + entry.name
+                name = prefix + entry.name
                 if entry.is_dir():
                     folders.append(name)
                 else:
@@ -135,7 +135,7 @@ class LocalStore(Store):
             try:
                 path.unlink(missing_ok=True)
             except (IsADirectoryError, NotADirectoryError):
-                continue  # no file, so there is nothing to remove
+                continue  # not a file, so there is nothing to remove
             except OSError as error:
                 raise output_error(error, str(path), "removed") from error
             folders.add(path.parent)
@@ -153,7 +153,7 @@ class LocalStore(Store):
         self._prune(path.parent)
 
     def move_all(self, pairs: Iterable[tuple[str, str]]) -> None:
-        needs_reencode = set()
+        touched_folders = set()
         for source, target in pairs:
             start, end = self._path(source), self._path(target)
             try:
@@ -165,8 +165,8 @@ class LocalStore(Store):
                 ) from error
             except OSError as error:
                 raise output_error(error, str(end), "written") from error
-            needs_reencode |= {start.parent, end.parent}
-        for folder in sorted(needs_reencode, reverse=True):
+            touched_folders |= {start.parent, end.parent}
+        for folder in sorted(touched_folders, reverse=True):
             self._prune(folder)
 
     def free_bytes(self) -> int | None:
@@ -187,7 +187,7 @@ class LocalStore(Store):
         try:
             return Store.preflight(self)
         finally:
-            with suppress(OSError):  # others may use them already
+            with suppress(OSError):  # another process may use them already
                 for folder in missing:
                     folder.rmdir()
 
@@ -202,12 +202,12 @@ class LocalStore(Store):
     def _stat(self, name: str) -> os.stat_result | None:
         path = self._path(name)
         try:
-            facts = path.stat()
+            status = path.stat()
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             raise output_error(error, str(path), "read") from error
-        return facts if stat.S_ISREG(facts.st_mode) else None
+        return status if stat.S_ISREG(status.st_mode) else None
 
     def _walk(self, folder: str) -> Iterable[tuple[str, int]]:
         def fail(error: OSError) -> None:
@@ -224,20 +224,20 @@ class LocalStore(Store):
                     found.append((name, path.stat().st_size))
         return sorted(found)
 
-    def _place(
+    def _write_atomic(
         self,
         fill: Callable[[Path], None],
         name: str,
         finish: Callable[[Path, Path], None] = os.replace,
     ) -> None:
-        """Lets a file be written beside its name, then put in its place."""
+        """Calls `fill` with a temporary path, then `finish` to give it its name."""
         path = self._path(name)
-        aside = temp_path(path)
+        temporary = temp_path(path)
         for last in (*[False] * (_TRIES - 1), True):
             try:
                 self._make_folder(path.parent)
-                fill(aside)
-                finish(aside, path)
+                fill(temporary)
+                finish(temporary, path)
                 sync_folder(path.parent)
                 return
             except FileExistsError as error:
@@ -251,7 +251,7 @@ class LocalStore(Store):
                 raise output_error(error, str(path), "written") from error
             finally:
                 with suppress(OSError):
-                    aside.unlink(missing_ok=True)
+                    temporary.unlink(missing_ok=True)
 
     def _make_folder(self, folder: Path) -> None:
         missing = []
@@ -263,9 +263,9 @@ class LocalStore(Store):
             sync_folder(each.parent)
 
     def _prune(self, folder: Path) -> None:
-        """Removes folders that became empty, and makes what was removed durable."""
+        """Removes folders that became empty, and makes all removals durable."""
         root = Path(self.root)
-        with suppress(OSError):  # not empty, or gone
+        with suppress(OSError):  # not empty, or already removed
             while folder != root:
                 folder.rmdir()
                 folder = folder.parent
@@ -280,18 +280,20 @@ def _write_synced(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _link(aside: Path, path: Path) -> None:
-    """Gives a file its name unless that is taken; whole, unlike O_EXCL and a write.
+def _link(temporary: Path, path: Path) -> None:
+    """Gives a finished file its name, unless another file has that name.
+
+    Readers see the whole file, unlike after O_EXCL and a write.
 
     Raises:
-      FileExistsError: it is taken.
+      FileExistsError: another file has the name.
     """
     try:
-        os.link(aside, path)
+        os.link(temporary, path)
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        # FAT and some network file systems know no links. The name is taken first, so
-        # a reader may see the file before its bytes; it is never another's.
+        # FAT and some network file systems have no links. The name is reserved first, so
+        # a reader may see the file without its bytes, but never another run's file.
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
-        aside.replace(path)
+        temporary.replace(path)

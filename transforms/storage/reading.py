@@ -1,8 +1,8 @@
-"""Files by uri: reading, local or through fsspec. Nothing secret is kept.
+"""Reads files by URI, locally or through fsspec.
 
-File systems are built where they are used, from uri and non-secret options; credentials
-come from the environment. Local files go round fsspec: a plain pread is several times
-faster. Transient faults of remote storage are tried again.
+File systems are built where they are used, from the URI and options without secrets;
+credentials come from the environment. Local files are read without fsspec: a plain pread
+is several times faster. Transient errors of remote storage are retried.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from recordmill.transforms.storage.retry import (
 
 
 def is_local(uri: str) -> bool:
-    """Whether a uri names a file of this machine."""
+    """Tells whether a URI names a file of this machine."""
     return "://" not in uri or uri.startswith("file://")
 
 
 def local_path(uri: str) -> Path:
-    """The path of a local uri."""
+    """Returns the path of a local URI."""
     return Path(uri.removeprefix("file://"))
 
 
 def read_range(
     uri: str, start: int, stop: int, options: StorageOptions = NO_OPTIONS
 ) -> bytes:
-    """Bytes start to stop of a file; fewer if it ends before.
+    """Returns the bytes from start to stop of a file; fewer if the file ends before.
 
     Args:
       uri: the file.
       start: first byte.
-      stop: the byte behind the last one.
-      options: of the inputs' storage.
+      stop: one after the last byte.
+      options: for the storage of the inputs.
 
     Raises:
       InputError: the file cannot be read.
@@ -61,7 +61,7 @@ def read_range(
 
     def read() -> bytes:
         system, path = filesystem_of(uri, options)
-        # Stores differ in what they say to a range behind the end; so never ask.
+        # Stores answer differently to a range after the end, so never ask for one.
         size = system.size(path)
         if start >= size:
             return b""
@@ -82,56 +82,56 @@ def _read_all(descriptor: int, start: int, length: int) -> bytes:
     first = os.pread(descriptor, length, start)
     if len(first) == length or not first:
         return first
-    parts = [first]
+    chunks = [first]
     done = len(first)
     while done < length:
-        part = os.pread(descriptor, length - done, start + done)
-        if not part:
+        chunk = os.pread(descriptor, length - done, start + done)
+        if not chunk:
             break
-        parts.append(part)
-        done += len(part)
-    return b"".join(parts)
+        chunks.append(chunk)
+        done += len(chunk)
+    return b"".join(chunks)
 
 
-def read_rows(uri: str, offsets: I64, target: U8, places: I64) -> None:
-    """Reads rows of one length here and there in a local file.
+def read_rows(uri: str, offsets: I64, target: U8, positions: I64) -> None:
+    """Reads rows of equal length from scattered offsets of a local file.
 
     Args:
       uri: the file.
       offsets: byte offset of each row.
       target: array of shape (rows, bytes of a row).
-      places: which row of `target` each goes to.
+      positions: row of `target` that each is copied to.
 
     Raises:
       InputError: the file cannot be read, or ends before a row does.
     """
     size = target.shape[1]
-    whole = target.reshape(-1).data
+    buffer = target.reshape(-1).data
     try:
         descriptor = os.open(local_path(uri), os.O_RDONLY)
     except OSError as error:
         raise InputError(f"{uri}: cannot be read: {error}") from error
     try:
-        # A call per row: each is a copy out of the page cache, 1 us.
-        for offset, place in zip(offsets.tolist(), places.tolist(), strict=True):
-            row = whole[place * size : (place + 1) * size]
+        # One call for each row: a copy out of the page cache takes 1 us.
+        for offset, index in zip(offsets.tolist(), positions.tolist(), strict=True):
+            row = buffer[index * size : (index + 1) * size]
             if os.preadv(descriptor, [row], offset) != size:
                 raise InputError(
-                    f"{uri}: ends before byte {offset + size}, but did not when the "
-                    "run began: did it change meanwhile?"
+                    f"{uri}: ends before byte {offset + size}; it was longer when the "
+                    "run began. Do not change inputs during a run; run again"
                 )
     finally:
         os.close(descriptor)
 
 
 def available_memory() -> int:
-    """Bytes that the page cache could take without pushing anything out; 0: unknown."""
+    """Returns the bytes of memory that are free for the page cache; 0 if unknown."""
     available = 0
     with suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/meminfo").read_text().splitlines()
         line = next(line for line in lines if line.startswith("MemAvailable:"))
         available = int(line.split()[1]) * 1024
-    # In a container the limit of its control group counts.
+    # In a container the limit of its control group applies.
     with suppress(OSError, ValueError):
         limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
         available = min(available, limit)
@@ -139,7 +139,7 @@ def available_memory() -> int:
 
 
 def read_file(uri: str, options: StorageOptions = NO_OPTIONS) -> bytes:
-    """All bytes of a file; options of the inputs' storage.
+    """Returns all bytes of a file.
 
     Raises:
       InputError: the file cannot be read.

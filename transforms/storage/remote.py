@@ -1,9 +1,10 @@
-"""A store behind fsspec: object stores, and whatever else it knows.
+"""Keeps a dataset's files in an object store or other storage, through fsspec.
 
-An object is sent by one call that makes it visible as a whole or not at all. Never
-`with system.open(url, "wb")`: left by an exception, it closes the file and publishes
-what was sent so far, and adlfs does so even when told not to commit. Where puts are not
-one step (storage with folders) a file is put aside, looked at, and renamed.
+An object is sent by one call that makes it visible as a whole or not at all. This file
+never uses `with system.open(url, "wb")`: an exception in it closes the file and so
+publishes what was sent until then; adlfs does so even when told not to commit. Where a
+put is not one step (storage with folders), a file is written under a temporary name,
+checked and renamed.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ from recordmill.transforms.storage.retry import (
 from recordmill.transforms.storage.store import Level, Store, check_name, is_temp_file
 
 _Result = TypeVar("_Result")
-_PARALLEL = 16  # requests at once where each is for a file of its own
+_PARALLEL = 16  # requests at once, each for another file
 
-# A name may stand for a folder, or lie below a file: so it is no file either way.
+# A name may be that of a folder, or lie below a file: either way it is not a file.
 _NO_FILE = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 
 _memory_creates = threading.Lock()
@@ -49,12 +50,12 @@ _memory_creates = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class RemoteStore(Store):
-    """The files below a url.
+    """A store of the files below a URL.
 
     Attributes:
       url: the root, like s3://bucket/folder.
-      options: for the file system; no secrets.
-      retry_policy: how long faults are borne.
+      options: for the file system; without secrets.
+      retry_policy: how often and how long transient errors are retried.
     """
 
     url: str
@@ -77,11 +78,11 @@ class RemoteStore(Store):
 
     def put_file(self, source: Path, name: str, *, crc32c: int | None = None) -> None:
         if not source.is_file():
-            raise OutputError(f"{source}: is to be copied to {self.url}, but is gone")
+            raise OutputError(f"{source}: cannot be copied to {self.url}: is missing")
         expected = source.stat().st_size
 
         def put(system: Any, path: str) -> None:
-            if self.url.startswith("memory:"):  # it would show what it has so far
+            if self.url.startswith("memory:"):  # put_file would show an unfinished file
                 system.pipe_file(path, source.read_bytes())
             else:
                 system.put_file(str(source), path, **self._cloud.put_options)
@@ -96,7 +97,7 @@ class RemoteStore(Store):
             if self.size(name) is None:
                 self.put_bytes(data, name)
             return self.read(name) == data
-        # Memory looks first and writes then.
+        # The memory file system checks first and writes afterwards.
         guard = _memory_creates if self.url.startswith("memory:") else nullcontext()
 
         def create(system: Any, path: str) -> bool:
@@ -114,11 +115,11 @@ class RemoteStore(Store):
 
     def read_range(self, name: str, start: int, stop: int) -> bytes:
         def read(system: Any, path: str) -> bytes:
-            facts = system.info(path)
-            if facts["type"] != "file":
+            info = system.info(path)
+            if info["type"] != "file":
                 raise FileNotFoundError(path)
-            # Stores differ in what they say to a range behind the end; so never ask.
-            end = min(stop, int(facts["size"]))
+            # Stores answer differently to a range after the end, so never ask for one.
+            end = min(stop, int(info["size"]))
             return (
                 bytes(system.cat_file(path, start=start, end=end))
                 if start < end
@@ -128,29 +129,29 @@ class RemoteStore(Store):
         return self._read(name, read)
 
     def size(self, name: str) -> int | None:
-        facts = self._facts(name)
-        return int(facts["size"]) if facts else None
+        info = self._info(name)
+        return int(info["size"]) if info else None
 
     def modified(self, name: str) -> float | None:
-        facts = self._facts(name)
-        return modified_time(facts) if facts else None
+        info = self._info(name)
+        return modified_time(info) if info else None
 
     def checksum(self, name: str) -> int | None:
-        facts = self._facts(name)
-        return stored_checksum(facts) if facts else None
+        info = self._info(name)
+        return stored_checksum(info) if info else None
 
     def list(self, folder: str = "") -> dict[str, int]:
-        return {
-            n: size for n, size in self._find(folder).items() if not is_temp_file(n)
-        }
+        files = self._list(folder, list_files)
+        return {name: size for name, size in files.items() if not is_temp_file(name)}
 
     def list_level(self, folder: str = "") -> Level:
-        return self._look_below(folder, list_folder)
+        return self._list(folder, list_folder)
 
     def unfinished(self) -> dict[str, int]:
         if self._cloud.objects:
             return {}
-        return {n: size for n, size in self._find("").items() if is_temp_file(n)}
+        files = self._list("", list_files)
+        return {name: size for name, size in files.items() if is_temp_file(name)}
 
     def delete(self, names: Iterable[str]) -> None:
         def remove(system: Any, path: str) -> None:
@@ -165,7 +166,7 @@ class RemoteStore(Store):
             return
 
         def remove(system: Any, path: str) -> None:
-            with suppress(*_NO_FILE):  # nothing there, or done by an earlier try
+            with suppress(*_NO_FILE):  # missing, or removed by an earlier try
                 system.rm(path, recursive=True)
 
         self._do("removed", folder, remove)
@@ -183,7 +184,7 @@ class RemoteStore(Store):
     def _do(
         self, done: str, name: str, action: Callable[[Any, str], _Result]
     ) -> _Result:
-        """Does something with a file, as often as it takes; action(system, path)."""
+        """Calls action(system, path) for a file, with retries."""
         uri = self.uri_of(check_name(name))
         try:
             return with_retries(
@@ -202,35 +203,32 @@ class RemoteStore(Store):
 
         return self._do("read", name, read)
 
-    def _facts(self, name: str) -> dict[str, Any] | None:
-        def look(system: Any, path: str) -> dict[str, Any] | None:
+    def _info(self, name: str) -> dict[str, Any] | None:
+        def read_info(system: Any, path: str) -> dict[str, Any] | None:
             system.invalidate_cache()
             try:
-                facts: dict[str, Any] = system.info(path)
+                info: dict[str, Any] = system.info(path)
             except _NO_FILE:
                 return None
-            return facts if facts["type"] == "file" else None
+            return info if info["type"] == "file" else None
 
-        return self._do("read", name, look)
+        return self._do("read", name, read_info)
 
-    def _find(self, folder: str) -> dict[str, int]:
-        return self._look_below(folder, list_files)
-
-    def _look_below(
-        self, folder: str, look: Callable[[Any, str, str], _Result]
+    def _list(
+        self, folder: str, list_below: Callable[[Any, str, str], _Result]
     ) -> _Result:
-        """Lists a folder; look(system, path of the folder, path of the root)."""
-        where = self.uri_of(check_name(folder)) if folder else self.url
+        """Calls list_below(system, path of the folder, path of the root)."""
+        uri = self.uri_of(check_name(folder)) if folder else self.url
 
-        def listed() -> _Result:
+        def list_once() -> _Result:
             _, root = filesystem_of(self.url, self.options)
-            system, path = filesystem_of(where, self.options)
-            return look(system, path, root)
+            system, path = filesystem_of(uri, self.options)
+            return list_below(system, path, root)
 
         try:
-            return with_retries(listed, self.retry_policy)
+            return with_retries(list_once, self.retry_policy)
         except Exception as error:
-            raise output_error(error, where, "listed") from safe_cause(error)
+            raise output_error(error, uri, "listed") from safe_cause(error)
 
     def _put(
         self,
@@ -242,45 +240,49 @@ class RemoteStore(Store):
         if self._cloud.objects:
             self._do("written", name, put)
         else:
-            self._put_aside(put, name, size)
-        found = self._facts(name)
+            self._put_by_rename(put, name, size)
+        found = self._info(name)
         stored = stored_checksum(found) if found and crc32c is not None else None
         same = stored is None or stored == crc32c
         if found is None or int(found["size"]) != size or not same:
             self.delete([name])
-            have = "nothing" if found is None else f"{found['size']} bytes"
+            stored_size = "nothing" if found is None else f"{found['size']} bytes"
             raise OutputError(
                 f"{self.uri_of(name)}: {size} bytes were written, but the store has "
-                f"{have}{'' if same else ' with another CRC-32C'}; it was removed. "
-                "Did the local file change, or does another run write here?"
+                f"{stored_size}{'' if same else ' with another CRC-32C'}; the file was "
+                "removed. The local file changed, or another run writes here: run again"
             )
 
-    def _put_aside(
+    def _put_by_rename(
         self, put: Callable[[Any, str], object], name: str, size: int
     ) -> None:
-        """Puts a file where writers show what they have so far: beside its name."""
-        folder, slash, last = name.rpartition("/")
-        aside = f"{folder}{slash}.{last}.{uuid4().hex}"
+        """Writes a file under a temporary name, then renames it.
 
-        def place(system: Any, path: str) -> None:
+        For storage that shows readers an unfinished file.
+        """
+        folder, slash, last = name.rpartition("/")
+        temporary = f"{folder}{slash}.{last}.{uuid4().hex}"
+
+        def put_and_rename(system: Any, path: str) -> None:
             system.makedirs(path.rpartition("/")[0], exist_ok=True)
-            hidden = self._path(aside)
-            put(system, hidden)
+            temporary_path = self._path(temporary)
+            put(system, temporary_path)
             system.invalidate_cache()
-            if int(system.info(hidden)["size"]) != size:
-                raise ConnectionError("only a part of it arrived")
-            system.mv(hidden, path)
+            stored_size = int(system.info(temporary_path)["size"])
+            if stored_size != size:
+                raise ConnectionError(f"only {stored_size} of {size} bytes arrived")
+            system.mv(temporary_path, path)
 
         try:
-            self._do("written", name, place)
+            self._do("written", name, put_and_rename)
         except BaseException:
             with suppress(OutputError):
-                self.delete([aside])
+                self.delete([temporary])
             raise
 
     def _move(self, source: str, target: str) -> None:
-        facts = self._facts(source)
-        if facts is None:
+        original = self._info(source)
+        if original is None:
             raise MissingFileError(
                 f"{self.uri_of(source)}: is missing, cannot be moved"
             )
@@ -293,22 +295,24 @@ class RemoteStore(Store):
             self._do("written", target, copy)
         else:
             self._rename(source, target)
-        found = self._facts(target)
+        found = self._info(target)
         if found is None or (int(found["size"]), stored_checksum(found)) != (
-            int(facts["size"]),
-            stored_checksum(facts),
+            int(original["size"]),
+            stored_checksum(original),
         ):
             self.delete([target])
             raise OutputError(
                 f"{self.uri_of(target)}: the copy of {self.uri_of(source)} "
-                f"({facts['size']} bytes) is not whole; it was removed. Run it again"
+                f"({original['size']} bytes) is incomplete; it was removed. Run again"
             )
         self.delete([source])
 
     def _rename(self, source: str, target: str) -> None:
         def rename(system: Any, path: str) -> None:
             system.makedirs(path.rpartition("/")[0], exist_ok=True)
-            with suppress(FileNotFoundError):  # done by a try whose answer was lost
+            with suppress(
+                FileNotFoundError
+            ):  # an earlier try did it; its answer was lost
                 system.mv(self._path(source), path)
 
         self._do("written", target, rename)

@@ -1,7 +1,7 @@
-"""Faults of storage: which pass by themselves, how long to try, what to tell.
+"""Retries transient storage errors and explains the others to the user.
 
-The libraries of the clouds are extras, so their errors are known by name and by the
-HTTP status they carry, not by class.
+The clouds' libraries are optional extras, so their errors are recognized by class name
+and HTTP status, not by class.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from recordmill.transforms.storage.clouds import cloud_of
 
 _Result = TypeVar("_Result")
 
-_PASSING_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
-_PASSING_ERRNOS = frozenset(
+_TRANSIENT_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
+_TRANSIENT_ERRNOS = frozenset(
     {
         errno.ECONNRESET,
         errno.ECONNABORTED,
@@ -34,8 +34,8 @@ _PASSING_ERRNOS = frozenset(
         errno.ENETRESET,
     }
 )
-# Class names by package; a class below one of these counts as well.
-_PASSING_CLASSES = frozenset(
+# Class names by package; subclasses count as well.
+_TRANSIENT_CLASSES = frozenset(
     {
         "aiohttp.ClientConnectionError",
         "aiohttp.ClientPayloadError",
@@ -56,16 +56,16 @@ _PASSING_CLASSES = frozenset(
         "requests.Timeout",
     }
 )
-_LASTING_CLASSES = frozenset(
+_PERMANENT_CLASSES = frozenset(
     {
         "aiohttp.ClientConnectorCertificateError",
         "aiohttp.InvalidURL",
         "botocore.SSLError",
     }
 )
-# S3 error codes behind statuses that mean something lasting otherwise. NoSuchUpload:
-# the answer to a completed multipart upload was lost, and the completion sent again.
-_PASSING_CODES = frozenset(
+# S3 error codes whose HTTP status would mean a permanent error. NoSuchUpload: the answer
+# to a completed multipart upload was lost, and the completion was sent again.
+_TRANSIENT_CODES = frozenset(
     {
         "BadDigest",
         "ConditionalRequestConflict",
@@ -88,7 +88,7 @@ _CREDENTIAL_CLASSES = frozenset(
         "google.GoogleAuthError",
     }
 )
-_REFUSED_CODES = frozenset(
+_CREDENTIAL_CODES = frozenset(
     {"ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "SignatureDoesNotMatch"}
 )
 _BUGS = (AssertionError, AttributeError, NameError, TypeError)
@@ -102,13 +102,13 @@ _SIGNED = re.compile(r"(?i)\b(sig|signature|X-Amz-[\w-]+|AccountKey|token)=[^&;\
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How long faults are borne.
+    """How often and how long transient errors are retried.
 
     Attributes:
-      tries: at most.
+      tries: largest number of tries.
       first_seconds: longest pause after the first try; doubled each time.
-      longest_seconds: bound of a pause.
-      limit_seconds: no try begins later than this after the first.
+      longest_seconds: longest pause at all.
+      limit_seconds: no try begins later than this after the first one began.
     """
 
     tries: int = 10
@@ -124,9 +124,9 @@ SHORT_RETRIES = RetryPolicy(tries=3, limit_seconds=10.0)
 def with_retries(
     action: Callable[[], _Result], retry_policy: RetryPolicy = DEFAULT_RETRIES
 ) -> _Result:
-    """The result of an action that is safe to repeat.
+    """Calls an action that is safe to repeat, until it succeeds; returns its result.
 
-    Transient faults are borne with growing random pauses; the last one is raised as it
+    Pauses between tries are random and grow. The last transient error is raised as it
     is, with a note that says how often and how long it was tried.
     """
     began = time.monotonic()
@@ -137,7 +137,7 @@ def with_retries(
             if not is_transient(error):
                 raise
             bound = retry_policy.first_seconds * 2 ** (tried - 1)
-            # Random, so that workers who met one fault do not come back together.
+            # Random, so that workers who met the same error do not all retry at once.
             pause = random.uniform(0.3, 1.0) * min(bound, retry_policy.longest_seconds)
             spent = time.monotonic() - began
             if (
@@ -147,34 +147,37 @@ def with_retries(
                 error.add_note(f"tried {tried} times in {spent:.0f} s")
                 raise
             time.sleep(pause)
-    raise AssertionError("a retry_policy has at least one try")
+    raise AssertionError("a retry policy has at least one try")
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether a fault may be gone at the next try."""
+    """Tells whether an error may pass by itself."""
     for each in _chain(error):
         names = _class_names(each)
-        if names & _LASTING_CLASSES:
+        if names & _PERMANENT_CLASSES:
             return False
-        if isinstance(each, TimeoutError | ConnectionError) or names & _PASSING_CLASSES:
+        if (
+            isinstance(each, TimeoutError | ConnectionError)
+            or names & _TRANSIENT_CLASSES
+        ):
             return True
-        if isinstance(each, OSError) and each.errno in _PASSING_ERRNOS:
+        if isinstance(each, OSError) and each.errno in _TRANSIENT_ERRNOS:
             return True
-        if _status(each) in _PASSING_STATUSES or _code(each) in _PASSING_CODES:
+        if _status(each) in _TRANSIENT_STATUSES or _code(each) in _TRANSIENT_CODES:
             return True
     return False
 
 
 def output_error(error: Exception, uri: str, done: str) -> OutputError:
-    """The error to raise instead: where, what happened, the way out.
+    """Returns the error to raise instead: where, what happened, the way out.
 
     Args:
       error: what the file system or its library raised.
-      uri: what was to be worked on.
-      done: what was to be done with it: "written", "read" ...
+      uri: the file or folder.
+      done: what could not be done with it: "written", "read" ...
 
     Raises:
-      Exception: `error` itself, if it is a bug and no fault of storage.
+      Exception: `error` itself, if it is a bug and not an error of the storage.
     """
     if isinstance(error, OutputError):
         return error
@@ -182,23 +185,23 @@ def output_error(error: Exception, uri: str, done: str) -> OutputError:
 
 
 def describe_failure(error: Exception, uri: str) -> str:
-    """What a fault was and the way out, in one line that shows no secret.
+    """Describes an error and the way out in one line that shows no secret.
 
     Raises:
-      Exception: `error` itself, if it is a bug and no fault of storage.
+      Exception: `error` itself, if it is a bug and not an error of the storage.
     """
     if isinstance(error, _BUGS):
         raise error
-    what = _clean(" ".join(str(error).split()))[:500] or type(error).__name__
+    text = _hide_secrets(" ".join(str(error).split()))[:500] or type(error).__name__
     for note in getattr(error, "__notes__", ()):
-        what += f" ({note})"
-    return f"{what}; {_way_out(error, uri)}"
+        text += f" ({note})"
+    return f"{text}; {_way_out(error, uri)}"
 
 
 def safe_cause(error: Exception) -> Exception | None:
-    """What to raise an output_error error `from`: tracebacks are logged, so no secrets."""
+    """Returns the error as a cause to raise from, or None if it shows a secret."""
     texts = [str(each) for each in _chain(error)]
-    return error if all(_clean(text) == text for text in texts) else None
+    return error if all(_hide_secrets(text) == text for text in texts) else None
 
 
 def _way_out(error: Exception, uri: str) -> str:
@@ -207,16 +210,16 @@ def _way_out(error: Exception, uri: str) -> str:
     names = set().union(*map(_class_names, chain))
     statuses = {_status(each) for each in chain}
     codes = {_code(each) for each in chain}
-    numbers = {each.errno for each in chain if isinstance(each, OSError)}
+    errnos = {each.errno for each in chain if isinstance(each, OSError)}
     if isinstance(error, ImportError):
         package = f"recordmill[{cloud.extra}]" if cloud.extra else "its package"
         return f"pip install {package}"
     if "Protocol not known" in str(error):
-        return "give a folder, s3://, gs://, az:// or what fsspec has a package for"
+        return "give a folder, s3://, gs://, az:// or another protocol of fsspec"
     if (
         names & _CREDENTIAL_CLASSES
         or 401 in statuses
-        or codes & _REFUSED_CODES
+        or codes & _CREDENTIAL_CODES
         or "with credentials" in str(error)  # adlfs, a bare ValueError
     ):
         return f"no valid credentials: {cloud.credentials}"
@@ -225,17 +228,19 @@ def _way_out(error: Exception, uri: str) -> str:
         or 403 in statuses
         or str(error).startswith("Forbidden")  # gcsfs, a bare OSError
     ):
-        return "a permission is missing (docs/storage.md lists those needed)"
-    if {errno.ENOSPC, errno.EDQUOT} & numbers:
-        return "the disk is full or the quota used up: make space, then run it again"
-    if errno.EROFS in numbers:
-        return "the file system is read-only: choose another place"
+        return "a permission is missing (docs/storage.md lists the required ones)"
+    if {errno.ENOSPC, errno.EDQUOT} & errnos:
+        return (
+            "the disk is full or the quota is used up: free some space, then run again"
+        )
+    if errno.EROFS in errnos:
+        return "the file system is read-only: choose another folder"
     if isinstance(error, FileNotFoundError) or 404 in statuses:
-        return f"does it exist? recordmill makes no {cloud.container}"
+        return f"does it exist? recordmill does not create a {cloud.container}"
     if isinstance(error, NotImplementedError):
         return "this kind of storage cannot be written to"
     if is_transient(error):
-        return "the network or the store is down or slow: run it again later"
+        return "the network or the store is down or slow: run again later"
     return "see docs/storage.md for what a store must allow"
 
 
@@ -253,7 +258,7 @@ def _class_names(error: BaseException) -> set[str]:
 
 
 def _status(error: BaseException) -> int | None:
-    """The HTTP status an error carries, wherever its library keeps it."""
+    """Returns the HTTP status of an error, wherever its library keeps it."""
     response = getattr(error, "response", None)
     if isinstance(response, dict):  # botocore
         status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
@@ -268,7 +273,7 @@ def _status(error: BaseException) -> int | None:
 
 
 def _code(error: BaseException) -> str | None:
-    """The error code of S3 or Azure."""
+    """Returns the error code of S3 or Azure."""
     response = getattr(error, "response", None)
     if isinstance(response, dict):
         return str(response.get("Error", {}).get("Code"))
@@ -276,8 +281,8 @@ def _code(error: BaseException) -> str | None:
     return str(code) if code else None
 
 
-def _clean(text: str) -> str:
-    """A message without the values of secret environment variables and signatures."""
+def _hide_secrets(text: str) -> str:
+    """Replaces the values of secret environment variables and signatures by ***."""
     for name, value in os.environ.items():
         if len(value) >= 8 and _SECRET_VARIABLE.search(name):
             text = text.replace(value, "***")

@@ -1,7 +1,7 @@
-"""What every store can do: whole files under names relative to one root.
+"""Defines what every store can do: keep whole files under names relative to one root.
 
-A store is a small frozen value (root and non-secret options). Building one touches no
-storage, so it pickles to any worker; connections are made there, on first use.
+A store is a small frozen value (root and options without secrets). Building one touches
+no storage, so it can be pickled to any worker; connections are made there at first use.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from pathlib import Path
 
 from recordmill.schemas.errors import OutputError
 
-WORK_FOLDER = ".recordmill"  # of the runs in progress, inside the output
+WORK_FOLDER = ".recordmill"  # of unfinished runs, inside the output
 
-_ASIDE = re.compile(r"(?:.*/)?\.[^/]+\.[0-9a-f]{32}", re.DOTALL)
+_TEMP_NAME = re.compile(r"(?:.*/)?\.[^/]+\.[0-9a-f]{32}", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """What a store said when it was tried.
+    """The result of a trial write to a store.
 
     Attributes:
-      exclusive: whether `create` really lets only one of several through.
-      free_bytes: space left, None where it cannot be known.
+      exclusive: whether, of several writers, `create` really lets only one succeed.
+      free_bytes: space left; None if unknown.
     """
 
     exclusive: bool
@@ -36,14 +36,14 @@ class Preflight:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """What lies directly in a folder.
+    """The files and folders directly in a folder.
 
     Attributes:
-      files: their names, from the store's root on, and sizes; by name.
-      folders: names of the folders, likewise. Where folders are more than parts of
-        names, one that holds no file may be among them.
-      unfinished: hidden files of writers, which are at work or were killed.
-      checksums: CRC-32C of those files for which the store keeps one.
+      files: names, relative to the store's root, and sizes; by name.
+      folders: names of the folders, relative to the root. Where folders exist on their
+        own (not in object stores), empty ones may be among them.
+      unfinished: temporary files of writers that are at work or were killed.
+      checksums: CRC-32C of the files for which the store keeps one.
     """
 
     files: dict[str, int]
@@ -53,10 +53,10 @@ class Level:
 
 
 class Store(ABC):
-    """The files below one root. Names are relative, with `/` between the parts.
+    """A set of files below one root. Names are relative, with `/` between folders.
 
-    Every method raises OutputError if the storage refuses, saying where, what and the
-    way out. Transient faults (timeouts, lost connections, 5xx) are tried again first.
+    Every method raises OutputError if the storage refuses. Transient errors (timeouts,
+    lost connections, status 5xx) are retried first.
     """
 
     __slots__ = ()
@@ -64,86 +64,95 @@ class Store(ABC):
     @property
     @abstractmethod
     def uri(self) -> str:
-        """The root, as people write it."""
+        """Returns the root, as people write it."""
 
     @property
     @abstractmethod
     def exclusive(self) -> bool:
-        """Whether `create` is exclusive by what is known of this kind of store."""
+        """Tells whether `create` is expected to be exclusive on this kind of store."""
 
     @abstractmethod
     def below(self, folder: str) -> Store:
-        """The store of a folder in this one."""
+        """Returns the store of a folder in this one."""
 
     @abstractmethod
     def put_file(self, source: Path, name: str, *, crc32c: int | None = None) -> None:
-        """Puts a copy of a local file; readers see all of it or nothing of it.
+        """Puts a copy of a local file; readers see all of it or nothing.
 
         A file of that name is replaced in one step. Safe to repeat.
 
         Args:
-          source: the local file; must not change meanwhile.
-          name: where to.
-          crc32c: of its bytes; compared with what the store computed, if it does.
+          source: the local file; must not change during the call.
+          name: name in the store.
+          crc32c: of its bytes; compared with the store's own checksum, if it has one.
         """
 
     @abstractmethod
     def put_bytes(self, data: bytes, name: str) -> None:
-        """Puts a small file, whole or not at all. Safe to repeat."""
+        """Puts a small file; readers see all of it or nothing. Safe to repeat."""
 
     @abstractmethod
     def create(self, data: bytes, name: str) -> bool:
-        """Puts a small file unless there is one of that name.
+        """Puts a small file unless one of that name exists.
 
         Returns:
-          Whether `data` is what stands there now. Where an answer was lost on its way,
-          an earlier try of this call may have put it: so a file that equals `data`
-          counts as created, and who needs to be the only one puts something of its own
-          into `data`.
+          Whether the file's content is `data` now. If an answer was lost, an earlier
+          try of this call may have created it, so a file that equals `data` counts as
+          created. A caller that must be the only one puts a unique value into `data`.
         """
 
     @abstractmethod
     def read(self, name: str) -> bytes:
-        """All bytes of a file; MissingFileError if there is none."""
+        """Returns all bytes of a file.
+
+        Raises:
+          MissingFileError: there is no such file.
+        """
 
     @abstractmethod
     def read_range(self, name: str, start: int, stop: int) -> bytes:
-        """Bytes start to stop; fewer if the file ends before. MissingFileError."""
+        """Returns the bytes from start to stop; fewer if the file ends before.
+
+        Raises:
+          MissingFileError: there is no such file.
+        """
 
     @abstractmethod
     def size(self, name: str) -> int | None:
-        """Bytes of a file, or None if there is none."""
+        """Returns the size of a file in bytes, or None if there is no such file."""
 
     @abstractmethod
     def modified(self, name: str) -> float | None:
-        """When a file was written by the store's clock, in Unix seconds; or None."""
+        """Returns when a file was written by the store's clock (Unix seconds), or None."""
 
     @abstractmethod
     def list(self, folder: str = "") -> dict[str, int]:
-        """Names and sizes of all files in a folder and those below, by name."""
+        """Returns names and sizes of all files in a folder and its subfolders, by name."""
 
     @abstractmethod
     def list_level(self, folder: str = "") -> Level:
-        """What lies directly in a folder: cheap, however much is below it."""
+        """Returns what lies directly in a folder; subfolders are not listed."""
 
     @abstractmethod
     def delete(self, names: Iterable[str]) -> None:
-        """Removes files. One that is missing is fine."""
+        """Removes files; missing ones are ignored."""
 
     def remove_tree(self, folder: str) -> None:
-        """Removes a folder and all below it, in any order. One that is missing is fine.
+        """Removes a folder and all below it, in any order; a missing one is ignored.
 
-        For what no reader trusts (any more): killed amid it, a part of it stays.
+        For folders that no reader uses any more: a killed call leaves some files behind.
         """
         self.delete(self.list(folder))
 
     @abstractmethod
     def move_all(self, pairs: Iterable[tuple[str, str]]) -> None:
-        """Moves files, (source, target) each, in any order, replacing the targets.
+        """Moves files, given as (source, target), in any order; targets are replaced.
 
-        Each target is whole or not there at any moment. An object store copies, looks
-        whether the copy is whole, then deletes the source. MissingFileError if a source
-        is missing.
+        At any moment a target is whole or does not exist. An object store copies, checks
+        that the copy is complete, then deletes the source.
+
+        Raises:
+          MissingFileError: a source is missing.
         """
 
     def move(self, source: str, target: str) -> None:
@@ -151,33 +160,33 @@ class Store(ABC):
         self.move_all([(source, target)])
 
     def checksum(self, name: str) -> int | None:
-        """CRC-32C of a file, if the store keeps one; nothing is read for it."""
+        """Returns the CRC-32C that the store keeps of a file, or None; reads no data."""
         return None
 
     def free_bytes(self) -> int | None:
-        """Space left for new files, None where it cannot be known."""
+        """Returns the space left for new files, or None if unknown."""
         return None
 
     def unfinished(self) -> dict[str, int]:
-        """Hidden files that killed writers left, with sizes; `delete` removes them.
+        """Returns names and sizes of the temporary files that killed writers left.
 
-        A writer that is at work has such files too: ask when none is.
+        Writers that are at work have such files too, so call it when there are none.
         """
         return {}
 
     def with_short_retries(self) -> Store:
-        """The same store, which gives up on faults after seconds, not minutes."""
+        """Returns the same store, with retries for seconds instead of minutes."""
         return self
 
     def uri_of(self, name: str) -> str:
-        """Where a file is, as people write it."""
+        """Returns the URI of a file, as people write it."""
         return f"{self.uri.rstrip('/')}/{name}"
 
     def preflight(self) -> Preflight:
-        """Makes sure that files can be written, read and removed here.
+        """Checks that files can be written, read and removed here.
 
         Raises:
-          OutputError: they cannot; what to do about it.
+          OutputError: they cannot.
         """
         store = self.with_short_retries()
         name = f"{WORK_FOLDER}/probe-{uuid.uuid4().hex}"
@@ -186,13 +195,13 @@ class Store(ABC):
             created = store.create(first, name)
             if not created or store.read(name) != first:
                 raise OutputError(
-                    f"{store.uri_of(name)}: was written, but reads otherwise; this "
-                    "storage cannot be trusted with a dataset"
+                    f"{store.uri_of(name)}: the bytes read differ from those written; "
+                    "this storage is not reliable, choose another one"
                 )
-            # There are stores that know nothing of conditions and simply overwrite.
+            # Some stores ignore the condition and overwrite.
             exclusive = self.exclusive and not store.create(second, name)
         except BaseException:
-            with suppress(OutputError):  # the first error says more
+            with suppress(OutputError):  # the first error is the useful one
                 store.delete([name])
             raise
         store.delete([name])
@@ -200,17 +209,17 @@ class Store(ABC):
 
 
 def check_name(name: str) -> str:
-    """The name, if it stays below the root and means the same in every store.
+    """Checks that a name stays below the root in every store; returns it.
 
     Raises:
       ValueError: it does not, which is a bug of the caller.
     """
     parts = name.split("/")
     if "\\" in name or "\0" in name or any(part in ("", ".", "..") for part in parts):
-        raise ValueError(f"names are relative paths like a/b, got {name!r}")
+        raise ValueError(f"name {name!r}: expected a relative path like a/b")
     return name
 
 
 def is_temp_file(name: str) -> bool:
-    """Whether this is the hidden file of a writer at work (recordmill.transforms.storage.atomic_files)."""
-    return _ASIDE.fullmatch(name) is not None
+    """Tells whether a name is that of a temporary file (see `temp_path`)."""
+    return _TEMP_NAME.fullmatch(name) is not None

@@ -136,7 +136,9 @@ def test_two_writers_in_one_thread(tmp_path: Path, direct: bool) -> None:
     """They would share a buffer; the one that was first goes on unharmed."""
     with BlockWriter(tmp_path / "first", direct=direct) as first:
         first.write(b"one")
-        with pytest.raises(RuntimeError, match="second: another file is being written"):
+        with pytest.raises(
+            RuntimeError, match="second: this thread is already writing"
+        ):
             BlockWriter(tmp_path / "second", direct=direct)
         first.write(b"two")
         first.finish(durable=False)
@@ -149,7 +151,7 @@ def test_refused_writer_leaves_the_file(tmp_path: Path) -> None:
     (tmp_path / "second").write_bytes(b"kept")
     with (
         BlockWriter(tmp_path / "first", direct=False),
-        pytest.raises(RuntimeError, match="another file is being written"),
+        pytest.raises(RuntimeError, match="this thread is already writing"),
     ):
         BlockWriter(tmp_path / "second", direct=False)
     assert (tmp_path / "second").read_bytes() == b"kept"

@@ -63,7 +63,7 @@ def test_a_store_that_goes_away_is_one_error(flaky: Flaky) -> None:
         lambda: store.read("a"),
         lambda: store.list(),
     ):
-        with pytest.raises(OutputError, match="run it again later"):
+        with pytest.raises(OutputError, match="run again later"):
             act()
     assert flaky.direct.list() == {"a": 1}
 
@@ -174,7 +174,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", str(target))
 
     monkeypatch.setattr("recordmill.transforms.storage.local.shutil.copyfile", fill)
-    with pytest.raises(OutputError, match="the disk is full or the quota used up"):
+    with pytest.raises(OutputError, match="the disk is full or the quota is used up"):
         store.put_file(big_file(tmp_path), "a")
     assert store.read("a") == b"old"
     assert store.unfinished() == {}
@@ -257,7 +257,7 @@ def everything_of(error: BaseException) -> str:
             "s3://no-such-bucket-here/out",
             {},
             {},
-            "does it exist? recordmill makes no bucket",
+            "does it exist? recordmill does not create a bucket",
         ),
         (
             "s3://bucket/out",

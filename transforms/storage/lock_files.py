@@ -1,0 +1,55 @@
+"""Names, lists and reads the lock files of an output's lease.
+
+.recordmill/lock/000001.json      who holds the lease; the highest number counts
+"""
+
+from __future__ import annotations
+
+import re
+
+from recordmill.schemas.errors import MissingFileError
+from recordmill.transforms.storage.lease_holder import Holder
+from recordmill.transforms.storage.store import WORK_FOLDER, Store
+
+LOCK_FOLDER = f"{WORK_FOLDER}/lock"  # holds nothing else: listing it must stay cheap
+
+_NAME = re.compile(rf"{re.escape(LOCK_FOLDER)}/(\d{{6}})\.json")
+
+
+def lock_name(number: int) -> str:
+    """Returns the name of the lock file with this number."""
+    return f"{LOCK_FOLDER}/{number:06d}.json"
+
+
+def lock_number(name: str | None) -> int:
+    """Returns the number in a lock file's name; 0 for None."""
+    match = _NAME.fullmatch(name or "")
+    return int(match.group(1)) if match else 0
+
+
+def list_locks(store: Store) -> list[str]:
+    """Returns the names of all lock files of an output."""
+    return [name for name in store.list(LOCK_FOLDER) if _NAME.fullmatch(name)]
+
+
+def highest_lock(store: Store) -> str | None:
+    """Returns the name of the lock file that counts, or None if there is none."""
+    return max(list_locks(store), default=None)
+
+
+def read_lock(store: Store, name: str) -> Holder | None:
+    """Returns the holder in a lock file; None if it is missing or cannot be parsed."""
+    try:
+        return Holder.from_bytes(store.read(name))
+    except MissingFileError:
+        return None
+
+
+def remove_dead_locks(store: Store) -> None:
+    """Removes the lock files of runs that were killed on this machine; never waits."""
+    holders = {name: read_lock(store, name) for name in list_locks(store)}
+    store.delete(
+        name
+        for name, holder in holders.items()
+        if holder and holder.is_on_this_machine() and not holder.is_running()
+    )
