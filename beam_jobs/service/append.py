@@ -1,8 +1,8 @@
-"""Appending: which inputs are new to the dataset in the output, and what it then is.
+"""Finds which inputs are new to the dataset in the output, and what it then is.
 
-A dataset keeps the inventory of its inputs (recordmill.transforms.commit.input_log). Those that are new
-become a part of their own, as the same job would have made of them beside the others;
-no file of an earlier part is touched.
+A dataset keeps the inventory of its inputs (transforms/commit/input_log.py). Those that
+are new become a part of their own, as the same job would have made of them beside the
+others; no file of an earlier part is touched.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from recordmill.beam_jobs.service.inputs import Inputs
 from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.dataset.parts import MAX_APPENDS
-from recordmill.schemas.errors import OutputError, UsageError
+from recordmill.schemas.errors import OutputError
 from recordmill.schemas.features.feature import Schema
-from recordmill.schemas.job.job_spec import JobSpec, RunOptions
+from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.ranges import InputFile
 from recordmill.transforms.commit.input_log import new_files, read_inputs
 from recordmill.transforms.dataset.expected import schema_of_dataset
@@ -41,11 +41,12 @@ class AppendPlan:
 
     @property
     def part(self) -> int:
+        """Returns the number of the part that is added."""
         return self.base.appended + 1
 
     @property
     def fingerprint(self) -> str:
-        """Of the dataset when all is appended."""
+        """Returns the fingerprint of the dataset when all is appended."""
         if not self.inputs.files:
             return self.base.fingerprint
         return appended_fingerprint(
@@ -53,31 +54,16 @@ class AppendPlan:
         )
 
 
-def require_append_alone(options: RunOptions) -> None:
-    """Refuses options that say something else than append.
-
-    Raises:
-      UsageError: names both.
-    """
-    if options.append and options.overwrite:
-        raise UsageError(
-            "append and overwrite exclude each other: append adds to the dataset that "
-            "is there, overwrite replaces it"
-        )
-    if options.append and options.auto_version:
-        raise UsageError(
-            "append and version auto exclude each other: append adds to the dataset "
-            "that is there, version auto publishes a new one beside it"
-        )
-
-
 def plan_append(job: JobSpec, store: Store, inputs: Inputs) -> AppendPlan | None:
-    """What there is to append; None if there is no dataset yet.
+    """Compares the inputs with those of the dataset that is there, if there is one.
 
     Args:
       job: what is converted and how.
       store: of the output.
       inputs: all inputs that there are now.
+
+    Returns:
+      What is appended to it, or None if there is no dataset yet.
 
     Raises:
       OutputError: nothing can be appended to the dataset that is there.

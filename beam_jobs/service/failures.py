@@ -1,4 +1,4 @@
-"""What went wrong in a run, by the notes that its workers left."""
+"""Explains why a run failed, by the errors that its workers noted."""
 
 from __future__ import annotations
 
@@ -11,50 +11,48 @@ from recordmill.transforms.tasks.workspace import Workspace
 
 _log = logging.getLogger("recordmill")
 
-# No further try mends these: the job or its input is wrong.
-_FOR_GOOD = ("UsageError", "SchemaError", "RejectLimitError")
+# Trying again does not help: the job or its input is wrong.
+_PERMANENT = ("UsageError", "SchemaError", "RejectLimitError")
 
 
-def was_damaged(workspace: Workspace) -> bool:
-    """Whether the run failed of scratch that was damaged, and now is forgotten."""
+def is_scratch_damaged(workspace: Workspace) -> bool:
+    """Tests whether the run failed because of damaged scratch, by now removed."""
     kind = DamagedScratchError.__name__
     return any(note["kind"] == kind for note in read_errors(workspace))
 
 
-def stop_for_good(workspace: Workspace) -> None:
-    """Spares an engine the tries that cannot help: the job or its input is wrong."""
+def raise_permanent_error(workspace: Workspace) -> None:
+    """Raises what a worker noted, if trying again does not help.
+
+    Raises:
+      RecordmillError: the job or its input is wrong.
+    """
     for note in read_errors(workspace):
-        if note["kind"] in _FOR_GOOD:
+        if note["kind"] in _PERMANENT:
             raise RecordmillError(str(note["message"]))
 
 
-def explained(error: Exception, workspace: Workspace) -> RecordmillError:
-    """The first error that a worker noted, instead of the runner's long account."""
+def explain(error: Exception, workspace: Workspace) -> RecordmillError:
+    """Returns the first error that a worker noted, in place of the runner's report."""
     notes = read_errors(workspace)
-    if not notes and isinstance(error, UsageError):
-        return UsageError(str(error))
-    if not notes and isinstance(error, RecordmillError):
-        return RecordmillError(f"{error}\n{where_left(workspace)}")
-    if not notes:
-        return RecordmillError(
-            f"the runner failed: {type(error).__name__}: {error}\n{where_left(workspace)}"
-        )
-    note = notes[0]
-    _log.error("%s", note["traceback"])
-    message = str(note["message"])
-    if not note["expected"]:
-        message = f"unexpected {note['kind']}: {message}"
-    if note["kind"] == "UsageError":
+    if notes:
+        _log.error("%s", notes[0]["traceback"])
+        kind, message = notes[0]["kind"], str(notes[0]["message"])
+        if not notes[0]["expected"]:
+            message = f"unexpected {kind}: {message}"
+    else:
+        kind, message = type(error).__name__, str(error)
+        if not isinstance(error, RecordmillError):
+            message = f"the runner failed: {kind}: {message}"
+    if kind == UsageError.__name__:
         return UsageError(message)
-    return RecordmillError(f"{message}\n{where_left(workspace)}")
+    return RecordmillError(f"{message}\n{nothing_published(workspace)}")
 
 
-def where_left(workspace: Workspace) -> str:
-    places = f"Log and rejects are in {workspace.root}"
+def nothing_published(workspace: Workspace) -> str:
+    """Tells that nothing was published, where the log is, and how to resume."""
+    found = f"Log and rejects are in {workspace.root}"
     if workspace.shared:
         rejects = workspace.display_path(REJECTS_NAME)
-        places = f"The log is {workspace.log}, rejects are in {rejects}"
-    return (
-        f"Nothing was published. {places}; the same command goes on from what is "
-        "finished"
-    )
+        found = f"The log is {workspace.log}, rejects are in {rejects}"
+    return f"Nothing was published. {found}. Run the same command again to resume"

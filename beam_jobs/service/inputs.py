@@ -1,4 +1,4 @@
-"""The inventory of a run: what is converted, and what cells of it may name."""
+"""Lists the inputs of a run: what is converted, and what cells of it may name."""
 
 from __future__ import annotations
 
@@ -24,13 +24,23 @@ class Inputs:
     files: list[InputFile]
     side_files: list[InputFile]
 
+    @property
+    def all_files(self) -> list[InputFile]:
+        """Returns both kinds of files."""
+        return [*self.files, *self.side_files]
+
+    @property
+    def num_bytes(self) -> int:
+        """Returns the bytes of all files."""
+        return sum(file.size for file in self.all_files)
+
     def fingerprint(self, job: JobSpec) -> str:
-        """Names what fixes the dataset's bytes."""
+        """Returns a digest of all that fixes the dataset's bytes."""
         return fingerprint_of(job, self.files, self.side_files)
 
 
 def list_all_inputs(job: JobSpec, options: RunOptions) -> Inputs:
-    """All input files, and those that cells may name: all below the input root.
+    """Lists all input files, and those that cells may name: all below the input root.
 
     Raises:
       InputError: an input that is not there or cannot be listed.
@@ -38,11 +48,12 @@ def list_all_inputs(job: JobSpec, options: RunOptions) -> Inputs:
     """
     storage = options.storage.input
     root, files = list_inputs(options.inputs, storage)
-    output = _place(options.output)
+    output = _full_uri(options.output)
     inside = [file.uri for file in files if _is_below(file.uri, output)]
     if inside:
         raise UsageError(
-            f"{inside[0]} is input, but lies inside the output folder {output}"
+            f"{inside[0]} is an input, but lies inside the output folder {output}; "
+            "choose another output or narrower inputs"
         )
     declared = job.declared.features.values() if job.declared else ()
     if not any(feature.bytes_from for feature in declared):
@@ -51,7 +62,7 @@ def list_all_inputs(job: JobSpec, options: RunOptions) -> Inputs:
     return Inputs(files, [file for file in below if not _is_below(file.uri, output)])
 
 
-def _place(uri: str) -> str:
+def _full_uri(uri: str) -> str:
     return str(local_path(uri).absolute()) if is_local(uri) else uri.rstrip("/")
 
 

@@ -1,109 +1,68 @@
-"""Before a run: the inventory, the output's store, and the run that follows from them.
+"""Prepares a run: looks at the input, chooses the exchange, cuts the input ranges.
 
-Nothing is made or changed here.
+Only reads: nothing is made or changed here.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from recordmill.beam_jobs.service.append import AppendPlan
 from recordmill.beam_jobs.service.inputs import Inputs
-from recordmill.schemas.dataset.manifest import Manifest, schema_of
-from recordmill.schemas.dataset.parts import REJECTS_NAME
-from recordmill.schemas.errors import InputError, SchemaError, UsageError
+from recordmill.beam_jobs.service.resolve import ResolvedRun
+from recordmill.schemas.errors import InputError, SchemaError
 from recordmill.schemas.features.compare import differences
 from recordmill.schemas.features.feature import Schema
-from recordmill.schemas.job.job_spec import JobSpec, RunOptions
+from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.cast.cast_batch import check_columns
-from recordmill.transforms.commit.commit import require_stored
-from recordmill.transforms.commit.staging import check_reject_limit
 from recordmill.transforms.dataset.expected import require_schema
-from recordmill.transforms.dataset.files import class_names
 from recordmill.transforms.encode.arrow_types import check_types
 from recordmill.transforms.encode.payloads import check_payload
 from recordmill.transforms.exchange.plan import bucket_bits
 from recordmill.transforms.sources import make_source
 from recordmill.transforms.sources.base import Source
-from recordmill.transforms.storage import Store, open_store
-from recordmill.transforms.storage.reading import is_local
 from recordmill.transforms.tasks.context import (
     RunContext,
     choose_exchange,
     split_names,
 )
-from recordmill.transforms.tasks.workspace import Workspace
 
 
-def output_store(options: RunOptions) -> Store:
-    """The store of the output folder; touches no storage.
+@dataclass(frozen=True, slots=True)
+class PreparedRun:
+    """A run that can start.
 
-    Raises:
-      UsageError: the scratch folder is not local, or an url carries a secret.
+    Attributes:
+      context: what every task needs to know.
+      ranges: the input ranges, one task each.
+      inputs: the inventory that they were cut from.
     """
-    if not is_local(options.scratch):
-        raise UsageError(f"--scratch {options.scratch}: expected a local folder")
-    return open_store(options.output, options.storage.output)
+
+    context: RunContext
+    ranges: list[InputRange]
+    inputs: Inputs
 
 
-def workspace_of(store: Store, fingerprint: str, options: RunOptions) -> Workspace:
-    """Where the run with that fingerprint works; makes nothing."""
-    remote = not options.is_embedded
-    return Workspace.of(store, fingerprint, options.scratch, remote=remote)
-
-
-def check_published(
-    job: JobSpec, store: Store, manifest: Manifest, expected: Schema | None
-) -> None:
-    """Makes sure that a dataset that is there already is what the job asks for.
-
-    Raises:
-      OutputError: a shard is missing or has another size.
-      RejectLimitError: more rows were rejected than the job now allows.
-      SchemaError: it differs from the schema expected.
-    """
-    require_stored(store, manifest)
-    check_reject_limit(
-        job.max_rejects,
-        manifest.rows_read,
-        manifest.rows_rejected,
-        store.uri_of(REJECTS_NAME),
-    )
-    require_schema(expected, schema_of(manifest, class_names(store, manifest)))
-
-
-def prepare_run(
-    job: JobSpec,
-    options: RunOptions,
-    store: Store,
-    inputs: Inputs,
-    expected: Schema | None,
-    append_plan: AppendPlan | None = None,
-) -> tuple[RunContext, list[InputRange]]:
-    """Looks at the input; gives the run and its input ranges. Makes nothing.
-
-    Args:
-      job: what is converted and how.
-      options: how it is run.
-      store: of the output.
-      inputs: what is converted; of an addition, what is new.
-      expected: a schema that the dataset must keep to, or None.
-      append_plan: what is appended to which dataset, or None.
+def prepare_run(run: ResolvedRun) -> PreparedRun:
+    """Looks at the input, and gives the run's context and its input ranges.
 
     Raises:
       RecordmillError: the input is not what the job says.
     """
+    job, options, inputs = run.job, run.options, run.inputs
     source = make_source(job, options.storage.input)
-    if append_plan is None:
-        fingerprint = inputs.fingerprint(job)
+    if run.append_plan is None:
         source = source.prepare(inputs.files)
     else:
-        fingerprint = append_plan.fingerprint
-        settled = None if job.declared else append_plan.schema
-        source = source.prepare_append(append_plan.kept, inputs.files, settled)
-        _require_same_schema(append_plan, source if settled else None)
-    _check_schema(job, source, expected)
+        kept = run.append_plan.kept
+        fixed_schema = None if job.declared else run.append_plan.schema
+        source = source.prepare_append(kept, inputs.files, fixed_schema)
+        if fixed_schema is not None:  # one that is declared stays the same by itself
+            _require_same_schema(run.append_plan, source)
+    _check_schema(job, source, run.expected)
     ranges = source.cut(inputs.files)
-    if not ranges and append_plan is None:
+    if not ranges and run.append_plan is None:
         raise InputError("the input files are empty: there is nothing to convert")
     estimate = source.estimated_bytes(inputs.files)
     estimate += sum(file.size for file in inputs.side_files)
@@ -115,26 +74,24 @@ def prepare_run(
         exchange=choose_exchange(
             options.exchange, job, source, inputs.files, embedded=options.is_embedded
         ),
-        fingerprint=fingerprint,
-        output=store.uri,
-        workspace=workspace_of(store, fingerprint, options),
-        expected=expected,
+        fingerprint=run.fingerprint,
+        output=run.store.uri,
+        workspace=run.workspace,
+        expected=run.expected,
         overwrite=options.overwrite,
-        part=append_plan.part if append_plan else 0,
-        base=append_plan.base.fingerprint if append_plan else "",
+        part=run.append_plan.part if run.append_plan else 0,
+        base=run.base_fingerprint,
         verify=options.verify,
     )
-    return context, ranges
+    return PreparedRun(context, ranges, inputs)
 
 
-def _require_same_schema(append_plan: AppendPlan, source: Source | None) -> None:
-    """Makes sure that records of the new files are as those that are there.
+def _require_same_schema(append_plan: AppendPlan, source: Source) -> None:
+    """Checks that records of the new files are as those that are there.
 
     Raises:
       SchemaError: says what would differ.
     """
-    if source is None:
-        return  # the job declares it, and the job is the same
     found = source.schema()
     stored = tuple(feature.as_stored() for feature in found.features)
     changes = differences(append_plan.schema, found)
@@ -149,7 +106,7 @@ def _require_same_schema(append_plan: AppendPlan, source: Source | None) -> None
 
 
 def _check_schema(job: JobSpec, source: Source, expected: Schema | None) -> None:
-    """Finds out before the run what can never fit: columns, types, the payload.
+    """Refuses before the run what can never fit: columns, types, the payload.
 
     Raises:
       SchemaError: says what does not fit.

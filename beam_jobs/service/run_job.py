@@ -1,4 +1,4 @@
-"""Launching a job: look at input and output, build the context, run, tell the outcome."""
+"""Runs a resolved job: prepares it, runs its pipeline, publishes, reports the outcome."""
 
 from __future__ import annotations
 
@@ -7,26 +7,19 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from recordmill.beam_jobs.service.append import plan_append, require_append_alone
 from recordmill.beam_jobs.service.detach import submit_detached
 from recordmill.beam_jobs.service.disk_space import require_space
 from recordmill.beam_jobs.service.failures import (
-    explained,
-    stop_for_good,
-    was_damaged,
-    where_left,
+    explain,
+    is_scratch_damaged,
+    nothing_published,
+    raise_permanent_error,
 )
-from recordmill.beam_jobs.service.inputs import Inputs, list_all_inputs
-from recordmill.beam_jobs.service.prepare import (
-    check_published,
-    output_store,
-    prepare_run,
-    workspace_of,
-)
+from recordmill.beam_jobs.service.prepare import PreparedRun, prepare_run
+from recordmill.beam_jobs.service.resolve import ResolvedRun, find_published
 from recordmill.beam_jobs.service.set_up import (
     make_folders,
     prepare_workspace,
@@ -35,11 +28,10 @@ from recordmill.beam_jobs.service.set_up import (
 from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.dataset.parts import REJECTS_NAME
 from recordmill.schemas.errors import RecordmillError
-from recordmill.schemas.job.job_spec import JobSpec, RunOptions
+from recordmill.schemas.job.job_spec import RunOptions
 from recordmill.schemas.ranges import InputRange
-from recordmill.transforms.commit.commit import check_output, commit, is_staged
+from recordmill.transforms.commit.commit import commit, is_staged
 from recordmill.transforms.commit.recovery import clean_up, is_clean
-from recordmill.transforms.dataset.expected import load_expected
 from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.storage.lease import acquire
 from recordmill.transforms.storage.lock_files import LOCK_FOLDER, remove_dead_locks
@@ -51,7 +43,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("recordmill")
 
-SECONDS_BETWEEN_LOOKS = 2.0  # at what workers elsewhere noted: each lists a store
+# Between two looks at the errors that workers elsewhere noted: each lists a store.
+ERROR_POLL_SECONDS = 2.0
 
 
 class Reporter(Protocol):
@@ -85,19 +78,12 @@ class Outcome:
     base: Manifest | None = None
 
 
-def run_job(
-    job: JobSpec,
-    options: RunOptions,
-    reporter: Reporter,
-    inputs: Inputs | None = None,
-) -> Outcome:
+def run_job(run: ResolvedRun, reporter: Reporter) -> Outcome:
     """Runs a job to its published dataset.
 
     Args:
-      job: what is converted and how.
-      options: how it is run.
+      run: the job with its inputs and its output.
       reporter: shows the progress.
-      inputs: the inventory, if it is known already.
 
     Raises:
       UsageError: the job or its options are put wrongly.
@@ -106,63 +92,39 @@ def run_job(
       JobSubmitted: the runner has the job, and nobody is to wait for it.
     """
     started = time.time()
-    require_append_alone(options)
     require_fast_crc()
-    store = output_store(options)
-    if inputs is None:
-        inputs = list_all_inputs(job, options)
-    # Where nothing answers, that is told in seconds, not minutes.
-    seen = store.with_short_retries()
-    append_plan = plan_append(job, seen, inputs) if options.append else None
-    if append_plan is not None:
-        inputs = append_plan.inputs
-    fingerprint = append_plan.fingerprint if append_plan else inputs.fingerprint(job)
-    base = append_plan.base if append_plan else None
-    expected = None
-    if options.expect_schema:
-        expected = load_expected(options.expect_schema, options.storage.output)
-    workspace = workspace_of(store, fingerprint, options)
-    before = base.fingerprint if base else ""
-    look = partial(check_output, overwrite=options.overwrite, base=before)
-    manifest = look(seen, fingerprint)
+    store, workspace = run.store, run.workspace
+    # A store that does not answer is reported within seconds, not minutes.
+    manifest = find_published(run, store.with_short_retries())
     if manifest is not None:
-        check_published(job, store, manifest, expected)
         if not is_clean(store, manifest):
             with acquire(store, exclusive=store.preflight().exclusive):
                 clean_up(store)
         workspace.remove()  # left if the run that made it was killed at its very end
         remove_dead_locks(store)
         return Outcome("unchanged", store.uri, manifest, time.time() - started)
-    # All that can be wrong with job and input is found before anything is written.
-    prepared = None
+    pipeline = None
     if not is_staged(workspace):
-        context, ranges = prepare_run(
-            job, options, store, inputs, expected, append_plan
-        )
-        prepared = context, ranges, _beam_options(options)
-        context, ranges, beam_options = prepared
-        submit_detached(context, ranges, inputs, beam_options, detach=options.detach)
+        # All that can be wrong with job and input is found before anything is written.
+        pipeline = prepare_run(run), _beam_options(run.options)
+        submit_detached(*pipeline, detach=run.options.detach)
     ready = store.preflight()
-    if prepared is not None:
-        require_space(*prepared[:2], inputs, prepared[2], ready.free_bytes)
+    if pipeline is not None:
+        require_space(*pipeline, ready.free_bytes)
     with acquire(store, exclusive=ready.exclusive) as lease:
         status = "done"
-        manifest = look(store, fingerprint)
+        manifest = find_published(run, store)
         if manifest is not None:
-            status = "unchanged"  # another run ended between the look and the lease
-        elif prepared is None:
+            status = "unchanged"  # another run ended before this one had the lease
+        elif pipeline is None:
             manifest = commit(workspace)
         else:
-            context, ranges, beam_options = prepared
-            context = replace(context, lease=lease.holder.nonce)
-            manifest = _convert(
-                context, ranges, inputs, beam_options, reporter, started
-            )
+            manifest = _convert(*pipeline, lease.holder.nonce, reporter, started)
         workspace.remove()
         workspace.remove_others(spare=LOCK_FOLDER)
     rejects = store.uri_of(REJECTS_NAME) if manifest.rows_rejected else ""
     seconds = time.time() - started
-    return Outcome(status, store.uri, manifest, seconds, rejects, base)
+    return Outcome(status, store.uri, manifest, seconds, rejects, run.base)
 
 
 def _beam_options(options: RunOptions) -> PipelineOptions:
@@ -175,10 +137,9 @@ def _beam_options(options: RunOptions) -> PipelineOptions:
 
 
 def _convert(
-    context: RunContext,
-    ranges: Sequence[InputRange],
-    inputs: Inputs,
+    prepared: PreparedRun,
     beam_options: PipelineOptions,
+    lease: str,
     reporter: Reporter,
     started: float,
 ) -> Manifest:
@@ -190,18 +151,18 @@ def _convert(
         run_pipeline,
     )
 
-    workspace = context.workspace
-    context = prepare_workspace(context, inputs)
+    context = replace(prepared.context, lease=lease)
+    context = prepare_workspace(context, prepared.inputs)
+    ranges, workspace = prepared.ranges, context.workspace
     facts = run_metadata(context, beam_options, started)
-
-    look_again = time.monotonic()
+    next_error_poll = time.monotonic()
 
     def poll() -> None:
-        nonlocal look_again
+        nonlocal next_error_poll
         reporter.poll()
-        if not is_embedded(beam_options) and time.monotonic() >= look_again:
-            stop_for_good(workspace)
-            look_again = time.monotonic() + SECONDS_BETWEEN_LOOKS
+        if not is_embedded(beam_options) and time.monotonic() >= next_error_poll:
+            raise_permanent_error(workspace)
+            next_error_poll = time.monotonic() + ERROR_POLL_SECONDS
 
     def run() -> None:
         run_pipeline(
@@ -217,16 +178,16 @@ def _convert(
             try:
                 run()
             except Exception:
-                if not was_damaged(workspace):
+                if not is_scratch_damaged(workspace):
                     raise
-                _log.exception("scratch of an earlier try is damaged: once more")
+                _log.exception("scratch of an earlier try is damaged: trying once more")
                 make_folders(workspace, context.exchange)
                 run()
         except WorkerDiedError as error:
-            raise RecordmillError(f"{error}\n{where_left(workspace)}") from error
+            raise RecordmillError(f"{error}\n{nothing_published(workspace)}") from error
         except Exception as error:
             _log.exception("the run failed")
-            raise explained(error, workspace) from error
+            raise explain(error, workspace) from error
         finally:
             reporter.end()
     store = workspace.store

@@ -1,4 +1,4 @@
-"""What a run finds when its pipeline starts: folders, inventory, facts about itself."""
+"""Sets up what a pipeline needs when it starts: folders, inventory, facts of the run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def prepare_workspace(context: RunContext, inputs: Inputs) -> RunContext:
-    """Makes a run's folders and puts there what its workers read.
+    """Creates a run's folders and puts there what its workers read.
 
     Returns:
       The context that workers get.
@@ -38,22 +38,29 @@ def prepare_workspace(context: RunContext, inputs: Inputs) -> RunContext:
 
 
 def make_folders(workspace: Workspace, exchange: str) -> None:
+    """Creates a run's folders on this machine.
+
+    Raises:
+      OutputError: one of them cannot be made, or the disk is full.
+    """
     try:
         workspace.create(exchange)
     except OSError as error:
         raise OutputError(
-            f"{error.filename}: cannot be made: {error.strerror}; choose a folder "
+            f"{error.filename}: cannot create the folder: {error.strerror}; choose one "
             "that you may write to"
         ) from error
     free = shutil.disk_usage(workspace.root).free
     if free < 1 << 20:
-        raise OutputError(f"{workspace.root}: the disk is full ({free} bytes free)")
+        raise OutputError(
+            f"{workspace.root}: the disk is full ({free:,} bytes free); make room"
+        )
 
 
 def run_metadata(
     context: RunContext, beam_options: PipelineOptions, started: float | None = None
 ) -> dict[str, object]:
-    """What run.json will tell, but for how long the run took.
+    """Returns what run.json will say, except how long the run took.
 
     Args:
       context: the run.

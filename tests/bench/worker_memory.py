@@ -18,8 +18,8 @@ from functools import reduce
 from tempfile import TemporaryDirectory
 
 import recordmill.beam_jobs.pipelines.convert  # noqa: F401 - a worker has imported it, too
-from recordmill.beam_jobs.service.inputs import list_all_inputs
-from recordmill.beam_jobs.service.prepare import output_store, prepare_run
+from recordmill.beam_jobs.service.prepare import prepare_run
+from recordmill.beam_jobs.service.resolve import resolve
 from recordmill.schemas.job.job_spec import JobSpec, RunOptions, Sharding
 from recordmill.schemas.ranges import InputRange, TypeFlags, merge_type_flags
 from recordmill.transforms.exchange.plan import Histogram, plan_shards
@@ -68,15 +68,15 @@ def main(argv: list[str]) -> int:
         options = RunOptions(
             inputs=(given.input,), output=output, exchange=given.exchange
         )
-        inputs = list_all_inputs(job, options)
-        context, _ = prepare_run(job, options, output_store(options), inputs, None)
+        prepared = prepare_run(resolve(job, options))
+        context = prepared.context
         source = context.source
         assert isinstance(source, CsvSource)
         range_bytes = given.range_mib * MIB
         context = replace(context, source=replace(source, range_bytes=range_bytes))
         input_ranges = [
             input_range
-            for input_range in context.source.cut(inputs.files)
+            for input_range in context.source.cut(prepared.inputs.files)
             if input_range.num_positions == range_bytes
         ][:2]
         if len(input_ranges) < 2:

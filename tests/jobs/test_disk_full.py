@@ -64,7 +64,7 @@ def test_a_run_that_cannot_fit_is_refused_before_it_begins(
     assert needed
     expected = 84 if exchange == "reference" else 168
     assert float(needed[1]) == pytest.approx(expected, rel=0.03)
-    assert "MB are needed beside what lies there, 67." in done.stderr
+    assert "MB are needed, 67." in done.stderr
     assert "make room, or choose another folder" in done.stderr
     assert "left" not in done.stdout
     assert "every checksum, count and size is right" in done.stdout
@@ -120,4 +120,4 @@ def test_the_old_dataset_and_the_new_one_need_room_side_by_side(tmp_path: Path) 
     done = on_small_disk(tmp_path, script, 12_000)
     assert done.returncode == 0, done.stderr
     assert "status 1\n" in done.stdout
-    assert "MB are needed beside what lies there, 29." in done.stderr
+    assert "MB are needed, 29." in done.stderr

@@ -15,8 +15,8 @@ from store_tools import local_files, options_of, published
 
 from recordmill.beam_jobs.pipelines.convert import convert_dataset
 from recordmill.beam_jobs.runners.embedded import pipeline_options, run_pipeline
-from recordmill.beam_jobs.service.inputs import list_all_inputs
-from recordmill.beam_jobs.service.prepare import output_store, prepare_run
+from recordmill.beam_jobs.service.prepare import prepare_run
+from recordmill.beam_jobs.service.resolve import resolve
 from recordmill.beam_jobs.service.set_up import prepare_workspace, run_metadata
 from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.job.job_spec import JobSpec, RunOptions, Sharding
@@ -31,14 +31,13 @@ JOB = JobSpec(source="csv", name="iris", sharding=Sharding(num_shards=2))
 
 def run_unattended(options: RunOptions, job: JobSpec = JOB) -> None:
     """What a runner does with a job that was handed over, here in this process."""
-    inputs = list_all_inputs(job, options)
-    context, ranges = prepare_run(job, options, output_store(options), inputs, None)
+    prepared = prepare_run(resolve(job, options))
+    context, ranges = prepared.context, prepared.ranges
     assert context.lease == ""
     # As on a cluster: workers see nothing but the store.
-    workspace = replace(
-        context.workspace, shared=context.workspace.store.uri[:1] != "/"
-    )
-    context = prepare_workspace(replace(context, workspace=workspace), inputs)
+    shared = context.workspace.store.uri[:1] != "/"
+    workspace = replace(context.workspace, shared=shared)
+    context = prepare_workspace(replace(context, workspace=workspace), prepared.inputs)
     beam_options = pipeline_options([], workers=2)
     facts = run_metadata(context, beam_options)
     run_pipeline(lambda p: convert_dataset(p, context, ranges, facts), beam_options)

@@ -192,7 +192,7 @@ def test_rejects_are_warned_of(tmp_path: Path) -> None:
     planned = plan("csv", source, tmp_path / "out")
     assert (planned["rows"], planned["rows_rejected"], planned["records"]) == (3, 1, 2)
     assert planned["warnings"] == [
-        "about 1 rows would be rejected, allowed are 0: 1 columns, expected 2"
+        "about 1 row would be rejected (limit 0): 1 columns, expected 2"
     ]
     assert plan("csv", "--max-rejects", 1, source, tmp_path / "out")["warnings"] == []
 
@@ -276,7 +276,7 @@ def test_no_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert disk["needed"] == planned["bytes"] + planned["scratch_bytes"]
     assert (disk["folder"], disk["free"]) == (str(tmp_path), 10_000)
     assert planned["reason"].startswith(f"{tmp_path}: about ")
-    assert "needed beside what lies there, 10.0 kB are free" in planned["reason"]
+    assert "needed, 10.0 kB are free" in planned["reason"]
 
 
 def test_scratch_on_another_disk(tmp_path: Path) -> None:

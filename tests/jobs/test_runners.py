@@ -77,7 +77,7 @@ def test_worker_process_dies(tmp_path: Path, mixed: MixedInput) -> None:
         ran = ended(process)
     assert (ran.status, ran.out) == (1, "")
     assert "Error: a worker died: " in ran.err
-    assert "the same command goes on from" in ran.err
+    assert "Run the same command again to resume" in ran.err
     assert_unpublished(output)
     deadline = time.monotonic() + HANG_SECONDS
     while any(is_alive(pid) for pid in workers):  # the other one goes with the command

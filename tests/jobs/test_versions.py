@@ -328,7 +328,7 @@ def files_in_the_next_version(folder: Path) -> list[Argument]:
         (file_in_the_way, 1, "out: is a file; expected a folder for the versions"),
         (overwrite, 2, "version: auto never overwrites"),
         (keep_alone, 2, "--keep is for --dataset-version auto"),
-        (input_among_versions, 2, "is input, but lies inside the output folder"),
+        (input_among_versions, 2, "is an input, but lies inside the output folder"),
         (damaged_version, 1, "is missing, the manifest says"),
         (
             files_in_the_next_version,

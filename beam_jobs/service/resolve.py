@@ -1,0 +1,188 @@
+"""Resolves a job and its options into one run, for `run`, `plan` and versions alike.
+
+Only reads: nothing is made or changed here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from recordmill.beam_jobs.service.append import AppendPlan, plan_append
+from recordmill.beam_jobs.service.choose_version import VersionPlan, choose_version
+from recordmill.beam_jobs.service.inputs import Inputs, list_all_inputs
+from recordmill.schemas.dataset.manifest import Manifest, schema_of
+from recordmill.schemas.dataset.parts import REJECTS_NAME
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.features.feature import Schema
+from recordmill.schemas.job.job_spec import JobSpec, RunOptions
+from recordmill.transforms.commit.commit import check_output, require_stored
+from recordmill.transforms.commit.staging import check_reject_limit
+from recordmill.transforms.dataset.expected import load_expected, require_schema
+from recordmill.transforms.dataset.files import class_names
+from recordmill.transforms.storage import Store, open_store
+from recordmill.transforms.storage.reading import is_local
+from recordmill.transforms.tasks.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedRun:
+    """A job with its inputs, its output and all that follows from both.
+
+    Attributes:
+      job: what is converted and how, with the version that is published.
+      options: how it is run; `output` is the folder of that version.
+      store: of the output.
+      inputs: what is converted; only what is new if inputs are appended.
+      fingerprint: of the dataset that the run publishes.
+      workspace: the folders that the run works in.
+      expected: a schema that the dataset must keep to, or None.
+      append_plan: what is appended to which dataset, or None.
+      version_plan: what is done with the other versions, or None without version auto.
+    """
+
+    job: JobSpec
+    options: RunOptions
+    store: Store
+    inputs: Inputs
+    fingerprint: str
+    workspace: Workspace
+    expected: Schema | None
+    append_plan: AppendPlan | None = None
+    version_plan: VersionPlan | None = None
+
+    @property
+    def base(self) -> Manifest | None:
+        """Returns the manifest of the dataset that is appended to, if there is one."""
+        return self.append_plan.base if self.append_plan else None
+
+    @property
+    def base_fingerprint(self) -> str:
+        """Returns the fingerprint of the dataset that is appended to, or ""."""
+        return self.base.fingerprint if self.base else ""
+
+    @property
+    def kept_files(self) -> int:
+        """Returns the number of inputs that the dataset has already."""
+        return len(self.append_plan.kept) if self.append_plan else 0
+
+
+def resolve(
+    job: JobSpec, options: RunOptions, inputs: Inputs | None = None
+) -> ResolvedRun:
+    """Finds the inputs, the version, the output and the fingerprint of a run.
+
+    Args:
+      job: what is converted and how.
+      options: how it is run.
+      inputs: the inventory, if it is known already.
+
+    Raises:
+      UsageError: the options contradict each other, or the input lies in the output.
+      InputError: an input cannot be listed.
+      OutputError: nothing can be appended to the dataset that is there, or the folder
+        cannot hold versions.
+    """
+    require_compatible(options)
+    if inputs is None:
+        inputs = list_all_inputs(job, options)
+    version_plan = None
+    if options.auto_version:
+        versions = output_store(options)
+        version_plan = choose_version(job, options, versions, inputs)
+        job, options = version_plan.job, version_plan.options
+    store = output_store(options)
+    append_plan = None
+    if options.append:
+        # A store that does not answer is reported within seconds, not minutes.
+        append_plan = plan_append(job, store.with_short_retries(), inputs)
+    if append_plan is None:
+        fingerprint = inputs.fingerprint(job)
+    else:
+        fingerprint, inputs = append_plan.fingerprint, append_plan.inputs
+    expected = None
+    if options.expect_schema:
+        expected = load_expected(options.expect_schema, options.storage.output)
+    return ResolvedRun(
+        job=job,
+        options=options,
+        store=store,
+        inputs=inputs,
+        fingerprint=fingerprint,
+        workspace=Workspace.of(
+            store, fingerprint, options.scratch, remote=not options.is_embedded
+        ),
+        expected=expected,
+        append_plan=append_plan,
+        version_plan=version_plan,
+    )
+
+
+def find_published(run: ResolvedRun, store: Store) -> Manifest | None:
+    """Looks for this very dataset in the output, and checks that it is as asked for.
+
+    Args:
+      run: what is to be published.
+      store: of the output, with short retries or long ones.
+
+    Returns:
+      Its manifest, or None if the run may go on.
+
+    Raises:
+      OutputError: another dataset is there, or files that no run wrote; or a shard is
+        missing or has another size.
+      RejectLimitError: more rows were rejected than the job now allows.
+      SchemaError: it differs from the schema expected.
+    """
+    overwrite, base = run.options.overwrite, run.base_fingerprint
+    manifest = check_output(store, run.fingerprint, overwrite=overwrite, base=base)
+    if manifest is None:
+        return None
+    require_stored(store, manifest)
+    rejects = store.uri_of(REJECTS_NAME)
+    read, rejected = manifest.rows_read, manifest.rows_rejected
+    check_reject_limit(run.job.max_rejects, read, rejected, rejects)
+    require_schema(run.expected, schema_of(manifest, class_names(store, manifest)))
+    return manifest
+
+
+def output_store(options: RunOptions) -> Store:
+    """Returns the store of the output folder; touches no storage.
+
+    Raises:
+      UsageError: the scratch folder is not local, or a URL holds a secret.
+    """
+    if not is_local(options.scratch):
+        raise UsageError(f"--scratch {options.scratch}: expected a local folder")
+    return open_store(options.output, options.storage.output)
+
+
+def require_compatible(options: RunOptions) -> None:
+    """Refuses options that contradict each other.
+
+    Raises:
+      UsageError: names them, and says what each does.
+    """
+    if options.append and options.overwrite:
+        raise UsageError(
+            "append and overwrite exclude each other: append adds to the dataset that "
+            "is there, overwrite replaces it"
+        )
+    if options.append and options.auto_version:
+        raise UsageError(
+            "append and version auto exclude each other: append adds to the dataset "
+            "that is there, version auto publishes a new one beside it"
+        )
+    if options.overwrite and options.auto_version:
+        raise UsageError("version: auto never overwrites: leave out --overwrite")
+    if not options.detach:
+        return
+    if options.is_embedded:
+        raise UsageError(
+            "--detach hands the job over to a runner, but the embedded one ends with "
+            "this process: name another behind --, or leave out --detach"
+        )
+    if options.auto_version:
+        raise UsageError(
+            "--detach goes without version: auto, whose latest.json moves when the "
+            "launcher has seen the end: give the version itself"
+        )
