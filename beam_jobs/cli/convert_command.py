@@ -244,6 +244,7 @@ def _job_spec(
         JobSpec,
         identifier_from,
     )
+    from recordmill.transforms.sources.registry import load_format
 
     rules = {
         "num_shards": options.pop("shards"),
@@ -257,8 +258,11 @@ def _job_spec(
         if not equals:
             raise click.UsageError(f"--split is NAME=FRACTION, got {text!r}")
         splits.append({"name": name, "fraction": fraction})
+    own_options = load_format(source).options
+    own = {name: options.pop(name) for name in own_options.model_fields}
     fields = {
         "source": source,
+        "source_options": own_options(**own),
         "name": options.pop("name") or identifier_from(default_name),
         "version": options.pop("dataset_version"),
         "sharding": rules or {"shard_bytes": DEFAULT_SHARD_BYTES},

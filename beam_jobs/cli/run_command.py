@@ -66,9 +66,10 @@ def _job_options(command: _Command) -> _Command:
 
 def _print_schema(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted:
-        from recordmill.schemas.job.job_json_schema import SCHEMA_PATH
+        from recordmill.schemas.job.job_json_schema import job_schema_bytes
+        from recordmill.transforms.sources.registry import InstalledFormats
 
-        click.echo(SCHEMA_PATH.read_text(), nl=False)
+        click.echo(job_schema_bytes(InstalledFormats()).decode(), nl=False)
         ctx.exit()
 
 
@@ -134,6 +135,7 @@ def _load(options: dict[str, Any]) -> LoadedJob:
 
     from recordmill.schemas.job.load_job import load_job
     from recordmill.schemas.job.template import parse_settings
+    from recordmill.transforms.sources.registry import InstalledFormats
     from recordmill.transforms.storage.reading import read_file
 
     uri = options["job_file"]
@@ -143,6 +145,7 @@ def _load(options: dict[str, Any]) -> LoadedJob:
         parse_settings(options["settings"]),
         datetime.now(UTC).date(),
         read_file,
+        InstalledFormats(),
     )
 
 

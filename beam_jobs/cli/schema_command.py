@@ -116,13 +116,14 @@ def _infer(
         facts_json,
         head_of,
     )
-    from recordmill.transforms.sources import make_source
     from recordmill.transforms.sources.listing import list_inputs
+    from recordmill.transforms.sources.registry import load_format, make_source
 
     started = time.perf_counter()
     if output is not None:
         _require_writable(Path(output), overwrite)
-    job = JobSpec.model_validate({"source": kind, "name": kind, **source_options})
+    own_options = load_format(kind).options(**source_options)
+    job = JobSpec(source=kind, name=kind, source_options=own_options)
     storage = storage_of(storage_options).input
     _, files = list_inputs(inputs, storage)
     with showing_ranges(sys.stderr, wanted=not as_json) as on_progress:

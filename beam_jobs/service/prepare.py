@@ -20,8 +20,8 @@ from recordmill.transforms.dataset.expected import require_schema
 from recordmill.transforms.encode.arrow_types import check_types
 from recordmill.transforms.encode.payloads import check_payload
 from recordmill.transforms.exchange.plan import bucket_bits
-from recordmill.transforms.sources import make_source
 from recordmill.transforms.sources.base import Source
+from recordmill.transforms.sources.registry import make_source
 from recordmill.transforms.tasks.context import (
     RunContext,
     choose_exchange,

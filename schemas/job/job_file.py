@@ -1,12 +1,13 @@
 """JobFile: what a job file can say; the same file runs on a laptop and on a cluster.
 
-    source: csv                           # images, cifar or csv
-    inputs: raw/{{ date }}/*.csv          # one, or a list
-    output: sets/users
+    source: images                        # or cifar, csv, or another package's format
+    images: {feature_names: imagenet}     # that format's own options
+    inputs: raw/{{ date }}                # one, or a list
+    output: sets/pets
     version: auto                         # or 1.0.0
     keep: 3
     splits: {train: 0.9, test: 0.1}
-    split_by: user
+    split_by: label
     shard_size: 128MiB                    # or shards: 8, or readers: 4
     max_rejects: 0.5%
     beam: [--runner=FlinkRunner, --flink_master=cluster:8081]
@@ -17,6 +18,7 @@ shipped beside this module, tells its form to editors.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -26,6 +28,7 @@ from pydantic import (
     ConfigDict,
     Field,
     JsonValue,
+    create_model,
 )
 
 from recordmill.schemas.errors import UsageError
@@ -36,21 +39,19 @@ from recordmill.schemas.job.job_spec import (
     FIRST_VERSION,
     Compression,
     DatasetName,
-    FeatureNames,
     JobSpec,
     Payload,
     RejectLimit,
     RunOptions,
     Seed,
     Sharding,
-    SourceKind,
     Splits,
     SplitSpec,
-    Variant,
     VerifyLevel,
     check_version,
     identifier_from,
 )
+from recordmill.schemas.job.source_options import SourceOptions
 from recordmill.schemas.job.storage_options import (
     SECRET_REFUSED,
     BothSides,
@@ -131,7 +132,7 @@ class StorageSides(_Frozen):
 class JobFile(_Frozen):
     """A job: what is converted, where to, and how it is run."""
 
-    source: SourceKind = Field(description="the input's format")
+    source: Text = Field(description="the input's format")
     inputs: Texts = Field(description="files, folders or globs")
     output: Text = Field(description="folder of the dataset, or of its versions")
     name: DatasetName | None = Field(
@@ -176,8 +177,6 @@ class JobFile(_Frozen):
     max_rejects: Annotated[
         RejectLimit, BeforeValidator(_limit, json_schema_input_type=str | int)
     ] = Field(RejectLimit(), description="rows that may be rejected, like 10 or 0.5%")
-    feature_names: FeatureNames | None = Field(None, description="of source: images")
-    variant: Variant | None = Field(None, description="of source: cifar")
     overwrite: bool = Field(False, description="replace another dataset")
     append: bool = Field(
         False, description="convert new input files only, and add them to the dataset"
@@ -209,7 +208,10 @@ class JobFile(_Frozen):
     )
 
     def to_job(self, declared: DeclaredSchema | None) -> JobSpec:
-        """What is converted and how; auto stands for the first version here."""
+        """Returns what is converted and how; auto stands for the first version here.
+
+        Only for models of `job_file_model`, which have the section of the source.
+        """
         if self.shards:
             sharding = Sharding(num_shards=self.shards)
         elif self.readers:
@@ -228,8 +230,7 @@ class JobFile(_Frozen):
             seed=self.seed,
             compression=self.compression,
             max_rejects=self.max_rejects,
-            feature_names=self.feature_names or "default",
-            variant=self.variant or "auto",
+            source_options=getattr(self, self.source),
             declared=declared,
             payload=self.payload,
         )
@@ -254,3 +255,19 @@ class JobFile(_Frozen):
             ),
             beam_args=self.beam,
         )
+
+
+def job_file_model(formats: Mapping[str, type[SourceOptions]]) -> type[JobFile]:
+    """Returns JobFile with a section for the own options of each of these formats.
+
+    Args:
+      formats: each format's options, by its name, which is the section's.
+    """
+    sections: dict[str, Any] = {
+        name: (options, Field(options(), description=f"options of source: {name}"))
+        for name, options in formats.items()
+    }
+    model: type[JobFile] = create_model(
+        "JobFile", __base__=JobFile, __doc__=JobFile.__doc__, **sections
+    )
+    return model

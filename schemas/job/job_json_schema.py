@@ -1,17 +1,19 @@
 """The JSON Schema of job files, by which editors complete and check them.
 
-It is made from JobFile and shipped as job_file.schema.json, beside this file:
+It is made from JobFile and the options of each format. What is shipped beside this file
+has the formats that are built in; the command adds those of other packages:
 
-    python -m recordmill.schemas.job.job_json_schema > schemas/job_file.schema.json
+    recordmill run --job-schema > schemas/job/job_file.schema.json
 """
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from recordmill.schemas.job.job_file import JobFile
+from recordmill.schemas.job.job_file import job_file_model
+from recordmill.schemas.job.source_options import SourceOptions
 from recordmill.schemas.parsing.schema_json_schema import DRAFT, without_titles
 from recordmill.schemas.text import json_bytes
 
@@ -22,12 +24,20 @@ _TOLD = ("description", "default")
 _PLACEHOLDER = {"type": "string", "pattern": r"\{\{.*\}\}"}
 
 
-def job_schema() -> dict[str, Any]:
-    """What a job file may hold; a placeholder may stand for any value."""
-    made = without_titles(JobFile.model_json_schema())
-    made["properties"] = {
-        name: _or_placeholder(field) for name, field in made["properties"].items()
-    }
+def job_schema(formats: Mapping[str, type[SourceOptions]]) -> dict[str, Any]:
+    """Returns what a job file may hold; a placeholder may stand for any value.
+
+    Args:
+      formats: the options of each format that `source` may name.
+    """
+    made = without_titles(job_file_model(formats).model_json_schema())
+    made["properties"]["source"] |= {"enum": list(formats)}
+    del made["properties"]["source"]["minLength"]
+    sections = [made["properties"][name]["$ref"].rpartition("/")[2] for name in formats]
+    for part in (made, *(made["$defs"][name] for name in sections)):
+        part["properties"] = {
+            name: _or_placeholder(field) for name, field in part["properties"].items()
+        }
     declared = made["properties"]["schema"]
     declared["anyOf"] = [
         {"type": "string", "description": "a schema file"},
@@ -37,9 +47,9 @@ def job_schema() -> dict[str, Any]:
     return {"$schema": DRAFT, "title": "recordmill job file", **made}
 
 
-def job_schema_bytes() -> bytes:
-    """The file that is shipped."""
-    return json_bytes(job_schema())
+def job_schema_bytes(formats: Mapping[str, type[SourceOptions]]) -> bytes:
+    """Returns the same as the bytes of a file."""
+    return json_bytes(job_schema(formats))
 
 
 def _or_placeholder(field: dict[str, Any]) -> dict[str, Any]:
@@ -53,7 +63,3 @@ def _or_placeholder(field: dict[str, Any]) -> dict[str, Any]:
     if types <= {"integer", "number", "boolean", "null"}:
         return {**told, "anyOf": [*branches, _PLACEHOLDER]}
     return field
-
-
-if __name__ == "__main__":
-    sys.stdout.buffer.write(job_schema_bytes())

@@ -13,11 +13,13 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    SerializeAsAny,
     field_validator,
     model_validator,
 )
 
 from recordmill.schemas.features.declared import DeclaredSchema
+from recordmill.schemas.job.source_options import SourceOptions
 from recordmill.schemas.job.storage_options import BothSides
 
 MIB = 1 << 20
@@ -28,15 +30,13 @@ FIRST_VERSION = "1.0.0"
 AUTO_VERSION = "auto"  # of a run: each change becomes the next patch version
 MAX_SPLITS = 255  # a row's split is a u8, and a format may add its own test split
 
+SOURCE_PATTERN = r"^[a-z][a-z0-9_]*$"
 NAME_PATTERN = re.compile(r"[a-zA-Z]\w*", re.ASCII)
 SPLIT_PATTERN = re.compile(r"(?:\w|-)+", re.ASCII)
 FRACTION_PATTERN = re.compile(r"\d*\.?\d+|\d+/\d+", re.ASCII)
 VERSION_PATTERN = re.compile(r"\d+\.\d+\.\d+", re.ASCII)
 
-SourceKind = Literal["images", "cifar", "csv"]
-PIPELINE_ROWS: Final = "rows"  # what a pipeline brings, instead of files
-FeatureNames = Literal["default", "tutorial", "imagenet"]
-Variant = Literal["auto", "cifar10", "cifar100"]
+PIPELINE_ROWS: Final = "rows"  # the source of rows that a pipeline brings, not files
 Compression = Literal["none", "gzip"]
 Payload = Literal["example", "sequence_example", "json", "raw"]
 
@@ -180,9 +180,13 @@ Seed = Annotated[int, Field(ge=0, lt=1 << 64)]
 
 
 class JobSpec(_Frozen):
-    """What is converted and how. Equal specs on equal inputs give equal bytes."""
+    """What is converted and how. Equal specs on equal inputs give equal bytes.
 
-    source: Literal["images", "cifar", "csv", "rows"]
+    `source` names an input format and `source_options` are that format's own; whoever
+    makes a job validates them (recordmill.transforms.sources.registry).
+    """
+
+    source: Annotated[str, Field(pattern=SOURCE_PATTERN)]
     name: DatasetName
     version: Version = FIRST_VERSION
     splits: Splits = (SplitSpec(name="train", fraction="1"),)
@@ -192,8 +196,7 @@ class JobSpec(_Frozen):
     seed: Seed = 0
     compression: Compression = "none"
     max_rejects: RejectLimit = RejectLimit()
-    feature_names: FeatureNames = "default"
-    variant: Variant = "auto"
+    source_options: SerializeAsAny[SourceOptions] = SourceOptions()
     declared: DeclaredSchema | None = None  # None: the source's own, or inferred
     payload: Payload = "example"
 

@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from recordmill.schemas.errors import SchemaError, UsageError
 from recordmill.schemas.features.declared import DeclaredSchema
-from recordmill.schemas.job.job_file import JobFile, StorageSides
+from recordmill.schemas.job.job_file import JobFile, StorageSides, job_file_model
 from recordmill.schemas.job.job_spec import AUTO_VERSION, JobSpec, RunOptions
+from recordmill.schemas.job.source_options import SourceOptions
 from recordmill.schemas.job.template import PARAMETER, Template, built_in
 from recordmill.schemas.parsing.problems import (
     declare,
@@ -38,6 +40,7 @@ _TEXT_KEYS = frozenset(
     | {"shard_size", "max_rejects", "scratch", "beam", "metrics_file"}
 )
 _PATH_KEYS = ("output", "expect_schema", "scratch", "metrics_file")
+_FIELDS = frozenset(field.alias or name for name, field in JobFile.model_fields.items())
 _SHARD_RULES = ("shards", "shard_size", "readers")
 
 _Problems = dict[tuple[str | int, ...], str]
@@ -64,8 +67,9 @@ def load_job(
     settings: Mapping[str, str],
     today: date,
     read: Callable[[str], bytes],
+    formats: Mapping[str, type[SourceOptions]],
 ) -> LoadedJob:
-    """The job in a file.
+    """Returns the job in a file.
 
     Args:
       data: the file's bytes.
@@ -73,6 +77,8 @@ def load_job(
       settings: parameters given with --set.
       today: the date for {{ date }} (UTC).
       read: reads the schema file that the job names.
+      formats: the options of each format that `source` may name; only those of the
+        format that is named are looked up, unless the file is wrong.
 
     Raises:
       UsageError: all that is wrong with it, a line for each.
@@ -89,7 +95,7 @@ def load_job(
         )
     problems: _Problems = {}
     given = _filled(document, settings, today, problems)
-    file = _validated(given, problems)
+    file = _validated(given, formats, problems)
     if problems or file is None:
         raise UsageError(_report(uri, document, problems))
     file = _with_paths(file, posixpath.dirname(uri))
@@ -141,23 +147,31 @@ def _filled(
     return given
 
 
-def _validated(given: dict[str, Any], problems: _Problems) -> JobFile | None:
-    """The validated fields; None, and what is wrong in `problems`, if they are not."""
+def _validated(
+    given: dict[str, Any],
+    formats: Mapping[str, type[SourceOptions]],
+    problems: _Problems,
+) -> JobFile | None:
+    """Returns the validated fields; notes what is wrong, and returns None then."""
     for key, what in _contradictions(given):
         problems.setdefault((key,), what)
+    for key, what in _wrong_sources(given, formats):
+        problems.setdefault((key,), what)
+    source = str(given.get("source"))
+    chosen = {source: formats[source]} if source in formats else {}
     try:
-        return JobFile.model_validate(given)
+        return job_file_model(chosen).model_validate(given)
     except ValidationError as error:
         for detail in error.errors():
             place = _place_of(detail["loc"], given)
             # A placeholder without a value is told already.
             if not any(place[:depth] in problems for depth in range(1, len(place) + 1)):
-                problems[place] = _sentence(detail)
+                problems[place] = _sentence(detail, chosen)
     return None
 
 
 def _contradictions(given: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """What is wrong with fields together, one by one valid or not."""
+    """Yields what is wrong with fields together, one by one valid or not."""
     rules = [key for key in _SHARD_RULES if key in given]
     for key in rules[1:]:
         yield key, f"give one of {rules[0]} and {key}, not both"
@@ -171,9 +185,36 @@ def _contradictions(given: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield "append", "adds to one dataset; version: auto publishes another one"
         if given.get("overwrite") is True:
             yield "append", "adds to the dataset that overwrite would replace"
-    for key, source in (("feature_names", "images"), ("variant", "cifar")):
-        if key in given and given.get("source") != source:
-            yield key, f"is for source: {source}"
+
+
+def _wrong_sources(
+    given: dict[str, Any], formats: Mapping[str, type[SourceOptions]]
+) -> Iterator[tuple[str, str]]:
+    """Yields what is wrong with the source and with options that formats have."""
+    source = given.get("source")
+    if isinstance(source, str) and source not in formats:
+        yield "source", f"expected {_either(formats)}, found {source!r}"
+    for key in given:
+        if key in formats:
+            if key != source:
+                yield key, f"is for source: {key}"
+        elif key not in _FIELDS and (owner := _owner(key, formats)):
+            yield key, f"is an option of {owner}: write {owner}: {{{key}: ...}}"
+
+
+def _owner(option: str, formats: Mapping[str, type[SourceOptions]]) -> str | None:
+    """Returns the format that has this option."""
+    for name in formats:
+        with suppress(UsageError):  # a format of another package that cannot be loaded
+            if option in formats[name].model_fields:
+                return name
+    return None
+
+
+def _either(names: Iterable[str]) -> str:
+    """Returns 'a', 'b' or 'c'."""
+    *others, last = map(repr, names)
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def _place_of(loc: tuple[str | int, ...], given: Any) -> tuple[str | int, ...]:
@@ -192,9 +233,11 @@ def _place_of(loc: tuple[str | int, ...], given: Any) -> tuple[str | int, ...]:
     return tuple(place)
 
 
-def _sentence(detail: ErrorDetails) -> str:
+def _sentence(detail: ErrorDetails, chosen: Mapping[str, type[SourceOptions]]) -> str:
     if detail["type"] == "extra_forbidden":
-        model = StorageSides if len(detail["loc"]) > 1 else JobFile
+        model: type[BaseModel] = JobFile
+        if len(detail["loc"]) > 1:
+            model = chosen.get(str(detail["loc"][0]), StorageSides)
         known = [field.alias or name for name, field in model.model_fields.items()]
         return unknown_field(str(detail["loc"][-1]), known)
     if detail["type"] == "string_too_short":

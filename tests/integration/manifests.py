@@ -16,6 +16,7 @@ import yaml
 from recordmill.beam_jobs.cli.main import cli
 from recordmill.beam_jobs.runners.embedded import pipeline_options
 from recordmill.schemas.job.load_job import LoadedJob, load_job
+from recordmill.transforms.sources.registry import InstalledFormats
 
 ROOT = Path(__file__).parent.parent.parent
 DEPLOY = ROOT / "deploy"
@@ -124,7 +125,12 @@ def load(path: Path, **settings: str) -> LoadedJob:
     """A job file, with Beam's options checked as well."""
     read = Path.read_bytes
     job = load_job(
-        path.read_bytes(), str(path), settings, DAY, lambda uri: read(Path(uri))
+        path.read_bytes(),
+        str(path),
+        settings,
+        DAY,
+        lambda uri: read(Path(uri)),
+        InstalledFormats(),
     )
     pipeline_options(job.options.beam_args, workers=1)
     return job

@@ -63,8 +63,8 @@ def test_same_dataset_as_convert(job: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "options"),
     [
-        ("source: images\ninputs: {samples}/images\nfeature_names: tutorial\ncompression: gzip\nreaders: 2", ["images", "images", "--feature-names", "tutorial", "--compression", "gzip", "--readers", "2"]),
-        ("source: cifar\ninputs: ['{samples}/cifar']\nvariant: cifar10\nshuffle: false\nshard_size: 100kB\nexchange: scratch", ["cifar", "cifar", "--variant", "cifar10", "--no-shuffle", "--shard-size", "100kB"]),
+        ("source: images\ninputs: {samples}/images\nimages: {{feature_names: tutorial}}\ncompression: gzip\nreaders: 2", ["images", "images", "--feature-names", "tutorial", "--compression", "gzip", "--readers", "2"]),
+        ("source: cifar\ninputs: ['{samples}/cifar']\ncifar: {{variant: cifar10}}\nshuffle: false\nshard_size: 100kB\nexchange: scratch", ["cifar", "cifar", "--variant", "cifar10", "--no-shuffle", "--shard-size", "100kB"]),
         ("source: csv\ninputs: {samples}/iris\nversion: 2.0.0\nsplits: {{a: 1/3, b: 2/3}}\nsplit_by: species\nmax_rejects: 1%", ["csv", "iris", "--dataset-version", "2.0.0", "--split", "a=1/3", "--split", "b=2/3", "--split-by", "species", "--max-rejects", "1%"]),
     ],
 )  # fmt: skip

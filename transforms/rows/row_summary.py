@@ -21,7 +21,7 @@ from recordmill.transforms.exchange.plan import (
     PackedHistogram,
 )
 from recordmill.transforms.rows.observed_features import ObservedFeatures
-from recordmill.transforms.tasks.context import FORMAT_VERSION
+from recordmill.transforms.tasks.context import FORMAT_VERSION, fixed_fields
 from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES
 
 Digest = tuple[int, int]
@@ -129,10 +129,9 @@ def rows_fingerprint(job: JobSpec, totals: RowsTotals) -> str:
 
     How many rejects are allowed fixes no byte, as in recordmill.transforms.tasks.context.
     """
-    fixed = job.model_dump(mode="json", exclude={"max_rejects"})
     digest = blake2b(digest_size=16)
     digest.update(f"recordmill {FORMAT_VERSION}\n".encode())
-    digest.update(json.dumps(fixed, sort_keys=True).encode())
+    digest.update(json.dumps(fixed_fields(job), sort_keys=True).encode())
     content = (totals.rows_read, totals.rows_rejected, *totals.digest)
     digest.update(f"\nrows {content}".encode())
     return digest.hexdigest()

@@ -24,6 +24,7 @@ from recordmill.transforms.tasks.workspace import Workspace
 Exchange = Literal["reference", "scratch", "engine"]
 
 FORMAT_VERSION = 1  # raise it when the same job would give other bytes
+_FIRST_OPTIONS = {"feature_names": "default", "variant": "auto"}  # of images and cifar
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +191,23 @@ def appended_fingerprint(
 
 
 def fixed_fields(job: JobSpec) -> dict[str, Any]:
-    """All of a job that fixes bytes, as JSON has it."""
-    return job.model_dump(mode="json", exclude={"max_rejects"})
+    """Returns all of a job that fixes bytes, as JSON has it.
+
+    Datasets keep it and fingerprints are made of it, so its spelling never changes: the
+    options that there were before each format had its own stand beside the other
+    fields in every job. All others stand in `source_options`, if not at their default.
+    """
+    options = job.source_options.model_dump(mode="json", exclude_defaults=True)
+    fields: dict[str, Any] = {}
+    for name, value in job.model_dump(mode="json", exclude={"max_rejects"}).items():
+        if name != "source_options":
+            fields[name] = value
+            continue
+        for option, default in _FIRST_OPTIONS.items():
+            fields[option] = options.pop(option, default)
+        if options:
+            fields[name] = options
+    return fields
 
 
 def _digest(head: str, files: Iterable[InputFile]) -> str:

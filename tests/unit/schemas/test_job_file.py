@@ -20,7 +20,10 @@ from recordmill.schemas.job.job_spec import JobSpec, RunOptions, Sharding, Split
 from recordmill.schemas.job.load_job import LoadedJob, absolute, load_job
 from recordmill.schemas.job.storage_options import BothSides, StorageOptions
 from recordmill.schemas.job.template import parse_settings
+from recordmill.transforms.sources.images.options import ImagesOptions
+from recordmill.transforms.sources.registry import BUILT_IN, load_format
 
+FORMATS = {name: load_format(name).options for name in BUILT_IN}
 DAY = date(2026, 11, 20)
 MINIMAL = "source: csv\ninputs: in.csv\noutput: out/users\n"
 
@@ -30,7 +33,7 @@ def load(text: str, **settings: str) -> LoadedJob:
         assert uri == "/jobs/features.yaml"
         return b"features: {age: int64}\n"
 
-    return load_job(text.encode(), "/jobs/job.yaml", settings, DAY, read)
+    return load_job(text.encode(), "/jobs/job.yaml", settings, DAY, read, FORMATS)
 
 
 def problems(text: str, **settings: str) -> str:
@@ -64,7 +67,7 @@ def test_everything() -> None:
         shard_size: 100MB
         compression: gzip
         max_rejects: 0.5%
-        feature_names: imagenet
+        images: {feature_names: imagenet}
         overwrite: true
         storage: {input: {anon: true, endpoint_url: http://host:9000}}
         exchange: scratch
@@ -88,7 +91,7 @@ def test_everything() -> None:
     assert (job.split_by, job.shuffle, job.seed) == ("label", False, (1 << 64) - 1)
     assert job.sharding == Sharding(shard_bytes=100_000_000)
     assert (job.compression, job.max_rejects.text) == ("gzip", "0.5%")
-    assert (job.feature_names, job.variant) == ("imagenet", "auto")
+    assert job.source_options == ImagesOptions(feature_names="imagenet")
     assert options == RunOptions(
         inputs=("/jobs/raw/a", "s3://bucket/b", "/c/*.jpg"),
         output="/sets/pets",
@@ -166,7 +169,8 @@ def test_parameters() -> None:
 def test_no_value_changes_the_structure(value: str) -> None:
     """A value is one text, whatever it holds, alone or inside a longer one."""
     text = MINIMAL + "split_by: '{{ v }}'\nscratch: '/x{{ v }}y'\n"
-    file = load_job(text.encode(), "/jobs/job.yaml", {"v": value}, DAY, bytes).file
+    uri, given = "/jobs/job.yaml", {"v": value}
+    file = load_job(text.encode(), uri, given, DAY, bytes, FORMATS).file
     assert file.split_by == value
     unchanged = {"split_by", "scratch"}
     assert file.model_dump(exclude=unchanged) == load(MINIMAL).file.model_dump(
@@ -263,7 +267,7 @@ variant: cifar10
         "(docs/storage.md)",
         "  line 9: storage: outptu: unknown field 'outptu'; did you mean output?",
         "  line 10: beam: item 2: expected text, found {'a': 'b'}",
-        "  line 11: variant: is for source: cifar",
+        "  line 11: variant: is an option of cifar: write cifar: {variant: ...}",
     ]
 
 
@@ -298,7 +302,10 @@ def test_storage_takes_what_the_command_takes() -> None:
         ("version: auto\nkeep: 0", "line 5: keep: expected greater than or equal to 1"),
         ("shuffle: maybe", "shuffle: expected true or false, found 'maybe'"),
         ("compression: zip", "compression: expected 'none' or 'gzip', found 'zip'"),
-        ("feature_names: tutorial", "feature_names: is for source: images"),
+        ("feature_names: tutorial", "line 4: feature_names: is an option of images: write images: {feature_names: ...}"),
+        ("images: {feature_names: tutorial}", "line 4: images: is for source: images"),
+        ("csv: {delimiter: x}", "line 4: csv: delimiter: unknown field 'delimiter'"),
+        ("csv: [a]", "line 4: csv: expected a mapping, found ['a']"),
         ("storage: {output: {aws_session_token: x}}", "looks like a secret"),
         ("storage: {input: {connection_string: x}}", "looks like a secret"),
         ("storage: {input: {endpoint_url: 'http://me:pw@host'}}", "endpoint_url looks like a secret"),
@@ -359,7 +366,7 @@ def test_any_yaml_is_read_or_refused(value: Any) -> None:
     if isinstance(value, dict):
         text = yaml.safe_dump({"source": "csv", "inputs": "a", "output": "b"} | value)
     with suppress(RecordmillError):
-        load_job(text.encode(), "job.yaml", {}, DAY, lambda uri: b"")
+        load_job(text.encode(), "job.yaml", {}, DAY, lambda uri: b"", FORMATS)
 
 
 # --- paths ---
@@ -391,14 +398,14 @@ def test_relative_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_json_schema_is_up_to_date() -> None:
-    """If not: python -m recordmill.schemas.job.job_json_schema > schemas/job_file.schema.json"""
-    assert SCHEMA_PATH.read_bytes() == job_schema_bytes()
+    """If not: recordmill run --job-schema > schemas/job/job_file.schema.json"""
+    assert SCHEMA_PATH.read_bytes() == job_schema_bytes(FORMATS)
 
 
 def test_json_schema_knows_every_field() -> None:
-    made = json.loads(job_schema_bytes())
+    made = json.loads(job_schema_bytes(FORMATS))
     names = {field.alias or name for name, field in JobFile.model_fields.items()}
-    assert set(made["properties"]) == names
+    assert set(made["properties"]) == names | set(FORMATS)
     assert made["additionalProperties"] is False
     assert made["required"] == ["source", "inputs", "output"]
     assert all(field["description"] for field in made["properties"].values())
@@ -407,7 +414,7 @@ def test_json_schema_knows_every_field() -> None:
 def test_json_schema_takes_placeholders() -> None:
     """Wherever no text stands anyway, so that editors do not complain."""
     placeholder = {"type": "string", "pattern": r"\{\{.*\}\}"}
-    fields = json.loads(job_schema_bytes())["properties"]
+    fields = json.loads(job_schema_bytes(FORMATS))["properties"]
     for name in ("source", "shards", "seed", "shuffle", "workers", "compression"):
         assert placeholder in fields[name]["anyOf"], name
     for name in ("output", "version", "inputs", "splits", "params", "beam"):

@@ -110,7 +110,7 @@ def test_job_refuses(fields: dict[str, Any], message: str, reason: str) -> None:
         ({"seed": -1}, ("seed",)),
         ({"seed": 1 << 64}, ("seed",)),
         ({"colour": "red"}, ("colour",)),
-        ({"source": "parquet"}, ("source",)),
+        ({"source": "a b"}, ("source",)),
         ({"sharding": {"num_shards": 0}}, ("sharding", "num_shards")),
         ({"sharding": {"num_shards": 100_000}}, ("sharding", "num_shards")),
     ],

@@ -19,14 +19,13 @@ from typing import Literal
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import InputFile
+from recordmill.transforms.sources.cifar.options import Variant
 from recordmill.transforms.storage.reading import read_file
 
 SIDE = 32
 CHANNELS = 3
 PIXELS = SIDE * SIDE
 IMAGE_BYTES = PIXELS * CHANNELS
-
-Variant = Literal["auto", "cifar10", "cifar100"]
 
 _TRAIN_FILE = re.compile(r"data_batch_\d+\.bin|train\.bin", re.IGNORECASE)
 _TEST_FILE = re.compile(r"test_batch(_\d+)?\.bin|test\.bin", re.IGNORECASE)

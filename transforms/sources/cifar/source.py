@@ -38,12 +38,12 @@ from recordmill.transforms.sources.cifar.layout import (
     PIXELS,
     SIDE,
     Layout,
-    Variant,
     data_files,
     find_layout,
     read_names,
     split_of,
 )
+from recordmill.transforms.sources.cifar.options import Variant
 from recordmill.transforms.storage.reading import (
     available_memory,
     is_local,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
-from recordmill.schemas.job.job_spec import FeatureNames
+from recordmill.transforms.sources.images.options import FeatureNames
 
 _NAMES: dict[FeatureNames, dict[str, str]] = {
     "default": {

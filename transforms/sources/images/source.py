@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.features.feature import Schema
-from recordmill.schemas.job.job_spec import FeatureNames
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.ranges import InputFile, InputRange, Reject, TypeFlags
 from recordmill.transforms.arrow import I64
@@ -37,6 +36,7 @@ from recordmill.transforms.sources.base import (
     spread_evenly,
 )
 from recordmill.transforms.sources.images.feature_names import image_schema
+from recordmill.transforms.sources.images.options import FeatureNames
 from recordmill.transforms.sources.inventory import Inventory, slices
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.reading import read_file

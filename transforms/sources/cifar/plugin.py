@@ -1,0 +1,29 @@
+"""Offers CIFAR-10 and CIFAR-100 binary files as an input format."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.transforms.sources.cifar.options import CifarOptions
+from recordmill.transforms.sources.registry import SourceFormat
+
+if TYPE_CHECKING:
+    from recordmill.transforms.sources.base import Source
+
+
+def make_source(
+    options: CifarOptions, as_text: bool, storage: StorageOptions
+) -> Source:
+    """Makes the source of CIFAR binary files."""
+    from recordmill.transforms.sources.cifar.source import FixedLengthSource
+
+    return FixedLengthSource(variant=options.variant, storage=storage)
+
+
+FORMAT = SourceFormat(
+    name="cifar",
+    summary="CIFAR-10 and CIFAR-100 binary files (.bin).",
+    options=CifarOptions,
+    make_source=make_source,
+)

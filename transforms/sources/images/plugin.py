@@ -1,0 +1,29 @@
+"""Offers folders of images as an input format."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.transforms.sources.images.options import ImagesOptions
+from recordmill.transforms.sources.registry import SourceFormat
+
+if TYPE_CHECKING:
+    from recordmill.transforms.sources.base import Source
+
+
+def make_source(
+    options: ImagesOptions, as_text: bool, storage: StorageOptions
+) -> Source:
+    """Makes the source of image folders."""
+    from recordmill.transforms.sources.images.source import ImagesSource
+
+    return ImagesSource(feature_names=options.feature_names, storage=storage)
+
+
+FORMAT = SourceFormat(
+    name="images",
+    summary="A folder of pictures for each class.",
+    options=ImagesOptions,
+    make_source=make_source,
+)

@@ -1,0 +1,178 @@
+"""Finds input formats by name: those built in, and those that other packages add.
+
+A format is a SourceFormat. The built-in ones stand in a table of modules, imported when
+asked for. Another package offers one as an entry point:
+
+    [project.entry-points."recordmill.sources"]
+    lines = "recordmill_lines.plugin:FORMAT"
+
+Nothing here imports Arrow, so the command line can ask for names and options quickly.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.job.job_spec import PIPELINE_ROWS, SOURCE_PATTERN, JobSpec
+from recordmill.schemas.job.source_options import SourceOptions
+from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
+
+if TYPE_CHECKING:
+    from recordmill.transforms.sources.base import Source
+
+GROUP = "recordmill.sources"  # of entry points
+BUILT_IN = {
+    "images": "recordmill.transforms.sources.images.plugin",
+    "cifar": "recordmill.transforms.sources.cifar.plugin",
+    "csv": "recordmill.transforms.sources.csv.plugin",
+}
+
+Options = TypeVar("Options", bound=SourceOptions)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceFormat(Generic[Options]):
+    """One input format that jobs can name.
+
+    Attributes:
+      name: as jobs and the command line spell it.
+      summary: one sentence for help texts.
+      options: the model of the format's own options; every option has a default.
+      make_source: (options, as_text, storage) -> the source, not yet prepared.
+        `as_text` is true where a declared schema converts the cells: a format whose
+        cells are text then gives them as they are. `storage` has the options of the
+        inputs' storage.
+    """
+
+    name: str
+    summary: str
+    options: type[Options]
+    make_source: Callable[[Options, bool, StorageOptions], Source]
+
+    def __post_init__(self) -> None:
+        if not re.match(SOURCE_PATTERN, self.name) or self.name == PIPELINE_ROWS:
+            raise ValueError(
+                f"{self.name!r} is not a valid name of a format; expected lower-case "
+                f"letters, digits and '_', and not {PIPELINE_ROWS!r}"
+            )
+
+
+def format_names() -> tuple[str, ...]:
+    """Returns the names of all formats, those built in first; imports none of them."""
+    return (*BUILT_IN, *sorted(_entry_points().keys() - BUILT_IN.keys()))
+
+
+def load_format(name: str) -> SourceFormat[Any]:
+    """Imports a format by its name.
+
+    Raises:
+      UsageError: there is none of that name, two packages offer it, or the package
+        that offers it cannot be imported.
+    """
+    offers = _entry_points().get(name, ())
+    if name in BUILT_IN and not offers:
+        module = import_module(BUILT_IN[name])
+        built_in: SourceFormat[Any] = module.FORMAT
+        return built_in
+    if name in BUILT_IN:
+        raise UsageError(
+            f"source {name}: is built in, but {_packages(offers)} adds a format of the "
+            "same name: uninstall that package, or rename the format in it"
+        )
+    if not offers:
+        raise UsageError(
+            f"source: found {name!r}, expected one of {', '.join(format_names())}; a "
+            "format of another package is known once that package is installed"
+        )
+    if len(offers) > 1:
+        raise UsageError(
+            f"source {name}: {_packages(offers)} add a format of this name: uninstall "
+            "all of them but one"
+        )
+    return _load_entry_point(offers[0])
+
+
+class InstalledFormats(Mapping[str, type[SourceOptions]]):
+    """The options of each format by its name, each imported when it is looked up."""
+
+    def __getitem__(self, name: str) -> type[SourceOptions]:
+        if name not in self:
+            raise KeyError(name)
+        options: type[SourceOptions] = load_format(name).options
+        return options
+
+    def __contains__(self, name: object) -> bool:
+        return name in format_names()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(format_names())
+
+    def __len__(self) -> int:
+        return len(format_names())
+
+
+def make_source(job: JobSpec, storage: StorageOptions = NO_OPTIONS) -> Source:
+    """Makes the source of the files that a job names, not yet prepared.
+
+    Args:
+      job: what is converted; without options of its own, its format has its defaults.
+      storage: options of the inputs' storage.
+
+    Raises:
+      UsageError: as `load_format`.
+      ValueError: the rows come from a pipeline, or the options are another format's.
+    """
+    if job.source == PIPELINE_ROWS:
+        raise ValueError("the rows of a pipeline have no files to be read from")
+    found = load_format(job.source)
+    options = job.source_options
+    if type(options) is SourceOptions:
+        options = found.options()
+    if not isinstance(options, found.options):
+        raise ValueError(
+            f"source {job.source} has options of type {found.options.__name__}, "
+            f"got {type(options).__name__}"
+        )
+    return found.make_source(options, job.declared is not None, storage)
+
+
+@cache
+def _entry_points() -> dict[str, tuple[EntryPoint, ...]]:
+    offers: dict[str, tuple[EntryPoint, ...]] = {}
+    for point in entry_points(group=GROUP):
+        offers[point.name] = (*offers.get(point.name, ()), point)
+    return offers
+
+
+def _load_entry_point(point: EntryPoint) -> SourceFormat[Any]:
+    package = _packages((point,))
+    try:
+        found = point.load()
+    except Exception as error:  # whatever another package's code raises
+        raise UsageError(
+            f"source {point.name}: {point.value} of {package} cannot be imported: "
+            f"{type(error).__name__}: {error}; repair or uninstall that package"
+        ) from error
+    if not isinstance(found, SourceFormat) or found.name != point.name:
+        raise UsageError(
+            f"source {point.name}: {point.value} of {package} is not a SourceFormat "
+            f"with the name {point.name!r}, but {found!r}; the package has to be repaired"
+        )
+    return found
+
+
+def _packages(points: tuple[EntryPoint, ...]) -> str:
+    """Returns "package lines 1.0 and package rows 2.0"."""
+    return " and ".join(
+        f"package {point.dist.name} {point.dist.version}"
+        if point.dist
+        else f"the package of {point.value}"
+        for point in points
+    )
