@@ -175,7 +175,7 @@ def test_without_class_names(dataset: Path) -> None:
     (dataset / "image.class.label.labels.txt").unlink()
     (problem,) = verify_dataset(str(dataset), deep=True).problems
     assert problem.file == "image.class.label.labels.txt"
-    assert problem.message.startswith("does not hold the 2 class names of 'image/class")
+    assert "expected the 2 class names of 'image/class/label'" in problem.message
 
 
 def test_damage_is_told_as_well(dataset: Path) -> None:

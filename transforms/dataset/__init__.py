@@ -1,1 +1,1 @@
-"""Finished datasets: reading, verifying, comparing."""
+"""Reads, verifies and compares finished datasets."""

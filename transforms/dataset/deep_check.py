@@ -1,4 +1,4 @@
-"""Does every record of a shard fit the dataset's schema? For `verify --deep`."""
+"""Checks that every record of a shard fits the dataset's schema (`verify --deep`)."""
 
 from __future__ import annotations
 
@@ -16,45 +16,45 @@ from recordmill.transforms.tfrecord import FRAME_BYTES
 
 _WINDOW_BYTES = 8 << 20
 _WINDOW_RECORDS = 1 << 14
-_NAMED = 3  # records of a shard that do not fit; the others are counted
+_SHOWN = 3  # invalid records described for each shard; the others are counted
 
 
 @dataclass(slots=True)
 class DeepCheck:
-    """Takes the records of one shard in turn and decodes them, a window at a time.
+    """A check of the records of one shard, which decodes a window of them at a time.
 
     Attributes:
       schema: of the dataset.
       payload: what its records hold.
-      invalid_rows: records so far that do not fit the schema.
-      named: what is wrong with the first of them, and where they are.
+      num_invalid: number of records so far that do not fit the schema.
+      shown: index, offset and error of the first of them.
     """
 
     schema: Schema
     payload: Payload
-    invalid_rows: int = 0
-    named: list[str] = field(default_factory=list)
+    num_invalid: int = 0
+    shown: list[str] = field(default_factory=list)
     _index: int = 0  # of the window's first record
-    _offset: int = 0  # of its frame
+    _offset: int = 0  # of that record's frame, in bytes
     _window: list[bytes | memoryview] = field(default_factory=list)
     _window_bytes: int = 0
 
     def add(self, record: bytes | memoryview) -> None:
-        """Checks the record now or with later ones."""
+        """Adds the next record; it is checked now or together with later ones."""
         self._window.append(record)
         self._window_bytes += len(record)
         if self._window_bytes >= _WINDOW_BYTES or len(self._window) >= _WINDOW_RECORDS:
             self._flush()
 
     def problems(self) -> list[str]:
-        """What is wrong with the records that were added, all of them checked."""
+        """Returns the problems of all records that were added."""
         self._flush()
-        more = self.invalid_rows - len(self.named)
+        more = self.num_invalid - len(self.shown)
         if not more:
-            return self.named
+            return self.shown
         return [
-            *self.named,
-            f"{more:,} more records do not fit the schema, {self.invalid_rows:,} in all",
+            *self.shown,
+            f"{more:,} more records do not fit the schema, {self.num_invalid:,} in all",
         ]
 
     def _flush(self) -> None:
@@ -66,10 +66,10 @@ class DeepCheck:
             binary_array(offsets_of(lengths), data), self.schema, self.payload
         )
         offsets = self._offset + offsets_of(lengths + FRAME_BYTES)
-        self.invalid_rows += len(reasons)
-        for row in sorted(reasons)[: _NAMED - len(self.named)]:
-            where = f"record {self._index + row} at byte {offsets[row]}"
-            self.named.append(f"{where}: {reasons[row]}")
+        self.num_invalid += len(reasons)
+        for row in sorted(reasons)[: _SHOWN - len(self.shown)]:
+            location = f"record {self._index + row} at byte {offsets[row]}"
+            self.shown.append(f"{location}: {reasons[row]}")
         self._index += len(lengths)
         self._offset = int(offsets[-1])
         self._window.clear()
@@ -79,11 +79,11 @@ class DeepCheck:
 def invalid_rows(
     records: pa.BinaryArray, schema: Schema, payload: Payload
 ) -> dict[int, str]:
-    """By record, why it does not fit the schema."""
+    """Returns why records do not fit the schema, by index of the record."""
     decoded = decode_payload(records, schema, payload, unknown="error")
     reasons = dict(decoded.refused)
     batch, rows = decoded.batch, np.arange(len(records))
-    if reasons:  # of those nothing in the batch is to be looked at
+    if reasons:  # their rows in the batch are not valid, so leave them out
         mask = np.ones(len(records), np.bool_)
         mask[list(reasons)] = False
         batch, rows = batch.filter(pa.array(mask)), rows[mask]

@@ -1,4 +1,4 @@
-"""The schema that a dataset is expected to have: of a schema file, or another dataset."""
+"""Compares a dataset's schema with an expected one: of a file or another dataset."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from recordmill.transforms.storage.reading import read_file
 
 
 def load_expected(path: str, storage: StorageOptions = NO_OPTIONS) -> Schema:
-    """The schema in a schema file, or of the dataset in a folder.
+    """Loads the schema in a schema file, or of the dataset in a folder.
 
     Args:
       path: of the file (YAML or pbtxt), the folder, or the folder's manifest.json.
       storage: options of its storage.
 
     Raises:
-      UsageError: there is nothing, or it cannot be read.
-      SchemaError: the file is no schema.
-      OutputError: the folder holds no finished dataset, or lacks labels.
+      UsageError: the path does not exist or cannot be read.
+      SchemaError: the file is not a valid schema.
+      OutputError: the folder does not hold a finished dataset, or lacks labels.
     """
     if PurePosixPath(path).name == MANIFEST_NAME:
         path = path.removesuffix(MANIFEST_NAME).rstrip("/") or "."
-        return _of_dataset(open_store(path, storage))
+        return _read_schema(open_store(path, storage))
     store = open_store(path, storage)
     if store.size(MANIFEST_NAME) is not None or _is_folder(store):
-        return _of_dataset(store)
+        return _read_schema(store)
     try:
         data = read_file(path, storage)
     except InputError as error:
@@ -52,29 +52,29 @@ def _is_folder(store: Store) -> bool:
 
 
 def require_schema(expected: Schema | None, found: Schema) -> None:
-    """Makes sure that a dataset's features are those expected; None expects nothing.
+    """Checks that a dataset has the expected features; None accepts all.
 
     Raises:
-      SchemaError: with a line for each difference.
+      SchemaError: they differ; one line for each difference.
     """
     changes = differences(expected, found) if expected else []
     if changes:
         raise SchemaError(
-            "the dataset is not as --expect-schema asks:\n"
+            "the dataset's schema differs from --expect-schema:\n"
             + "\n".join(f"  {change}" for change in changes)
         )
 
 
 def require_values(batch: pa.RecordBatch, schema: Schema, expected: Schema) -> None:
-    """Makes sure that the values of a batch lie within the bounds expected.
+    """Checks that the values of a batch lie within the expected bounds.
 
     Args:
       batch: the columns that the schema's features name.
-      schema: features of the batch.
-      expected: minimum, maximum and classes of its features are the bounds.
+      schema: the features of the batch.
+      expected: the schema whose minimum, maximum and classes are the bounds.
 
     Raises:
-      SchemaError: with a line for each feature that has others.
+      SchemaError: some do not; one line for each such feature.
     """
     observed = {}
     for feature in schema.features:
@@ -89,7 +89,7 @@ def require_values(batch: pa.RecordBatch, schema: Schema, expected: Schema) -> N
                 observed[feature.name] = (lowest.as_py(), highest.as_py())
     if outside := range_violations(expected, observed):
         raise SchemaError(
-            "values are not as --expect-schema asks:\n"
+            "values are outside the bounds of --expect-schema:\n"
             + "\n".join(f"  {line}" for line in outside)
         )
 
@@ -104,23 +104,22 @@ def _bounded(expected: Schema) -> set[str]:
     }
 
 
-def _of_dataset(store: Store) -> Schema:
+def _read_schema(store: Store) -> Schema:
     return schema_of_dataset(store, read_manifest(store))
 
 
 def schema_of_dataset(store: Store, manifest: Manifest) -> Schema:
-    """The schema of a dataset's records, with class names.
+    """Returns the schema of a dataset's records, with class names.
 
     Raises:
-      OutputError: a labels file is missing or does not fit.
+      OutputError: a labels file is missing or does not fit the manifest.
     """
     names = class_names(store, manifest)
     for feature in manifest.features:
         if feature.num_classes is not None and feature.name not in names:
             raise OutputError(
-                f"{store.uri}: {labels_file_name(feature.name)} with the "
-                f"{feature.num_classes} class names of {feature.name!r} is missing or "
-                "does not fit the manifest; `recordmill convert ... --overwrite` "
-                "writes it anew"
+                f"{store.uri}: {labels_file_name(feature.name)} is missing or damaged; "
+                f"expected the {feature.num_classes} class names of {feature.name!r}. "
+                "Write it again with `recordmill convert ... --overwrite`"
             )
     return schema_of(manifest, names)

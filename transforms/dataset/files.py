@@ -1,4 +1,4 @@
-"""The files of a finished dataset: its manifest and what stands beside it."""
+"""Reads the files of a finished dataset: manifest, labels and shards."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
 from recordmill.schemas.errors import MissingFileError, OutputError
 from recordmill.transforms.dataset.tfds_files import labels_file_name, parse_labels
 from recordmill.transforms.storage import LocalStore, Store
+from recordmill.transforms.tfrecord import crc32c
 
-READ_BYTES = 8 << 20  # of a remote file at once
+READ_BYTES = 8 << 20  # read from a remote file at once
+
+_DRAIN_BYTES = 1 << 20
 
 
 def find_manifest(store: Store, name: str = MANIFEST_NAME) -> Manifest | None:
@@ -31,7 +34,7 @@ def read_manifest(store: Store, name: str = MANIFEST_NAME) -> Manifest:
     """Reads a manifest that should be there, by default that of a finished dataset.
 
     Raises:
-      OutputError: there is no dataset in the folder, and what is missing.
+      OutputError: there is no such manifest.
     """
     if isinstance(store, LocalStore) and not Path(store.root).is_dir():
         found = "is a file" if Path(store.root).exists() else "no such folder"
@@ -41,14 +44,14 @@ def read_manifest(store: Store, name: str = MANIFEST_NAME) -> Manifest:
     manifest = find_manifest(store, name)
     if manifest is None:
         raise OutputError(
-            f"{store.uri}: no {name}, so this is not a finished dataset: the "
-            "manifest is written last. Run `recordmill convert` (again)"
+            f"{store.uri}: no {name}, so this is not a finished dataset (the manifest is "
+            "written last). Run `recordmill convert` (again)"
         )
     return manifest
 
 
 def class_names(store: Store, manifest: Manifest) -> dict[str, tuple[str, ...]]:
-    """Class names by feature; a feature whose labels file does not fit has none."""
+    """Returns class names by feature; without features whose labels file is damaged."""
     names = {}
     for feature in manifest.features:
         if feature.num_classes is None:
@@ -63,11 +66,11 @@ def class_names(store: Store, manifest: Manifest) -> dict[str, tuple[str, ...]]:
 
 
 def open_file(store: Store, name: str) -> BinaryIO:
-    """A file of a dataset, as stored. All records that are read go through here.
+    """Opens a file of a dataset for reading its stored bytes.
 
     Raises:
       OSError: a local file cannot be opened.
-      OutputError: a remote one cannot.
+      OutputError: a remote file cannot be opened.
     """
     if isinstance(store, LocalStore):
         return Path(store.root, name).open("rb")
@@ -79,7 +82,7 @@ def open_file(store: Store, name: str) -> BinaryIO:
 
 
 class _RemoteFile(io.RawIOBase):
-    """Reads a remote file from front to end, a range at a time."""
+    """A remote file that is read from front to end, one range at a time."""
 
     def __init__(self, store: Store, name: str, size: int) -> None:
         super().__init__()
@@ -99,3 +102,32 @@ class _RemoteFile(io.RawIOBase):
         target[: len(data)] = data
         self._offset += len(data)
         return len(data)
+
+
+class ChecksummedFile(io.RawIOBase):
+    """A file that counts the bytes read from it and computes their CRC-32C.
+
+    Attributes:
+      bytes: number of bytes read so far.
+      crc: their CRC-32C.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        super().__init__()
+        self._file = file
+        self.bytes = 0
+        self.crc = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1, /) -> bytes:
+        data = self._file.read(size)
+        self.crc = crc32c(data, self.crc)
+        self.bytes += len(data)
+        return data
+
+    def drain(self) -> None:
+        """Reads the rest of the file."""
+        while self.read(_DRAIN_BYTES):
+            pass

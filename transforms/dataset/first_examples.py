@@ -1,4 +1,4 @@
-"""The first examples of a finished dataset, whatever its records hold."""
+"""Reads the first examples of a finished dataset, whatever its records hold."""
 
 from __future__ import annotations
 
@@ -26,11 +26,14 @@ from recordmill.transforms.tfrecord import open_stream, read_records
 
 @dataclass(frozen=True, slots=True)
 class ExamplePreview:
-    """One example: where it was read, and what it holds.
+    """One example, with the shard and index that it was read from.
 
     Attributes:
-      values: of its features; empty for JSON.
-      json_text: of a record that is JSON, indented; otherwise empty.
+      split: name of its split.
+      file: name of its shard.
+      record_index: zero-based index in the shard.
+      values: values by feature; empty for JSON.
+      json_text: the indented text of a JSON record; empty for other payloads.
     """
 
     split: str
@@ -43,10 +46,10 @@ class ExamplePreview:
 def first_examples(
     store: Store, manifest: Manifest, num_examples: int
 ) -> Iterator[ExamplePreview]:
-    """The first examples in the order of splits and shards.
+    """Yields the first examples, in the order of splits and shards.
 
     Raises:
-      OutputError: a shard cannot be opened, or a record is no example.
+      OutputError: a shard cannot be opened, or a record is not a valid example.
       CorruptRecordError: one of the first records is damaged.
     """
     left = num_examples
@@ -60,7 +63,7 @@ def first_examples(
             except OSError as error:
                 raise OutputError(
                     f"{store.uri}: {shard.file} cannot be read: {error.strerror}; "
-                    "`recordmill verify` says what else is missing"
+                    "run `recordmill verify` to see what else is missing"
                 ) from error
             with file:
                 stream = open_stream(file, manifest.compression)
@@ -75,9 +78,9 @@ def first_examples(
 def _contents(
     data: bytes, schema: Schema, payload: Payload
 ) -> tuple[dict[str, Found], str]:
-    """The values of a record's features, or its JSON text."""
+    """Returns (values of a record's features, its JSON text); one of them is empty."""
     if payload == "json":
-        return {}, _indented(data)
+        return {}, _indent_json(data)
     if payload == "raw":
         return {raw_feature(schema).name: [_text_or_bytes(data)]}, ""
     if payload == "sequence_example":
@@ -88,7 +91,7 @@ def _contents(
 
 
 def _text_or_bytes(data: bytes) -> str | bytes:
-    """Text, if a record without more to tell of it looks like that."""
+    """Returns a raw record as text if it is printable, otherwise as bytes."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -97,7 +100,7 @@ def _text_or_bytes(data: bytes) -> str | bytes:
 
 
 def _join_ragged(values: dict[str, Found], data: bytes, schema: Schema) -> None:
-    """Puts each ragged feature's lists in the place of its keys, if they fit."""
+    """Replaces the keys of each ragged feature by its lists, if they are valid."""
     for feature in schema.features:
         if not feature.is_ragged:
             continue
@@ -109,10 +112,10 @@ def _join_ragged(values: dict[str, Found], data: bytes, schema: Schema) -> None:
             values[feature.name] = joined
 
 
-def _indented(data: bytes) -> str:
+def _indent_json(data: bytes) -> str:
     try:
         return json.dumps(json.loads(data), indent=2, ensure_ascii=False)
     except ValueError as error:
         raise OutputError(
-            f"{len(data)} bytes that start with {data[:24]!r} are no JSON: {error}"
+            f"a record of {len(data)} bytes, {data[:24]!r}..., is not valid JSON: {error}"
         ) from error

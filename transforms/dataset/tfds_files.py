@@ -1,21 +1,21 @@
-"""dataset_info.json, features.json and labels files: what TFDS needs to read a dataset.
+"""Writes the files that TFDS needs to read a dataset, and its labels files.
 
     dataset_info.json        name, version, splits with the records of every shard
     features.json            a FeaturesDict whose keys are those of the example, flat
     {feature}.labels.txt     class names, one per line; "/" in the feature's name is "."
 
-TFDS's parser knows protobuf messages and fails on any other key; 64-bit integers are
-strings, as protobuf's JSON has them. Checked by reading with TFDS 4.9.10:
+TFDS parses these files as protobuf messages and fails on any unknown key; 64-bit integers
+are strings, as in protobuf's JSON. Checked by reading with TFDS 4.9.10:
 
-- A value that may be missing is a Tensor of shape [-1]: empty where it is missing. The
-  `optional` of TFDS's own would put the smallest number of the type there instead.
-- An Image of three channels decodes JPEG, PNG and BMP of any depth; GIF, WebP and TIFF
-  it cannot. encodingFormat is for writing only, so it is left out.
-- With several unknown dimensions a feature is a Sequence of Sequences, whose values and
-  row lengths TFDS finds in keys of their own; an empty one where it is missing.
-- What it cannot make numbers of stays bytes: serialized TensorProtos, arrays of uint32
-  (tf.io.decode_raw has no such type), arrays with several unknown dimensions.
-- Numbers stored as floats are float32, whatever they were: TFDS goes by the dtype.
+- A value that may be missing is a Tensor of shape [-1], empty where it is missing. TFDS's
+  own `Optional` would return the smallest number of the type instead.
+- An Image of three channels decodes JPEG, PNG and BMP of any depth, but not GIF, WebP and
+  TIFF. encodingFormat is used only for writing, so it is left out.
+- A feature with several unknown dimensions is a Sequence of Sequences, whose values and
+  row lengths TFDS reads from keys of their own; it is empty where it is missing.
+- What TFDS cannot decode to numbers stays bytes: serialized TensorProtos, arrays of
+  uint32 (tf.io.decode_raw lacks the type), arrays with several unknown dimensions.
+- Numbers stored as floats are float32, whatever they were: TFDS reads by the dtype.
 
 Source: tensorflow_datasets/core/proto/{dataset_info,feature}.proto.
 """
@@ -49,13 +49,13 @@ _Shape = tuple[int | None, ...]
 def metadata_files(
     name: str, version: str, schema: Schema, shards: Sequence[ShardResult]
 ) -> dict[str, bytes]:
-    """The files, by name, that let tfds.builder_from_directory read the shards.
+    """Returns the files, by name, with which tfds.builder_from_directory reads the shards.
 
     Args:
       name: the dataset's name.
       version: like 1.0.0.
       schema: features of every example.
-      shards: all shards of all splits, in any order; not compressed.
+      shards: all shards of all splits, in any order; without compression.
     """
     info: _Json = {
         "name": name,
@@ -81,7 +81,7 @@ def metadata_files(
 
 
 def labels_files(schema: Schema) -> dict[str, bytes]:
-    """The class names of every feature that has them, by the name of their file."""
+    """Returns the labels file of each feature with class names, by file name."""
     return {
         labels_file_name(spec.name): format_labels(spec.class_names)
         for spec in schema.features
@@ -90,7 +90,7 @@ def labels_files(schema: Schema) -> dict[str, bytes]:
 
 
 def labels_file_name(feature: str) -> str:
-    """The file of a feature's class names.
+    """Returns the name of the file with a feature's class names.
 
     >>> labels_file_name("image/class/label")
     'image.class.label.labels.txt'
@@ -99,28 +99,28 @@ def labels_file_name(feature: str) -> str:
 
 
 def format_labels(names: Iterable[str]) -> bytes:
-    """One class name per line; a JSON string where TFDS would not read it as it is."""
-    return "".join(f"{_label_line(name)}\n" for name in names).encode()
+    """Formats class names, one per line; as a JSON string where TFDS would change it."""
+    return "".join(f"{_format_label(name)}\n" for name in names).encode()
 
 
 def parse_labels(data: bytes) -> tuple[str, ...]:
-    """The class names of a labels file, in order of their index."""
+    """Parses a labels file; returns its class names in the order of their index."""
     lines = [line.strip() for line in data.decode().split("\n")]
-    return tuple(_label_of(line) for line in lines if line)
+    return tuple(_parse_label(line) for line in lines if line)
 
 
-def _label_line(name: str) -> str:
-    # TFDS cuts at line ends (of any system), strips, and drops what is then empty.
+def _format_label(name: str) -> str:
+    # TFDS splits at line ends (of any system), strips lines and drops empty ones.
     survives = name and name == name.strip() and not {"\n", "\r"} & set(name)
     return name if survives and name[0] != '"' else json.dumps(name, ensure_ascii=False)
 
 
-def _label_of(line: str) -> str:
+def _parse_label(line: str) -> str:
     if line[0] == '"':
         try:
             return str(json.loads(line))
         except json.JSONDecodeError:
-            pass  # written by someone else: the quote is part of the name
+            pass  # written by another program: the quote belongs to the name
     return line
 
 
@@ -140,7 +140,7 @@ def _splits(shards: Sequence[ShardResult]) -> list[_Json]:
 
 
 def _supervised_keys(schema: Schema) -> tuple[str, str] | None:
-    """The picture and its label, when there is exactly one of each."""
+    """Returns (picture, label) if there is exactly one of each."""
     inputs = [f.name for f in schema.features if f.content is not Content.VALUES]
     labels = [
         f.name
@@ -168,7 +168,7 @@ def _feature(spec: FeatureSpec) -> _Json:
 
 
 def _values(spec: FeatureSpec, shape: _Shape) -> _Json:
-    """Numbers, text or bytes as they are; one unknown dimension at most."""
+    """Returns a feature of numbers, text or bytes with at most one unknown dimension."""
     if spec.class_names and spec.kind is Kind.INT64 and len(shape) <= 1:
         count = str(len(spec.class_names))
         leaf = _leaf(
@@ -179,7 +179,7 @@ def _values(spec: FeatureSpec, shape: _Shape) -> _Json:
     if spec.kind is Kind.BYTES:
         dtype = "string"
     elif spec.kind is Kind.FLOAT and not dtype.startswith("float"):
-        dtype = "float32"  # TFDS would look for whole numbers in an int64_list
+        dtype = "float32"  # for other dtypes TFDS reads an int64_list
     if shape:
         return _tensor(shape, dtype)
     return (
@@ -198,10 +198,10 @@ def _bytes_leaf(spec: FeatureSpec) -> _Json:
 
 
 def _picture(spec: FeatureSpec) -> _Json:
-    if spec.dtype == "bytes":  # not for TFDS to decode
+    if spec.dtype == "bytes":  # readers get the encoded picture
         return _scalar("string")
     height, width, depth = spec.shape if len(spec.shape) == 3 else (None, None, None)
-    if depth in (None, 2):  # TensorFlow decodes no picture to two channels
+    if depth in (None, 2):  # TensorFlow cannot decode a picture to two channels
         depth = _RGB
     shape = _dimensions((height, width, depth))
     return _leaf("image_feature.Image", "image", {"shape": shape, "dtype": spec.dtype})

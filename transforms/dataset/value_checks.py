@@ -1,4 +1,4 @@
-"""What a schema says of values that their types do not: checks of decoded batches."""
+"""Checks decoded batches against what a schema says beyond the features' types."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from recordmill.transforms.pictures.header import ImageHeaderError, read_header
 
 
 def check_values(batch: pa.RecordBatch, schema: Schema) -> RowErrors:
-    """Rows that lack a feature, or have a value that the schema does not allow.
+    """Finds rows that lack a feature or have a value that the schema does not allow.
 
     Args:
-      batch: columns as recordmill.transforms.decode.payloads gives them.
-      schema: whose features they are; those without a column are passed over.
+      batch: columns as `decode_payload` returns them.
+      schema: their features; features without a column are skipped.
 
     Returns:
-      By row, ascending, the first thing that is wrong.
+      The first error of each invalid row, by row, ascending.
     """
     reasons: dict[int, str] = {}
     for feature in schema.features:
@@ -48,24 +48,29 @@ def _problems(array: pa.Array, feature: FeatureSpec) -> dict[int, str]:
     bounded = feature.minimum is not None or feature.maximum is not None
     if not bounded and not feature.class_names:
         return reasons
-    starts, values = _numbers(array, feature)
-    wrong = _out_of_bounds(values, feature)
+    starts, values = _flatten_column(array, feature)
+    invalid = _out_of_bounds(values, feature)
     if feature.class_names:
-        wrong |= (values < 0) | (values >= len(feature.class_names))
-    where = np.flatnonzero(wrong)
-    rows = rows_of(where, starts)
-    for index, row in zip(where.tolist(), rows.tolist(), strict=True):
+        invalid |= (values < 0) | (values >= len(feature.class_names))
+    indices = np.flatnonzero(invalid)
+    rows = rows_of(indices, starts)
+    for index, row in zip(indices.tolist(), rows.tolist(), strict=True):
         if row not in reasons:
-            reasons[row] = _say(values[index], feature)
+            reasons[row] = _describe(values[index], feature)
     return reasons
 
 
-def _numbers(array: pa.Array, feature: FeatureSpec) -> tuple[I64, npt.NDArray[Any]]:
-    """All numbers of a column, and where those of each row start (rows + 1)."""
+def _flatten_column(
+    array: pa.Array, feature: FeatureSpec
+) -> tuple[I64, npt.NDArray[Any]]:
+    """Returns (index of each row's first number, all numbers) of a column.
+
+    The rows [1, 2], null, [3] give starts [0, 2, 2, 3] and numbers [1, 2, 3].
+    """
     starts = np.arange(len(array) + 1)
     while is_list(array.type):
         offsets = array.offsets.to_numpy().astype(np.int64)
-        starts = (offsets - offsets[0])[starts]  # null lists are empty ones
+        starts = (offsets - offsets[0])[starts]  # a null list counts as empty
         array = array.flatten()
     if array.null_count:
         valid = array.is_valid().to_numpy(zero_copy_only=False)
@@ -83,19 +88,19 @@ def _numbers(array: pa.Array, feature: FeatureSpec) -> tuple[I64, npt.NDArray[An
 
 
 def _out_of_bounds(values: npt.NDArray[Any], feature: FeatureSpec) -> Mask:
-    """Which values are below the minimum or above the maximum; NaN is both."""
-    wrong = np.zeros(len(values), np.bool_)
-    # A bound is rounded as the value was when it was stored: 0.1 is allowed up to 0.1.
+    """Returns a mask of the values below the minimum or above the maximum, and NaN."""
+    invalid = np.zeros(len(values), np.bool_)
+    # A bound is rounded as the stored value was, so that 0.1 is valid with maximum 0.1.
     if values.dtype == np.float64 and feature.kind is Kind.FLOAT:
         values = values.astype(np.float32)
     if feature.minimum is not None:
-        wrong |= ~(values >= bound_of(feature.minimum, values.dtype, math.ceil))
+        invalid |= ~(values >= bound_of(feature.minimum, values.dtype, math.ceil))
     if feature.maximum is not None:
-        wrong |= ~(values <= bound_of(feature.maximum, values.dtype, math.floor))
-    return wrong
+        invalid |= ~(values <= bound_of(feature.maximum, values.dtype, math.floor))
+    return invalid
 
 
-def _say(value: Any, feature: FeatureSpec) -> str:
+def _describe(value: Any, feature: FeatureSpec) -> str:
     if feature.class_names and not 0 <= value < len(feature.class_names):
         return beyond_classes(value, feature.class_names)
     bounds = {"min": feature.minimum, "max": feature.maximum}
@@ -104,12 +109,12 @@ def _say(value: Any, feature: FeatureSpec) -> str:
 
 
 def _picture_problems(array: pa.Array, feature: FeatureSpec) -> dict[int, str]:
-    """Pictures without a readable header, or of another size than the shape has."""
+    """Finds pictures without a readable header or with another size than the shape."""
     reasons: dict[int, str] = {}
     starts = np.arange(len(array) + 1)
     if is_list(array.type):
         starts, array = array.offsets.to_numpy(), array.flatten()
-    # A header at a time: each has its own format.
+    # One header at a time, as each picture may have another format.
     for index, data in enumerate(array):
         reason = _picture_problem(data.as_py(), feature) if data.is_valid else None
         if reason is not None:
@@ -123,9 +128,9 @@ def _picture_problem(data: bytes, feature: FeatureSpec) -> str | None:
     except ImageHeaderError as error:
         return str(error)
     found = (header.height, header.width, header.depth)
-    wanted = feature.shape or (None,) * len(found)
-    if len(wanted) == len(found) and all(
-        size in (None, side) for size, side in zip(wanted, found, strict=True)
+    expected = feature.shape or (None,) * len(found)
+    if len(expected) == len(found) and all(
+        size in (None, side) for size, side in zip(expected, found, strict=True)
     ):
         return None
     return f"a picture of shape {list(found)}, expected {shape_text(feature)}"

@@ -1,0 +1,127 @@
+"""Compares a manifest with itself and with the files beside it, reading no records."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from recordmill.schemas.dataset.manifest import (
+    MANIFEST_NAME,
+    Manifest,
+    ShardEntry,
+    SplitEntry,
+)
+from recordmill.schemas.dataset.parts import part_of
+from recordmill.schemas.dataset.shards import shard_file_name
+from recordmill.transforms.dataset.tfds_files import labels_file_name
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A difference between a dataset and its manifest.
+
+    Attributes:
+      file: name of the file that differs.
+      message: what was found and what was expected.
+    """
+
+    file: str
+    message: str
+
+
+def manifest_problems(manifest: Manifest) -> Iterator[Problem]:
+    """Yields contradictions inside the manifest."""
+    rows = manifest.records + manifest.rows_rejected
+    if rows != manifest.rows_read:
+        yield Problem(
+            MANIFEST_NAME,
+            f"{manifest.rows_read} rows read, but {manifest.records} records and "
+            f"{manifest.rows_rejected} rejects make {rows}",
+        )
+    for name, split in manifest.splits.items():
+        for noun, stated, total in (
+            ("records", split.records, sum(shard.records for shard in split.shards)),
+            ("bytes", split.bytes, sum(shard.bytes for shard in split.shards)),
+        ):
+            if stated != total:
+                yield Problem(
+                    MANIFEST_NAME,
+                    f"split {name} has {stated} {noun}, its shards have {total}",
+                )
+        expected_names = _expected_names(manifest, name, split)
+        for index, (shard, expected) in enumerate(
+            zip(split.shards, expected_names, strict=True)
+        ):
+            if shard.file != expected:
+                yield Problem(
+                    MANIFEST_NAME,
+                    f"shard {index} of split {name} is {shard.file}, expected {expected}",
+                )
+            if part_of(shard.file) > manifest.appended:
+                yield Problem(
+                    MANIFEST_NAME,
+                    f"{shard.file} is of append {part_of(shard.file)}, but the dataset "
+                    f"was appended to {manifest.appended} times",
+                )
+
+
+def _expected_names(manifest: Manifest, name: str, split: SplitEntry) -> list[str]:
+    """Returns the names of a split's shards: part after part, numbered in each part."""
+    counts = Counter(part_of(shard.file) for shard in split.shards)
+    return [
+        shard_file_name(manifest.name, name, index, count, manifest.compression, part)
+        for part, count in sorted(counts.items())
+        for index in range(count)
+    ]
+
+
+def file_problems(shards: list[ShardEntry], sizes: dict[str, int]) -> Iterator[Problem]:
+    """Yields shards that are missing or differ in size, and files without an entry."""
+    for shard in shards:
+        size = sizes.get(shard.file)
+        if size is None:
+            yield Problem(
+                shard.file,
+                f"missing: expected {shard.records} records in {shard.bytes} bytes",
+            )
+        elif size != shard.bytes:
+            yield Problem(shard.file, f"{size} bytes, expected {shard.bytes}")
+    named = Counter(shard.file for shard in shards)
+    for file, times in named.items():
+        if times > 1:
+            yield Problem(file, f"named {times} times by the manifest, expected once")
+    for file in sizes:
+        if ".tfrecord" in file and file not in named:
+            yield Problem(
+                file,
+                "not in the manifest: another run left it. Readers of *.tfrecord* read it "
+                "too; delete it",
+            )
+
+
+def checksum_problems(
+    shards: list[ShardEntry], stored: dict[str, int]
+) -> Iterator[Problem]:
+    """Yields shards whose checksum in the store differs; reads no data."""
+    for shard in shards:
+        found = stored.get(shard.file)
+        if found is not None and f"{found:08x}" != shard.crc32c:
+            yield Problem(
+                shard.file,
+                f"the store has CRC-32C {found:08x}, expected {shard.crc32c}: this is "
+                "not the file that was written",
+            )
+
+
+def label_problems(
+    manifest: Manifest, names: dict[str, tuple[str, ...]]
+) -> Iterator[Problem]:
+    """Yields labels files that are missing or damaged, so labels cannot be checked."""
+    for feature in manifest.features:
+        if feature.num_classes is not None and feature.name not in names:
+            yield Problem(
+                labels_file_name(feature.name),
+                f"missing or damaged: expected the {feature.num_classes} class names of "
+                f"{feature.name!r}, with which its labels are checked",
+            )
