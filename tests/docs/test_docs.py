@@ -1,9 +1,8 @@
-"""README and docs show only what runs: commands and Python, options and links exist."""
+"""The pages show only what runs: commands and Python, options and links exist."""
 
 from __future__ import annotations
 
 import re
-import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,58 +10,80 @@ from pathlib import Path
 import click
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
+from pages import PAGES, ROOT, Block, blocks, commands, page_name, run_python, run_shell
 
 from recordmill.beam_jobs.cli.main import cli, run
 from recordmill.schemas.parsing.schema_file import load_schema
 
-ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-
+README = ROOT / "README.md"
+RUN = ("sh", "python", "yaml")
+RUNNABLE = [page for page in PAGES if any(b.language in RUN for b in blocks(page))]
 
 # Beam's options, as it tells them itself; of its job servers, and of its worker pool.
 BEAMS = {f"--{name}" for name in PipelineOptions([]).get_all_options()}
 BEAMS |= {"--parallelism", "--service_port"}
+# Of git, pip, pytest and scripts that CONTRIBUTING and the benchmarks show.
+TOOLS = {"--follow", "--require-hashes", "--runner", "--help", "--scale", "--json"}
+TOOLS |= {"--repeat", "--peer-repeat", "--gb", "--stores", "--version", "--strict"}
+TOOLS |= {"--editable", "--flag"}
 
 
-def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_command_of_a_page_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: Path
-) -> None:
-    (tmp_path / "tests").mkdir()
+@pytest.fixture
+def page_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A current folder with samples and examples where a checkout has them."""
     shutil.copytree(ROOT / "tests/samples", tmp_path / "tests/samples")
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
     monkeypatch.chdir(tmp_path)
-    for block in blocks(page, "yaml"):  # named by their first line
-        (tmp_path / block.splitlines()[0].removeprefix("# ")).write_text(block)
-    for block in blocks(page, "python"):
-        exec(compile(block, page.name, "exec"), {})
-    lines = "".join(blocks(page, "sh")).splitlines()
-    commands = [line for line in lines if line.startswith("recordmill ")]
-    assert commands or page.name == "storage.md"  # URLs lead nowhere from here
-    for command in commands:
-        assert run(shlex.split(command)[1:]) == 0, command
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", RUNNABLE, ids=page_name)
+def test_everything_that_a_page_shows_runs(page_folder: Path, page: Path) -> None:
+    """YAML is written to the file that its first line names, the rest runs in order."""
+    names: dict[str, object] = {"__name__": "page"}
+    for block in blocks(page):
+        if block.language == "yaml":
+            first = block.text.splitlines()[0]
+            (page_folder / first.removeprefix("# ")).write_text(block.text)
+        elif block.language == "python":
+            run_python(block, page_folder, names)
+        elif block.language == "sh":
+            run_shell(block, run, ("make", "python"))
 
 
 def test_every_schema_of_the_docs_loads() -> None:
     files = {
-        block.splitlines()[0]: load_schema(block.encode(), page.name)
+        block.text.splitlines()[0]: load_schema(block.text.encode(), page.name)
         for page in PAGES
-        for block in blocks(page, "yaml")
-        if "features:" in block
+        for block in blocks(page)
+        if block.language == "yaml" and "features:" in block.text
     }
     assert {"# flowers.yaml", "# boxes.yaml"} <= set(files)
 
 
-def test_every_make_target_of_the_readme_exists() -> None:
-    targets = re.findall(r"(?:^|`)make ([a-z]+)", README, re.MULTILINE)
+def shell_blocks() -> Iterator[Block]:
+    for page in PAGES:
+        yield from (block for block in blocks(page) if block.language == "sh")
+
+
+def test_every_make_target_exists() -> None:
     makefile = (ROOT / "Makefile").read_text()
-    assert targets
+    targets = {w[1] for b in shell_blocks() for w in commands(b) if w[0] == "make"}
+    for page in PAGES:
+        targets |= set(re.findall(r"`make ([a-z-]+)`", page.read_text()))
+    assert {"demo", "test"} <= targets
     for target in targets:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_every_script_exists() -> None:
+    scripts = [w[1] for b in shell_blocks() for w in commands(b) if w[0] == "python"]
+    for script in scripts:
+        assert (ROOT / script).is_file(), script
+
+
+def test_the_readme_stays_short() -> None:
+    assert len(README.read_text().splitlines()) <= 130
 
 
 def commands_below(group: click.Group) -> Iterator[click.Command]:
@@ -82,23 +103,47 @@ def options_of(command: click.Command) -> set[str]:
     }
 
 
-def test_every_option_of_convert_is_in_the_readme() -> None:
+def test_every_option_of_convert_is_on_its_page() -> None:
+    text = (ROOT / "docs/options.md").read_text()
     group = cli.get_command(click.Context(cli), "convert")
     assert isinstance(group, click.Group)
     for command in group.commands.values():
         for name in options_of(command):
-            assert f"`{name}" in README or f" / `{name}" in README, name
+            assert f"`{name}" in text or f" / `{name}" in text, name
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_a_page_names_no_option_that_does_not_exist(page: Path) -> None:
-    known = {"--runner", "--help"}  # Beam's, and click's own
+    known = TOOLS | BEAMS
     known |= {name for command in commands_below(cli) for name in options_of(command)}
-    named = set(re.findall(r"--[a-z][a-z_-]+", page.read_text()))
-    assert {name for name in named - known if name not in BEAMS} == set()
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z_-]+", page.read_text()))
+    assert named - known == set()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def anchors(page: Path) -> set[str]:
+    """Returns the anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    plain = (re.sub(r"[^\w\s-]", "", heading).strip().lower() for heading in headings)
+    return {heading.replace(" ", "-") for heading in plain}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_links_of_a_page_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
-        assert (page.parent / target).exists(), target
+    for target in re.findall(r"\]\(([^)]+)\)", page.read_text()):
+        if target.startswith("https://"):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path) if path else page
+        assert file.exists(), target
+        if anchor:
+            assert anchor in anchors(file), target
+
+
+def test_every_page_is_in_the_list_of_pages() -> None:
+    index = ROOT / "docs/README.md"
+    linked = {
+        (index.parent / target.partition("#")[0]).resolve()
+        for target in re.findall(r"\]\(([^)]+)\)", index.read_text())
+    }
+    missing = {page for page in (ROOT / "docs").rglob("*.md") if page != index}
+    assert missing - linked == set()

@@ -1,4 +1,4 @@
-"""The README's section "From laptop to cluster", as it stands there."""
+"""The commands of docs/clusters.md, as they stand there."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from job_tools import COMMAND, HANG_SECONDS, assert_whole, contents
 ROOT = Path(__file__).parents[2]
 
 
-def section() -> str:
-    """The commands, in one script."""
-    readme = (ROOT / "README.md").read_text()
-    text = readme.split("\n## From laptop to cluster\n")[1].split("\n## ")[0]
+def shown_script() -> str:
+    """Returns the commands of the page as one script."""
+    text = (ROOT / "docs" / "clusters.md").read_text()
     (script,) = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
     return str(script)
 
@@ -35,7 +34,7 @@ def test_the_commands_run_and_give_the_same_bytes(tmp_path: Path) -> None:
             "localhost:8081": options["--flink_master"],
             "localhost:50000": options["--environment_config"],
         }
-        script = section()
+        script = shown_script()
         for there, here in places.items():
             assert there in script
             script = script.replace(there, here)

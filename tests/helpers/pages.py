@@ -1,0 +1,91 @@
+"""The project's pages: their code blocks, and how each kind of block is run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from interop_tools import run_in_interop
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "examples").rglob("*.md")),
+]
+
+
+@dataclass(frozen=True)
+class Block:
+    """A code block of a page.
+
+    Attributes:
+      language: what stands behind the three backquotes.
+      text: its lines.
+    """
+
+    language: str
+    text: str
+
+    @property
+    def uses_tensorflow(self) -> bool:
+        return "import tensorflow" in self.text
+
+    @property
+    def uses_torch(self) -> bool:
+        """Whether it needs PyTorch, which no environment of the tests has."""
+        return "from torch" in self.text or "import torch" in self.text
+
+
+def page_name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def blocks(page: Path) -> list[Block]:
+    """Returns the code blocks of a page, in order."""
+    found = re.findall(
+        r"^```(\w+)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE
+    )
+    return [Block(language, text) for language, text in found]
+
+
+def commands(block: Block) -> list[list[str]]:
+    """Returns the commands of a block of shell, as words; comments are left out."""
+    lines = block.text.replace("\\\n", " ").splitlines()
+    words = [shlex.split(line, comments=True) for line in lines]
+    return [line for line in words if line]
+
+
+def run_python(block: Block, folder: Path, names: dict[str, object]) -> None:
+    """Runs a block of Python: here, or where TensorFlow is.
+
+    Args:
+      block: what to run.
+      folder: the current folder.
+      names: variables of the page's earlier blocks, which this one adds to.
+    """
+    if block.uses_torch:
+        compile(block.text, "torch", "exec")
+    elif block.uses_tensorflow:
+        run_in_interop(folder, "-c", block.text)
+    else:
+        exec(compile(block.text, "page", "exec"), names)
+
+
+def run_shell(block: Block, run: object, others: Sequence[str]) -> None:
+    """Runs the commands of a block that are recordmill's; fails at unknown ones.
+
+    Args:
+      block: of shell.
+      run: recordmill's main function: words to exit status.
+      others: first words of commands that other tests are about.
+    """
+    assert callable(run)
+    for words in commands(block):
+        if words[0] == "recordmill":
+            assert run(words[1:]) == 0, words
+        else:
+            assert words[0] in others, words
