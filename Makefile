@@ -36,7 +36,7 @@ bench: $(VENV)/.ready $(INTEROP)/.ready
 	$(BIN)/python tests/bench/run.py all
 
 # The project's environment: the lock, then the project itself in place.
-$(VENV)/.ready: requirements-dev.lock pyproject.toml
+$(VENV)/.ready: requirements-dev.lock pyproject.toml setup.py
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "recordmill needs Python 3.11 or newer: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/$(PIP_INSTALL) -r requirements-dev.lock
