@@ -21,6 +21,7 @@ from recordmill.transforms.encode.arrow_types import check_types
 from recordmill.transforms.encode.payloads import check_payload
 from recordmill.transforms.exchange.plan import bucket_bits
 from recordmill.transforms.sources.base import Source
+from recordmill.transforms.sources.listing import input_root
 from recordmill.transforms.sources.registry import make_source
 from recordmill.transforms.tasks.context import (
     RunContext,
@@ -82,6 +83,8 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
         part=run.append_plan.part if run.append_plan else 0,
         base=run.base_fingerprint,
         verify=options.verify,
+        inputs=options.inputs,
+        input_root=input_root(inputs.files),
     )
     return PreparedRun(context, ranges, inputs)
 

@@ -38,7 +38,8 @@ from recordmill.schemas.ranges import (
     merge_type_flags,
 )
 from recordmill.transforms.commit.commit import is_staged
-from recordmill.transforms.commit.input_log import dump_inputs
+from recordmill.transforms.commit.input_check import require_same_inputs
+from recordmill.transforms.commit.input_log import dump_inputs, parse_inputs
 from recordmill.transforms.commit.recovery import STAGED_MANIFEST
 from recordmill.transforms.dataset.files import find_manifest, read_manifest
 from recordmill.transforms.dataset.tfds_files import labels_files, metadata_files
@@ -168,9 +169,22 @@ def stage(
     store.move_all(moved)
     if not is_staged(workspace) and find_manifest(store) != manifest:
         # Else done by an earlier try, and moved.
+        _require_same_inputs(context)
         _verify_staged(context, own.model_copy(update={"appended": context.part}))
     store.put_bytes(manifest.to_bytes(), workspace.store_name(STAGED_MANIFEST))
     return manifest
+
+
+def _require_same_inputs(context: RunContext) -> None:
+    """Checks that no input changed since the run began; see `require_same_inputs`."""
+    if not context.inputs:
+        return
+    workspace = context.workspace
+    name = workspace.store_name(f"staging/{inputs_name(context.part)}")
+    kept = parse_inputs(workspace.store.read(name), workspace.store.uri_of(name))
+    require_same_inputs(
+        kept.files, context.input_root, context.inputs, context.source.storage
+    )
 
 
 def stage_inputs(

@@ -64,6 +64,11 @@ def list_inputs(
     ]
 
 
+def input_root(files: Sequence[InputFile]) -> str:
+    """Returns the folder below which all files lie; "" if there are none."""
+    return files[0].uri.removesuffix(files[0].path) if files else ""
+
+
 _Entry = tuple[str, int, str]  # uri, size in bytes, version
 
 

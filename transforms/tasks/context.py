@@ -47,6 +47,8 @@ class RunContext:
       part: which part of the dataset it makes; 0: all of it (see recordmill.schemas.dataset.parts).
       base: fingerprint of the dataset that a later part is appended to, or "".
       verify: whether all is read again before it is published: quick or full.
+      inputs: files, folders or globs as the job has them; () for a pipeline's rows.
+      input_root: the folder below which all of them lie.
     """
 
     job: JobSpec
@@ -63,6 +65,8 @@ class RunContext:
     part: int = 0
     base: str = ""
     verify: VerifyLevel = "quick"
+    inputs: tuple[str, ...] = ()
+    input_root: str = ""
 
     @property
     def readings(self) -> int:

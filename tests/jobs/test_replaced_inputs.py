@@ -1,0 +1,136 @@
+"""An input that is replaced while a run reads it: told by name, nothing is published."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+from job_tools import GOLDEN, convert, recordmill
+
+from recordmill.transforms.tasks import write_shard
+
+FILES = {"csv": "a.csv", "cifar": "data_batch_1.bin", "images": "cat/b.jpg"}
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> Path:
+    root = tmp_path / "in"
+    shutil.copytree(GOLDEN / "images", root / "images")
+    for name, copy in (
+        ("tutorial.csv", "csv/a.csv"),
+        ("tutorial.csv", "csv/b.csv"),
+        ("cifar10.bin", "cifar/data_batch_1.bin"),
+    ):
+        (root / copy).parent.mkdir(exist_ok=True)
+        shutil.copyfile(GOLDEN / name, root / copy)
+    return root
+
+
+def written_again(file: Path) -> None:
+    """Other bytes, just as many."""
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    os.utime(file, ns=(1, 1))
+
+
+def cut_short(file: Path) -> None:
+    os.truncate(file, file.stat().st_size // 2)
+
+
+CHANGES: list[tuple[Callable[[Path], None], str]] = [
+    (written_again, "was written again"),
+    (cut_short, "bytes, was"),
+    (Path.unlink, "No such file"),
+]
+
+
+def change_before_the_last_step(
+    monkeypatch: pytest.MonkeyPatch, change: Callable[[], None]
+) -> None:
+    """Changes an input when the first shard has been written."""
+    write = write_shard.write_records
+    changed: list[bool] = []
+
+    def then_change(*arguments: Any, **options: Any) -> Any:
+        result = write(*arguments, **options)
+        if not changed:
+            changed.append(True)
+            change()
+        return result
+
+    monkeypatch.setattr(write_shard, "write_records", then_change)
+
+
+@pytest.mark.parametrize(("change", "message"), CHANGES)
+@pytest.mark.parametrize("exchange", ["auto", "scratch", "engine"])
+@pytest.mark.parametrize("source", FILES)
+def test_nothing_is_published(
+    source: str,
+    exchange: str,
+    change: Callable[[Path], None],
+    message: str,
+    inputs: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file = inputs / source / FILES[source]
+    change_before_the_last_step(monkeypatch, lambda: change(file))
+    output = tmp_path / "out"
+    ran = recordmill(
+        "convert",
+        source,
+        inputs / source,
+        output,
+        "--shards",
+        1,
+        "--exchange",
+        exchange,
+    )
+    assert ran.status == 1
+    assert "1 input file changed while the run read them" in ran.err
+    assert f"{file}: " in ran.err
+    assert message in ran.err
+    assert not (output / "manifest.json").exists()
+
+
+def test_in_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryFileSystem()
+    store.pipe("/replaced/in/a.csv", (GOLDEN / "tutorial.csv").read_bytes())
+    change_before_the_last_step(
+        monkeypatch, lambda: store.pipe("/replaced/in/a.csv", b"a,b\n1,2\n")
+    )
+    ran = recordmill("convert", "csv", "memory://replaced/in", tmp_path / "out")
+    assert ran.status == 1
+    assert "memory://replaced/in/a.csv: 8 bytes, was 32,486 when the" in ran.err
+    assert not (tmp_path / "out/manifest.json").exists()
+
+
+def test_the_way_out(
+    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ("convert", "csv", inputs / "csv", tmp_path / "out")
+    file = inputs / "csv" / "a.csv"
+    with monkeypatch.context() as patch:
+        change_before_the_last_step(patch, lambda: written_again(file))
+        assert recordmill(*command).status == 1
+    assert recordmill(*command).status == 0
+    convert("csv", inputs / "csv", tmp_path / "other", "--name", "out")
+    assert (tmp_path / "out/manifest.json").read_bytes() == (
+        tmp_path / "other/manifest.json"
+    ).read_bytes()
+
+
+def test_a_new_file_is_the_next_run_s(
+    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = inputs / "csv"
+    change_before_the_last_step(
+        monkeypatch, lambda: (folder / "c.csv").write_text("a\n")
+    )
+    convert("csv", folder, tmp_path / "out")
