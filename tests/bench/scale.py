@@ -1,4 +1,4 @@
-"""The sums for 1 TB, 10 TB and 1 PB: `python tests/bench/scale.py` prints their tables.
+"""Estimates for 1 TB, 10 TB and 1 PB: `python tests/bench/scale.py` prints the tables.
 
 docs/scale.md holds what this prints; a test compares the two. Sizes come from the
 code's own constants and functions, rates from its measurements; what is assumed stands
@@ -378,12 +378,12 @@ def cut_table() -> list[str]:
         ["ranges, and runs", *(human(case.ranges) for case in CASES)],
         ["shards", *(human(case.shards) for case in CASES)],
         ["bytes of a shard", *(human(case.shard_size, "B") for case in CASES)],
-        ["buckets for each", *(human(case.buckets / case.shards) for case in CASES)],
+        ["buckets of a shard", *(human(case.buckets / case.shards) for case in CASES)],
         [
             "ranges in the graph",
             *(human(case.ranges * INPUT_RANGE_GRAPH_BYTES, "B") for case in CASES),
         ],
-        ["facts of ranges", *(human(case.results_bytes, "B") for case in CASES)],
+        ["results of ranges", *(human(case.results_bytes, "B") for case in CASES)],
         ["one histogram", *(human(case.dense_bytes, "B") for case in CASES)],
     ]
     return table(head, rows)
@@ -462,12 +462,12 @@ def finding_outlasts(case: Case) -> bool:
 
 
 def reach_table() -> list[str]:
-    """How large a dataset may grow before indexes are what a scratch run is about."""
+    """Returns the size of dataset from which a scratch run mostly reads indexes."""
     head = [
         "records of",
-        "indexes outweigh records from",
+        "more index than record bytes from",
         "the same, 1 GiB",
-        "finding outlasts all else from",
+        "finding takes half the time from",
     ]
     rows = []
     for record in (400, 3_000, 10_000, 100_000):
