@@ -1,9 +1,14 @@
-# Everything a newcomer needs: make demo, make test. Both build their environment.
+# Everything a newcomer needs: make demo, make test. Both build what they run in.
+SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
 PYTHON ?= python3
+# Processes that run tests: as many as there are cores.
+WORKERS ?= auto
 VENV := .venv
 INTEROP := .venv-interop
 BIN := $(VENV)/bin
 TOOLS := .tools
+LINKS := build/types/recordmill
 FAKE_GCS := v1.56.1
 AZURITE := 3.37.0
 # That of requirements.lock: launcher, Prism and workers speak one version.
@@ -11,23 +16,41 @@ BEAM := 2.77.0
 MAVEN_COPY := org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies
 STORES := $(TOOLS)/fake-gcs-server-$(FAKE_GCS)/fake-gcs-server $(TOOLS)/azurite-$(AZURITE)/.ready
 CLUSTERS := $(TOOLS)/prism-$(BEAM)/prism $(TOOLS)/beam-boot-$(BEAM)/container $(TOOLS)/flink/.ready $(TOOLS)/spark/.ready
-PIP_INSTALL := pip install --quiet --disable-pip-version-check --require-hashes
+INTEGRATION := $(STORES) $(CLUSTERS) $(TOOLS)/deploy/.ready $(TOOLS)/airflow/.ready
+# $(call install,ENVIRONMENT): what comes behind it goes into that environment. Nothing
+# is compiled on the way: Python does that with the few modules that are imported.
+ifneq ($(shell command -v uv),)
+install = uv pip install --python $(1)/bin/python
+else
+install = $(1)/bin/pip install --no-compile --progress-bar off --disable-pip-version-check
+endif
+# One line for each package; "unpacking" is the last step of pip.
+BRIEFLY := | awk '/^Collecting/ { print "  " $$2 } /^Installing coll/ { print "  unpacking" } \
+	!/^(Collecting|Installing|Downloading|Using|Looking|Obtaining|Requirement|Successfully| )/ { print } { fflush() }'
 
-.PHONY: demo test test-integration check bench lock clean
+.PHONY: demo test test-fast test-integration environments tools check bench lock clean
 
-demo: $(VENV)/.ready
+demo: $(VENV)/.run
 	sh tests/demo.sh $(BIN)/recordmill
 
 test: $(VENV)/.ready $(INTEROP)/.ready
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+# While one edits: functions and classes alone, without the tests marked slow.
+test-fast: $(VENV)/.ready
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" tests/unit
 
 # Every store on a server of its own and the engines as clusters of processes, which the
 # tests start and stop; and all of deploy/ under the tools that know its files. Needs Go,
 # Node, Java 17 with Maven, kubectl and systemd-analyze.
-test-integration: $(VENV)/.clouds $(STORES) $(CLUSTERS) $(TOOLS)/deploy/.ready $(TOOLS)/airflow/.ready
-	$(BIN)/python -m pytest --stores gcs,azure tests/test_store_contract.py tests/test_lease.py tests/integration
+test-integration: $(VENV)/.clouds $(INTEGRATION)
+	$(BIN)/python -m pytest --stores gcs,azure tests/contracts/test_store_contract.py tests/contracts/test_lease.py tests/integration
 
-check: $(VENV)/.ready
+# What `make test` runs in, and what `make test-integration` needs beside it.
+environments: $(VENV)/.ready $(INTEROP)/.ready
+tools: $(INTEGRATION)
+
+check: $(VENV)/.ready $(LINKS)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -35,18 +58,33 @@ check: $(VENV)/.ready
 bench: $(VENV)/.ready $(INTEROP)/.ready
 	$(BIN)/python tests/bench/run.py all
 
-# The project's environment: the lock, then the project itself in place.
-$(VENV)/.ready: requirements-dev.lock pyproject.toml setup.py
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "recordmill needs Python 3.11 or newer: make PYTHON=python3.11")'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/$(PIP_INSTALL) -r requirements-dev.lock
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	touch $@
+# What is needed to run: the lock, then the project itself in place.
+$(VENV)/.run: requirements.lock deploy/requirements-build.lock pyproject.toml setup.py
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "recordmill needs Python 3.11 or newer: make PYTHON=python3.11")'
+	@echo "Building $(VENV): recordmill and the packages it needs to run"
+	@$(PYTHON) -m venv $(VENV)
+	@$(call install,$(VENV)) --require-hashes -r requirements.lock -r deploy/requirements-build.lock $(BRIEFLY)
+	@echo "  recordmill itself, from here"
+	@$(call install,$(VENV)) --no-deps --no-build-isolation --editable . $(BRIEFLY)
+	@touch $@
+
+# What tests and checks need beside it: pytest, Hypothesis, an S3 server, mypy, ruff.
+$(VENV)/.ready: $(VENV)/.run requirements-dev.lock
+	@echo "Completing $(VENV): pytest, an S3 server to test with, mypy and ruff"
+	@$(call install,$(VENV)) --require-hashes -r requirements-dev.lock $(BRIEFLY)
+	@touch $@
 
 # All extras too; one solution with the lock above, so nothing else changes.
 $(VENV)/.clouds: $(VENV)/.ready requirements-all.lock
-	$(BIN)/$(PIP_INSTALL) -r requirements-all.lock
-	touch $@
+	@echo "Completing $(VENV): clients of Google Cloud and Azure"
+	@$(call install,$(VENV)) --require-hashes -r requirements-all.lock $(BRIEFLY)
+	@touch $@
+
+# mypy follows no import hook of an editable installation, but links.
+$(LINKS):
+	mkdir -p $@
+	ln -sfn $(addprefix ../../../,beam_jobs transforms schemas) $@
+	ln -sfn $(addprefix ../../../beam_jobs/recordmill/,__init__.py __main__.py py.typed) $@
 
 $(TOOLS)/fake-gcs-server-$(FAKE_GCS)/fake-gcs-server:
 	GOBIN=$(CURDIR)/$(@D) go install github.com/fsouza/fake-gcs-server@$(FAKE_GCS)
@@ -72,16 +110,18 @@ $(TOOLS)/flink/.ready $(TOOLS)/spark/.ready: $(TOOLS)/%/.ready: tests/integratio
 # An environment for each set of tools: none of them goes beside the project. A lock is
 # complete, so nothing is solved again: pip would stumble over extras, which have no hashes.
 $(TOOLS)/%/.ready: tests/integration/requirements-%.lock
-	$(PYTHON) -m venv --clear $(@D)
-	$(@D)/bin/$(PIP_INSTALL) --no-deps -r $<
-	$(@D)/bin/pip check
-	touch $@
+	@echo "Building $(@D): tools that know the files of deploy/"
+	@$(PYTHON) -m venv --clear $(@D)
+	@$(call install,$(@D)) --require-hashes --no-deps -r $< $(BRIEFLY)
+	@$(@D)/bin/pip check
+	@touch $@
 
-# TensorFlow and TFDS, to read what was written: never beside the project itself.
+# Never beside the project itself, which must do without them.
 $(INTEROP)/.ready: requirements-interop.lock
-	$(PYTHON) -m venv $(INTEROP)
-	$(INTEROP)/bin/$(PIP_INSTALL) -r requirements-interop.lock
-	touch $@
+	@echo "Building $(INTEROP): TensorFlow and TFDS, which read what was written"
+	@$(PYTHON) -m venv $(INTEROP)
+	@$(call install,$(INTEROP)) --require-hashes -r requirements-interop.lock $(BRIEFLY)
+	@touch $@
 
 # Solves everything in one go, extras too, so that all locks fit together. Needs uv.
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
