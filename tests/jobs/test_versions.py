@@ -167,7 +167,7 @@ def test_other_files_stay(tmp_path: Path) -> None:
 def run_until(step: int, output: Path, *options: Argument) -> bool:
     """Publishes until the given change of the file system before or behind the job.
 
-    Killed inside the job is what test_switch and test_resume are about.
+    Killed inside the job is what test_commit and test_resume are about.
 
     Returns:
       Whether the command came to its end before that.

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from conform_tools import PREFIX, Outcome, Refusal, check, declare, outcome
+from cast_tools import PREFIX, Outcome, Refusal, check, declare, outcome
 from declared_zoo import declared_features
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -10,7 +10,7 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 import pytest
-from conform_tools import REFUSED, Refusal, check, outcome, rounded
+from cast_tools import REFUSED, Refusal, check, outcome, rounded
 from hypothesis import example, given
 from hypothesis import strategies as st
 

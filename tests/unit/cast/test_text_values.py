@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from conform_tools import REFUSED, check, rounded, same
+from cast_tools import REFUSED, check, rounded, same
 from hypothesis import example, given
 from hypothesis import strategies as st
 

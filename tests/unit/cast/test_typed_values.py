@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from conform_tools import REFUSED, check, declare, rounded
+from cast_tools import REFUSED, check, declare, rounded
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
