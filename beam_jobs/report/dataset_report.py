@@ -130,7 +130,7 @@ def show_verify(
 def _inspect_json(
     manifest: Manifest, names: _ClassNames, examples: list[ExamplePreview]
 ) -> dict[str, Any]:
-    from recordmill.transforms.decode.readable import value_facts
+    from recordmill.transforms.decode.readable import to_json_value
 
     entries = {feature.name: feature for feature in manifest.features}
     facts = manifest.model_dump(mode="json", exclude={"splits", "manifest_version"})
@@ -152,7 +152,7 @@ def _inspect_json(
             "file": example.file,
             "record": example.record_index,
             "features": {
-                name: value_facts(values, _entry(name, entries), names.get(name, ()))
+                name: to_json_value(values, _entry(name, entries), names.get(name, ()))
                 for name, values in example.values.items()
             },
             **({"json": json.loads(example.json_text)} if example.json_text else {}),

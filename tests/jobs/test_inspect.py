@@ -18,7 +18,11 @@ from recordmill.schemas.proto.example_pb2 import Example
 from recordmill.schemas.text import human_bytes
 from recordmill.transforms.dataset.manifest_checks import Problem
 from recordmill.transforms.dataset.verify import VerifyResult, verify_dataset
-from recordmill.transforms.decode.readable import decode_example, readable, value_facts
+from recordmill.transforms.decode.readable import (
+    decode_example,
+    readable,
+    to_json_value,
+)
 from recordmill.transforms.encode.examples import encode
 
 
@@ -73,7 +77,9 @@ def test_decode_feature_without_a_kind() -> None:
 
 
 def test_decode_what_is_no_example() -> None:
-    with pytest.raises(OutputError, match=r"3 bytes that start with 0affff are no tf"):
+    with pytest.raises(
+        OutputError, match=r"3 bytes that start with 0affff are not a valid tf"
+    ):
         decode_example(b"\x0a\xff\xff")
 
 
@@ -149,16 +155,22 @@ def test_value(
     facts: object,
 ) -> None:
     assert readable(values, feature, names) == line
-    assert value_facts(values, feature, names) == facts
-    json.dumps(value_facts(values, feature, names), allow_nan=False)
+    assert to_json_value(values, feature, names) == facts
+    json.dumps(to_json_value(values, feature, names), allow_nan=False)
 
 
 @pytest.mark.parametrize(
     ("feature", "line"),
     [
         (PICTURE, r"not a picture: starts with b'abc' \(expected JPEG.*616263 \(3 B\)"),
-        (ARRAY, r"not uint8: cannot reshape array of size 3.*616263 \(3 B\)"),
-        (ARRAYS, r"not float32: buffer size must be a multiple.*616263 \(3 B\)"),
+        (
+            ARRAY,
+            r"not an array of uint8: cannot reshape array of size 3.*616263 \(3 B\)",
+        ),
+        (
+            ARRAYS,
+            r"not an array of float32: buffer size must be a multiple.*616263 \(3 B\)",
+        ),
     ],
 )
 def test_value_that_is_not_what_it_should_be(feature: FeatureSpec, line: str) -> None:

@@ -108,7 +108,7 @@ def test_damaged_example_with_a_right_checksum(dataset: Path) -> None:
     assert message.startswith(
         f"record 1 at byte {offset}: {len(records[1])} bytes that start with 'ff"
     )
-    assert message.endswith("are no tf.train.Example")
+    assert message.endswith("are not a valid tf.train.Example")
 
 
 @pytest.mark.parametrize(

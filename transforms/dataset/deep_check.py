@@ -81,7 +81,7 @@ def invalid_rows(
 ) -> dict[int, str]:
     """Returns why records do not fit the schema, by index of the record."""
     decoded = decode_payload(records, schema, payload, unknown="error")
-    reasons = dict(decoded.refused)
+    reasons = dict(decoded.row_errors)
     batch, rows = decoded.batch, np.arange(len(records))
     if reasons:  # their rows in the batch are not valid, so leave them out
         mask = np.ones(len(records), np.bool_)

@@ -15,7 +15,7 @@ from recordmill.schemas.job.job_spec import Payload
 from recordmill.transforms.dataset.files import open_file
 from recordmill.transforms.decode.decode_batch import decode_records
 from recordmill.transforms.decode.readable import (
-    Found,
+    FeatureValues,
     decode_example,
     decode_sequence_example,
 )
@@ -39,7 +39,7 @@ class ExamplePreview:
     split: str
     file: str
     record_index: int
-    values: dict[str, Found]
+    values: dict[str, FeatureValues]
     json_text: str = ""
 
 
@@ -77,7 +77,7 @@ def first_examples(
 
 def _contents(
     data: bytes, schema: Schema, payload: Payload
-) -> tuple[dict[str, Found], str]:
+) -> tuple[dict[str, FeatureValues], str]:
     """Returns (values of a record's features, its JSON text); one of them is empty."""
     if payload == "json":
         return {}, _indent_json(data)
@@ -99,14 +99,14 @@ def _text_or_bytes(data: bytes) -> str | bytes:
     return text if "".join(text.split()).isprintable() else data
 
 
-def _join_ragged(values: dict[str, Found], data: bytes, schema: Schema) -> None:
+def _join_ragged(values: dict[str, FeatureValues], data: bytes, schema: Schema) -> None:
     """Replaces the keys of each ragged feature by its lists, if they are valid."""
     for feature in schema.features:
         if not feature.is_ragged:
             continue
         decoded = decode_records(pa.array([data], pa.binary()), Schema((feature,)))
         joined = decoded.batch[0][0].as_py()
-        if joined is not None and not decoded.refused:
+        if joined is not None and not decoded.row_errors:
             for key in feature.keys:
                 del values[key]
             values[feature.name] = joined

@@ -97,7 +97,7 @@ class ShardToRead:
         first = 0
         for window in self.windows():
             decoded = decode_payload(window, schema, payload)
-            for row, reason in decoded.refused:
+            for row, reason in decoded.row_errors:
                 raise OutputError(
                     f"{self.uri}: record {first + row} does not fit the dataset's "
                     f"schema: {reason}; run `recordmill verify --deep` to see all such"

@@ -1,4 +1,4 @@
-"""Python expressions as text, broken over lines where Black would break them."""
+"""Formats Python expressions as text, with line breaks where Black puts them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _INDENT = 4
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What stands in brackets, and what before: a call, a list, a keyword argument.
+    """A bracketed expression as text: a call, a list or a keyword argument.
 
     Attributes:
-      head: the text up to the opening bracket, with it.
-      items: what is between commas.
-      tail: the closing bracket, and what follows.
-      subscript: whether a comma behind the last item would change the meaning.
+      head: the text up to and including the opening bracket.
+      items: the expressions between the commas.
+      tail: the closing bracket and what follows.
+      subscript: whether a comma after the last item would change the meaning.
     """
 
     head: str
@@ -32,17 +32,17 @@ Code = str | Call
 
 
 def call(function: str, *items: Code) -> Call:
-    """A call of a function."""
+    """Returns a call of a function."""
     return Call(f"{function}(", items)
 
 
-def listed(items: tuple[Code, ...], keyword: str = "") -> Call:
-    """A list, perhaps as a keyword argument."""
+def list_code(items: tuple[Code, ...], keyword: str = "") -> Call:
+    """Returns a list, as a keyword argument if a keyword is given."""
     return Call(f"{keyword}=[" if keyword else "[", items, "]")
 
 
 def quoted(value: str | bytes) -> str:
-    """The value's repr, in double quotes where that needs no more escapes.
+    """Returns the value's repr, in double quotes unless it contains some.
 
     >>> print(quoted("it's"), quoted('say "x"'))
     "it's" 'say "x"'
@@ -55,14 +55,16 @@ def quoted(value: str | bytes) -> str:
     return plain
 
 
-def lines_of(code: Code, indent: int, before: str = "", after: str = "") -> list[str]:
-    """The expression between two texts, on as many lines as it needs.
+def format_lines(
+    code: Code, indent: int, before: str = "", after: str = ""
+) -> list[str]:
+    """Formats an expression on as many lines as it needs.
 
     Args:
       code: the expression.
-      indent: columns that the lines are set in by.
-      before: what the first line begins with.
-      after: what the last line ends with.
+      indent: indentation of the lines, in columns.
+      before: text at the start of the first line.
+      after: text at the end of the last line.
     """
     margin = " " * indent
     line = f"{margin}{before}{code}{after}"
@@ -75,15 +77,19 @@ def lines_of(code: Code, indent: int, before: str = "", after: str = "") -> list
     items = [
         line
         for item in code.items
-        for line in lines_of(item, indent + _INDENT, after=",")
+        for line in format_lines(item, indent + _INDENT, after=",")
     ]
     return [first, *items, last]
 
 
-def assignment_lines(target: str, code: Call, indent: int) -> list[str]:
-    """`target = code`, in brackets of its own if not even its head fits beside it."""
-    lines = lines_of(code, indent, before=f"{target} = ")
+def format_assignment(target: str, code: Call, indent: int) -> list[str]:
+    """Formats `target = code`, in extra brackets if even the first line is too long."""
+    lines = format_lines(code, indent, before=f"{target} = ")
     if len(lines) == 1 or len(lines[0]) <= LINE_LENGTH:
         return lines
     margin = " " * indent
-    return [f"{margin}{target} = (", *lines_of(code, indent + _INDENT), f"{margin})"]
+    return [
+        f"{margin}{target} = (",
+        *format_lines(code, indent + _INDENT),
+        f"{margin})",
+    ]

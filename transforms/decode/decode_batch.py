@@ -1,9 +1,9 @@
-"""Serialized tf.train.Examples -> an Arrow batch: the inverse of recordmill.transforms.encode.examples.
+"""Decodes serialized tf.train.Examples to an Arrow batch.
 
-Records as the encoder writes them are read by steps over all of them at once (see
-recordmill.transforms.decode.entry_walk). Those laid out otherwise, by other writers, and damaged ones go
-through the protobuf runtime one by one: written anew in the encoder's layout, they are
-read like the others, so there is one way from wire to Arrow.
+The inverse of encode/examples.py. Records in the encoder's own layout (regular ones) are
+read by array steps over all of them at once (see entry_walk.py). Irregular ones, written
+by others or damaged, go through the protobuf runtime one by one: rewritten in the
+encoder's layout, they are read like the others. So all values take one way to Arrow.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from recordmill.schemas.features.feature import (
 )
 from recordmill.schemas.proto.example_pb2 import Example, Feature
 from recordmill.transforms.arrow import array_parts
-from recordmill.transforms.decode.entry_walk import Key, room_behind, walk_entries
+from recordmill.transforms.decode.entry_walk import Key, padding_bytes, walk_entries
 from recordmill.transforms.decode.feature_column import (
     Findings,
     check_feature,
@@ -38,13 +38,13 @@ from recordmill.transforms.decode.wire import Mask, padded_parts
 from recordmill.transforms.encode.arrow_types import shape_text
 from recordmill.transforms.encode.wire import varint
 
-# A window's bytes stay in the processor's cache while each key walks over them.
+# A window's bytes stay in the processor's cache during the steps over its keys.
 _WINDOW_BYTES = 8 << 20
 _WINDOW_ROWS = 1 << 14
 
-# Features that the schema does not have, of which each is a step for all records.
-_MAX_STRANGERS = 1000
-_MAX_STRANGER = 200  # characters of its name
+# Limit of features that are not in the schema: each costs a step over all records.
+_MAX_UNKNOWN = 1000
+_MAX_UNKNOWN_NAME = 200  # characters of its name
 
 _SHOWN_BYTES = 12
 
@@ -53,39 +53,39 @@ Unknown = Literal["ignore", "error"]
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Records as columns.
+    """Decoded records, as columns.
 
     Attributes:
       batch: a row for each record.
-      refused: (record index, reason) of records that cannot be read as the schema says,
-        ascending; their rows hold anything.
+      row_errors: (record index, reason) of each record that does not fit the schema,
+        ascending; the content of their rows is undefined.
     """
 
     batch: pa.RecordBatch
-    refused: list[tuple[int, str]]
+    row_errors: list[tuple[int, str]]
 
 
 def decode_batch(
     examples: pa.BinaryArray, schema: Schema, *, unknown: Unknown = "ignore"
 ) -> pa.RecordBatch:
-    """The features of every example as columns.
+    """Decodes the features of every example to columns.
 
     Args:
       examples: serialized tf.train.Examples.
-      schema: which features to read, and as what.
-      unknown: "error" refuses examples with a feature that the schema does not have.
+      schema: the features to read.
+      unknown: whether a feature that is not in the schema is ignored or an error.
 
     Returns:
       A column for each feature, under its name, in the schema's order; null where an
-      example lacks it. Their types: see recordmill.transforms.decode.feature_column.
+      example lacks it. For their types see feature_column.py.
 
     Raises:
-      SchemaError: a feature's kind does not go with its dtype.
-      RowsError: examples that are damaged or do not fit the schema.
+      SchemaError: a feature's kind cannot store its dtype.
+      RowsError: examples are damaged or do not fit the schema.
     """
     decoded = decode_records(examples, schema, unknown=unknown)
-    if decoded.refused:
-        rows, reasons = zip(*decoded.refused, strict=True)
+    if decoded.row_errors:
+        rows, reasons = zip(*decoded.row_errors, strict=True)
         raise RowsError(list(rows), list(reasons))
     return decoded.batch
 
@@ -93,28 +93,28 @@ def decode_batch(
 def decode_records(
     examples: pa.BinaryArray, schema: Schema, *, unknown: Unknown = "ignore"
 ) -> Decoded:
-    """Like decode_batch, but gives those that do not fit beside all others."""
+    """Decodes like decode_batch, but returns errors of records instead of raising."""
     for feature in schema.features:
         if feature.sequence:
             raise SchemaError(
-                f"feature {feature.name!r} is a feature list, which a "
-                "tf.train.SequenceExample has and a tf.train.Example has not"
+                f"feature {feature.name!r} is a feature list, which only a "
+                "tf.train.SequenceExample can hold, not a tf.train.Example"
             )
         check_feature(feature)
     reader = _Reader(schema, unknown)
-    parts, refused, start = [], [], 0
+    windows, row_errors, start = [], [], 0
     for window in _windows(examples):
         arrays, reasons = reader.read(window)
-        parts.append(arrays)
-        refused += [(start + row, reasons[row]) for row in sorted(reasons)]
+        windows.append(arrays)
+        row_errors += [(start + row, reasons[row]) for row in sorted(reasons)]
         start += len(window)
     names = [feature.name for feature in schema.features]
-    columns = [pa.concat_arrays(pieces) for pieces in zip(*parts, strict=True)]
-    return Decoded(pa.RecordBatch.from_arrays(columns, names), refused)
+    columns = [pa.concat_arrays(arrays) for arrays in zip(*windows, strict=True)]
+    return Decoded(pa.RecordBatch.from_arrays(columns, names), row_errors)
 
 
 def _windows(examples: pa.BinaryArray) -> Iterator[pa.BinaryArray]:
-    """Cuts the records into stretches of few bytes; at least one, even if empty."""
+    """Yields the records in windows of bounded size; at least one, even if empty."""
     offsets, _ = array_parts(examples)
     start = 0
     while True:
@@ -129,83 +129,85 @@ def _windows(examples: pa.BinaryArray) -> Iterator[pa.BinaryArray]:
 
 
 class _Reader:
-    """Reads windows of records; remembers which features the schema does not have."""
+    """A reader of windows, which remembers features that are not in the schema."""
 
     def __init__(self, schema: Schema, unknown: Unknown) -> None:
         self._schema = schema
         self._unknown = unknown
         self._owners = {key: f for f in schema.features for key in f.keys}
         self._keys = {key: _key_of(f, key) for key, f in self._owners.items()}
-        self._strangers: dict[str, Key] = {}
+        self._unknown_keys: dict[str, Key] = {}
 
     def read(self, examples: pa.BinaryArray) -> tuple[list[pa.Array], dict[int, str]]:
-        """Columns, and by record the reason why it cannot be read."""
-        arrays, found = self._read_laid_out(examples)
-        if found.odd.any() and self._meet_strangers(examples, found.odd):
-            arrays, found = self._read_laid_out(examples)
-        if not found.odd.any():
+        """Returns the columns, and the reasons why records cannot be read, by record."""
+        arrays, found = self._read_regular(examples)
+        if found.irregular.any() and self._find_unknown_keys(examples, found.irregular):
+            arrays, found = self._read_regular(examples)
+        if not found.irregular.any():
             return arrays, found.reasons
-        return self._read_others(examples, arrays, found)
+        return self._read_irregular(examples, arrays, found)
 
-    def _read_laid_out(
+    def _read_regular(
         self, examples: pa.BinaryArray
     ) -> tuple[list[pa.Array], Findings]:
-        """Columns that are right for all records but those found odd or refused."""
-        every = {**self._keys, **self._strangers}
-        keys = [every[name] for name in sorted(every, key=map_order)]
-        data, starts, ends = padded_parts(examples, room_behind(keys))
-        walked, whole = walk_entries(data, starts, ends, keys)
+        """Returns columns that are valid for all records without a finding."""
+        all_keys = {**self._keys, **self._unknown_keys}
+        keys = [all_keys[name] for name in sorted(all_keys, key=map_order)]
+        data, starts, ends = padded_parts(examples, padding_bytes(keys))
+        key_spans, whole = walk_entries(data, starts, ends, keys)
         spans = {
-            key.name.decode(): span for key, span in zip(keys, walked, strict=True)
+            key.name.decode(): span for key, span in zip(keys, key_spans, strict=True)
         }
         found = Findings(~whole)
         arrays = [
             read_column(data, feature, [spans[key] for key in feature.keys], found)
             for feature in self._schema.features
         ]
-        for name, key in sorted(self._strangers.items()):
-            found.odd |= read_lists(data, spans[name], key.kind).odd
+        for name, key in sorted(self._unknown_keys.items()):
+            found.irregular |= read_lists(data, spans[name], key.kind).irregular
             if self._unknown == "error":
                 for row in np.flatnonzero(spans[name].present).tolist():
                     found.reasons.setdefault(row, unknown_feature(name))
         return arrays, found
 
-    def _meet_strangers(self, examples: pa.BinaryArray, odd: Mask) -> bool:
-        """Looks in the first odd record for features that others may have as well."""
-        features = _parse(examples[int(np.argmax(odd))].as_py())
-        met = {
+    def _find_unknown_keys(self, examples: pa.BinaryArray, irregular: Mask) -> bool:
+        """Searches the first irregular record for unknown keys that others may share."""
+        features = _parse(examples[int(np.argmax(irregular))].as_py())
+        keys = {
             name: Key(name.encode(), Kind(kind), delimited=kind != Kind.BYTES)
             for name, feature in (features or {}).items()
             if name not in self._keys
-            and len(name) <= _MAX_STRANGER
+            and len(name) <= _MAX_UNKNOWN_NAME
             and (kind := feature.WhichOneof("kind"))
         }
-        new = met.keys() - self._strangers.keys()
-        if len(self._strangers) + len(new) > _MAX_STRANGERS:
+        new = keys.keys() - self._unknown_keys.keys()
+        if len(self._unknown_keys) + len(new) > _MAX_UNKNOWN:
             return False
-        self._strangers |= met
+        self._unknown_keys |= keys
         return bool(new)
 
-    def _read_others(
+    def _read_irregular(
         self, examples: pa.BinaryArray, arrays: list[pa.Array], found: Findings
     ) -> tuple[list[pa.Array], dict[int, str]]:
-        """Takes in the odd records, rewritten as the encoder would have them."""
-        odd = np.flatnonzero(found.odd)
-        reasons = {row: why for row, why in found.reasons.items() if not found.odd[row]}
+        """Reads the irregular records, rewritten in the encoder's layout, and merges them."""
+        irregular = np.flatnonzero(found.irregular)
+        reasons = {
+            row: why for row, why in found.reasons.items() if not found.irregular[row]
+        }
         rewritten = []
-        for row in odd.tolist():  # the protobuf runtime takes one at a time
+        for row in irregular.tolist():  # the protobuf runtime takes one at a time
             try:
                 rewritten.append(self._rewrite(examples[row].as_py()))
-            except _RefusedError as error:
+            except _InvalidRecordError as error:
                 reasons[row] = str(error)
                 rewritten.append(b"")
-        others, found_here = self._read_laid_out(pa.array(rewritten, pa.binary()))
-        assert not found_here.odd.any()  # _rewrite leaves nothing else
+        others, found_here = self._read_regular(pa.array(rewritten, pa.binary()))
+        assert not found_here.irregular.any()  # _rewrite has made them regular
         for index, why in found_here.reasons.items():
-            reasons.setdefault(int(odd[index]), why)
-        laid_out = np.flatnonzero(~found.odd)
-        order = pa.array(np.argsort(np.concatenate([laid_out, odd])))
-        kept = pa.array(laid_out)
+            reasons.setdefault(int(irregular[index]), why)
+        regular = np.flatnonzero(~found.irregular)
+        order = pa.array(np.argsort(np.concatenate([regular, irregular])))
+        kept = pa.array(regular)
         merged = [
             pa.concat_arrays([array.take(kept), other]).take(order)
             for array, other in zip(arrays, others, strict=True)
@@ -213,32 +215,32 @@ class _Reader:
         return merged, reasons
 
     def _rewrite(self, data: bytes) -> bytes:
-        """The example in the encoder's layout, without what the schema does not have.
+        """Rewrites an example in the encoder's layout, without unknown features.
 
         Raises:
-          _RefusedError: a feature is not of the kind, or not what its kind should hold.
+          _InvalidRecordError: the example or a feature does not fit the schema.
         """
         features = _parse(data)
         if features is None:
-            raise _RefusedError(
-                f"{len(data)} bytes that start with {data[:_SHOWN_BYTES].hex()!r} are no "
-                "tf.train.Example"
+            raise _InvalidRecordError(
+                f"{len(data)} bytes that start with {data[:_SHOWN_BYTES].hex()!r} are "
+                "not a valid tf.train.Example"
             )
         if self._unknown == "error":
             for name in sorted(features.keys() - self._keys.keys()):
-                raise _RefusedError(unknown_feature(name))
+                raise _InvalidRecordError(unknown_feature(name))
         entries = b""
         for name in sorted(features.keys() & self._keys.keys(), key=map_order):
             if features[name].WhichOneof("kind") is not None:
-                _make_plain(features[name], self._owners[name], self._keys[name])
+                _normalize(features[name], self._owners[name], self._keys[name])
                 value = features[name].SerializeToString(deterministic=True)
                 entry = _delimited(b"\x0a", name.encode()) + _delimited(b"\x12", value)
                 entries += _delimited(b"\x0a", entry)
         return _delimited(b"\x0a", entries)
 
 
-class _RefusedError(Exception):
-    """One record cannot be read; the message says why."""
+class _InvalidRecordError(Exception):
+    """The error of one record that does not fit the schema."""
 
 
 def _key_of(feature: FeatureSpec, key: str) -> Key:
@@ -247,37 +249,38 @@ def _key_of(feature: FeatureSpec, key: str) -> Key:
 
 
 def _single(feature: FeatureSpec) -> bool:
-    """Whether there is just one stored value."""
+    """Tells whether the feature has exactly one stored value."""
     return not feature.shape or feature.content is not Content.VALUES
 
 
-def _make_plain(message: Feature, feature: FeatureSpec, key: Key) -> None:
-    """Leaves in the message what the encoder would write for the feature's key.
+def _normalize(message: Feature, feature: FeatureSpec, key: Key) -> None:
+    """Changes the message to what the encoder would write for the feature's key.
 
     Raises:
-      _RefusedError: it is of another kind, or holds no single value where it should.
+      _InvalidRecordError: it is of another kind, or not a single value as expected.
     """
     name, kind = key.name.decode(), message.WhichOneof("kind")
     if kind != key.kind:
-        raise _RefusedError(f"feature {name!r}: {kind}, expected {key.kind}")
+        raise _InvalidRecordError(f"feature {name!r}: {kind}, expected {key.kind}")
     message.DiscardUnknownFields()  # type: ignore[attr-defined]
     values = getattr(message, key.kind).value
     if not _single(feature):
         return
     if len(values) != 1:
-        raise _RefusedError(f"feature {name!r}: {len(values)} values, expected one")
+        raise _InvalidRecordError(f"feature {name!r}: {len(values)} values, expected 1")
     if feature.content is Content.TENSOR:
         try:
             tensor = read_tensor(values[0])
         except ValueError as error:
-            raise _RefusedError(f"feature {name!r} is no tensor: {error}") from error
+            reason = f"feature {name!r}: not a valid tensor: {error}"
+            raise _InvalidRecordError(reason) from error
         fits = len(tensor.shape) == len(feature.shape) and all(
-            wanted in (None, found)
-            for wanted, found in zip(feature.shape, tensor.shape, strict=True)
+            expected in (None, found)
+            for expected, found in zip(feature.shape, tensor.shape, strict=True)
         )
         dtype = "string" if feature.dtype == "bytes" else feature.dtype
         if tensor.dtype != dtype or not fits:
-            raise _RefusedError(
+            raise _InvalidRecordError(
                 f"feature {name!r}: tensor of {tensor.dtype} of shape "
                 f"{list(tensor.shape)}, expected {feature.dtype} of shape "
                 f"{shape_text(feature)}"
@@ -286,7 +289,7 @@ def _make_plain(message: Feature, feature: FeatureSpec, key: Key) -> None:
 
 
 def _parse(data: bytes) -> Mapping[str, Feature] | None:
-    """The features of an example; None if the bytes are none."""
+    """Returns the features of an example, or None if the bytes are not an example."""
     try:
         return Example.FromString(data).features.feature
     except DecodeError:
@@ -298,5 +301,5 @@ def _delimited(tag: bytes, data: bytes) -> bytes:
 
 
 def unknown_feature(name: str) -> str:
-    """Why a record with this feature is refused."""
+    """Returns the error of a record with a feature that is not in the schema."""
     return f"feature {name!r} is not in the schema"

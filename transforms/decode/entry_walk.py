@@ -1,10 +1,21 @@
-"""Finds every feature of many examples at once, where they are as the encoder has them.
+"""Finds the features of many examples at once, if they have the encoder's layout.
 
-The encoder's layout (recordmill.transforms.encode.examples) makes the header of a map entry depend on the
-entry's length alone, so the walk mirrors the encoder: read the length, look up the one
-header that fits, compare. All records move on together, one key a step. Where a header
-differs, the record lacks the key, and a record whose end is not reached in this way is
-of another layout (or damaged): it is left to the protobuf runtime.
+In the encoder's layout (encode/examples.py) the header of a map entry depends only on the
+entry's length. So the walk reads that length, looks up the one header that goes with it,
+and compares. All records advance together, one key in each step. Where the header
+differs, the record lacks the key. A record whose end is not reached in this way has
+another layout (or is damaged) and is left to the protobuf runtime.
+
+Two records with the int64 features a = 7 and b = 8 in the first, b = 9 in the second:
+
+    record 0   0a 18 | 0a 0a 0a 01 61 12 05 1a 03 0a 01 07 | 0a 0a 0a 01 62 ... 01 08
+    record 1   0a 0c | 0a 0a 0a 01 62 12 05 1a 03 0a 01 09
+
+    enter      positions [2, 28]: after the tag and length of Features
+    key a      entry length 10 (0a) goes with the header 0a 0a 0a 01 61 12 05 1a 03 0a 01;
+               it matches in record 0 only: present [1, 0], starts [13, -], lengths [1, 0]
+               positions [14, 28]
+    key b      present [1, 1], starts [25, 39], lengths [1, 1], positions [26, 40] = ends
 """
 
 from __future__ import annotations
@@ -28,14 +39,14 @@ from recordmill.transforms.decode.wire import (
 from recordmill.transforms.encode.examples import entry_header
 from recordmill.transforms.encode.wire import varint
 
-# Beside the name: five tags and the varints of five lengths, each below 2 GiB.
+# Without the name: five tags and five lengths as varints, each below 2 GiB.
 _MAX_HEADER_BYTES = 5 * (1 + 5)
-_TAG = 0x0A  # of the only field of Example, of Features, and of an entry's key
+_TAG = 0x0A  # of the only field of Example and of Features, and of an entry's key
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key of the feature map and what stands in it.
+    """A key of the feature map and how its payload is stored.
 
     Attributes:
       name: UTF-8 bytes.
@@ -50,54 +61,54 @@ class Key:
 
     @property
     def header_words(self) -> int:
-        """64-bit words that hold the longest header of the key's entry."""
+        """Returns how many 64-bit words hold the longest header of the key's entry."""
         return -(-(len(self.name) + _MAX_HEADER_BYTES) // WORD_BYTES)
 
 
-def room_behind(keys: Sequence[Key]) -> int:
-    """Bytes that the walk and its readers may look at behind the last record."""
+def padding_bytes(keys: Sequence[Key]) -> int:
+    """Returns how many bytes the walk and its readers may read after the last record."""
     return max((len(key.name) for key in keys), default=0) + 8 * WORD_BYTES
 
 
 def walk_entries(
     data: U8, starts: I64, ends: I64, keys: Sequence[Key]
 ) -> tuple[list[Spans], Mask]:
-    """The payload of every key in every record.
+    """Finds the payload of every key in every record.
 
     Args:
-      data: the records' bytes and `room_behind` the keys.
+      data: the records' bytes, followed by `padding_bytes(keys)` bytes.
       starts: where each record starts.
       ends: where each record ends.
-      keys: in the order in which they lie in the records.
+      keys: in the order in which they are stored in the records.
 
     Returns:
-      Where each key's payload lies, and which records were understood to their end.
+      The payload's span for each key, and a mask of the records read to their end.
     """
-    places, whole = _enter(data, starts, ends)
+    positions, whole = _enter_features(data, starts, ends)
     found = []
     for key in keys:
-        spans = _take_entry(data, places, ends, key)
+        spans = _read_entry(data, positions, ends, key)
         found.append(spans)
-        places = np.where(spans.present, spans.starts + spans.lengths, places)
-    return found, whole & (places == ends)
+        positions = np.where(spans.present, spans.starts + spans.lengths, positions)
+    return found, whole & (positions == ends)
 
 
-def _enter(data: U8, starts: I64, ends: I64) -> tuple[I64, Mask]:
-    """Behind the header of the one Features message, and where it fills the record."""
+def _enter_features(data: U8, starts: I64, ends: I64) -> tuple[I64, Mask]:
+    """Returns the positions after the header of Features, and where it fills the record."""
     words = gather_words(data, starts).ravel()
     lengths, sizes = read_varints(words >> np.uint64(8))
-    places = starts + 1 + sizes
+    positions = starts + 1 + sizes
     whole = (words & np.uint64(0xFF)) == _TAG
-    # A varint cut off by the shift has a length that fits no record.
-    whole &= places + lengths.view(np.int64) == ends
-    places = np.where(whole, places, ends)
-    return places, whole | (starts == ends)  # no bytes are an example, too
+    # A varint cut off by the shift gives a length that does not fit the record.
+    whole &= positions + lengths.view(np.int64) == ends
+    positions = np.where(whole, positions, ends)
+    return positions, whole | (starts == ends)  # zero bytes are an empty example
 
 
-def _take_entry(data: U8, places: I64, ends: I64, key: Key) -> Spans:
-    """The payload of the key's entry, where such an entry begins at the place."""
-    found = gather_words(data, places, key.header_words)
-    lengths = _entry_lengths(found[:, 0], ends - places)
+def _read_entry(data: U8, positions: I64, ends: I64, key: Key) -> Spans:
+    """Returns the payload of the key's entry, where an entry begins at the position."""
+    found = gather_words(data, positions, key.header_words)
+    lengths = _entry_lengths(found[:, 0], ends - positions)
     distinct, which = distinct_lengths(lengths)
     table = _HeaderTable.of(key, distinct)
     if len(distinct) == 1:
@@ -106,35 +117,35 @@ def _take_entry(data: U8, places: I64, ends: I64, key: Key) -> Spans:
     else:
         present = table.match(found, which)
         headers, payloads = table.header_lengths[which], table.payload_lengths[which]
-    starts = places + headers
+    starts = positions + headers
     present &= starts + payloads <= ends
     if present.all():
         return Spans(starts, np.broadcast_to(payloads, starts.shape), present)
-    starts = np.where(present, starts, places)
+    starts = np.where(present, starts, positions)
     return Spans(starts, np.where(present, payloads, 0), present)
 
 
-def _entry_lengths(words: U64, room: I64) -> I64:
-    """What stands behind the entries' tags as their length; 0 if beyond the room."""
-    behind = words >> np.uint64(8)
-    short = behind.astype(np.uint8)
-    if len(short) and short.max() < 0x80:  # most often one byte, and no need to squeeze
+def _entry_lengths(words: U64, left: I64) -> I64:
+    """Returns the lengths after the entries' tags; 0 if longer than the bytes left."""
+    after_tag = words >> np.uint64(8)
+    short = after_tag.astype(np.uint8)
+    if len(short) and short.max() < 0x80:  # most often all lengths are single bytes
         return short.astype(np.int64)
-    lengths, _ = read_varints(behind)
-    return np.where(lengths < room.view(np.uint64), lengths, np.uint64(0)).view(
+    lengths, _ = read_varints(after_tag)
+    return np.where(lengths < left.view(np.uint64), lengths, np.uint64(0)).view(
         np.int64
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _HeaderTable:
-    """The header that goes with each entry length, to compare in words.
+    """The headers that go with each entry length, as words to compare.
 
     Attributes:
       words: the headers, padded, shape (entry lengths, words).
-      masks: which bits of them count.
-      header_lengths: bytes.
-      payload_lengths: bytes; beyond any record where no entry has that length.
+      masks: the bits that are compared.
+      header_lengths: in bytes.
+      payload_lengths: in bytes; longer than any record if no entry has that length.
     """
 
     words: U64
@@ -145,66 +156,69 @@ class _HeaderTable:
     @classmethod
     def of(cls, key: Key, entry_lengths: I64) -> _HeaderTable:
         headers, payloads = [], []
-        # A step for each distinct length, not for each record.
+        # A loop over the distinct lengths, not over the records.
         for length in entry_lengths.tolist():
-            header, payload = _header_of(key, length)
+            header, payload = _build_header(key, length)
             headers.append(header)
             payloads.append(payload)
         width = key.header_words * WORD_BYTES
         padded = b"".join(header.ljust(width, b"\0") for header in headers)
-        counted = b"".join(
+        compared = b"".join(
             (b"\xff" * len(header)).ljust(width, b"\0") for header in headers
         )
         shape = (len(headers), width // WORD_BYTES)
         return cls(
             np.frombuffer(padded, "<u8").reshape(shape),
-            np.frombuffer(counted, "<u8").reshape(shape),
+            np.frombuffer(compared, "<u8").reshape(shape),
             np.fromiter(map(len, headers), np.int64, len(headers)),
             np.array(payloads, np.int64),
         )
 
     def match_one(self, found: U64) -> Mask:
-        """Which of the words found are the only header."""
+        """Returns a mask of the records whose words are the only header."""
         equal: Mask = (found[:, 0] & self.masks[0, 0]) == self.words[0, 0]
         for index in range(1, self.words.shape[1]):
             equal &= (found[:, index] & self.masks[0, index]) == self.words[0, index]
         return equal
 
     def match(self, found: U64, which: npt.NDArray[np.intp]) -> Mask:
-        """Which of the words found are the header of the row's own entry length."""
+        """Returns a mask of the records whose words are the header of their length."""
         differs = np.zeros(len(found), np.uint64)
         for index in range(self.words.shape[1]):
-            wanted = self.words[:, index].take(which)
-            counted = self.masks[:, index].take(which)
-            differs |= (found[:, index] ^ wanted) & counted
-        nothing: Mask = differs == 0
-        return nothing
+            header = self.words[:, index].take(which)
+            mask = self.masks[:, index].take(which)
+            differs |= (found[:, index] ^ header) & mask
+        equal: Mask = differs == 0
+        return equal
 
 
-_NO_HEADER = (b"", 1 << 40)  # with a payload that no record can hold
+_NO_HEADER = (b"", 1 << 40)  # with a payload longer than any record
 
 
 @lru_cache(1 << 14)
-def _header_of(key: Key, entry_length: int) -> tuple[bytes, int]:
-    """The header of an entry of this length, and the length of the payload behind it."""
-    feature = _behind_prefix(
+def _build_header(key: Key, entry_length: int) -> tuple[bytes, int]:
+    """Returns the header of an entry of this length, and the length of its payload."""
+    feature = _payload_length(
         entry_length - len(varint(len(key.name))) - 1 - len(key.name)
     )
-    values = None if feature is None else _behind_prefix(feature)
+    values = None if feature is None else _payload_length(feature)
     if values is None:
         return _NO_HEADER
     payload: int | None = values
-    # Of packed numbers an empty field is left out; an empty bytes value is not.
+    # The encoder omits an empty field of packed numbers, but not an empty bytes value.
     if key.delimited and (values or key.kind is Kind.BYTES):
-        payload = _behind_prefix(values)
+        payload = _payload_length(values)
     if payload is None:
         return _NO_HEADER
     header = entry_header(key.name, key.kind, payload, delimited=key.delimited)
     return header, payload
 
 
-def _behind_prefix(length: int) -> int | None:
-    """What is left of so many bytes behind a tag and the varint of just that rest."""
+def _payload_length(length: int) -> int | None:
+    """Returns n such that a tag, the varint n and n bytes are `length` bytes; or None.
+
+    For length 12: n = 10, as the tag and the varint 0a take 2 bytes.
+    """
     for prefix in range(2, 7):
         rest = length - prefix
         if rest >= 0 and len(varint(rest)) == prefix - 1:

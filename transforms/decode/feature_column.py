@@ -1,8 +1,8 @@
-"""What the keys of one feature hold in many records -> one Arrow column.
+"""Reads the keys of one feature in many records as one Arrow column.
 
 scalar                           a plain column of the feature's dtype
 at most one unknown dimension    list<value>, all dimensions row by row
-more unknown dimensions          lists nested as far as recordmill.transforms.encode.shapes needs them
+more unknown dimensions          nested lists (see encode/arrow_types.py)
 picture, array                   binary
 """
 
@@ -31,39 +31,39 @@ from recordmill.transforms.encode.nested import rows_of
 
 @dataclass(slots=True)
 class Findings:
-    """What is wrong with single records, as far as one batch was read.
+    """The records of one batch that are irregular or do not fit the schema.
 
     Attributes:
-      odd: records to read in another way: not laid out as the encoder does.
-      reasons: by record, the first thing that its features cannot be.
+      irregular: mask of the records that are not in the encoder's layout.
+      reasons: the first error of each invalid record, by record.
     """
 
-    odd: Mask
+    irregular: Mask
     reasons: dict[int, str] = field(default_factory=dict)
 
     def refuse(
         self,
         feature: FeatureSpec,
         rows: npt.NDArray[np.intp],
-        say: Callable[[int], str],
+        describe: Callable[[int], str],
     ) -> None:
-        """Notes these records.
+        """Adds errors of these records, except of those that have one.
 
         Args:
-          feature: the feature that is wrong.
+          feature: the feature with invalid values.
           rows: record indices; may repeat.
-          say: what was found, by index into `rows`.
+          describe: returns what was found, given an index into `rows`.
         """
         for index, row in enumerate(rows.tolist()):
             if row not in self.reasons:
-                self.reasons[row] = f"feature {feature.name!r}: {say(index)}"
+                self.reasons[row] = f"feature {feature.name!r}: {describe(index)}"
 
 
 def check_feature(feature: FeatureSpec) -> None:
-    """Makes sure that there is a column for the feature.
+    """Checks that the feature's kind can store its dtype.
 
     Raises:
-      SchemaError: its kind cannot hold its dtype.
+      SchemaError: it cannot.
     """
     text = feature.dtype in ("string", "bytes")
     in_bytes = feature.kind is Kind.BYTES
@@ -75,7 +75,7 @@ def check_feature(feature: FeatureSpec) -> None:
         fits = text == in_bytes
     if feature.dtype not in ARROW_TYPES or not fits:
         raise SchemaError(
-            f"feature {feature.name!r}: {feature.kind} holds no {feature.content} of "
+            f"feature {feature.name!r}: {feature.kind} cannot store {feature.content} of "
             f"{feature.dtype}"
         )
 
@@ -83,45 +83,45 @@ def check_feature(feature: FeatureSpec) -> None:
 def read_column(
     data: U8, feature: FeatureSpec, spans: Sequence[Spans], found: Findings
 ) -> pa.Array:
-    """The feature's column.
+    """Reads a feature's column.
 
     Args:
-      data: the records, as recordmill.transforms.decode.entry_walk has them.
-      feature: what to read.
-      spans: where the payload of each of the feature's keys lies.
-      found: gets what is wrong; rows noted there may hold anything.
+      data: the padded bytes of the records.
+      feature: the feature to read.
+      spans: the payload's span for each of the feature's keys.
+      found: collects errors; the content of rows with an error is undefined.
     """
     if feature.is_ragged:
         return _read_ragged(data, feature, spans, found)
     (span,) = spans
     if feature.content is Content.TENSOR:
         lists, dims = read_tensors(data, span, feature)
-        found.odd |= lists.odd
+        found.irregular |= lists.irregular
         leaf = _leaf(lists, feature, found)
         if not feature.shape:
-            return _spread(leaf, lists)
-        return nest(leaf, _levels_of(dims, feature), lists.present)
+            return _one_per_row(leaf, lists)
+        return nest(leaf, _list_offsets(dims, feature), lists.present)
     if not feature.shape or feature.content is not Content.VALUES:
         lists = read_scalars(data, span, feature.kind)
-        found.odd |= lists.odd
+        found.irregular |= lists.irregular
         if feature.content is Content.ARRAY:
             _check_array(span, feature, found)
-        return _spread(_leaf(lists, feature, found), lists)
+        return _one_per_row(_leaf(lists, feature, found), lists)
     lists = read_lists(data, span, feature.kind)
-    found.odd |= lists.odd
+    found.irregular |= lists.irregular
     _check_counts(lists, feature, found)
     return nest(_leaf(lists, feature, found), [lists.offsets], lists.present)
 
 
 def _leaf(lists: Lists, feature: FeatureSpec, found: Findings) -> pa.Array:
-    """All values, of the type that the feature's column has for them."""
+    """Returns all values in the type of the feature's column."""
     values = lists.values
     if feature.dtype == "string":
         try:
             return values.cast(pa.string())
         except pa.ArrowInvalid:
             pass
-        # Value by value only where there is text that cannot be.
+        # A loop over the values only if some text is not UTF-8.
         texts = [_text(value) for value in values.to_pylist()]
         bad = np.flatnonzero([text is None for text in texts])
         samples = [values[index].as_py() for index in bad.tolist()]
@@ -134,13 +134,13 @@ def _leaf(lists: Lists, feature: FeatureSpec, found: Findings) -> pa.Array:
     if isinstance(values, pa.Array):
         return values
     arrow_type = ARROW_TYPES[feature.dtype]
-    cast, invalid_rows = _cast(values, np.dtype(feature.dtype))
-    if invalid_rows is not None and invalid_rows.any():
-        where = np.flatnonzero(invalid_rows)
+    cast, invalid = _cast(values, np.dtype(feature.dtype))
+    if invalid is not None and invalid.any():
+        indices = np.flatnonzero(invalid)
         found.refuse(
             feature,
-            rows_of(where, lists.offsets),
-            lambda index: f"{values[where[index]]!s} is no {feature.dtype}",
+            rows_of(indices, lists.offsets),
+            lambda index: f"{values[indices[index]]!s} is not a valid {feature.dtype}",
         )
     return pa.array(cast, arrow_type)
 
@@ -155,7 +155,7 @@ def _text(value: bytes) -> str | None:
 def _cast(
     values: npt.NDArray[Any], dtype: np.dtype[Any]
 ) -> tuple[npt.NDArray[Any], Mask | None]:
-    """The values in their dtype, and which of them it cannot hold; None if all fit."""
+    """Returns the values in this dtype, and a mask of the invalid ones (None: none)."""
     widens = values.dtype == np.float32 and dtype == np.float64
     if widens or values.dtype == dtype:
         return values.astype(dtype, copy=False), None
@@ -165,9 +165,9 @@ def _cast(
         return cast, (cast != values) & ~np.isnan(values)
     low, high = (0, 1) if dtype == np.bool_ else _limits(dtype)
     if values.dtype == np.float32:
-        # The highest integers have no float32: below the next power of two is right.
+        # `high` itself has no float32, but high + 1 is a power of two, so it has one.
         bad = ~((values >= np.float32(low)) & (values < np.float32(high + 1)))
-        with np.errstate(invalid="ignore"):  # a NaN that signals
+        with np.errstate(invalid="ignore"):  # a signalling NaN
             bad |= values != np.trunc(values)
         return np.where(bad, np.float32(0), values).astype(dtype), bad
     bad = (values < low) | (values > min(high, np.iinfo(np.int64).max))
@@ -179,25 +179,24 @@ def _limits(dtype: np.dtype[Any]) -> tuple[int, int]:
     return int(limits.min), int(limits.max)
 
 
-def _spread(leaf: pa.Array, lists: Lists) -> pa.Array:
-    """One value a row: null where the record has none."""
+def _one_per_row(leaf: pa.Array, lists: Lists) -> pa.Array:
+    """Returns one value for each row; null where the record has none."""
     if len(leaf) == len(lists.present):
         return leaf
     return leaf.take(pa.array(lists.offsets[:-1], mask=lists.counts == 0))
 
 
 def nest(leaf: pa.Array, levels: list[I64], present: Mask) -> pa.Array:
-    """Lists around the values.
+    """Wraps the values in lists.
 
     Args:
       leaf: the values.
-      levels: for every level of lists, outermost first, where each list's items start
-        (lists + 1).
-      present: which of the outermost lists are not null.
+      levels: offsets of each level of lists (lists + 1), outermost first.
+      present: mask of the outermost lists that are not null.
     """
     array = leaf
-    for place, offsets in reversed(list(enumerate(levels))):
-        bitmap = validity(present) if place == 0 else None
+    for level, offsets in reversed(list(enumerate(levels))):
+        bitmap = validity(present) if level == 0 else None
         array = pa.Array.from_buffers(
             pa.list_(array.type),
             len(offsets) - 1,
@@ -208,9 +207,9 @@ def nest(leaf: pa.Array, levels: list[I64], present: Mask) -> pa.Array:
 
 
 def _check_counts(lists: Lists, feature: FeatureSpec, found: Findings) -> None:
-    """Whether each record's values fill the shape, one unknown dimension at most."""
+    """Checks that each record's values fill a shape with at most one unknown size."""
     counts = lists.counts
-    wrong = lists.present & _misfits(counts, feature.shape)
+    wrong = lists.present & _wrong_counts(counts, feature.shape)
     rows = np.flatnonzero(wrong)
     found.refuse(
         feature,
@@ -224,30 +223,30 @@ def _check_counts(lists: Lists, feature: FeatureSpec, found: Findings) -> None:
 def _check_array(span: Spans, feature: FeatureSpec, found: Findings) -> None:
     item_bytes = np.dtype(feature.dtype).itemsize
     wrong = span.lengths % item_bytes != 0
-    wrong |= _misfits(span.lengths // item_bytes, feature.shape)
+    wrong |= _wrong_counts(span.lengths // item_bytes, feature.shape)
     rows = np.flatnonzero(span.present & wrong)
     found.refuse(
         feature,
         rows,
         lambda index: (
-            f"{span.lengths[rows[index]]} bytes are no array of {feature.dtype} of "
+            f"{span.lengths[rows[index]]} bytes are not an array of {feature.dtype} of "
             f"shape {shape_text(feature)}"
         ),
     )
 
 
-def _misfits(counts: I64, shape: tuple[int | None, ...]) -> Mask:
-    """Which counts of values do not fill the shape."""
+def _wrong_counts(counts: I64, shape: tuple[int | None, ...]) -> Mask:
+    """Returns a mask of the counts of values that do not fill the shape."""
     known = math.prod(size for size in shape if size is not None)
-    left = counts - known if None not in shape else counts
+    rest = counts - known if None not in shape else counts
     if None in shape and known:
-        left = counts % known
-    invalid_rows: Mask = left != 0
-    return invalid_rows
+        rest = counts % known
+    wrong: Mask = rest != 0
+    return wrong
 
 
-def _levels_of(dims: I64, feature: FeatureSpec) -> list[I64]:
-    """Offsets of the nested lists that hold tensors of these dimensions."""
+def _list_offsets(dims: I64, feature: FeatureSpec) -> list[I64]:
+    """Returns the offsets of the nested lists for tensors of these dimensions."""
     depth, _ = list_depths(feature, of_bytes=False)
     levels = []
     num_lists = np.ones(len(dims), np.int64)  # of each record, at this level
@@ -264,8 +263,8 @@ def _read_ragged(
     flat = read_lists(data, spans[0], feature.kind)
     row_lengths = [read_lists(data, span, Kind.INT64) for span in spans[1:]]
     for lists in (flat, *row_lengths):
-        found.odd |= lists.odd
+        found.irregular |= lists.irregular
     flat, levels, problems = join_ragged(flat, row_lengths, feature)
-    for rows, say in problems:
-        found.refuse(feature, rows, say)
+    for rows, describe in problems:
+        found.refuse(feature, rows, describe)
     return nest(_leaf(flat, feature, found), levels, flat.present)

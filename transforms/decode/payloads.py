@@ -1,8 +1,8 @@
-"""Records of any payload -> an Arrow batch: the inverse of recordmill.transforms.encode.payloads.
+"""Decodes records of any payload to an Arrow batch.
 
-Only plain examples are read many at once. Sequence examples and JSON go through the
-protobuf runtime one by one: their layouts are not worth a reader of their own. What it
-gives is put into examples, so that all values are checked and cast in one place.
+The inverse of encode/payloads.py. Only plain examples are read many at once. Sequence
+examples and JSON go through the protobuf runtime one by one and are then turned into
+plain examples, so that all values are checked and cast in one place.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ def decode_payload(
     *,
     unknown: Unknown = "ignore",
 ) -> Decoded:
-    """The features of every record as columns; those that do not fit beside them.
+    """Decodes the features of every record to columns; returns errors of records.
 
     Args:
       records: without their frames.
       schema: of the records.
-      payload: what they hold. Of `raw` ones only the feature that they are is given.
+      payload: what they hold. Raw records have one column: the feature that they are.
       unknown: as in decode_batch.
 
     Raises:
-      SchemaError: such records cannot be made of the schema's features.
+      SchemaError: records of this payload cannot hold the schema's features.
     """
     check_payload(schema, payload)
     if payload == "raw":
@@ -73,7 +73,7 @@ def decode_payload(
 
 
 def _decode_raw(records: pa.BinaryArray, feature: FeatureSpec) -> Decoded:
-    """A record is what in an example is the payload of the feature's key."""
+    """Decodes raw records: each is what an example stores under the feature's key."""
     check_feature(feature)
     data, starts, ends = padded_parts(records, 8 * WORD_BYTES)
     spans = Spans(starts, ends - starts, np.ones(len(starts), np.bool_))
@@ -81,8 +81,10 @@ def _decode_raw(records: pa.BinaryArray, feature: FeatureSpec) -> Decoded:
     column = read_column(data, feature, [spans], found)
     found.refuse(
         feature,
-        np.flatnonzero(found.odd),
-        lambda _: f"no tensor of {feature.dtype} as tf.io.serialize_tensor writes it",
+        np.flatnonzero(found.irregular),
+        lambda _: (
+            f"not a tensor of {feature.dtype} as tf.io.serialize_tensor writes it"
+        ),
     )
     batch = pa.RecordBatch.from_arrays([column], [feature.name])
     return Decoded(batch, sorted(found.reasons.items()))
@@ -95,21 +97,23 @@ def _decode_json(records: pa.BinaryArray, schema: Schema, unknown: Unknown) -> D
         try:
             value = json.loads(text, parse_float=_as_float32)
             if not isinstance(value, dict):
-                raise json_format.ParseError(f"a {type(value).__name__}, not an object")
+                raise json_format.ParseError(
+                    f"{type(value).__name__}, expected an object"
+                )
             json_format.ParseDict(value, example)
         except (json_format.ParseError, ValueError, RecursionError) as error:
             reasons[row] = (
-                f"{len(text)} bytes that start with {text[:_SHOWN_BYTES]!r} are no JSON "
-                f"of a tf.train.Example: {error}"
+                f"{len(text)} bytes that start with {text[:_SHOWN_BYTES]!r} are not valid "
+                f"JSON of a tf.train.Example: {error}"
             )
             example.Clear()
         examples.append(example.SerializeToString(deterministic=True))
     decoded = decode_records(pa.array(examples, pa.binary()), schema, unknown=unknown)
-    return _with_reasons(decoded.batch, reasons, decoded.refused)
+    return _with_reasons(decoded.batch, reasons, decoded.row_errors)
 
 
 def _as_float32(text: str) -> float:
-    """Rounds as TensorFlow does; json_format holds 3.4028235e38 to be too large."""
+    """Rounds as TensorFlow does; json_format rejects 3.4028235e38 as too large."""
     with np.errstate(over="ignore"):
         return float(np.float32(text))
 
@@ -139,7 +143,7 @@ def _decode_sequences(
             pa.array(examples, pa.binary()), Schema(tuple(context))
         )
         columns |= zip(decoded.batch.schema.names, decoded.batch.columns, strict=True)
-        reasons = dict(decoded.refused) | reasons
+        reasons = dict(decoded.row_errors) | reasons
     for feature in lists:
         found = [message.feature_lists.feature_list for message in parsed]
         columns[feature.name] = _steps_column(found, feature, reasons)
@@ -153,7 +157,7 @@ def _decode_sequences(
 def _parse_sequences(
     records: pa.BinaryArray,
 ) -> tuple[list[SequenceExample], dict[int, str]]:
-    """Every record's message, an empty one where it is none; and why."""
+    """Returns the message of each record, empty if invalid, and the errors by record."""
     parsed, reasons = [], {}
     for row, data in enumerate(records.to_pylist()):
         try:
@@ -162,7 +166,7 @@ def _parse_sequences(
             parsed.append(SequenceExample())
             reasons[row] = (
                 f"{len(data)} bytes that start with {data[: _SHOWN_BYTES // 2].hex()!r} "
-                f"are no tf.train.SequenceExample: {error}"
+                f"are not a valid tf.train.SequenceExample: {error}"
             )
     return parsed, reasons
 
@@ -172,7 +176,7 @@ def _steps_column(
     feature: FeatureSpec,
     reasons: dict[int, str],
 ) -> pa.Array:
-    """A feature list's column: a list of steps in each row. Adds to the reasons."""
+    """Returns a feature list's column, a list of steps in each row; adds to `reasons`."""
     name = feature.name
     present = np.array([name in lists for lists in found], np.bool_)
     steps = [lists[name].feature if name in lists else () for lists in found]
@@ -181,12 +185,13 @@ def _steps_column(
     one = Schema((replace(feature, sequence=False),))
     decoded = decode_records(pa.array(examples, pa.binary()), one)
     (column,) = decoded.batch.columns
-    wrong = dict(decoded.refused)
+    step_errors = dict(decoded.row_errors)
     for index in np.flatnonzero(column.is_null().to_numpy(False)).tolist():
-        wrong.setdefault(index, f"feature {name!r}: no value")
-    for index in sorted(wrong):
+        step_errors.setdefault(index, f"feature {name!r}: no value")
+    for index in sorted(step_errors):
         row = _row_of(index, offsets)
-        reasons.setdefault(row, f"step {index - int(offsets[row])}: {wrong[index]}")
+        step = index - int(offsets[row])
+        reasons.setdefault(row, f"step {step}: {step_errors[index]}")
     return nest(column, [offsets], present)
 
 
@@ -201,6 +206,6 @@ def _single_feature(name: str, feature: Feature) -> bytes:
 
 
 def _with_reasons(
-    batch: pa.RecordBatch, reasons: dict[int, str], refused: list[tuple[int, str]]
+    batch: pa.RecordBatch, reasons: dict[int, str], row_errors: list[tuple[int, str]]
 ) -> Decoded:
-    return Decoded(batch, sorted({**dict(refused), **reasons}.items()))
+    return Decoded(batch, sorted({**dict(row_errors), **reasons}.items()))

@@ -1,11 +1,16 @@
-"""Serialized TensorProtos of many records -> dimensions and flat values.
+"""Reads the serialized TensorProtos of many records at once.
 
     TensorProto       08 dtype | 12 len TensorShapeProto | 22 len content
-                      with strings: 42 len bytes, for each, instead of the content
-    TensorShapeProto  (12 len Dim)*       Dim  08 varint size, left out if 0
+                      strings: 42 len bytes for each, instead of the content
+    TensorShapeProto  (12 len Dim)*       Dim  08 varint size, omitted if 0
 
-That is what tf.io.serialize_tensor writes. A tensor put together otherwise, as
-tf.make_tensor_proto does for few values, is read by `read_tensor`, one at a time.
+This is what tf.io.serialize_tensor writes. For example, int16 [7, 8]:
+
+    08 05 | 12 04  12 02 08 02 | 22 04  07 00 08 00
+    dtype   shape: one Dim of 2  content of 4 bytes
+
+Other layouts, as tf.make_tensor_proto uses for few values, are read by `read_tensor`,
+one tensor at a time.
 
 Source: tensorflow/core/framework/{tensor,tensor_shape,types}.proto.
 """
@@ -34,48 +39,48 @@ from recordmill.transforms.decode.wire import (
 from recordmill.transforms.encode.tensors import DATA_TYPES
 
 _DTYPES = {number: name for name, number in DATA_TYPES.items() if name != "bytes"}
-_MAX_FILLED = 1 << 24  # values that a damaged shape may make out of one
+_MAX_FILLED = 1 << 24  # limit of values that a (damaged) shape may repeat from one
 _STRING_TAG = 0x42
 _CONTENT_TAG = 0x22
 
 
 def read_tensors(data: U8, spans: Spans, feature: FeatureSpec) -> tuple[Lists, I64]:
-    """The tensors of the feature, as tf.io.serialize_tensor writes them.
+    """Reads the tensors of a feature, as tf.io.serialize_tensor writes them.
 
     Returns:
-      Their values; and their dimensions, shape (records, dimensions). Tensors of
-      another type, rank or layout are odd.
+      The values, and the dimensions as an array of shape (records, rank). Tensors of
+      another type, rank or layout are marked as irregular.
     """
-    dims, spans, odd = _read_header(data, spans, feature)
+    dims, spans, irregular = _read_header(data, spans, feature)
     if feature.dtype in ("string", "bytes"):
         lists = read_byte_values(data, spans, _STRING_TAG)
     else:
         lists = _read_content(data, spans, feature.dtype)
-    # As floats: a product beyond 64 bits must not come round to a small one.
+    # As floats: a product beyond 64 bits must not wrap around to a small number.
     wanted = dims.astype(np.float64).prod(axis=1)
-    odd = odd | lists.odd | (spans.present & (lists.counts != wanted))
-    if odd.any():
-        dims[odd] = 0
-        lists = lists.without(odd)
-    return replace(lists, odd=odd), dims
+    irregular = irregular | lists.irregular | (spans.present & (lists.counts != wanted))
+    if irregular.any():
+        dims[irregular] = 0
+        lists = lists.without(irregular)
+    return replace(lists, irregular=irregular), dims
 
 
 def _read_header(
     data: U8, spans: Spans, feature: FeatureSpec
 ) -> tuple[I64, Spans, Mask]:
-    """Dimensions, where what follows them lies, and which tensors are odd."""
+    """Returns the dimensions, the spans after them, and a mask of irregular tensors."""
     ends = spans.starts + spans.lengths
     words = gather_words(data, spans.starts).ravel()
     head = 0x12_00_08 | (DATA_TYPES[feature.dtype] << 8)
     shape_lengths, sizes = read_varints(words >> np.uint64(24))
-    places = spans.starts + 3 + sizes
+    positions = spans.starts + 3 + sizes
     fits = spans.present & ((words & np.uint64(0xFFFFFF)) == head) & (sizes <= 5)
-    shape_ends = places + shape_lengths.view(np.int64)
+    shape_ends = positions + shape_lengths.view(np.int64)
     fits &= shape_ends <= ends
-    dims = np.zeros((len(places), len(feature.shape)), np.int64)
+    dims = np.zeros((len(positions), len(feature.shape)), np.int64)
     for axis in range(len(feature.shape)):
-        places = np.where(fits, places, spans.starts)
-        words = gather_words(data, places).ravel()
+        positions = np.where(fits, positions, spans.starts)
+        words = gather_words(data, positions).ravel()
         dim_lengths = ((words >> np.uint64(8)) & np.uint64(0xFF)).view(np.int64)
         values, sizes = read_varints(words >> np.uint64(24))
         known = dim_lengths > 0
@@ -85,45 +90,51 @@ def _read_header(
             & (dim_lengths == sizes + 1)
             & (sizes <= 5)
         )
-        places = places + 2 + dim_lengths
-        fits &= places <= shape_ends
+        positions = positions + 2 + dim_lengths
+        fits &= positions <= shape_ends
         dims[:, axis] = np.where(fits & known, values, np.uint64(0))
         if feature.shape[axis] is not None:
             fits &= dims[:, axis] == feature.shape[axis]
-    fits &= places == shape_ends
-    odd = spans.present & ~fits
-    starts = np.where(fits, places, ends)
-    return dims, Spans(starts, ends - starts, spans.present), odd
+    fits &= positions == shape_ends
+    irregular = spans.present & ~fits
+    starts = np.where(fits, positions, ends)
+    return dims, Spans(starts, ends - starts, spans.present), irregular
 
 
 def _read_content(data: U8, spans: Spans, dtype: str) -> Lists:
-    """The numbers in what follows the dimensions: one field, or nothing if empty."""
+    """Reads the content field after the dimensions; an empty tensor has none."""
     words = gather_words(data, spans.starts).ravel()
     lengths, sizes = read_varints(words >> np.uint64(8))
     filled = spans.lengths > 0
     starts = spans.starts + np.where(filled, 1 + sizes, 0)
     content = np.where(filled, lengths.view(np.int64), 0)
     item = np.dtype(dtype).newbyteorder("<")
-    odd = starts + content != spans.starts + spans.lengths
-    odd |= filled & ((words & np.uint64(0xFF)) != _CONTENT_TAG)
-    odd |= content % item.itemsize != 0
-    starts = np.where(odd, spans.starts, starts)
-    packed, offsets = extract(data, starts, np.where(odd, 0, content))
+    irregular = starts + content != spans.starts + spans.lengths
+    irregular |= filled & ((words & np.uint64(0xFF)) != _CONTENT_TAG)
+    irregular |= content % item.itemsize != 0
+    starts = np.where(irregular, spans.starts, starts)
+    packed, offsets = extract(data, starts, np.where(irregular, 0, content))
     numbers = packed[: int(offsets[-1])]
     values = numbers != 0 if dtype == "bool" else numbers.view(item)
-    return Lists(values, offsets // item.itemsize, spans.present, odd)
+    return Lists(values, offsets // item.itemsize, spans.present, irregular)
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One tensor: NumPy's name of its type (or "string"), dimensions, flat values."""
+    """One tensor.
+
+    Attributes:
+      dtype: NumPy's name of its type, or "string".
+      shape: its dimensions.
+      values: its flat values.
+    """
 
     dtype: str
     shape: tuple[int, ...]
     values: npt.NDArray[Any] | list[bytes]
 
     def to_bytes(self) -> bytes:
-        """As tf.io.serialize_tensor writes it."""
+        """Serializes the tensor as tf.io.serialize_tensor does."""
         proto = TensorProto(dtype=DATA_TYPES[self.dtype])
         proto.tensor_shape.SetInParent()
         for size in self.shape:
@@ -137,10 +148,10 @@ class Tensor:
 
 
 def read_tensor(data: bytes) -> Tensor:
-    """Any TensorProto of a type that a feature can have.
+    """Reads any TensorProto of a type that a feature can have.
 
     Raises:
-      ValueError: it is none or not whole; the message goes on "is no tensor: ...".
+      ValueError: it is not a valid tensor; the message says why.
     """
     try:
         proto = TensorProto.FromString(data)
@@ -148,10 +159,10 @@ def read_tensor(data: bytes) -> Tensor:
         raise ValueError(str(error)) from error
     dtype = _DTYPES.get(proto.dtype)
     if dtype is None:
-        raise ValueError(f"its type is number {proto.dtype} of tensorflow.DataType")
+        raise ValueError(f"tensorflow.DataType {proto.dtype} is not supported")
     shape = tuple(dim.size for dim in proto.tensor_shape.dim)
     if proto.tensor_shape.unknown_rank or any(size < 0 for size in shape):
-        raise ValueError("its shape is not fully known")
+        raise ValueError("its shape has unknown dimensions")
     size = math.prod(shape)
     if dtype == "string":
         return Tensor(dtype, shape, _strings(proto, size))
@@ -160,10 +171,10 @@ def read_tensor(data: bytes) -> Tensor:
     item = np.dtype(dtype).newbyteorder("<")
     if len(proto.tensor_content) != size * item.itemsize:
         raise ValueError(
-            f"it holds {len(proto.tensor_content)} bytes, shape {list(shape)} of "
+            f"it has {len(proto.tensor_content)} bytes, but shape {list(shape)} of "
             f"{dtype} needs {size * item.itemsize}"
         )
-    # Not through NumPy's bool: a byte other than 0 and 1 would stay what it is.
+    # A view as NumPy's bool would keep bytes other than 0 and 1.
     if dtype == "bool":
         return Tensor(dtype, shape, np.frombuffer(proto.tensor_content, "u1") != 0)
     return Tensor(dtype, shape, np.frombuffer(proto.tensor_content, item))
@@ -172,23 +183,23 @@ def read_tensor(data: bytes) -> Tensor:
 def _strings(proto: TensorProto, size: int) -> list[bytes]:
     if proto.tensor_content:
         raise ValueError("its strings are in tensor_content, expected string_val")
-    return _filled(list(proto.string_val), size, b"")
+    return _fill(list(proto.string_val), size, b"")
 
 
 def _loose_values(proto: TensorProto, dtype: str, size: int) -> npt.NDArray[Any]:
-    """The values of a tensor that has them one by one and not as content."""
-    values = _filled(list(getattr(proto, _VALUE_FIELDS[dtype])), size, 0)
-    if dtype == "float16":  # the bits of each
+    """Reads the values of a tensor that stores them one by one, not as content."""
+    values = _fill(list(getattr(proto, _VALUE_FIELDS[dtype])), size, 0)
+    if dtype == "float16":  # stored as the 16 bits of each value
         return np.array(values, np.int64).astype(np.uint16).view(np.float16)
     wide = {"f": np.float64, "b": np.bool_}.get(np.dtype(dtype).kind, np.int64)
     return np.array(values, np.uint64 if dtype == "uint64" else wide).astype(dtype)
 
 
-def _filled(values: list[Any], size: int, nothing: Any) -> list[Any]:
-    """TensorFlow takes the last value for all that are left out."""
+def _fill(values: list[Any], size: int, default: Any) -> list[Any]:
+    """Repeats the last value for all omitted ones, as TensorFlow does."""
     if size > max(len(values), _MAX_FILLED):
-        raise ValueError(f"it holds {len(values)} values, its shape asks for {size}")
-    last = values[-1] if values else nothing
+        raise ValueError(f"it has {len(values)} values, but its shape needs {size}")
+    last = values[-1] if values else default
     return values[:size] + [last] * (size - len(values))
 
 

@@ -1,4 +1,4 @@
-"""TensorFlow expressions that turn a stored value into the feature's own."""
+"""Builds TensorFlow expressions that turn a stored value into the feature's value."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from recordmill.schemas.features.feature import Content, FeatureSpec, Kind
 from recordmill.transforms.decode.code_text import Call, Code, call
 
 STORED = {Kind.BYTES: "tf.string", Kind.FLOAT: "tf.float32", Kind.INT64: "tf.int64"}
-# Types that tf.io.decode_raw does not know: read as others of the same bits.
+# Types that tf.io.decode_raw does not support, read as others of the same size.
 _RAW_TWINS = {"uint32": "tf.int32", "uint64": "tf.int64"}
 _DECODED_CHANNELS = (1, 3, 4)  # tf.io.decode_image's
 
 
 def reshape(value: Code, shape: Sequence[int | None]) -> Call:
-    """To a shape with one unknown dimension at most; the value is flat."""
-    unknown = 0 if 0 in shape else -1  # beside a 0 there is nothing to find out
+    """Returns code that reshapes a flat value; at most one dimension may be unknown."""
+    unknown = 0 if 0 in shape else -1  # with a 0, TensorFlow cannot infer a -1
     sides = [unknown if size is None else size for size in shape]
     return call("tf.reshape", value, str(sides))
 
 
 def tf_type(feature: FeatureSpec) -> str:
-    """The feature's own type in TensorFlow."""
+    """Returns the TensorFlow type of the feature's values."""
     return f"tf.{'string' if feature.dtype == 'bytes' else feature.dtype}"
 
 
 def cast(value: str, feature: FeatureSpec) -> tuple[Code, ...]:
-    """From the type it is stored in to its own."""
+    """Returns code that casts from the stored type; empty if it is the feature's type."""
     wanted = tf_type(feature)
     if wanted == STORED[feature.kind]:
         return ()
@@ -34,7 +34,7 @@ def cast(value: str, feature: FeatureSpec) -> tuple[Code, ...]:
 
 
 def decode_image(value: str, feature: FeatureSpec) -> Call:
-    """The pixels of a picture."""
+    """Returns code that decodes a picture to pixels."""
     items = [value, "expand_animations=False"]
     channels = feature.shape[2] if len(feature.shape) == 3 else None
     if channels in _DECODED_CHANNELS:
@@ -45,7 +45,7 @@ def decode_image(value: str, feature: FeatureSpec) -> Call:
 
 
 def raw_values(value: str, feature: FeatureSpec) -> Call:
-    """The flat values of an array's bytes."""
+    """Returns code that decodes an array's bytes to flat values."""
     twin = _RAW_TWINS.get(feature.dtype)
     if twin is None:
         return call("tf.io.decode_raw", value, tf_type(feature))
@@ -55,18 +55,18 @@ def raw_values(value: str, feature: FeatureSpec) -> Call:
 def decode_raw(
     value: str, feature: FeatureSpec, shape: Sequence[int | None]
 ) -> tuple[Code, ...]:
-    """An array's bytes, or a vector of such, as an array of this shape."""
+    """Returns code that decodes an array's bytes, or a vector of them, to this shape."""
     return (raw_values(value, feature), reshape(value, shape))
 
 
 def parse_tensor(value: str, feature: FeatureSpec) -> Call:
-    """A serialized tensor as a tensor of its declared shape."""
+    """Returns code that parses a serialized tensor of the declared shape."""
     parsed = call("tf.io.parse_tensor", value, f"out_type={tf_type(feature)}")
     return call("tf.ensure_shape", parsed, str(list(feature.shape)))
 
 
 def each_step(value: str, feature: FeatureSpec) -> Call:
-    """Decodes arrays or tensors, one for each item of a vector."""
+    """Returns code that decodes a vector of arrays or tensors, one for each item."""
     shape, dtype = feature.shape, tf_type(feature)
     if feature.content is Content.ARRAY:
         decoded = reshape(raw_values("step", feature), shape)
@@ -75,7 +75,7 @@ def each_step(value: str, feature: FeatureSpec) -> Call:
     items = [str(list(shape)), dtype]
     signature = call("fn_output_signature=tf.TensorSpec", *items)
     if None in shape:
-        # All ragged: of no steps at all, TensorFlow cannot stack uniform dimensions.
+        # All dimensions are ragged: without steps TensorFlow cannot stack uniform ones.
         rank = f"ragged_rank={len(shape) - 1}"
         signature = call("fn_output_signature=tf.RaggedTensorSpec", *items, rank)
         if len(shape) > 1:

@@ -1,10 +1,10 @@
-"""The schema as TensorFlow code that parses the dataset's records, ready to paste.
+"""Writes TensorFlow code that parses a dataset's records, ready to paste.
 
-What is missing of an optional feature is, in this order:
+A missing value of an optional feature becomes, in this order:
 
     empty              where a dimension is unknown
     NaN, -1            for floats and for class labels
-    a first dimension  of 0 or 1 otherwise: no value of theirs is free to mean it
+    a first dimension  of 0 if missing, else 1: all values of these types are in use
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from recordmill.schemas.job.job_spec import Payload
 from recordmill.transforms.decode.code_text import (
     Call,
     Code,
-    assignment_lines,
     call,
-    lines_of,
-    listed,
+    format_assignment,
+    format_lines,
+    list_code,
     quoted,
 )
 from recordmill.transforms.decode.tensors import Tensor
@@ -42,14 +42,14 @@ from recordmill.transforms.encode.payloads import check_payload, raw_feature
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
-    """A feature in the code.
+class _FeatureCode:
+    """The code for one feature.
 
     Attributes:
-      name: the key under which the parser gives it.
-      spec: what the parser is told.
-      missing: what the parser gives where there is none; "" if there always is one.
-      steps: what its value then becomes, in turn; or text to remark.
+      name: its key in the parser's result.
+      spec: its entry in the parser's specification.
+      missing: what the parser returns for a missing value; "" if it is required.
+      steps: expressions that are then applied in turn; a text becomes a comment.
     """
 
     name: str
@@ -59,22 +59,22 @@ class _Part:
 
 
 def parsing_spec(schema: Schema, payload: Payload) -> str:
-    """Python code with a function that parses one record.
+    """Returns Python code with a function that parses one record.
 
     Args:
       schema: of the records.
       payload: what the records hold.
 
     Raises:
-      SchemaError: such records cannot be made of the schema's features.
+      SchemaError: records of this payload cannot hold the schema's features.
     """
     check_payload(schema, payload)
     if payload == "raw":
         return _raw_code(raw_feature(schema))
-    context = [_part(f) for f in schema.features if not f.sequence]
+    context = [_feature_code(f) for f in schema.features if not f.sequence]
     lines = ["import tensorflow as tf", ""]
     if payload == "sequence_example":
-        lists = [_list_part(f) for f in schema.features if f.sequence]
+        lists = [_list_code(f) for f in schema.features if f.sequence]
         lines += _dict_lines("CONTEXT_FEATURES", context)
         lines += ["", *_dict_lines("SEQUENCE_FEATURES", lists), "", ""]
         lines += [
@@ -104,21 +104,21 @@ def parsing_spec(schema: Schema, payload: Payload) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _dict_lines(name: str, parts: Sequence[_Part]) -> list[str]:
+def _dict_lines(name: str, parts: Sequence[_FeatureCode]) -> list[str]:
     if not parts:
         return [f"{name} = {{}}"]
     lines = [f"{name} = {{"]
     for part in parts:
         if part.missing:
             lines.append(f"    # missing: {part.missing}")
-        lines += lines_of(part.spec, 4, before=f"{quoted(part.name)}: ", after=",")
+        lines += format_lines(part.spec, 4, before=f"{quoted(part.name)}: ", after=",")
     return [*lines, "}"]
 
 
-def _step_lines(part: _Part) -> Iterator[str]:
+def _step_lines(part: _FeatureCode) -> Iterator[str]:
     for step in part.steps:
         if isinstance(step, Call):
-            yield from assignment_lines(_value(part.name), step, 4)
+            yield from format_assignment(_value(part.name), step, 4)
         else:
             yield f"    # {step}"
 
@@ -127,12 +127,12 @@ def _value(name: str) -> str:
     return f"example[{quoted(name)}]"
 
 
-def _part(feature: FeatureSpec) -> _Part:
-    """A feature of an example, or of the context of a sequence example."""
+def _feature_code(feature: FeatureSpec) -> _FeatureCode:
+    """Returns the code for a feature of an example or of a sequence example's context."""
     if feature.is_ragged:
-        return _ragged_part(feature)
+        return _ragged_code(feature)
     if feature.content is Content.VALUES:
-        return _values_part(feature)
+        return _values_code(feature)
     value, shape = _value(feature.name), feature.shape
     if not feature.optional:
         spec, missing, sides = _fixed("tf.string"), "", shape
@@ -149,10 +149,10 @@ def _part(feature: FeatureSpec) -> _Part:
         steps = (parse_tensor(value, feature),)
     else:
         steps = (each_step(value, feature),)
-    return _Part(feature.name, spec, missing, steps)
+    return _FeatureCode(feature.name, spec, missing, steps)
 
 
-def _values_part(feature: FeatureSpec) -> _Part:
+def _values_code(feature: FeatureSpec) -> _FeatureCode:
     value, shape = _value(feature.name), feature.shape
     stored, missing = STORED[feature.kind], ""
     spec = call("tf.io.FixedLenFeature", str(list(shape)), stored)
@@ -177,11 +177,11 @@ def _values_part(feature: FeatureSpec) -> _Part:
             spec = call("tf.io.RaggedFeature", stored)
             if shape:
                 steps = (reshape(value, (-1, *shape)),)
-    return _Part(feature.name, spec, missing, (*steps, *cast(value, feature)))
+    return _FeatureCode(feature.name, spec, missing, (*steps, *cast(value, feature)))
 
 
 def _marker(feature: FeatureSpec) -> tuple[str, str] | None:
-    """A value that no example has, as one says it and in code."""
+    """Returns a value that no example has, as (text, code); None if there is none."""
     if feature.dtype.startswith("float"):
         return "NaN", 'float("nan")'
     if feature.class_names and feature.kind is Kind.INT64:
@@ -189,7 +189,7 @@ def _marker(feature: FeatureSpec) -> tuple[str, str] | None:
     return None
 
 
-def _ragged_part(feature: FeatureSpec) -> _Part:
+def _ragged_code(feature: FeatureSpec) -> _FeatureCode:
     flat, *row_lengths = feature.keys
     kind = "tf.io.RaggedFeature"
     partitions: list[Code] = [
@@ -200,19 +200,21 @@ def _ragged_part(feature: FeatureSpec) -> _Part:
         kind,
         STORED[feature.kind],
         f"value_key={quoted(flat)}",
-        listed(tuple(partitions), "partitions"),
+        list_code(tuple(partitions), "partitions"),
     )
     missing = "empty" if feature.optional else ""
-    return _Part(feature.name, spec, missing, cast(_value(feature.name), feature))
+    return _FeatureCode(
+        feature.name, spec, missing, cast(_value(feature.name), feature)
+    )
 
 
-def _list_part(feature: FeatureSpec) -> _Part:
-    """A feature list: the steps are the first dimension."""
+def _list_code(feature: FeatureSpec) -> _FeatureCode:
+    """Returns the code for a feature list; the steps are the first dimension."""
     value, shape = _value(feature.name), feature.shape
     stored = STORED[feature.kind]
     missing = "no steps" if feature.optional else ""
     if feature.content is Content.VALUES and None in shape:
-        return _ragged_steps_part(feature, missing)
+        return _ragged_steps_code(feature, missing)
     sides = shape if feature.content is Content.VALUES else ()
     spec = call("tf.io.FixedLenSequenceFeature", str(list(sides)), stored)
     if missing:
@@ -225,17 +227,20 @@ def _list_part(feature: FeatureSpec) -> _Part:
         steps = decode_raw(value, feature, (-1, *shape))
     else:
         steps = (each_step(value, feature),)
-    return _Part(feature.name, spec, missing, steps)
+    return _FeatureCode(feature.name, spec, missing, steps)
 
 
-def _ragged_steps_part(feature: FeatureSpec, missing: str) -> _Part:
-    """Steps of differing size: what comes before the unknown dimension is put back."""
+def _ragged_steps_code(feature: FeatureSpec, missing: str) -> _FeatureCode:
+    """Returns the code for steps of varying size.
+
+    The parser returns one ragged dimension; the dimensions before it are restored here.
+    """
     value = _value(feature.name)
     unknown = feature.shape.index(None)
     items: list[Code] = [STORED[feature.kind]]
     inner = _uniform(feature.shape[unknown + 1 :])
     if inner:
-        items.append(listed(tuple(inner), "partitions"))
+        items.append(list_code(tuple(inner), "partitions"))
     steps: list[Code] = []
     outer = _known(feature.shape[:unknown])
     if outer:
@@ -252,7 +257,7 @@ def _ragged_steps_part(feature: FeatureSpec, missing: str) -> _Part:
             for size in reversed(outer)
         ]
     spec = call("tf.io.RaggedFeature", *items)
-    return _Part(feature.name, spec, missing, (*steps, *cast(value, feature)))
+    return _FeatureCode(feature.name, spec, missing, (*steps, *cast(value, feature)))
 
 
 def _fixed(stored: str, default: str = "") -> Call:
@@ -273,7 +278,7 @@ def _can_be_empty(shape: Sequence[int | None]) -> bool:
 
 
 def _nothing(feature: FeatureSpec) -> str:
-    """The stored bytes of an array or tensor without values."""
+    """Returns, as code, the stored bytes of an array or tensor without values."""
     if feature.content is Content.ARRAY:
         return '""'
     sides = tuple(size or 0 for size in feature.shape)
@@ -283,7 +288,7 @@ def _nothing(feature: FeatureSpec) -> str:
 
 
 def _raw_code(feature: FeatureSpec) -> str:
-    """A record that is a feature's bytes: nothing is parsed, at most decoded."""
+    """Returns the comments for raw records, which need no parser."""
     text = f"# A record is the bytes of {quoted(feature.name)}: nothing to parse.\n"
     if feature.content is Content.PICTURE:
         text += f"# Its pixels: {decode_image('record', feature)}\n"

@@ -1,4 +1,4 @@
-"""The payloads of one key in many records -> flat values and how many each has."""
+"""Reads the values of one key in many records as flat values and offsets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from recordmill.transforms.decode.wire import (
 )
 
 VALUE_TAG = 0x0A  # field 1, length-delimited: the values of a BytesList
-# From here on single records are quicker than steps over all that are left.
+# With so few records left, a loop over them is faster than array steps.
 _FEW_RECORDS = 16
 
 
@@ -33,26 +33,26 @@ class Lists:
     """The values of one key in many records.
 
     Attributes:
-      values: all records' values end to end: int64 or float32, or for bytes an Arrow
-        binary array.
-      offsets: where each record's values start, one more; int64.
-      present: which records have the key.
-      odd: records whose payload is not as the encoder writes it, or damaged; the
-        values say nothing of them.
+      values: the values of all records, concatenated: int64, float32 or, for bytes, an
+        Arrow binary array.
+      offsets: where each record's values start, and the end; int64, records + 1.
+      present: mask of the records that have the key.
+      irregular: mask of the records whose payload is damaged or not in the encoder's
+        layout; their values are undefined.
     """
 
     values: Any
     offsets: I64
     present: Mask
-    odd: Mask
+    irregular: Mask
 
     @property
     def counts(self) -> I64:
-        """Values of each record."""
+        """Returns the number of values in each record."""
         return np.diff(self.offsets)
 
     def without(self, records: Mask) -> Lists:
-        """The same with nothing left of these records' values."""
+        """Returns the same lists without the values of these records."""
         if not records.any():
             return self
         counts = self.counts
@@ -62,11 +62,11 @@ class Lists:
         else:
             values = self.values[kept]
         offsets = offsets_of(np.where(records, 0, counts))
-        return Lists(values, offsets, self.present, self.odd)
+        return Lists(values, offsets, self.present, self.irregular)
 
 
 def read_scalars(data: U8, spans: Spans, kind: Kind) -> Lists:
-    """Payloads that should be one value each; others are odd."""
+    """Reads payloads of exactly one value; all others are irregular."""
     present = spans.present
     if kind is Kind.BYTES:
         starts, lengths = spans.starts, spans.lengths
@@ -80,104 +80,116 @@ def read_scalars(data: U8, spans: Spans, kind: Kind) -> Lists:
     else:
         numbers, lengths = read_int64(data, spans.starts)
         single = spans.lengths == lengths
-    odd = present & ~single
-    there = present & single
-    if not there.all():
-        numbers = numbers[there]
-    return Lists(numbers, _single_offsets(there), present, odd)
+    irregular = present & ~single
+    with_value = present & single
+    if not with_value.all():
+        numbers = numbers[with_value]
+    return Lists(numbers, _single_offsets(with_value), present, irregular)
 
 
-def _single_offsets(there: Mask) -> I64:
-    return offsets_of(there.astype(np.int64))
+def _single_offsets(with_value: Mask) -> I64:
+    return offsets_of(with_value.astype(np.int64))
 
 
 def read_lists(data: U8, spans: Spans, kind: Kind) -> Lists:
-    """Payloads of any number of values."""
+    """Reads payloads of any number of values."""
     if kind is Kind.BYTES:
         return read_byte_values(data, spans, VALUE_TAG)
     if kind is Kind.FLOAT:
         return _read_floats(data, spans)
     packed, offsets = extract(data, spans.starts, spans.lengths)
-    values, lists, odd = unpack_varints(packed, offsets)
-    if odd.any():
-        packed, offsets = extract(data, spans.starts, np.where(odd, 0, spans.lengths))
+    values, lists, irregular = unpack_varints(packed, offsets)
+    if irregular.any():
+        packed, offsets = extract(
+            data, spans.starts, np.where(irregular, 0, spans.lengths)
+        )
         values, lists, _ = unpack_varints(packed, offsets)
-    return Lists(values, lists, spans.present, odd)
+    return Lists(values, lists, spans.present, irregular)
 
 
 def _read_floats(data: U8, spans: Spans) -> Lists:
-    odd = spans.lengths % 4 != 0
-    lengths = np.where(odd, 0, spans.lengths) if odd.any() else spans.lengths
+    irregular = spans.lengths % 4 != 0
+    lengths = (
+        np.where(irregular, 0, spans.lengths) if irregular.any() else spans.lengths
+    )
     packed, offsets = extract(data, spans.starts, lengths)
     values = packed[: int(offsets[-1])].view("<f4")
-    return Lists(values, offsets // 4, spans.present, odd)
+    return Lists(values, offsets // 4, spans.present, irregular)
 
 
 def read_byte_values(data: U8, spans: Spans, tag: int) -> Lists:
-    """Payloads that are series of length-delimited fields, all of one tag.
+    """Reads payloads that are a series of length-delimited fields with one tag.
 
-    A step takes one value of every record that has a further one.
+    Each step reads the next value of all records that have one. Two records with the
+    values "a", "bc" and "d", tag 0a:
+
+        bytes     0a 01 61 0a 02 62 63 | 0a 01 64      starts [0, 7], ends [7, 10]
+        step 1    rows [0, 1], value starts [2, 9], lengths [1, 1], positions [3, 10]
+        step 2    rows [0],    value starts [5],    lengths [2],    positions [7]
+
+    Counts are [2, 1], offsets [0, 2, 3], values "a", "bc", "d". The last few records are
+    read by a loop instead of steps.
     """
-    places = spans.starts.copy()
+    positions = spans.starts.copy()
     ends = spans.starts + spans.lengths
-    odd = np.zeros(len(places), np.bool_)
-    counts = np.zeros(len(places), np.int64)
-    rows = np.flatnonzero(places < ends)
+    irregular = np.zeros(len(positions), np.bool_)
+    counts = np.zeros(len(positions), np.int64)
+    rows = np.flatnonzero(positions < ends)
     taken: list[tuple[npt.NDArray[np.intp], I64, I64, I64]] = []
     while len(rows) > _FEW_RECORDS:
-        words = gather_words(data, places[rows]).ravel()
+        words = gather_words(data, positions[rows]).ravel()
         lengths, sizes = read_varints(words >> np.uint64(8))
-        starts = places[rows] + 1 + sizes
+        starts = positions[rows] + 1 + sizes
         fits = (words & np.uint64(0xFF)) == tag
         fits &= (starts <= ends[rows]) & (
             lengths <= (ends[rows] - starts).view(np.uint64)
         )
-        odd[rows[~fits]] = True
+        irregular[rows[~fits]] = True
         rows, starts = rows[fits], starts[fits]
         value_lengths = lengths[fits].view(np.int64)
         taken.append((rows, counts[rows], starts, value_lengths))
         counts[rows] += 1
-        places[rows] = starts + value_lengths
-        rows = rows[places[rows] < ends[rows]]
+        positions[rows] = starts + value_lengths
+        rows = rows[positions[rows] < ends[rows]]
     for row in rows.tolist():
-        starts, value_lengths = _scan(data, int(places[row]), int(ends[row]), tag)
-        odd[row] = (
+        starts, value_lengths = _scan(data, int(positions[row]), int(ends[row]), tag)
+        irregular[row] = (
             int(starts[-1] + value_lengths[-1]) != ends[row] if len(starts) else True
         )
         nth = counts[row] + np.arange(len(starts))
         taken.append((np.full(len(starts), row), nth, starts, value_lengths))
         counts[row] += len(starts)
-    counts[odd] = 0
+    counts[irregular] = 0
     offsets = offsets_of(counts)
     starts = np.empty(int(offsets[-1]), np.int64)
     value_lengths = np.empty(int(offsets[-1]), np.int64)
     for rows, nth, some_starts, some_lengths in taken:
-        kept = ~odd[rows]
+        kept = ~irregular[rows]
         index = (offsets[rows] + nth)[kept]
         starts[index] = some_starts[kept]
         value_lengths[index] = some_lengths[kept]
     values = extract_binary(data, starts, value_lengths)
-    return Lists(values, offsets, spans.present, odd)
+    return Lists(values, offsets, spans.present, irregular)
 
 
-def _scan(data: U8, place: int, end: int, tag: int) -> tuple[I64, I64]:
-    """Starts and lengths of one record's values; those before the first odd one."""
+def _scan(data: U8, position: int, end: int, tag: int) -> tuple[I64, I64]:
+    """Returns starts and lengths of one record's values, until an irregular one."""
     starts, lengths = [], []
     view = data.data
-    while place < end and view[place] == tag:
-        place, shift, length = place + 1, 0, 0
-        while place < end and shift <= 28:
-            byte = view[place]
-            place += 1
+    while position < end and view[position] == tag:
+        position, shift, length = position + 1, 0, 0
+        while position < end and shift <= 28:
+            byte = view[position]
+            position += 1
             length |= (byte & 0x7F) << shift
             shift += 7
             if byte < 0x80:
                 break
         else:
             break
-        if length > end - place:
+        if length > end - position:
             break
-        starts.append(place)
+        starts.append(position)
         lengths.append(length)
-        place += length
+        position += length
     return np.array(starts, np.int64), np.array(lengths, np.int64)

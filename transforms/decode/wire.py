@@ -1,8 +1,8 @@
-"""Protobuf's wire format read from many records at once: gathers, varints, spans.
+"""Reads protobuf's wire format from many records at once.
 
-The inverse of recordmill.transforms.encode.wire. A cursor is an array with one position per record, and
-every operation moves all of them: what a parser does byte by byte in a loop over
-records is done here step by step over whole arrays.
+The inverse of encode/wire.py. A cursor is an array with one position for each record,
+and every operation moves all of them: where a parser loops over records and bytes, this
+module takes a few steps over whole arrays.
 
 Source: protobuf.dev, "Encoding".
 """
@@ -23,7 +23,7 @@ Mask = npt.NDArray[np.bool_]
 WORD_BYTES = 8
 _CONTINUES = np.uint64(0x8080808080808080)
 _ONE = np.uint64(1)
-# Steps that move groups of 7 bits together: (low half, high half, shift).
+# Steps that join groups of 7 bits: (mask of the low half, of the high half, shift).
 _SQUEEZE = (
     (0x007F007F007F007F, 0x7F007F007F007F00, 1),
     (0x00003FFF00003FFF, 0x3FFF00003FFF0000, 2),
@@ -33,12 +33,12 @@ _SQUEEZE = (
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Where something lies in every record, in the records' order.
+    """The byte range of one field in every record.
 
     Attributes:
-      starts: byte offsets in the data.
-      lengths: bytes; 0 where it is absent.
-      present: which records have it.
+      starts: byte offsets in the data, in the records' order.
+      lengths: in bytes; 0 where the field is absent.
+      present: mask of the records that have the field.
     """
 
     starts: I64
@@ -46,39 +46,49 @@ class Spans:
     present: Mask
 
 
-def padded_parts(examples: pa.BinaryArray, room: int) -> tuple[U8, I64, I64]:
-    """The records' bytes with room behind them to read on, and where each lies.
+def padded_parts(examples: pa.BinaryArray, padding: int) -> tuple[U8, I64, I64]:
+    """Copies the records' bytes and adds padding, so that reads may pass their end.
 
     Returns:
-      The data, and the starts and ends of the records in it.
+      The padded data, and the starts and ends of the records in it.
     """
     offsets, data = array_parts(examples)
     first = int(offsets[0]) if len(offsets) else 0
     used = int(offsets[-1]) - first if len(offsets) else 0
-    copy = np.zeros(used + room, np.uint8)
+    copy = np.zeros(used + padding, np.uint8)
     copy[:used] = data[first : first + used]
     offsets = offsets - first
     return copy, offsets[:-1], offsets[1:]
 
 
-def gather(data: U8, places: I64, width: int) -> U8:
-    """The `width` bytes at each place, as a matrix; all must lie in the data."""
-    # One item of `width` bytes at every byte: one gather, whatever the width.
+def gather(data: U8, positions: I64, width: int) -> U8:
+    """Returns the `width` bytes at each position, shape (positions, width).
+
+    All of them must lie in the data.
+    """
+    # A view with one item of `width` bytes at every byte, so that one gather suffices.
     items = np.ndarray((len(data) - width + 1,), f"V{width}", data.data, 0, (1,))
-    return items[places].view(np.uint8).reshape(len(places), width)
+    return items[positions].view(np.uint8).reshape(len(positions), width)
 
 
-def gather_words(data: U8, places: I64, num_words: int = 1) -> U64:
-    """The 64-bit little-endian words at each place, shape (places, num_words)."""
-    found = gather(data, places, num_words * WORD_BYTES)
+def gather_words(data: U8, positions: I64, num_words: int = 1) -> U64:
+    """Returns the little-endian words at each position, shape (positions, num_words)."""
+    found = gather(data, positions, num_words * WORD_BYTES)
     return found.view("<u8")
 
 
 def read_varints(words: U64) -> tuple[U64, I64]:
-    """The varint at the start of each word, and its length in bytes.
+    """Reads the varint at the start of each word; returns (values, lengths in bytes).
 
-    A length of 9 says that none of the 8 bytes ends the varint; its value is then
-    that of the 56 bits there are.
+    A length of 9 means that none of the 8 bytes ends the varint; the value is then that
+    of the 56 bits read. Example: 300 is ac 02, here followed by the byte 41, so that the
+    word is 0x4102ac.
+
+        ends     bit 7 of each byte that ends a varint        0x8080808080808000
+        lowest   the lowest of them                           0x00008000
+        below    all bits below it                            0x00007fff
+        length   15 bits below // 8 + 1                       2
+        squeeze  0x4102ac & below = 0x02ac: 0x02 << 7 | 0x2c  300
     """
     ends = ~words & _CONTINUES
     lowest = ends & (~ends + _ONE)
@@ -88,7 +98,7 @@ def read_varints(words: U64) -> tuple[U64, I64]:
 
 
 def _squeeze(words: U64) -> U64:
-    """Joins the low 7 bits of each byte."""
+    """Joins the low 7 bits of the bytes of each word."""
     for low, high, shift in _SQUEEZE:
         words = (words & np.uint64(low)) | (
             (words & np.uint64(high)) >> np.uint64(shift)
@@ -97,9 +107,9 @@ def _squeeze(words: U64) -> U64:
 
 
 def read_int64(data: U8, starts: I64) -> tuple[I64, I64]:
-    """The varint at each start as int64, and its length; -1 if it never ends.
+    """Reads the varint at each start as int64; returns (values, lengths in bytes).
 
-    Bits beyond the 64th are dropped, as protobuf does.
+    A length of -1 means that it does not end. Bits after the 64th are dropped.
     """
     values, lengths = read_varints(gather_words(data, starts).ravel())
     long = np.flatnonzero(lengths > WORD_BYTES)
@@ -115,15 +125,24 @@ def read_int64(data: U8, starts: I64) -> tuple[I64, I64]:
 
 
 def unpack_varints(data: U8, offsets: I64) -> tuple[I64, I64, Mask]:
-    """Packed varints of many records.
+    """Reads the packed varints of many records.
 
     Args:
-      data: the packed fields end to end, with 10 bytes of room behind them.
-      offsets: where each record's field starts; one more.
+      data: the concatenated packed fields, with 10 bytes of padding.
+      offsets: where each record's field starts, and the end; records + 1.
 
     Returns:
-      All values; where those of each record start, one more; and which records have
-      a varint that does not end or is too long: their values mean nothing.
+      All values; where those of each record start, and the end; and a mask of the
+      records with a varint that does not end or is too long: their values are undefined.
+
+    Two records with the values 1, 300 and 5:
+
+        data      01 ac 02 | 05        offsets [0, 3, 4]
+        ends      1  0  1    1         bytes below 0x80
+        last      [0, 2, 3]            last byte of each varint
+        starts    [0, 1, 3]            one after the last byte of the one before
+        lists     [0, 2, 3]            varints that end before each offset
+        values    [1, 300, 5]
     """
     packed = data[: int(offsets[-1])]
     ends = packed < 0x80
@@ -147,12 +166,12 @@ def unpack_varints(data: U8, offsets: I64) -> tuple[I64, I64, Mask]:
 
 
 def extract(data: U8, starts: I64, lengths: I64) -> tuple[U8, I64]:
-    """The spans' bytes laid end to end, 16 bytes of room behind them; their offsets.
+    """Concatenates the spans' bytes and adds 16 bytes of padding; returns their offsets.
 
     Args:
-      data: what they lie in.
+      data: the bytes that contain the spans.
       starts: ascending; no two spans overlap.
-      lengths: bytes of each.
+      lengths: in bytes.
     """
     offsets = offsets_of(lengths)
     total = int(offsets[-1])
@@ -167,8 +186,12 @@ def extract(data: U8, starts: I64, lengths: I64) -> tuple[U8, I64]:
 
 
 def extract_binary(data: U8, starts: I64, lengths: I64) -> pa.BinaryArray:
-    """The spans as an Arrow array; arguments as `extract` has them."""
-    # The spans and the gaps between them are one array: C++ copies every second row.
+    """Returns the spans as an Arrow array; arguments as in `extract`.
+
+    The spans and the gaps between them form one array with the offsets (edges) start,
+    end, start, end, ...; taking every second item leaves the spans.
+    """
+
     edges = np.empty(2 * len(starts), np.int32)
     edges[0::2] = starts
     edges[1::2] = starts + lengths
@@ -179,5 +202,5 @@ def extract_binary(data: U8, starts: I64, lengths: I64) -> pa.BinaryArray:
 
 
 def validity(present: Mask) -> pa.Buffer | None:
-    """The bitmap of an Arrow array whose rows are null where not present."""
+    """Returns the bitmap of an Arrow array that is null where not present."""
     return None if present.all() else pa.array(present).buffers()[1]

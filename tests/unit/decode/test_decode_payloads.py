@@ -27,7 +27,7 @@ def takes_back(batch: pa.RecordBatch, schema: Schema, payload: Payload) -> None:
     assume(tells_dimensions(schema))
     records = encode_payload(batch, schema, payload)
     decoded = decode_payload(records, schema, payload, unknown="error")
-    assert decoded.refused == []
+    assert decoded.row_errors == []
     again = encode_payload(decoded.batch, schema, payload)
     assert again.to_pylist() == records.to_pylist()
 
@@ -75,9 +75,9 @@ def test_sequence_examples_that_do_not_fit() -> None:
         "sequence_example",
         unknown="error",
     )
-    reasons = dict(decoded.refused)
+    reasons = dict(decoded.row_errors)
     assert reasons.pop(1).startswith(
-        "1 bytes that start with 'ff' are no tf.train.SequenceExample: "
+        "1 bytes that start with 'ff' are not a valid tf.train.SequenceExample: "
     )
     assert reasons == {
         2: "step 1: feature 'frames': 1 values do not fit shape [2]",
@@ -103,9 +103,9 @@ def test_json_of_other_writers() -> None:
     records = [text.encode() if isinstance(text, str) else text for text in texts]
     decoded = decode_payload(pa.array(records, pa.binary()), Schema((LABEL,)), "json")
     assert decoded.batch["label"].to_pylist()[:3] == [7, -8, None]
-    assert [row for row, _ in decoded.refused] == [3, 4, 5]
-    assert decoded.refused[0][1].startswith(
-        "2 bytes that start with b'[]' are no JSON of a tf.train.Example: "
+    assert [row for row, _ in decoded.row_errors] == [3, 4, 5]
+    assert decoded.row_errors[0][1].startswith(
+        "2 bytes that start with b'[]' are not valid JSON of a tf.train.Example: "
     )
 
 
@@ -121,14 +121,14 @@ def test_json_of_other_writers() -> None:
                 "f", Kind.BYTES, dtype="int16", shape=(2,), content=Content.ARRAY
             ),
             b"abcd", b"abcd", b"abc",
-            "feature 'f': 3 bytes are no array of int16 of shape [2]",
+            "feature 'f': 3 bytes are not an array of int16 of shape [2]",
         ),
         (
             FeatureSpec(
                 "f", Kind.BYTES, dtype="int8", shape=(None,), content=Content.TENSOR
             ),
             Tensor("int8", (2,), np.array([1, 2], np.int8)).to_bytes(), [1, 2], b"\xff",
-            "feature 'f': no tensor of int8 as tf.io.serialize_tensor writes it",
+            "feature 'f': not a tensor of int8 as tf.io.serialize_tensor writes it",
         ),
     ],
 )  # fmt: skip
@@ -137,7 +137,7 @@ def test_raw(
 ) -> None:
     records = pa.array([good, bad, good], pa.binary())
     decoded = decode_payload(records, Schema((feature,)), "raw")
-    assert decoded.refused == [(1, reason)]
+    assert decoded.row_errors == [(1, reason)]
     found = decoded.batch["f"].to_pylist()
     assert [found[0], found[2]] == [value, value]
 
@@ -157,5 +157,5 @@ def test_examples() -> None:
     records = pa.array([stored(label=(Kind.INT64, [3])), b"\xff"], pa.binary())
     decoded = decode_payload(records, Schema((LABEL,)), "example")
     assert decoded.batch["label"][0].as_py() == 3
-    assert [row for row, _ in decoded.refused] == [1]
-    assert json.dumps(decoded.refused)
+    assert [row for row, _ in decoded.row_errors] == [1]
+    assert json.dumps(decoded.row_errors)
