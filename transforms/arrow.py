@@ -1,4 +1,4 @@
-"""Arrow and NumPy arrays as all of transforms/ uses them: types, offsets, rows of bytes.
+"""Array types, offsets and rows of bytes, as all of transforms/ uses them.
 
 A binary array is an offsets buffer and a data buffer:
 
@@ -23,14 +23,14 @@ U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 
 MAX_CELL_BYTES = (1 << 31) - 1  # Arrow binary arrays have 32-bit offsets
-_SMALL = 1 << 16  # below this a table indexed by length beats sorting
+_SMALL = 1 << 16  # below this a table indexed by length is faster than sorting
 
 
 def binary_array(offsets: npt.NDArray[np.integer], data: U8) -> pa.BinaryArray:
-    """An Arrow binary array over `data`; row i is data[offsets[i]:offsets[i + 1]].
+    """Builds an Arrow binary array; row i is data[offsets[i] : offsets[i + 1]].
 
     Raises:
-      RecordmillError: if the bytes do not fit Arrow's 32-bit offsets.
+      RecordmillError: the bytes do not fit Arrow's 32-bit offsets.
     """
     if len(offsets):
         require_fit(int(offsets[-1]))
@@ -39,65 +39,71 @@ def binary_array(offsets: npt.NDArray[np.integer], data: U8) -> pa.BinaryArray:
 
 
 def array_parts(array: pa.BinaryArray) -> tuple[I64, U8]:
-    """Offsets (rows + 1) and the data buffer of a binary array; no copy of the data."""
+    """Returns offsets (rows + 1) and data buffer of a binary array, without a copy."""
     offsets = np.frombuffer(array.buffers()[1], np.int32)
     window = offsets[array.offset : array.offset + len(array) + 1].astype(np.int64)
     return window, np.frombuffer(array.buffers()[2] or b"", np.uint8)
 
 
 def value_offsets(array: pa.BinaryArray) -> npt.NDArray[np.int32]:
-    """Where each value starts in the array's data buffer; one more for the end."""
+    """Returns where each value starts in the data buffer, and the end; rows + 1."""
     offsets = np.frombuffer(array.buffers()[1], np.int32)
     return offsets[array.offset : array.offset + len(array) + 1]
 
 
 def value_lengths(array: pa.BinaryArray) -> I64:
-    """Bytes of each value of a plain binary array."""
+    """Returns the length in bytes of each value of a plain binary array."""
     return np.diff(value_offsets(array)).astype(np.int64)
 
 
 def require_fit(num_bytes: int) -> None:
-    """Makes sure that an Arrow binary array can hold so many bytes.
+    """Checks that an Arrow binary array can hold this number of bytes.
 
     Raises:
-      RecordmillError: if not.
+      RecordmillError: it cannot.
     """
     if num_bytes > MAX_CELL_BYTES:
         raise RecordmillError(
-            f"a batch of {num_bytes} bytes is over {MAX_CELL_BYTES}, what Arrow can hold"
+            f"a batch has {num_bytes} bytes; Arrow can hold at most {MAX_CELL_BYTES}"
         )
 
 
 def offsets_of(lengths: npt.NDArray[np.integer]) -> I64:
-    """Where each row starts when rows of these lengths lie end to end; one more."""
+    """Returns the offsets of concatenated rows: lengths [2, 0, 3] give [0, 2, 2, 5]."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
 
 
 def distinct_lengths(lengths: I64) -> tuple[I64, I64]:
-    """The lengths there are, ascending, and for each row which of them it has."""
+    """Returns the distinct lengths, ascending, and the index into them for each row.
+
+    Lengths [7, 3, 7] give ([3, 7], [1, 0, 1]).
+    """
     longest = int(lengths.max()) if len(lengths) else 0
     if longest >= _SMALL:
         distinct, which = np.unique(lengths, return_inverse=True)
         return distinct, which
     distinct = np.flatnonzero(np.bincount(lengths, minlength=1))
-    place = np.zeros(longest + 1, np.int64)
-    place[distinct] = np.arange(len(distinct))
-    return distinct, place[lengths]
+    index_of = np.zeros(longest + 1, np.int64)
+    index_of[distinct] = np.arange(len(distinct))
+    return distinct, index_of[lengths]
 
 
 def view_rows(matrix: U8) -> npt.NDArray[np.void]:
-    """A contiguous (rows, width) matrix as one opaque item per row."""
+    """Views a contiguous (rows, width) matrix as one opaque item for each row."""
     return matrix.view(f"V{matrix.shape[1]}").ravel()
 
 
 def scatter(rows: npt.NDArray[np.void], offsets: I64) -> U8:
-    """Lays left-aligned rows end to end, each cut to its own length.
+    """Concatenates left-aligned rows, each cut to its own length.
 
-    Every row is copied at its full width and the next one overwrites what stands
-    over, so one pass copies all (NumPy assigns in index order). Rows of length 0
-    must be left out by the caller: nothing would overwrite a last one's excess.
+    Every row is copied at its full width, and the next row overwrites what is too much;
+    so one pass copies all rows (NumPy assigns in index order). The caller must leave out
+    rows of length 0. Rows "ab__", "c___" and offsets [0, 2, 3]:
+
+        after row 0    a b _ _
+        after row 1    a b c _ _ _      cut to 3 bytes: "abc"
     """
     width = rows.dtype.itemsize
     total = int(offsets[-1])
@@ -107,7 +113,7 @@ def scatter(rows: npt.NDArray[np.void], offsets: I64) -> U8:
 
 
 def unaligned_rows(data: U8, item: npt.DTypeLike) -> npt.NDArray[Any]:
-    """The buffer as items that begin at every byte, so they overlap."""
+    """Views a buffer as overlapping items, one that begins at every byte."""
     dtype = np.dtype(item)
     num_items = len(data) - dtype.itemsize + 1
     return np.ndarray((num_items,), dtype, buffer=data.data, strides=(1,))

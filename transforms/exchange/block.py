@@ -1,4 +1,4 @@
-"""Rows between encoding and the exchange."""
+"""Defines a block: the encoded rows that go into an exchange."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from recordmill.transforms.arrow import I64, U64
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Rows on their way out of a range, in row order.
+    """Encoded rows of one input range, in row order.
 
     Attributes:
-      payloads: one payload per row.
+      payloads: one payload for each row.
       keys: order key of each row.
       splits: split index of each row.
       planned_bytes: planned bytes of each row.
@@ -28,13 +28,13 @@ class Block:
     planned_bytes: I64
 
     @classmethod
-    def joined(cls, parts: list[Block]) -> Block:
-        """One block of several, which are let go."""
+    def joined(cls, blocks: list[Block]) -> Block:
+        """Joins blocks to one; clears the list."""
         block = cls(
-            pa.concat_arrays([part.payloads for part in parts]),
-            np.concatenate([part.keys for part in parts]),
-            np.concatenate([part.splits for part in parts]),
-            np.concatenate([part.planned_bytes for part in parts]),
+            pa.concat_arrays([block.payloads for block in blocks]),
+            np.concatenate([block.keys for block in blocks]),
+            np.concatenate([block.splits for block in blocks]),
+            np.concatenate([block.planned_bytes for block in blocks]),
         )
-        parts.clear()  # not held twice while the block is written
+        blocks.clear()  # so that no row is in memory twice while the block is written
         return block

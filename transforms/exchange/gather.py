@@ -1,7 +1,7 @@
-"""Pieces from sorted runs: the slice of every run that belongs to a shard.
+"""Gathers a shard's records from sorted runs, for the exchanges scratch and reference.
 
-Scratch and by reference share this file: they differ only in what a payload is (see
-runs).
+The two differ only in what a payload is (see sorted_run.py). The engine exchange gathers
+its own pieces (see messages.py); all three merge them in the same way (see merge.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from recordmill.schemas.dataset.shards import ShardTask
 from recordmill.schemas.ranges import RunRef
-from recordmill.transforms.exchange.merge import WINDOW_BYTES, Pieces, windows_of
+from recordmill.transforms.exchange.merge import WINDOW_BYTES, Pieces, merge_windows
 from recordmill.transforms.exchange.sorted_run_store import RunFolder
 
 
@@ -25,21 +25,21 @@ def gather(
     *,
     break_ties_by_content: bool = False,
 ) -> Iterator[pa.BinaryArray]:
-    """The payloads of a shard in order, a window at a time.
+    """Yields the payloads of a shard in order, in windows.
 
     Args:
-      folder: where the runs lie.
-      runs: all runs of the job, in range order.
+      folder: the folder of the sorted runs.
+      runs: all sorted runs of the job, in range order.
       task: the shard.
-      window_bytes: planned bytes of a window; one record may be more.
-      break_ties_by_content: see recordmill.transforms.exchange.merge.
+      window_bytes: planned bytes of a window; a single record may be larger.
+      break_ties_by_content: see merge_windows.
     """
 
     def read_into(number: int, target: memoryview, offset: int) -> None:
         folder.read_into(runs[number], target, offset)
 
     pieces = _find_pieces(folder, runs, task)
-    return windows_of(
+    return merge_windows(
         pieces, read_into, window_bytes, break_ties_by_content=break_ties_by_content
     )
 

@@ -1,7 +1,8 @@
-"""Order keys and splits: where a row goes, from its origin and the seed alone.
+"""Computes the order key and the split of each row from its origin and the seed.
 
-A row's origin is (path relative to the input root, place in it); never a worker, a
-clock or Python's own hash, so every runner and every retry gives the same answer.
+A row's origin is (path relative to the input root, range, position in it). Workers,
+clocks and Python's own hash have no influence, so every runner and every retry computes
+the same keys.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.arrow import I64, U64
 
 _GAMMA = 0x9E3779B97F4A7C15  # splitmix64's increment, 2**64 / golden ratio
-_SPLIT_SALT = 0x73706C6974  # "split": splits must not follow the order
+_SPLIT_SALT = 0x73706C6974  # "split": makes splits independent of the order
 
 
 def mix(values: U64) -> U64:
-    """A bijection of u64 that scatters near values far apart.
+    """Mixes the bits of u64 values; a bijection, so distinct values stay distinct.
 
     Source: the finalizer of splitmix64 (Steele, Lea, Flood: Fast Splittable
     Pseudorandom Number Generators, OOPSLA 2014).
@@ -35,52 +36,53 @@ def mix(values: U64) -> U64:
 
 
 def text_hash(text: str | bytes) -> int:
-    """A u64 that depends on the text alone, on every machine."""
+    """Hashes a text to u64, equally on every machine."""
     data = text.encode() if isinstance(text, str) else text
     return int.from_bytes(blake2b(data, digest_size=8).digest(), "little")
 
 
 def text_hashes(texts: Iterable[str | bytes]) -> U64:
-    """`text_hash` of each; a Python call each, so only for what is a file or so."""
+    """Hashes texts one by one, in Python: only for short lists, such as one of files."""
     return np.array([text_hash(text) for text in texts], np.uint64)
 
 
 def origins_in(path: str, start: int, ordinals: I64) -> U64:
-    """Origins of the rows of one input range.
+    """Returns the origins of the rows of one input range.
 
     Args:
       path: the file, relative to the input root.
-      start: where the range starts in it.
-      ordinals: place of each row in the range, from 0.
+      start: where the range starts in the file.
+      ordinals: position of each row in the range, from 0.
     """
     base = np.uint64(text_hash(f"{path}\0{start}"))
     return mix(base + (ordinals.astype(np.uint64) + np.uint64(1)) * np.uint64(_GAMMA))
 
 
 def shuffle_keys(origins: U64, seed: int) -> U64:
-    """Order keys that shuffle the whole dataset."""
+    """Returns order keys that shuffle the whole dataset."""
     return mix(origins ^ mix(np.array([seed ^ _GAMMA], np.uint64)))
 
 
-def position_keys(input_range: InputRange, places: I64) -> U64:
-    """Order keys that keep the input's order.
+def position_keys(input_range: InputRange, positions: I64) -> U64:
+    """Returns order keys that keep the input's order.
 
     Args:
-      input_range: the range the rows come from.
-      places: each row's position in the range, rising, below its num_positions.
+      input_range: the range of the rows.
+      positions: each row's position in the range, rising, below its num_positions.
     """
-    # Spread over all u64 so that the histogram's buckets, cut by the key's high
-    # bits, are as fine here as for hashed keys.
+    # Scaled to all of u64, so that the histogram's buckets, which are numbered by the
+    # keys' high bits, are as fine here as for hashed keys. With 1000 positions in total:
+    # shift = 64 - 10, so position 3 has the key 3 << 54.
     shift = 64 - max(1, input_range.total_positions).bit_length()
     return (
-        np.uint64(input_range.first_position) + places.astype(np.uint64)
+        np.uint64(input_range.first_position) + positions.astype(np.uint64)
     ) << np.uint64(shift)
 
 
 def assign_splits(
     groups: U64, fractions: Sequence[Fraction], seed: int
 ) -> npt.NDArray[np.uint8]:
-    """The split of each row, as an index into `fractions`.
+    """Assigns each row to a split, as an index into `fractions`.
 
     Args:
       groups: rows with equal values share a split: origins, or `value_hashes`.
@@ -96,12 +98,12 @@ def assign_splits(
 
 
 def value_hashes(values: pa.Array) -> U64:
-    """A hash of each value; equal values (as text) have equal hashes, null is one."""
+    """Hashes each value; equal values (as text) get equal hashes, nulls one of their own."""
     if not _is_binary(values.type):
         values = values.cast(pa.string())  # bytes need not be text
     values = values.cast(pa.binary())
     encoded = pc.fill_null(values, b"\0null").dictionary_encode()
-    # A Python call per distinct value: the rows of a group must meet in one hash.
+    # A Python call for each distinct value, as all rows of a group need the same hash.
     table = text_hashes(encoded.dictionary.to_pylist())
     hashes: U64 = table[encoded.indices.to_numpy(zero_copy_only=False)]
     return hashes

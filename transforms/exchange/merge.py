@@ -1,8 +1,17 @@
-"""The records of a shard in order key order, in windows of bounded size.
+"""Merges the pieces of a shard by order key, in windows of bounded size.
 
-A piece is a body of bytes, or a slice of one, whose records are sorted by order key.
-A shard's records lie in many pieces; a tie goes to the earlier piece, so the order is
-total. Every exchange ends here: they differ only in where the bodies are.
+A piece is a body of bytes, or a slice of one, whose records are sorted by order key. A
+shard's records lie in many pieces; of equal keys the earlier piece comes first, so the
+order is total. Every exchange ends here; they differ only in where the bodies are.
+
+Two bodies with the records a, b (keys 2, 5) and c, d (keys 1, 3), windows of 2 records:
+
+    keys      [2, 5, 1, 3]                        of a, b, c, d
+    order     [2, 0, 3, 1]                        c, a, d, b
+    windows   [2, 0] and [3, 1]
+    window 0  stored order [0, 2]: a, c           one slice of each body is read
+              positions [1, 0]: c, a              and put in order
+    window 1  stored order [1, 3]: b, d           positions [1, 0]: d, b
 """
 
 from __future__ import annotations
@@ -16,23 +25,23 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from recordmill.transforms.arrow import I64, U64, binary_array
+from recordmill.transforms.arrow import I64, U64, binary_array, offsets_of
 
 WINDOW_BYTES = 8 << 20
 
 ReadInto = Callable[[int, memoryview, int], None]
-"""Fills a buffer from the body of that number, from that byte offset on."""
+"""Fills a buffer from the body with this number, beginning at this byte offset."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """Where records lie; arrays have one entry per record, piece after piece.
+    """The locations of records, piece after piece; arrays have one entry per record.
 
     Attributes:
-      body_of: number of the body, rising.
+      body_of: number of the body, ascending.
       starts: byte offset of the record in its body.
       lengths: bytes of the record.
-      planned_bytes: planned bytes of the record, by which windows are filled.
+      planned_bytes: planned bytes of the record, which limit the size of windows.
       keys: order key of the record.
     """
 
@@ -44,7 +53,7 @@ class Pieces:
 
     @classmethod
     def joined(cls, pieces: Sequence[Pieces]) -> Pieces:
-        """All records of several pieces, in their order."""
+        """Joins pieces in their order."""
         if not pieces:
             none, nothing = np.zeros(0, np.int64), np.zeros(0, np.uint64)
             return cls(none, nothing, none, nothing, nothing)
@@ -57,21 +66,21 @@ class Pieces:
         )
 
 
-def windows_of(
+def merge_windows(
     pieces: Pieces,
     read_into: ReadInto,
     window_bytes: int = WINDOW_BYTES,
     *,
     break_ties_by_content: bool = False,
 ) -> Iterator[pa.BinaryArray]:
-    """The payloads in order, a window at a time.
+    """Yields the payloads in order, in windows.
 
     Args:
-      pieces: all of a shard.
-      read_into: gives the bodies' bytes.
-      window_bytes: planned bytes of a window; one record may be more.
-      break_ties_by_content: whether records with equal keys are ordered by their bytes, not by
-        where they come from.
+      pieces: all pieces of a shard.
+      read_into: reads the bodies' bytes.
+      window_bytes: planned bytes of a window; a single record may be larger.
+      break_ties_by_content: whether records with equal keys are ordered by their bytes
+        instead of the order of their pieces.
     """
     order = np.argsort(pieces.keys, kind="stable")
     keys = pieces.keys[order]
@@ -89,66 +98,70 @@ def windows_of(
         _read_window, pieces, read_into, break_ties_by_content=break_ties_by_content
     )
     if len(windows) < 2:
-        for wanted in windows:
-            yield read(wanted)
+        for window in windows:
+            yield read(window)
         return
     # The next window is read while the caller works on this one.
-    with ThreadPoolExecutor(1, "read-ahead") as ahead:
-        coming = ahead.submit(read, windows[0])
-        for wanted in windows[1:]:
-            window, coming = coming.result(), ahead.submit(read, wanted)
-            yield window
-        yield coming.result()
+    with ThreadPoolExecutor(1, "read-ahead") as pool:
+        pending = pool.submit(read, windows[0])
+        for window in windows[1:]:
+            records, pending = pending.result(), pool.submit(read, window)
+            yield records
+        yield pending.result()
 
 
 def _before_tie(keys: U64, start: int, stop: int) -> int:
-    """An end at or before `stop` that parts no equal keys.
+    """Returns an end at or before `stop` that does not separate equal keys.
 
-    Equal keys that fill more than a window are parted: so many can only be those of
-    equal records, which need no order.
+    Equal keys that fill more than a window are separated: only equal records can have so
+    many, and their order does not matter.
     """
     first = int(np.searchsorted(keys, keys[stop]))
     return first if first > start else stop
 
 
 def _read_window(
-    pieces: Pieces, read_into: ReadInto, wanted: I64, *, break_ties_by_content: bool
+    pieces: Pieces, read_into: ReadInto, window: I64, *, break_ties_by_content: bool
 ) -> pa.BinaryArray:
-    """Reads one contiguous slice of every body concerned; puts records in order."""
-    # Within a body the wanted records lie side by side, because both are sorted.
-    in_storage = np.sort(wanted)
-    lengths = pieces.lengths[in_storage]
-    offsets = np.zeros(len(wanted) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
+    """Reads the records of a window, one contiguous slice from each body, and orders them.
+
+    Args:
+      pieces: all pieces of a shard.
+      read_into: reads the bodies' bytes.
+      window: indices of the records in `pieces`, in the order of their keys.
+      break_ties_by_content: see merge_windows.
+    """
+    # The records of one body are contiguous, because bodies and windows are sorted.
+    stored_order = np.sort(window)
+    offsets = offsets_of(pieces.lengths[stored_order])
     buffer = np.empty(int(offsets[-1]), np.uint8)
-    whole = buffer.data
-    body_of = pieces.body_of[in_storage]
+    body_of = pieces.body_of[stored_order]
     firsts = np.flatnonzero(np.diff(body_of, prepend=-1))
-    for first, end in zip(firsts, [*firsts[1:], len(wanted)], strict=True):
-        target = whole[offsets[first] : offsets[end]]
-        read_into(int(body_of[first]), target, int(pieces.starts[in_storage[first]]))
+    for first, end in zip(firsts, [*firsts[1:], len(window)], strict=True):
+        target = buffer.data[offsets[first] : offsets[end]]
+        read_into(int(body_of[first]), target, int(pieces.starts[stored_order[first]]))
     stored = binary_array(offsets, buffer)
-    places = np.searchsorted(in_storage, wanted)
+    positions = np.searchsorted(stored_order, window)
     if break_ties_by_content:
-        _order_ties(stored, places, pieces.keys[wanted])
-    if bool(np.all(places[:-1] < places[1:])):
+        _order_ties(stored, positions, pieces.keys[window])
+    if bool(np.all(positions[:-1] < positions[1:])):
         return stored
-    return stored.take(pa.array(places))
+    return stored.take(pa.array(positions))
 
 
-def _order_ties(stored: pa.BinaryArray, places: I64, keys: U64) -> None:
-    """Puts records with equal keys in the order of their bytes.
+def _order_ties(stored: pa.BinaryArray, positions: I64, keys: U64) -> None:
+    """Orders records with equal keys by their bytes.
 
     Args:
       stored: the records.
-      places: where the records lie in `stored`, by rising key; changed in place.
-      keys: of the records, rising.
+      positions: index of each record in `stored`, by ascending key; changed in place.
+      keys: order keys of the records, ascending.
     """
     tied = np.flatnonzero(keys[1:] == keys[:-1])
     if not len(tied):
         return
     for group in np.split(tied, np.flatnonzero(np.diff(tied) > 1) + 1):
-        mine = slice(int(group[0]), int(group[-1]) + 2)
-        places[mine] = sorted(
-            places[mine].tolist(), key=lambda place: stored[place].as_py()
+        tie = slice(int(group[0]), int(group[-1]) + 2)
+        positions[tie] = sorted(
+            positions[tie].tolist(), key=lambda index: stored[index].as_py()
         )

@@ -1,7 +1,14 @@
-"""The histogram of order keys and the shard plan computed from it. Arithmetic only.
+"""Computes the shard plan from a histogram of the order keys; reads no files.
 
-Bytes per bucket of the order key's high bits, per split, added up over all ranges;
-shard i of N ends at the bucket edge nearest to i/N of the split's bytes.
+The histogram has the planned bytes for each split and bucket (the high bits of the order
+key), summed over all ranges. Shard i of N ends at the bucket edge nearest to i/N of the
+split's bytes. A split with 5 buckets and 2 shards:
+
+    bytes     10  0 30 20 40    100 in all, so the first shard should end at 50
+    filled    [0, 2, 3, 4]      buckets with records
+    edges     [10, 40, 60, 100] bytes up to the end of each; 40 is nearest to 50 (a tie)
+    cuts      [0, 2]            the second shard begins at filled[2], bucket 3
+    bounds    [0, 3/5 of KEY_SPACE, KEY_SPACE], shard bytes [40, 60]
 """
 
 from __future__ import annotations
@@ -17,17 +24,17 @@ from recordmill.schemas.dataset.shards import KEY_SPACE, ShardPlan, SplitPlan
 from recordmill.schemas.job.job_spec import Sharding
 from recordmill.transforms.arrow import I64, U64
 
-BUCKETS_PER_SHARD = 1024  # the grain is a thousandth of a shard
+BUCKETS_PER_SHARD = 1024  # so shards can differ by a thousandth of their size
 MIN_BUCKET_BITS = 14
-MAX_BUCKET_BITS = 20  # two vectors of 8 MB for each split: fits any worker
+MAX_BUCKET_BITS = 20  # two vectors of 8 MB for each split fit any worker
 
 
 def bucket_bits(sharding: Sharding, most_bytes: int) -> int:
-    """Bits of the order key that number a bucket, from what is known before reading.
+    """Returns how many bits of the order key number a bucket, before input is read.
 
     Args:
       sharding: the rule for the number of shards.
-      most_bytes: upper estimate of the records' bytes.
+      most_bytes: upper limit of the records' bytes.
     """
     shards = sharding.shards_for(most_bytes, num_records=max(1, most_bytes))
     wanted = (shards * BUCKETS_PER_SHARD - 1).bit_length()
@@ -39,7 +46,7 @@ PackedHistogram = bytes
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Planned bytes and records per (split, bucket).
+    """A histogram of planned bytes and records for each split and bucket.
 
     Attributes:
       bytes: int64, shape (splits, buckets).
@@ -58,7 +65,7 @@ class Histogram:
     def of(
         cls, keys: U64, planned_bytes: I64, counts: Sequence[int], bits: int
     ) -> Histogram:
-        """The histogram of one sorted run.
+        """Builds the histogram of one sorted run.
 
         Args:
           keys: order keys, split after split.
@@ -71,12 +78,12 @@ class Histogram:
         stop = 0
         for split, count in enumerate(counts):
             start, stop = stop, stop + count
-            mine = slice(start, stop)
+            rows = slice(start, stop)
             size = 1 << bits
-            histogram.records[split] = np.bincount(buckets[mine], minlength=size)
+            histogram.records[split] = np.bincount(buckets[rows], minlength=size)
             # Float64 sums are exact below 2**53 bytes.
             histogram.bytes[split] = np.bincount(
-                buckets[mine], planned_bytes[mine].astype(np.float64), minlength=size
+                buckets[rows], planned_bytes[rows].astype(np.float64), minlength=size
             ).astype(np.int64)
         return histogram
 
@@ -86,27 +93,30 @@ class Histogram:
         return self
 
     def __reduce__(self) -> tuple[Callable[..., Histogram], tuple[Any, ...]]:
-        """Pickles as it is smaller: a bundle's sum mostly has few filled buckets."""
+        """Returns the smaller pickled form; a bundle's sum often has few filled buckets."""
         if 3 * np.count_nonzero(self.records) < 2 * self.records.size:
-            return _unpacked, (self.to_bytes(),)
+            return _unpack, (self.to_bytes(),)
         return Histogram, (self.bytes, self.records)
 
     def to_bytes(self) -> PackedHistogram:
-        """The filled buckets alone: little where a range fills few of very many.
+        """Packs the filled buckets: small if a range fills few of very many.
 
-        Little-endian u64: shape (2), number of filled buckets, their places in the
+        Little-endian u64: shape (2), number of filled buckets, their indices in the
         flattened array, their bytes, their records.
         """
         filled = np.flatnonzero(self.records)
-        parts = (filled, self.bytes.ravel()[filled], self.records.ravel()[filled])
-        head = np.array([*self.records.shape, len(filled)], "<u8")
-        return b"".join([head.tobytes(), *(p.astype("<u8").tobytes() for p in parts)])
+        return _pack(
+            self.records.shape,
+            filled,
+            self.bytes.ravel()[filled],
+            self.records.ravel()[filled],
+        )
 
     def add_bytes(self, packed: PackedHistogram) -> None:
-        """Adds what `to_bytes` gave of a histogram of the same shape.
+        """Adds a histogram of the same shape that was packed by `to_bytes`.
 
         Raises:
-          ValueError: it is of another shape, or damaged.
+          ValueError: it has another shape or is damaged.
         """
         words = np.frombuffer(packed, "<u8").astype(np.int64)
         *shape, count = words[:3].tolist()
@@ -116,12 +126,12 @@ class Histogram:
                 f"{3 + 3 * count} words and shape {list(self.records.shape)}"
             )
         filled, num_bytes, num_records = words[3:].reshape(3, count)
-        # Places are distinct, so a plain indexed addition counts each once.
+        # The indices are distinct, so a plain indexed addition counts each once.
         self.bytes.reshape(-1)[filled] += num_bytes
         self.records.reshape(-1)[filled] += num_records
 
 
-def _unpacked(packed: PackedHistogram) -> Histogram:
+def _unpack(packed: PackedHistogram) -> Histogram:
     num_splits, num_buckets = np.frombuffer(packed, "<u8", 2).tolist()
     histogram = Histogram.empty(num_splits, num_buckets.bit_length() - 1)
     histogram.add_bytes(packed)
@@ -135,42 +145,47 @@ def packed_histogram(
     num_splits: int,
     bits: int,
 ) -> PackedHistogram:
-    """What `Histogram.to_bytes` gives of some rows, without an array of all buckets.
+    """Packs the histogram of some rows without an array of all buckets.
 
     Args:
       keys: order keys, in any order.
       splits: split index of each row.
       planned_bytes: planned bytes of each row.
-      num_splits: how many splits the job has.
+      num_splits: number of splits of the job.
       bits: see `bucket_bits`.
     """
-    places = (keys >> np.uint64(64 - bits)).astype(np.int64)
-    places += splits.astype(np.int64) << bits
-    filled, owner = np.unique(places, return_inverse=True)
+    buckets = (keys >> np.uint64(64 - bits)).astype(np.int64)
+    buckets += splits.astype(np.int64) << bits
+    filled, owner = np.unique(buckets, return_inverse=True)
     # Float64 sums are exact below 2**53 bytes.
     num_bytes = np.bincount(owner, planned_bytes.astype(np.float64), len(filled))
     num_records = np.bincount(owner, minlength=len(filled))
-    head = np.array([num_splits, 1 << bits, len(filled)], "<u8")
-    parts = (filled, num_bytes, num_records)
-    return b"".join([head.tobytes(), *(p.astype("<u8").tobytes() for p in parts)])
+    return _pack((num_splits, 1 << bits), filled, num_bytes, num_records)
+
+
+def _pack(
+    shape: tuple[int, ...], *columns: npt.NDArray[np.integer | np.floating]
+) -> PackedHistogram:
+    head = np.array([*shape, len(columns[0])], "<u8")
+    return b"".join([head.tobytes(), *(c.astype("<u8").tobytes() for c in columns)])
 
 
 def shard_numbers(
     plan: ShardPlan, keys: U64, splits: npt.NDArray[np.uint8]
 ) -> npt.NDArray[np.int64]:
-    """The number of each row's shard: see ShardPlan.task.
+    """Returns the number of each row's shard, as ShardPlan.task counts them.
 
     Args:
-      plan: of the dataset.
+      plan: the shard plan of the dataset.
       keys: order key of each row.
       splits: split index of each row.
     """
     numbers = np.zeros(len(keys), np.int64)
     first = 0
     for index, split in enumerate(plan.splits):
-        mine = np.flatnonzero(splits == index)
+        rows = np.flatnonzero(splits == index)
         inner = np.array(split.bounds[1:-1], np.uint64)
-        numbers[mine] = first + np.searchsorted(inner, keys[mine], side="right")
+        numbers[rows] = first + np.searchsorted(inner, keys[rows], side="right")
         first += split.num_shards
     return numbers
 
@@ -190,7 +205,7 @@ def plan_shards(
 def plan_split(
     name: str, bucket_bytes: I64, bucket_records: I64, sharding: Sharding
 ) -> SplitPlan:
-    """The plan of one split from its row of the histogram."""
+    """Plans one split from its row of the histogram."""
     filled = np.flatnonzero(bucket_records)
     num_bytes, num_records = int(bucket_bytes.sum()), int(bucket_records.sum())
     num_shards = min(sharding.shards_for(num_bytes, num_records), len(filled))
@@ -201,7 +216,7 @@ def plan_split(
     for shard in range(1, num_shards):
         target = num_bytes * shard // num_shards
         nearest = _nearest_edge(edges, target) + 1
-        # Every shard keeps a filled bucket, before this cut and behind it.
+        # Every shard keeps a filled bucket, before this cut and after it.
         cuts.append(min(max(nearest, cuts[-1] + 1), len(filled) - num_shards + shard))
     bucket_size = KEY_SPACE // len(bucket_bytes)
     bounds = [0, *(int(filled[cut]) * bucket_size for cut in cuts[1:]), KEY_SPACE]

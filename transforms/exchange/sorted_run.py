@@ -1,10 +1,10 @@
-"""Sorted runs in scratch: the rows of one block, ordered by order key.
+"""Writes sorted runs to scratch: the rows of one block, sorted by order key.
 
     STEM.records   payload of record 0 | payload of record 1 | ...
-    STEM.index     keys, offsets and planned bytes (see run_index)
+    STEM.index     keys, offsets and planned bytes (see sorted_run_index.py)
 
-Records are split after split, within a split by order key. A payload is a framed record,
-or by reference the path of the file that becomes one.
+Records are sorted by split, within a split by order key. A payload is a framed record or,
+in the exchange by reference, a reference to the row that becomes one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from recordmill.transforms.storage.atomic_files import temp_path, write_atomic
 from recordmill.transforms.storage.direct_io import SCRATCH_SPEED, BlockWriter
 from recordmill.transforms.tfrecord import crc32c
 
-_WINDOW_BYTES = 4 << 20  # sorted and written at once
+_WINDOW_BYTES = 4 << 20  # payloads that are sorted and written at once
 
 
 def write_run(
@@ -39,7 +39,7 @@ def write_run(
     Args:
       stem: path without ending; both files appear whole or not at all.
       block: the rows.
-      num_splits: how many splits the job has.
+      num_splits: number of splits of the job.
     """
     payloads, keys, splits, planned_bytes = (
         block.payloads,
@@ -48,7 +48,7 @@ def write_run(
         block.planned_bytes,
     )
     counts = np.bincount(splits, minlength=num_splits)
-    order = _order_of(keys, splits, num_splits)
+    order = _sort_order(keys, splits, num_splits)
     offsets, _ = array_parts(payloads)
     lengths = np.diff(offsets)
     if order is not None:
@@ -56,7 +56,7 @@ def write_run(
     starts = offsets_of(lengths)
     index, index_crc = pack_index(keys, starts, planned_bytes, counts.tolist())
     path = stem.with_name(f"{stem.name}.records")
-    payload_crc = _write_payload(path, _in_order(payloads, order, starts))
+    payload_crc = _write_payload(path, _sorted_payloads(payloads, order, starts))
     write_atomic(stem.with_name(f"{stem.name}.index"), index)
     return RunRef(
         stem=stem.name,
@@ -67,10 +67,10 @@ def write_run(
     )
 
 
-def _in_order(
+def _sorted_payloads(
     payloads: pa.BinaryArray, order: npt.NDArray[np.intp] | None, starts: I64
 ) -> Iterator[memoryview]:
-    """The payloads' bytes in the run's order, a window at a time to spare memory."""
+    """Yields the payloads' bytes in the run's order, in windows to save memory."""
     num_windows = max(1, int(starts[-1]) // _WINDOW_BYTES)
     targets = np.linspace(0, starts[-1], num_windows + 1)[1:-1]
     edges = [0, *np.searchsorted(starts, targets).tolist(), len(payloads)]
@@ -83,10 +83,10 @@ def _in_order(
         yield data.data[offsets[0] : offsets[-1]]
 
 
-def _order_of(
+def _sort_order(
     keys: U64, splits: npt.NDArray[np.uint8], num_splits: int
 ) -> npt.NDArray[np.intp] | None:
-    """The stable order by (split, key), or None if the rows already are in it."""
+    """Returns the stable order by (split, key), or None if the rows are sorted already."""
     if num_splits == 1:
         if bool(np.all(keys[:-1] <= keys[1:])):
             return None
@@ -95,16 +95,16 @@ def _order_of(
 
 
 def _write_payload(path: Path, windows: Iterable[memoryview]) -> int:
-    """Writes a run's payload as `write_atomic` does, the faster way for large files.
+    """Writes a run's payload like `write_atomic`, in the way that is faster here.
 
     Returns:
       The payload's CRC-32C.
     """
-    aside = temp_path(path)
+    temporary = temp_path(path)
     num_bytes = crc = 0
     seconds = 0.0
     try:
-        with BlockWriter(aside, direct=SCRATCH_SPEED.direct) as file:
+        with BlockWriter(temporary, direct=SCRATCH_SPEED.direct) as file:
             for body in windows:
                 crc = crc32c(body, crc)
                 num_bytes += len(body)
@@ -112,9 +112,9 @@ def _write_payload(path: Path, windows: Iterable[memoryview]) -> int:
                 file.write(body)
                 seconds += time.perf_counter() - start
             file.finish(durable=False)
-        aside.replace(path)
+        temporary.replace(path)
     except BaseException:
-        aside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
     SCRATCH_SPEED.note(num_bytes, seconds, direct=file.direct)
     return crc

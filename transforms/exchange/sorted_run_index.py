@@ -1,13 +1,21 @@
-"""The index of a sorted run: which records it has, and where; read whole or in part.
+"""Packs and reads the index of a sorted run, whole or only some blocks.
 
     "recmill2" | u64 records | u64 splits | u64 count per split
     | directory: for each block u64 first order key, u64 crc32c of the block
     | blocks: u64 order keys | u64 offsets (records + 1) | u64 planned bytes
 
-All little-endian; records are split after split, within a split by order key. A block
-holds records of one split. A shard needs a small part of every run, and there are as
-many runs as input has ranges: so it reads the directory and the blocks that it needs.
-The run's facts hold the checksum of all before the blocks.
+All little-endian; records are sorted by split, within a split by order key. A block holds
+records of one split. A shard needs a few records of every run, and there are as many runs
+as input ranges: so it reads the directory and only the blocks that it needs. The RunRef
+holds the checksum of all bytes before the blocks.
+
+A run of one split with the keys [1, 5, 9] and payloads of 4 bytes: blocks have at least
+64 records, so there is one, and the file is
+
+    0    "recmill2" | 3 | 1 | 3              magic, records, splits, count of split 0
+    32   1 | crc of bytes 48 to 128          directory: first key and crc of block 0
+    48   1 5 9 | 0 4 8 12 | 4 4 4            keys, offsets, planned bytes: 8 * (3 * 3 + 1)
+    128  end
 """
 
 from __future__ import annotations
@@ -23,23 +31,23 @@ from recordmill.schemas.ranges import RunRef
 from recordmill.transforms.arrow import I64, U64
 from recordmill.transforms.tfrecord import crc32c
 
-READ_WHOLE_BYTES = 1 << 13  # one read of so much costs no more than two small ones
+READ_WHOLE_BYTES = 1 << 13  # one read of this size costs no more than two small ones
 
 _MAGIC = b"recmill2"
-_BLOCK_RECORDS = 64  # in a block at least, but for the last of a split
-_BLOCKS = 256  # of a split at most: the directory stays small
+_BLOCK_RECORDS = 64  # smallest block, except for the last one of a split
+_BLOCKS = 256  # most blocks of a split, so that the directory stays small
 
-ReadPart = Callable[[int, int], bytes]
-"""Bytes start to stop of the index's file; fewer if it ends before."""
+ReadRange = Callable[[int, int], bytes]
+"""Reads the bytes from start to stop of the index's file; fewer if it ends before."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunIndex:
-    """Records of a run; arrays are in the run's order.
+    """The index of some records of a run, in the run's order.
 
     Attributes:
       keys: order key of each record.
-      offsets: where each record's payload starts, and the end of the last.
+      offsets: where each record's payload starts, and where the last one ends.
       planned_bytes: planned bytes of each record.
     """
 
@@ -50,11 +58,11 @@ class RunIndex:
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Where the blocks of an index lie; follows from the counts alone.
+    """The locations of the blocks of an index, computed from the counts alone.
 
     Attributes:
-      first_blocks: number of each split's first block, and at last of all blocks.
-      edges: places of each block's records in the run: starts, and the end.
+      first_blocks: number of each split's first block, and the number of all blocks.
+      edges: index in the run of each block's first record, and the number of records.
       starts: byte offset of each block in the file, and the file's size.
     """
 
@@ -86,11 +94,11 @@ class _Layout:
 def pack_index(
     keys: U64, offsets: I64, planned_bytes: I64, counts: Sequence[int]
 ) -> tuple[bytes, int]:
-    """The bytes of an index, and the checksum by which it is known.
+    """Packs an index; returns its bytes and the checksum for the RunRef.
 
     Args:
-      keys: order key of each record, split after split, rising within a split.
-      offsets: where each record's payload starts, and the end of the last.
+      keys: order key of each record, by split, ascending within a split.
+      offsets: where each record's payload starts, and where the last one ends.
       planned_bytes: planned bytes of each record.
       counts: records of each split.
     """
@@ -109,47 +117,47 @@ def pack_index(
     return b"".join([head, *blocks]), crc32c(head)
 
 
-def whole_index(read: ReadPart, run: RunRef, where: str) -> RunIndex:
-    """All records of a run.
+def read_index(read: ReadRange, run: RunRef, uri: str) -> RunIndex:
+    """Reads the index of all records of a run.
 
     Args:
       read: reads the index's file.
-      run: whose index it is.
-      where: the file, for people.
+      run: the run of the index.
+      uri: the file's name for error messages.
 
     Raises:
-      RecordmillError: the file is not what the run's facts say.
+      RecordmillError: the file is not the one that the RunRef describes.
     """
     layout = _Layout.of(run.counts)
     data = read(0, layout.starts[-1] + 1)
     if len(data) != layout.starts[-1]:
-        raise _damaged(where)
-    directory = _directory(data, layout, run, where)
-    return _joined(data, 0, layout, directory, (0, len(layout.edges) - 1), where)
+        raise _damaged(uri)
+    directory = _read_directory(data, layout, run, uri)
+    return _read_blocks(data, 0, layout, directory, (0, len(layout.edges) - 1), uri)
 
 
 def find_records(
-    read: ReadPart, run: RunRef, where: str, split_index: int, low: int, high: int
+    read: ReadRange, run: RunRef, uri: str, split_index: int, low: int, high: int
 ) -> RunIndex:
-    """The records of a split with low <= key < high.
+    """Reads the index of a split's records with low <= key < high.
 
     Args:
       read: reads the index's file.
-      run: whose index it is.
-      where: the file, for people.
+      run: the run of the index.
+      uri: the file's name for error messages.
       split_index: the split.
-      low: first order key.
+      low: smallest order key.
       high: end of the keys, exclusive.
 
     Raises:
-      RecordmillError: what was read is not what the run's facts say.
+      RecordmillError: what was read is not what the RunRef describes.
     """
     layout = _Layout.of(run.counts)
     data = read(0, max(layout.head_bytes, min(READ_WHOLE_BYTES, layout.starts[-1])))
-    directory = _directory(data, layout, run, where)
+    directory = _read_directory(data, layout, run, uri)
     first, end = layout.first_blocks[split_index : split_index + 2]
     first_keys = directory[first:end, 0]
-    # A block may end with records of the key that the next one begins with.
+    # The block before may end with records of the key that the first block begins with.
     inner = max(0, int(np.searchsorted(first_keys, np.uint64(low))) - 1)
     outer = len(first_keys)
     if high < 1 << 64:
@@ -160,54 +168,55 @@ def find_records(
         data, begin = read(start, stop), start
     else:
         begin = 0
-    found = _joined(data, begin, layout, directory, blocks, where)
-    return _between(found, low, high)
+    found = _read_blocks(data, begin, layout, directory, blocks, uri)
+    return _select_keys(found, low, high)
 
 
-def _directory(data: bytes, layout: _Layout, run: RunRef, where: str) -> U64:
-    """First key and checksum of every block, shape (blocks, 2)."""
+def _read_directory(data: bytes, layout: _Layout, run: RunRef, uri: str) -> U64:
+    """Verifies the head; returns first key and checksum of blocks, shape (blocks, 2)."""
     head = data[: layout.head_bytes]
     if crc32c(head) != run.index_crc32c or not head.startswith(_MAGIC):
-        raise _damaged(where)
+        raise _damaged(uri)
     skipped = len(_MAGIC) + 8 * (2 + len(run.counts))
     return np.frombuffer(head, "<u8", offset=skipped).reshape(-1, 2)
 
 
-def _joined(
+def _read_blocks(
     data: bytes,
     begin: int,
     layout: _Layout,
     directory: U64,
     blocks: tuple[int, int],
-    where: str,
+    uri: str,
 ) -> RunIndex:
-    """The records of some blocks, side by side; `data` is the file from `begin` on."""
-    parts = []
+    """Joins the records of some blocks; `data` is the file's bytes from `begin` on.
+
+    A block of n records is the words of n keys, n + 1 offsets and n planned bytes.
+    """
+    block_words = []
     for number in range(*blocks):
         start, stop = layout.starts[number] - begin, layout.starts[number + 1] - begin
         block = data[start:stop]
         if len(block) != stop - start or crc32c(block) != int(directory[number, 1]):
-            raise _damaged(where)
-        parts.append(np.frombuffer(block, "<u8"))
-    counts = [len(words) // 3 for words in parts]
-    ends = [words[2 * n : 2 * n + 1] for words, n in zip(parts, counts, strict=True)]
+            raise _damaged(uri)
+        block_words.append(np.frombuffer(block, "<u8"))
+    counts = [len(words) // 3 for words in block_words]
+    sized = list(zip(block_words, counts, strict=True))
+    ends = [words[2 * n : 2 * n + 1] for words, n in sized]
     nothing = np.zeros(0, np.uint64)
     columns = [
         np.concatenate(
-            [
-                words[place * n + shift : (place + 1) * n + shift]
-                for words, n in zip(parts, counts, strict=True)
-            ]
+            [words[i * n + shift : (i + 1) * n + shift] for words, n in sized]
             or [nothing]
         )
-        for place, shift in ((0, 0), (1, 0), (2, 1))
+        for i, shift in ((0, 0), (1, 0), (2, 1))  # offsets without the last one
     ]
     offsets = np.concatenate([columns[1], *(ends[-1:] or [np.zeros(1, np.uint64)])])
     return RunIndex(columns[0], offsets, columns[2])
 
 
-def _between(found: RunIndex, low: int, high: int) -> RunIndex:
-    """Copies of the records with low <= key < high: a view would keep all blocks."""
+def _select_keys(found: RunIndex, low: int, high: int) -> RunIndex:
+    """Copies the records with low <= key < high; views would keep all blocks in memory."""
     first = int(np.searchsorted(found.keys, np.uint64(low)))
     end = len(found.keys)
     if high < 1 << 64:
@@ -219,5 +228,5 @@ def _between(found: RunIndex, low: int, high: int) -> RunIndex:
     )
 
 
-def _damaged(where: str) -> RecordmillError:
-    return RecordmillError(f"{where}: the scratch file was changed or is damaged")
+def _damaged(uri: str) -> RecordmillError:
+    return RecordmillError(f"{uri}: the scratch file is damaged; run again")

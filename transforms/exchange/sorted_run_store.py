@@ -1,4 +1,4 @@
-"""Where sorted runs lie: in a folder that all workers see, or in a store."""
+"""Stores sorted runs in a folder that all workers share, or in a store."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tempfile import TemporaryDirectory
 from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.ranges import RunRef
 from recordmill.transforms.exchange.sorted_run_index import (
-    ReadPart,
+    ReadRange,
     RunIndex,
     find_records,
-    whole_index,
+    read_index,
 )
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.direct_io import SCRATCH_SPEED, read_into
@@ -25,69 +25,69 @@ from recordmill.transforms.tfrecord import crc32c
 
 
 class RunFolder(ABC):
-    """Sorted runs by their stems (see runs). A small value that pickles."""
+    """A folder of sorted runs, named by their stems; a small value that can be pickled."""
 
     __slots__ = ()
 
     @abstractmethod
     def writing(self, stem: str) -> AbstractContextManager[Path]:
-        """A context: a path without ending, where `write_run` puts both files."""
+        """Opens a context with the path, without ending, of a new run for `write_run`."""
 
     @abstractmethod
-    def _index_file(self, run: RunRef) -> tuple[ReadPart, str]:
-        """What reads a run's .index file, and the file's name for people."""
+    def _index_file(self, run: RunRef) -> tuple[ReadRange, str]:
+        """Returns a function that reads a run's .index file, and the file's URI."""
 
     def index(self, run: RunRef) -> RunIndex:
-        """All records of a run.
+        """Reads the index of all records of a run.
 
         Raises:
-          RecordmillError: the index is not what the run's facts say.
-          OSError, MissingFileError: it is gone.
+          RecordmillError: the index is not the one that the RunRef describes.
+          OSError, MissingFileError: it is missing.
         """
-        read, where = self._index_file(run)
-        return whole_index(read, run, where)
+        read, uri = self._index_file(run)
+        return read_index(read, run, uri)
 
     def find(self, run: RunRef, split_index: int, low: int, high: int) -> RunIndex:
-        """The records of a split with low <= key < high; errors as of `index`."""
-        read, where = self._index_file(run)
-        return find_records(read, run, where, split_index, low, high)
+        """Reads the index of a split's records with low <= key < high; raises as `index`."""
+        read, uri = self._index_file(run)
+        return find_records(read, run, uri, split_index, low, high)
 
     @abstractmethod
     def read_into(self, run: RunRef, target: memoryview, offset: int) -> None:
-        """Fills `target` with the run's payload from byte `offset` on.
+        """Fills `target` with the run's payload that begins at byte `offset`.
 
         Raises:
-          RecordmillError: the file is gone or ends before.
+          RecordmillError: the file ends too early.
         """
 
     @abstractmethod
     def _payload_bytes(self, run: RunRef) -> int | None:
-        """The size of a run's .records file, or None if there is none."""
+        """Returns the size of a run's .records file, or None if it is missing."""
 
     @abstractmethod
     def _payload_is_whole(self, run: RunRef) -> bool:
-        """Whether a .records file of the right size has the right checksum."""
+        """Tells whether a .records file of the right size has the right checksum."""
 
-    def is_there(self, run: RunRef) -> bool:
-        """Whether a run's files have the right sizes, and its index the right checksum.
+    def is_present(self, run: RunRef) -> bool:
+        """Tells whether a run's files have the right sizes, and its index its checksum.
 
-        The payload is not read: framed records have checksums of their own, which
-        whoever gathers them compares.
+        The payload is not read: framed records have checksums of their own, which are
+        verified when they are gathered.
         """
         try:
             self.index(run)
-        except (OSError, RecordmillError):  # a MissingFileError is one, too
+        except (OSError, RecordmillError):  # MissingFileError is a RecordmillError
             return False
         return self._payload_bytes(run) == run.payload_bytes
 
     def is_whole(self, run: RunRef) -> bool:
-        """Whether both files of a run are there as they were written."""
-        return self.is_there(run) and self._payload_is_whole(run)
+        """Tells whether both files of a run exist as they were written."""
+        return self.is_present(run) and self._payload_is_whole(run)
 
 
 @dataclass(frozen=True, slots=True)
 class LocalRuns(RunFolder):
-    """Runs in a local folder."""
+    """Sorted runs in a local folder."""
 
     folder: str
 
@@ -95,7 +95,7 @@ class LocalRuns(RunFolder):
     def writing(self, stem: str) -> Iterator[Path]:
         yield Path(self.folder, stem)
 
-    def _index_file(self, run: RunRef) -> tuple[ReadPart, str]:
+    def _index_file(self, run: RunRef) -> tuple[ReadRange, str]:
         path = Path(self.folder, f"{run.stem}.index")
 
         def read(start: int, stop: int) -> bytes:
@@ -124,20 +124,20 @@ class LocalRuns(RunFolder):
 
 @dataclass(frozen=True, slots=True)
 class StoredRuns(RunFolder):
-    """Runs in a store, for workers that share no file system."""
+    """Sorted runs in a store, for workers that do not share a file system."""
 
     store: Store
     folder: str
 
     @contextmanager
     def writing(self, stem: str) -> Iterator[Path]:
-        with TemporaryDirectory(prefix="run-") as near:
-            yield Path(near, stem)
-            for ending in ("records", "index"):  # the index last: it tells of both
+        with TemporaryDirectory(prefix="run-") as local_folder:
+            yield Path(local_folder, stem)
+            for ending in ("records", "index"):  # the index last, as it describes both
                 file = f"{stem}.{ending}"
-                self.store.put_file(Path(near, file), f"{self.folder}/{file}")
+                self.store.put_file(Path(local_folder, file), f"{self.folder}/{file}")
 
-    def _index_file(self, run: RunRef) -> tuple[ReadPart, str]:
+    def _index_file(self, run: RunRef) -> tuple[ReadRange, str]:
         name = self._name(run, "index")
         return partial(self.store.read_range, name), self.store.uri_of(name)
 
@@ -156,7 +156,7 @@ class StoredRuns(RunFolder):
 
     def _payload_is_whole(self, run: RunRef) -> bool:
         known = self.store.checksum(self._name(run, "records"))
-        return known in (None, run.payload_crc32c)  # None: the store keeps none
+        return known in (None, run.payload_crc32c)  # None: the store keeps no checksums
 
     def _name(self, run: RunRef, ending: str) -> str:
         return f"{self.folder}/{run.stem}.{ending}"

@@ -40,7 +40,7 @@ def convert_range(
         # References carry no checksums of their own; they are few bytes.
         folder = context.workspace.runs
         by_reference = context.exchange == "reference"
-        check = folder.is_whole if by_reference else folder.is_there
+        check = folder.is_whole if by_reference else folder.is_present
         if all(map(check, earlier.runs)):
             return earlier
     if context.source.infers_types and not expected:

@@ -157,10 +157,10 @@ def test_damaged_pieces_are_noticed() -> None:
     # The payload has checksums of its own: those of the records.
     facts = len(piece) - len(b"abcdefg")
     for size in range(len(piece)):
-        with pytest.raises(RecordmillError, match="came through the engine"):
+        with pytest.raises(RecordmillError, match="damaged by the runner"):
             rows_in([piece[:size]])
     for place in range(facts):
         changed = bytearray(piece)
         changed[place] ^= 1
-        with pytest.raises(RecordmillError, match="came through the engine"):
+        with pytest.raises(RecordmillError, match="damaged by the runner"):
             rows_in([bytes(changed)])

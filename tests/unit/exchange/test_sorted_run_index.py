@@ -14,7 +14,7 @@ from recordmill.transforms.exchange import sorted_run_index as run_index
 from recordmill.transforms.exchange.sorted_run_index import (
     find_records,
     pack_index,
-    whole_index,
+    read_index,
 )
 
 KEYS = st.integers(0, 40) | st.sampled_from([1 << 63, KEY_SPACE - 1])
@@ -52,7 +52,7 @@ def test_finds_what_a_naive_filter_does(
         patch.setattr(run_index, "_BLOCK_RECORDS", block)
         patch.setattr(run_index, "READ_WHOLE_BYTES", 0 if in_parts else 1 << 16)
         read, run = made(splits)
-        whole = whole_index(read, run, "r")
+        whole = read_index(read, run, "r")
         assert whole.keys.tolist() == [key for split in splits for key in split]
         assert whole.offsets.tolist() == [3 * n for n in range(len(whole.keys) + 1)]
         assert whole.planned_bytes.tolist() == list(range(len(whole.keys)))
@@ -85,9 +85,9 @@ def test_every_changed_byte_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
         changed[place] ^= 1
         spoilt = Reads(bytes(changed))
         with pytest.raises(RecordmillError, match="r: the scratch file was changed"):
-            whole_index(spoilt, run, "r")
+            read_index(spoilt, run, "r")
         with pytest.raises(RecordmillError, match="r: the scratch file was changed"):
             [find_records(spoilt, run, "r", split, 0, KEY_SPACE) for split in (0, 1)]
     for size in range(len(read.data)):
         with pytest.raises(RecordmillError, match="r: the scratch file was changed"):
-            whole_index(Reads(read.data[:size]), run, "r")
+            read_index(Reads(read.data[:size]), run, "r")

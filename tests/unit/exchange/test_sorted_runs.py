@@ -217,7 +217,7 @@ def test_damaged_index(tmp_path: Path) -> None:
     run = save(tmp_path, "r", [Row(1, 0, b"abc"), Row(2, 0, b"de")], 1)
     path = tmp_path / "r.index"
     whole = path.read_bytes()
-    message = f"{path}: the scratch file was changed or is damaged"
+    message = f"{path}: the scratch file is damaged; run again"
     for place in range(len(whole)):
         damage(path, place)
         with pytest.raises(RecordmillError) as caught:

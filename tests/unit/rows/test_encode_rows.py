@@ -388,9 +388,9 @@ def test_a_damaged_piece_is_not_opened() -> None:
         np.ones(1, np.int64),
     )
     ((_, piece),) = cut_block(block, ONE_SHARD, (0, 0))
-    with pytest.raises(RecordmillError, match="came through the engine"):
+    with pytest.raises(RecordmillError, match="damaged by the runner"):
         open_piece(piece + b"x", 0)
-    with pytest.raises(RecordmillError, match="came through the engine damaged"):
+    with pytest.raises(RecordmillError, match="damaged by the runner"):
         open_piece(piece[:20] + b"\xff" + piece[21:], 0)
 
 
