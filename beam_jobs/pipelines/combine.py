@@ -76,5 +76,5 @@ def plan_dataset(
             sum(result.rows_rejected for result in results),
             context.workspace.display_path(REJECTS_NAME),
         )
-        require_schema(context.expected, context.schema(*column_facts(results)))
+        require_schema(context.expected_schema, context.schema(*column_facts(results)))
         return plan_shards(histogram, context.job.sharding, context.split_names)

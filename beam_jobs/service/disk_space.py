@@ -112,7 +112,7 @@ def space_of(
         disks[device] = Space(
             disk.folder,
             disk.needed + needed,
-            disk.sure + int(needed * estimate.least),
+            disk.sure + int(needed * estimate.certain_share),
             disk.free + _finished_bytes(finished),
         )
     return tuple(disks.values())

@@ -78,7 +78,7 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
         fingerprint=run.fingerprint,
         output=run.store.uri,
         workspace=run.workspace,
-        expected=run.expected,
+        expected_schema=run.expected,
         overwrite=options.overwrite,
         part=run.append_plan.part if run.append_plan else 0,
         base=run.base_fingerprint,

@@ -277,15 +277,15 @@ def test_a_side_file_that_went_between_the_two_readings(
     job = [tmp_path / "in" / "rows.csv", tmp_path / "out", "--schema", schema]
     ran = recordmill("convert", "csv", *job, "--max-rejects", 3, *ENGINE)
     assert ran.status == 1
-    assert "has 1 rejects, and had 0 when it was first read" in ran.err
+    assert "changed during the run: 1 reject, before 0" in ran.err
     assert_unpublished(tmp_path / "out")
 
 
 @pytest.mark.parametrize(
     ("now", "message"),
     [
-        ("a\n1\nx\n", "holds other values than when it was first read"),
-        ("a\n123\n", "has 1 rows, and had 2 when it was first read"),
+        ("a\n1\nx\n", "changed during the run: a column has other types"),
+        ("a\n123\n", "changed during the run: 1 row, before 2"),
     ],
 )
 def test_a_file_that_changed_between_its_two_readings(

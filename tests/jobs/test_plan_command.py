@@ -432,7 +432,11 @@ def test_time_estimate() -> None:
         (["csv", str(IRIS), "out", "--scratch", "gs://b"], 2, "a local folder"),
         (["images", str(IRIS), "out"], 1, "no pictures among the 1 input files"),
         (["csv", str(IRIS), "out", "--split-by", "colour"], 2, "no such column"),
-        (["csv", str(IRIS), "out", "--exchange", "reference"], 2, "by reference"),
+        (
+            ["csv", str(IRIS), "out", "--exchange", "reference"],
+            2,
+            "--exchange reference needs record sizes",
+        ),
     ],
 )
 def test_what_the_run_would_say(

@@ -182,7 +182,7 @@ class RowsEncoder:
             for start in range(0, batch.num_rows, rows):
                 part = batch.slice(start, rows)
                 for framed in self._frame(part):
-                    for row, reason in framed.refused:
+                    for row, reason in framed.invalid_rows:
                         (raw,) = part.slice(row, 1).to_pylist()
                         self._reject(reason, row_as_json(raw))
                     yield from self._block(
@@ -210,7 +210,7 @@ class RowsEncoder:
                     self._reject(str(error), row_as_json(rows[index]))
                 continue
             for framed in parts:
-                for row, reason in framed.refused:
+                for row, reason in framed.invalid_rows:
                     self._reject(reason, row_as_json(rows[made.rows[row]]))
                 groups = self._groups_of(made.batch, framed.kept)
                 yield from self._block(framed.records, groups)

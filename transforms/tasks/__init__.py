@@ -1,1 +1,1 @@
-"""The tasks of one run, what they share, and what they leave for the next try."""
+"""The tasks of a run, what they share, and the checkpoints that they leave."""

@@ -1,7 +1,7 @@
-"""What finished tasks leave behind: facts to resume from, rejects, errors.
+"""Saves what finished tasks leave: checkpoints to resume from, rejects, errors.
 
-A fact is written after what it tells of and appears whole, so a fact that exists is
-true; a killed run is taken up from its facts.
+A checkpoint is written after the files that it describes, and in one step, so one that
+exists is true. A run that was killed is resumed from its checkpoints.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from recordmill.transforms.tasks.workspace import Workspace
 
 SECONDS_BETWEEN_LISTS = 2.0  # of a store, where each costs a request
 
-_Fact = TypeVar("_Fact")
+CHECKPOINTS = "facts"  # the folder: it keeps its first name, so that older runs resume
+
+_Checkpoint = TypeVar("_Checkpoint")
 _ADAPTERS: dict[type, TypeAdapter[Any]] = {}
 
 
@@ -34,31 +36,33 @@ def _adapter(kind: type) -> TypeAdapter[Any]:
     return _ADAPTERS[kind]
 
 
-def save_checkpoint(workspace: Workspace, name: str, fact: object) -> None:
-    """Writes the fact of a finished task."""
-    data = _adapter(type(fact)).dump_json(fact, by_alias=True)
-    workspace.put(f"facts/{name}.json", data)
+def save_checkpoint(workspace: Workspace, name: str, checkpoint: object) -> None:
+    """Writes the checkpoint of a finished task, a dataclass, as JSON."""
+    data = _adapter(type(checkpoint)).dump_json(checkpoint, by_alias=True)
+    workspace.put(f"{CHECKPOINTS}/{name}.json", data)
 
 
-def load_checkpoint(workspace: Workspace, name: str, kind: type[_Fact]) -> _Fact | None:
-    """The fact of a task finished by an earlier try, or None."""
-    data = workspace.get(f"facts/{name}.json")
+def load_checkpoint(
+    workspace: Workspace, name: str, kind: type[_Checkpoint]
+) -> _Checkpoint | None:
+    """Returns the checkpoint of a task that an earlier try finished, or None."""
+    data = workspace.get(f"{CHECKPOINTS}/{name}.json")
     if data is None:
         return None
     try:
-        fact: _Fact = _adapter(kind).validate_json(data)
-        return fact
+        checkpoint: _Checkpoint = _adapter(kind).validate_json(data)
+        return checkpoint
     except ValidationError:
         return None
 
 
 def discard_checkpoint(workspace: Workspace, name: str) -> None:
-    """Makes a task be done again, because what its fact tells of is damaged."""
-    workspace.discard(f"facts/{name}.json")
+    """Removes a checkpoint whose files are damaged, so that the task is repeated."""
+    workspace.discard(f"{CHECKPOINTS}/{name}.json")
 
 
 class FinishedTasks:
-    """Tells from the facts how far a run is."""
+    """The finished tasks of a run, for reports on its progress."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
@@ -66,18 +70,18 @@ class FinishedTasks:
         self._seen: dict[str, float] = {}
 
     def times(self) -> dict[str, float]:
-        """When each task finished, in Unix seconds, by the task's name.
+        """Returns when each task finished, in Unix seconds, by the name of the task.
 
-        In a store that is when it was first seen, a few seconds later.
+        In a store it is when the checkpoint was first listed, a few seconds later.
         """
         if not self._workspace.shared:
             seen = {}
-            for path in self._workspace.local_path("facts").glob("*.json"):
+            for path in self._workspace.local_path(CHECKPOINTS).glob("*.json"):
                 with suppress(FileNotFoundError):  # the run is over, and cleans up
                     seen[path.stem] = path.stat().st_mtime
             return {name: at for name, at in seen.items() if not name.startswith(".")}
         if time.monotonic() - self._listed >= SECONDS_BETWEEN_LISTS:
-            names = self._workspace.names("facts")
+            names = self._workspace.names(CHECKPOINTS)
             self._listed, now = time.monotonic(), time.time()
             for name in names:
                 if name.endswith(".json"):
@@ -85,7 +89,7 @@ class FinishedTasks:
         return dict(self._seen)
 
     def counts(self) -> tuple[int, int]:
-        """How many ranges were read, and how many shards written."""
+        """Counts the ranges that were read and the shards that were written."""
         names = self.times()
         ranges = sum(name.startswith("range-") for name in names)
         return ranges, sum(name.startswith("shard-") for name in names)
@@ -109,17 +113,17 @@ def save_rejects(workspace: Workspace, name: str, rejects: Iterable[Reject]) -> 
     if lines:
         workspace.put(file, "".join(f"{line}\n" for line in lines).encode())
     else:
-        workspace.discard(file)  # of a try that took the columns for other types
+        workspace.discard(file)  # of an earlier try that assumed other types
     return len(lines)
 
 
 @contextmanager
 def report_errors_to_launcher(workspace: Workspace) -> Iterator[None]:
-    """Keeps an error's message where the launcher finds it, whatever the runner."""
+    """Saves an error where the launcher finds it, whatever runner lost it on the way."""
     try:
         yield
     except GeneratorExit:
-        raise  # a step that was left early, because of another's error
+        raise  # the runner closed this step, because another one failed
     except BaseException as error:
         note = {
             "expected": isinstance(error, RecordmillError | OSError | MemoryError),
@@ -128,18 +132,19 @@ def report_errors_to_launcher(workspace: Workspace) -> Iterator[None]:
             "traceback": traceback.format_exc(),
             "time": time.time(),
         }
-        with suppress(Exception):  # what went wrong first says more
+        with suppress(Exception):  # the first error matters more than this one
             if not workspace.shared:
                 workspace.local_path("errors").mkdir(parents=True, exist_ok=True)
             workspace.put(f"errors/{uuid.uuid4().hex}.json", json.dumps(note).encode())
         if isinstance(error, Exception):
             raise
-        # A SystemExit would end a worker's thread in silence and hang the runner.
+        # SystemExit would end the worker's thread without a message, and the runner would
+        # wait for ever.
         raise RuntimeError(f"{type(error).__name__}: {error}") from error
 
 
 def read_errors(workspace: Workspace) -> list[dict[str, Any]]:
-    """The errors noted during the run, oldest first."""
+    """Returns the errors that tasks of the run reported, oldest first."""
     found = (workspace.get(f"errors/{name}") for name in workspace.names("errors"))
     notes: list[dict[str, Any]] = [json.loads(data) for data in found if data]
     return sorted(notes, key=lambda note: float(note["time"]))

@@ -1,4 +1,4 @@
-"""RunContext: what every task of a run needs to know; small, and free of storage."""
+"""Holds what every task of a run needs to know: small values, no open connections."""
 
 from __future__ import annotations
 
@@ -35,18 +35,19 @@ class RunContext:
       job: what is converted and how.
       source: the prepared source.
       split_names: all splits, those of the job first.
-      bucket_bits: of the order key, for the histogram.
+      bucket_bits: leading bits of the order key that number a histogram bucket.
       exchange: how rows reach the shards' writers (see recordmill.transforms.exchange.gather).
       fingerprint: of job and inventory, hexadecimal.
       output: folder of the dataset.
-      workspace: folders of what the run has not published yet.
-      expected: a schema that the dataset must keep to, or None.
-      lease: the nonce of the launcher's lease under which the run publishes; "" if the
-        launcher is gone by then, and the last step takes one of its own.
+      workspace: folders of the files that are not published yet.
+      expected_schema: a schema that the dataset must keep to, or None.
+      lease: nonce of the launcher's lease, under which the run publishes; "" for a
+        detached run, whose last step acquires a lease of its own.
       overwrite: whether the run may replace another dataset.
-      part: which part of the dataset it makes; 0: all of it (see recordmill.schemas.dataset.parts).
-      base: fingerprint of the dataset that a later part is appended to, or "".
-      verify: whether all is read again before it is published: quick or full.
+      part: number of the part that the run makes (see recordmill.schemas.dataset.parts);
+        0 for a whole dataset.
+      base: fingerprint of the dataset to which the part is appended, or "".
+      verify: what is checked before publishing: "quick" (sizes) or "full" (every byte).
       inputs: files, folders or globs as the job has them; () for a pipeline's rows.
       input_root: the folder below which all of them lie.
     """
@@ -59,7 +60,7 @@ class RunContext:
     fingerprint: str
     output: str
     workspace: Workspace
-    expected: Schema | None = None
+    expected_schema: Schema | None = None
     lease: str = ""
     overwrite: bool = False
     part: int = 0
@@ -70,21 +71,28 @@ class RunContext:
 
     @property
     def readings(self) -> int:
-        """How many times every range is read, or looked at."""
+        """Returns how many times each range is read."""
         return 2 if self.exchange == "engine" else 1
 
     @property
     def num_splits(self) -> int:
         return len(self.split_names)
 
-    def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
-        """The features of the records: those declared, or else the source's own."""
+    def schema(
+        self, observed_types: TypeFlags = (), nulls: tuple[int, ...] = ()
+    ) -> Schema:
+        """Returns the declared features, or else those that the source infers."""
         if self.job.declared is not None:
             return self.job.declared.to_schema()
-        return self.source.schema(observed, nulls)
+        return self.source.schema(observed_types, nulls)
 
     def splits_of(self, groups: U64, input_range: InputRange) -> npt.NDArray[np.uint8]:
-        """The split index of each row of a range."""
+        """Returns the index of each row's split, shape (rows,).
+
+        Args:
+          groups: a hash per row; rows with equal hashes share a split.
+          input_range: the range of the rows; one of test files decides alone.
+        """
         if (
             input_range.split
             and input_range.split in self.split_names[len(self.job.splits) :]
@@ -106,15 +114,15 @@ def choose_exchange(
     *,
     embedded: bool,
 ) -> Exchange:
-    """The exchange to use when `wanted` may be "auto".
+    """Returns the exchange of a run.
 
     Args:
-      wanted: the user's word.
+      wanted: name of an exchange, or "auto".
       job: what is converted.
-      source: prepared.
+      source: the prepared source.
       files: the inventory.
-      embedded: whether the runner is this process, which holds in memory what goes
-        through its shuffle.
+      embedded: whether the embedded runner is used, which holds in memory all that
+        passes through its shuffle.
 
     Raises:
       UsageError: rows cannot travel by reference here.
@@ -129,38 +137,40 @@ def choose_exchange(
     if wanted == "reference" and not can_plan_from_sizes(job, source):
         if not source.supports_references:
             raise UsageError(
-                f"{job.source} rows have no size before they are read, so they cannot "
-                "travel by reference: leave out --exchange, or say --exchange scratch"
+                f"--exchange reference needs record sizes before reading; {job.source} "
+                "has none. Use --exchange auto or --exchange scratch"
             )
         raise UsageError(
-            f"{job.source} rows cannot travel by reference with --schema or --payload, "
-            "because their size is unknown before they are converted: leave out "
-            "--exchange, or say --exchange scratch"
+            "--exchange reference needs record sizes before reading; with --schema or "
+            f"--payload they are unknown ({job.source}). Use --exchange auto or "
+            "--exchange scratch"
         )
     if wanted not in ("reference", "scratch", "engine"):
-        raise ValueError(f"no exchange {wanted!r}")
+        raise ValueError(
+            f"expected exchange auto, reference, scratch or engine, got {wanted!r}"
+        )
     return cast("Exchange", wanted)
 
 
 def can_plan_from_sizes(job: JobSpec, source: Source) -> bool:
-    """Whether the plan knows a record's size without reading the row."""
-    # What a declaration or another payload makes of a row must be made to be known.
+    """Returns whether the size of each record is known before the row is read."""
+    # The size of a cast feature, or of another payload, is known only once it is made.
     own_records = job.declared is None and job.payload == "example"
     return source.sizes_known_upfront or (source.supports_references and own_records)
 
 
 def split_names(job: JobSpec, ranges: Sequence[InputRange]) -> tuple[str, ...]:
-    """The job's splits and behind them "test", if the format has test files.
+    """Returns the splits of the job, then "test" if the format has test files.
 
     Raises:
-      UsageError: a split asked for would mix with the format's own test files.
+      UsageError: the job has a split "test", and so have the input files.
     """
     names = [split.name for split in job.splits]
     if any(input_range.split == "test" for input_range in ranges):
         if "test" in names:
             raise UsageError(
-                "the input has test files of its own, which make the split 'test': "
-                "give --split another name, or leave those files out"
+                "the input has test files, which make the split 'test', and the job has "
+                "a split 'test', too: give --split another name, or leave those files out"
             )
         names.append("test")
     return tuple(names)
@@ -169,12 +179,10 @@ def split_names(job: JobSpec, ranges: Sequence[InputRange]) -> tuple[str, ...]:
 def fingerprint_of(
     job: JobSpec, files: Sequence[InputFile], side_files: Sequence[InputFile] = ()
 ) -> str:
-    """Names what fixes the dataset's bytes: format version, job and inventory.
+    """Hashes all that fixes the bytes of a dataset: format version, job, inventory.
 
-    Files that cells may name count as well (`side_files`).
-
-    How many rejects are allowed fixes no byte: a run that failed of them can go on
-    with a higher limit.
+    Files that cells can name count as well (`side_files`). The reject limit does not: it
+    changes no byte, so a run that exceeded it can be resumed with a higher one.
     """
     head = f"recordmill {FORMAT_VERSION}\n"
     head += json.dumps(fixed_fields(job), sort_keys=True)
@@ -184,22 +192,22 @@ def fingerprint_of(
 def appended_fingerprint(
     base: str, files: Sequence[InputFile], side_files: Sequence[InputFile] = ()
 ) -> str:
-    """Names a dataset to which files were appended.
+    """Hashes all that fixes the bytes of a dataset to which files were appended.
 
     Args:
-      base: fingerprint of the dataset before, which stands for job and older files.
-      files: those that are new, in their order.
-      side_files: new files that cells may name.
+      base: fingerprint of the dataset before, which stands for its job and files.
+      files: the new files, in order.
+      side_files: new files that cells can name.
     """
     return _digest(f"recordmill append {base}", (*files, *side_files))
 
 
 def fixed_fields(job: JobSpec) -> dict[str, Any]:
-    """Returns all of a job that fixes bytes, as JSON has it.
+    """Returns the fields of a job that fix bytes of the dataset, as JSON values.
 
-    Datasets keep it and fingerprints are made of it, so its spelling never changes: the
-    options that there were before each format had its own stand beside the other
-    fields in every job. All others stand in `source_options`, if not at their default.
+    They are stored in datasets and hashed into fingerprints, so their keys never change.
+    Two options are older than `source_options` and stay beside the other fields; newer
+    ones are in `source_options`, unless they have their default value.
     """
     options = job.source_options.model_dump(mode="json", exclude_defaults=True)
     fields: dict[str, Any] = {}

@@ -1,8 +1,8 @@
-"""What a job would write, without running it: rows, records, shards, space and time.
+"""Estimates what a job would write: rows, records, shards, disk space and time.
 
-Small input is read wholly, and then the shard plan is the one that the run will make.
-Of large input parts spread over it are read and encoded as the run would; all else is
-in proportion. Where the plan counts file sizes (pictures) it needs no reading at all.
+Small input is read as a whole, and the shard plan is exactly that of the run. Of large
+input some ranges, spread evenly, are read and encoded as the run would, and the rest is
+extrapolated. Where the plan is made from file sizes (images), nothing has to be read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.sample_input import Sample, sample_input
 from recordmill.transforms.tasks.sort_range import range_histogram
 
-WHOLE_BYTES = 8 << 20  # input up to this is read wholly
+WHOLE_BYTES = 8 << 20  # smaller input is read as a whole
 INDEX_BYTES = 24  # of each record in a sorted run's index
 
 # Bytes a second of one worker, measured on two cores and a local disk (tests/bench).
@@ -28,7 +28,7 @@ WRITE_RATE = 300e6
 
 @dataclass(frozen=True, slots=True)
 class SplitEstimate:
-    """One split: records, bytes of its files, and their number."""
+    """The estimated records, file bytes and shards of one split."""
 
     name: str
     records: int
@@ -38,18 +38,18 @@ class SplitEstimate:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a run would do.
+    """An estimate of what a run would write.
 
     Attributes:
       is_exact: whether the whole input was read, so that rows, records and shards are
-        the run's, and bytes nearly so.
-      rows: rows found, rejects included.
-      rejected: rows left out.
+        those of the run, and bytes nearly so.
+      rows: rows of the input, rejects included.
+      rejected: rows that would be rejected.
       reason: why the first of them would be, or "".
       splits: in the order of the job.
-      scratch_bytes: what lies in scratch before the first shard is written.
-      least: the share of all these bytes that is needed for sure, as far as the parts
-        that were read tell: were the whole input like the lightest of them.
+      scratch_bytes: size of the scratch files when the first shard is written.
+      certain_share: lower bound of the bytes, as a share of the estimate: what would be
+        written if the whole input were like the sampled range with the smallest records.
     """
 
     is_exact: bool
@@ -58,7 +58,7 @@ class Estimate:
     reason: str
     splits: tuple[SplitEstimate, ...]
     scratch_bytes: int
-    least: float = 1.0
+    certain_share: float = 1.0
 
     @property
     def records(self) -> int:
@@ -76,11 +76,11 @@ class Estimate:
 def estimate_run(
     context: RunContext, files: Sequence[InputFile], ranges: Sequence[InputRange]
 ) -> Estimate:
-    """What a run would do; only reads.
+    """Estimates what a run would write; only reads.
 
     Args:
-      context: the prepared run; none of its folders need be there.
-      files: the inventory, files that cells may name too.
+      context: the prepared run; its workspace need not exist.
+      files: the inventory, with the files that cells can name.
       ranges: the input ranges.
 
     Raises:
@@ -88,14 +88,16 @@ def estimate_run(
     """
     source = context.source
     whole = sum(file.size for file in files) <= WHOLE_BYTES
-    input_ranges = _settled(context, ranges) if whole else source.sample_ranges(ranges)
+    input_ranges = (
+        _resolve_ranges(context, ranges) if whole else source.sample_ranges(ranges)
+    )
     sample = sample_input(context, input_ranges, whole=whole)
     if source.sizes_known_upfront:
         splits = _from_plan(context, _histogram_from_sizes(context, ranges), sample)
     elif sample.histogram is not None:
         splits = _from_plan(context, sample.histogram, sample)
     else:
-        splits = _in_proportion(context, ranges, sample)
+        splits = _extrapolate(context, ranges, sample)
     positions = sum(input_range.num_positions for input_range in ranges)
     scale = positions / sample.positions if sample.positions else 1.0
     rows = round(sample.rows * scale)
@@ -111,22 +113,24 @@ def estimate_run(
         reason=sample.reason,
         splits=splits,
         scratch_bytes=round(in_scratch * scale),
-        least=_least(context, sample, is_exact=is_exact),
+        certain_share=_certain_share(context, sample, is_exact=is_exact),
     )
 
 
-def _least(context: RunContext, sample: Sample, *, is_exact: bool) -> float:
-    """The share of an estimate that is sure; see Estimate."""
+def _certain_share(context: RunContext, sample: Sample, *, is_exact: bool) -> float:
+    """Returns the lower bound of the bytes as a share of the estimate (see Estimate)."""
     if is_exact:
-        sure = 0.95
+        share = 0.95
     elif context.source.sizes_known_upfront and not sample.rejected:
-        sure = 0.9  # the sizes of all files are known; only rejects can make it less
+        share = 0.9  # all file sizes are known; only rejects can make it less
     elif sample.framed_bytes:
-        sure = 0.9 * min(1.0, sample.lightest * sample.positions / sample.framed_bytes)
+        share = 0.9 * min(
+            1.0, sample.lowest_density * sample.positions / sample.framed_bytes
+        )
     else:
-        sure = 0.0
-    # How far records shrink differs more from part to part than their size.
-    return sure if context.job.compression == "none" else sure / 2
+        share = 0.0
+    # The compression ratio varies more between ranges than the size of records does.
+    return share if context.job.compression == "none" else share / 2
 
 
 def estimate_seconds(
@@ -137,14 +141,14 @@ def estimate_seconds(
     made: Estimate,
     workers: int,
 ) -> float:
-    """How long the run would take on a machine like the one that was measured.
+    """Estimates the seconds of a run on a machine like the one that was measured.
 
     Args:
-      source: the kind of input.
-      exchange: how rows reach their shards.
+      source: name of the input format.
+      exchange: how records reach their shards.
       num_bytes: of the input.
-      ranges: how many there are.
-      made: what is written.
+      ranges: number of input ranges.
+      made: the estimate of what is written.
       workers: threads of the embedded runner.
     """
     rates = REFER_RATES if exchange == "reference" else READ_RATES
@@ -153,7 +157,9 @@ def estimate_seconds(
     return START_SECONDS + reading + writing
 
 
-def _settled(context: RunContext, ranges: Sequence[InputRange]) -> list[InputRange]:
+def _resolve_ranges(
+    context: RunContext, ranges: Sequence[InputRange]
+) -> list[InputRange]:
     source = context.source
     if not source.needs_survey(ranges):
         return source.resolve_ranges(ranges, [0] * len(ranges))
@@ -165,7 +171,7 @@ def _settled(context: RunContext, ranges: Sequence[InputRange]) -> list[InputRan
 def _histogram_from_sizes(
     context: RunContext, ranges: Sequence[InputRange]
 ) -> Histogram:
-    """The very histogram of the run, where file sizes are all that it counts."""
+    """Returns exactly the histogram of the run, where it is made from file sizes."""
     histogram = Histogram.empty(context.num_splits, context.bucket_bits)
     for input_range in ranges:
         histogram += range_histogram(context, RangeResult(input_range, 0, 0, ()))
@@ -175,36 +181,39 @@ def _histogram_from_sizes(
 def _from_plan(
     context: RunContext, histogram: Histogram, sample: Sample
 ) -> tuple[SplitEstimate, ...]:
-    """The splits as the run will plan them; what is planned unread grows by encoding."""
+    """Estimates the splits from the shard plan of the run.
+
+    A plan that is made from sizes before reading is corrected by what encoding adds.
+    """
     plan = plan_shards(histogram, context.job.sharding, context.split_names)
-    unread = context.source.sizes_known_upfront
-    kept = sample.kept if unread else 1.0
+    from_sizes = context.source.sizes_known_upfront
+    kept = sample.kept_share if from_sizes else 1.0
     growth = sample.framed_bytes / sample.planned_bytes if sample.planned_bytes else 1.0
     made = []
     for split in plan.splits:
-        num_bytes = sum(split.shard_bytes) * (growth if unread else 1.0)
+        num_bytes = sum(split.shard_bytes) * (growth if from_sizes else 1.0)
         made.append(
             SplitEstimate(
                 split.split,
                 round(sum(split.shard_records) * kept),
-                round(num_bytes * sample.packing),
+                round(num_bytes * sample.compression_ratio),
                 split.num_shards,
             )
         )
     return tuple(made)
 
 
-def _in_proportion(
+def _extrapolate(
     context: RunContext, ranges: Sequence[InputRange], sample: Sample
 ) -> tuple[SplitEstimate, ...]:
-    """Each split's share of what the sample tells of the whole."""
+    """Estimates the splits from the sample, in proportion to their share of the input."""
     made = []
     for name, positions in _positions(context, ranges):
         share = positions / sample.positions if sample.positions else 0.0
         records = round(sample.records * share)
         num_bytes = round(sample.framed_bytes * share)
         shards = context.job.sharding.shards_for(num_bytes, records)
-        stored = round(num_bytes * sample.packing)
+        stored = round(num_bytes * sample.compression_ratio)
         made.append(SplitEstimate(name, records, stored, shards))
     return tuple(made)
 
@@ -212,8 +221,8 @@ def _in_proportion(
 def _positions(
     context: RunContext, ranges: Sequence[InputRange]
 ) -> Iterator[tuple[str, float]]:
-    """How much of the input goes into each split, in the ranges' unit."""
-    own = context.split_names[len(context.job.splits) :]  # the format's test files
+    """Yields each split with the positions of the input that go into it."""
+    own = context.split_names[len(context.job.splits) :]  # of the format's test files
     ours = sum(
         input_range.num_positions
         for input_range in ranges

@@ -1,4 +1,4 @@
-"""Rows of a source -> framed records: conform, encode, frame, on whole batches."""
+"""Casts, encodes and frames the rows of a source, a whole batch at a time."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, seal
 
 @dataclass(frozen=True, slots=True)
 class FramedRows:
-    """Records of some rows of a batch.
+    """The framed records of some rows of a batch.
 
     Attributes:
       records: one framed record per row that could be encoded.
-      kept: the rows' indices in the batch, ascending.
-      refused: (row index, reason) of the rows left out.
+      kept: indices of these rows in the batch, ascending.
+      invalid_rows: (index, reason) of each row that became no record.
     """
 
     records: pa.BinaryArray
     kept: I64
-    refused: list[tuple[int, str]]
+    invalid_rows: list[tuple[int, str]]
 
 
 def frame_rows(
@@ -40,32 +40,33 @@ def frame_rows(
     job: JobSpec,
     *,
     files: FileReader | None = None,
-    expected: Schema | None = None,
+    expected_schema: Schema | None = None,
 ) -> Iterator[FramedRows]:
-    """Framed records of all rows that can be encoded, in one part or, where the rows
-    pull in files, in several of bounded size.
+    """Yields framed records of all rows that can be encoded.
+
+    It is one part, or several of bounded size where the cells name files to read.
 
     Args:
       batch: columns of the source.
       schema: features of the records.
-      job: says what is declared and what a record holds.
-      files: what a feature with `bytes_from` reads.
-      expected: a schema whose bounds the values must keep.
+      job: its declared schema and payload are used.
+      files: reads the files that a feature with `bytes_from` names.
+      expected_schema: a schema whose bounds the values must keep, or None.
 
     Raises:
-      SchemaError: values are outside the bounds expected.
+      SchemaError: a value is outside the bounds of `expected_schema`.
     """
     if job.declared is None:
-        _check(batch, schema, expected)
+        _check(batch, schema, expected_schema)
         yield _frame(batch, schema, job.payload)
         return
     for part in cast(batch, job.declared, files):
-        _check(part.batch, schema, expected)
+        _check(part.batch, schema, expected_schema)
         framed = _frame(part.batch, schema, job.payload)
         own = part.kept.tolist()
-        refused = [(own[row], reason) for row, reason in framed.refused]
+        invalid_rows = [(own[row], reason) for row, reason in framed.invalid_rows]
         yield FramedRows(
-            framed.records, part.kept[framed.kept], sorted(part.refused + refused)
+            framed.records, part.kept[framed.kept], sorted(part.refused + invalid_rows)
         )
 
 
@@ -76,7 +77,7 @@ def _check(batch: pa.RecordBatch, schema: Schema, expected: Schema | None) -> No
 
 def _frame(batch: pa.RecordBatch, schema: Schema, payload: Payload) -> FramedRows:
     kept = np.arange(batch.num_rows, dtype=np.int64)
-    refused: list[tuple[int, str]] = []
+    invalid_rows: list[tuple[int, str]] = []
     while True:
         try:
             records = encode_payload(
@@ -84,9 +85,9 @@ def _frame(batch: pa.RecordBatch, schema: Schema, payload: Payload) -> FramedRow
             )
             break
         except RowsError as error:
-            refused += zip(kept[error.rows].tolist(), error.reasons, strict=True)
+            invalid_rows += zip(kept[error.rows].tolist(), error.reasons, strict=True)
             mask = np.ones(len(kept), np.bool_)
             mask[error.rows] = False
             batch, kept = batch.filter(pa.array(mask)), kept[mask]
     seal(records)
-    return FramedRows(records, kept, sorted(refused))
+    return FramedRows(records, kept, sorted(invalid_rows))

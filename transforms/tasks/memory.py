@@ -1,4 +1,4 @@
-"""Memory that was freed goes back to the system, between pieces of work."""
+"""Returns freed memory to the system between tasks."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ import pyarrow as pa
 
 
 def release_memory() -> None:
-    """Gives back what was freed.
+    """Releases what Arrow and the C library have freed but still keep.
 
-    Values that come and go leave holes, which the C library keeps: with pieces of 1 MiB
-    and shards of 128 MiB a Flink worker's added up to 200 MB
-    (tests/bench/flink_memory.py).
+    Blocks that are freed one by one leave gaps: in a Flink worker, with pieces of 1 MiB
+    and shards of 128 MiB, they added up to 200 MB (tests/bench/flink_memory.py).
     """
     pa.default_memory_pool().release_unused()
     if _trim is not None:
@@ -21,7 +20,7 @@ def release_memory() -> None:
 
 
 def _find_trim() -> Callable[[int], int] | None:
-    """glibc's malloc_trim; other C libraries have none, and keep less."""
+    """Finds glibc's malloc_trim; other C libraries have none and keep less."""
     try:
         trim = ctypes.CDLL(None).malloc_trim
     except (AttributeError, OSError, TypeError):

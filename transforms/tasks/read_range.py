@@ -1,4 +1,4 @@
-"""The rows of one input range: read, encode, frame, key; in blocks, with their facts."""
+"""Reads one input range: rows become blocks of framed records with order keys."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ from recordmill.transforms.tasks.frame_records import frame_rows
 
 @dataclass(slots=True)
 class RangeReader:
-    """One reading of a range, and what adds up on the way.
+    """A reader of one range; counts what it reads.
 
     Attributes:
       context: the run.
       input_range: the range.
-      by_reference: whether payloads are references to rows, unread, not records.
+      by_reference: whether payloads are references to unread rows, not records.
       rows_read: rows found so far, rejects included.
       rejects: rows left out so far.
-      observed: what each column was seen to hold.
+      observed_types: what each column was observed to hold.
       nulls: missing values of each column.
-      used: what the columns were taken for.
-      is_whole: whether all rows were read; if not, read again with the types `used`.
+      encoded_types: what each column was taken for.
+      is_whole: whether all rows were read; if not, read again with `encoded_types`.
     """
 
     context: RunContext
@@ -58,26 +58,27 @@ class RangeReader:
     encoded_types: TypeFlags = ()
     is_whole: bool = False
 
-    def blocks(self, expected: TypeFlags, block_bytes: int) -> Iterator[Block]:
-        """All rows, as long as they are encoded for the same types.
+    def blocks(self, assumed_types: TypeFlags, block_bytes: int) -> Iterator[Block]:
+        """Yields all rows; stops where a batch turns out to need wider types.
 
         Args:
-          expected: what each column is taken for (see Source.read).
-          block_bytes: payload of a block; the batch that goes beyond it is its last.
+          assumed_types: what each column is taken for (see Source.read).
+          block_bytes: payload bytes of a block, which ends with the batch that reaches
+            them.
         """
         source = self.context.source
-        self.encoded_types = expected
+        self.encoded_types = assumed_types
         if self.by_reference:
             batches = source.list_references(self.input_range)
         else:
-            batches = source.read(self.input_range, expected)
+            batches = source.read(self.input_range, assumed_types)
         parts: list[Block] = []
         num_bytes = 0
         for rows in batches:
             before = self.encoded_types
             self.encoded_types = merge_type_flags(before, rows.observed)
-            # Types may still widen, as long as no value was encoded as another type:
-            # in a first batch, or for a column that was empty so far.
+            # Types may still widen while no value was encoded with the narrower one: in
+            # the first batch, or in a column that was empty so far.
             if source.needs_reencode(self.observed_types, before, self.encoded_types):
                 return
             self._count(rows)
@@ -94,7 +95,7 @@ class RangeReader:
         self.is_whole = True
 
     def result(self, runs: tuple[RunRef, ...] = ()) -> RangeResult:
-        """The facts of the range, once all of it was read."""
+        """Returns the summary of the range, once all of it was read."""
         return RangeResult(
             range=self.input_range,
             rows_read=self.rows_read,
@@ -113,7 +114,7 @@ class RangeReader:
         self.nulls = tuple(map(sum, zip(earlier, rows.nulls, strict=True)))
 
     def _encoded(self, rows: Rows, schema: Schema) -> Iterator[Block]:
-        """Encodes a batch (by reference: keeps its paths) and gives each row its key."""
+        """Encodes a batch, unless it goes by reference, and gives each row its key."""
         keys, splits = keys_and_splits(self.context, self.input_range, rows)
         for payloads, kept in self._payloads(rows, schema):
             if rows.planned_bytes is not None:
@@ -125,7 +126,7 @@ class RangeReader:
     def _payloads(
         self, rows: Rows, schema: Schema
     ) -> Iterator[tuple[pa.BinaryArray, I64]]:
-        """References or framed records, and for which rows of the batch."""
+        """Yields references or framed records, and the indices of their rows."""
         context = self.context
         if self.by_reference:
             yield rows.batch[REFERENCE], np.arange(rows.batch.num_rows, dtype=np.int64)
@@ -135,9 +136,9 @@ class RangeReader:
             schema,
             context.job,
             files=side_files_beside(self.input_range),
-            expected=context.expected,
+            expected_schema=context.expected_schema,
         ):
-            for row, reason in framed.refused:
+            for row, reason in framed.invalid_rows:
                 position, raw = rows.raw(row)
                 self.rejects.append(
                     Reject(self.input_range.path, position, reason, raw)
@@ -146,7 +147,7 @@ class RangeReader:
 
 
 def side_files_beside(input_range: InputRange) -> SideFiles:
-    """The files that a table's cells may name: beside it, below the input root."""
+    """Returns a reader of files that cells can name: beside the table, below the root."""
     return SideFiles.beside(
         input_range.uri, input_range.uri.removesuffix(input_range.path)
     )
@@ -155,7 +156,7 @@ def side_files_beside(input_range: InputRange) -> SideFiles:
 def keys_and_splits(
     context: RunContext, input_range: InputRange, rows: Rows
 ) -> tuple[U64, npt.NDArray[np.uint8]]:
-    """The order key and the split index of each row."""
+    """Returns the order key and the index of the split of each row."""
     if context.job.shuffle:
         keys = shuffle_keys(rows.origins, context.job.seed)
     else:
@@ -164,13 +165,13 @@ def keys_and_splits(
 
 
 def _groups(context: RunContext, rows: Rows) -> U64:
-    """What decides the split: rows with equal values share one."""
+    """Returns a hash per row; rows with equal hashes share a split."""
     column = context.job.split_by
     if column is None:
         return rows.origins
     if column not in rows.batch.schema.names:
         raise UsageError(
-            f"--split-by {column}: no such column; there are "
+            f"--split-by {column}: no such column; the input has "
             f"{', '.join(rows.batch.schema.names)}"
         )
     return value_hashes(rows.batch[column])

@@ -1,7 +1,7 @@
-"""Looking at parts of the input as a run would: read, conform, encode, count.
+"""Samples the input as a run would read it: reads, casts, encodes and counts some ranges.
 
-The types of the columns are those that all the parts together ask for. Where rows pull
-files in, only some of them are encoded, and stand for the others.
+The types of the columns are those that all sampled ranges need together. Where rows name
+files to read, only some rows are encoded, and the counts are scaled up.
 """
 
 from __future__ import annotations
@@ -25,25 +25,30 @@ from recordmill.transforms.tasks.frame_records import frame_rows
 from recordmill.transforms.tasks.read_range import keys_and_splits, side_files_beside
 from recordmill.transforms.tasks.sort_range import make_histogram
 
-FILE_ROWS = 512  # looked at where each row pulls in a file
-_PACKED_BYTES = 4 << 20  # compressed to see how much that saves
+FILE_ROWS = 512  # are encoded, where each row names a file to read
+_COMPRESSED_BYTES = 4 << 20  # are compressed to measure the ratio
 
 
 @dataclass(slots=True)
 class Sample:
-    """What adds up over the parts that were read.
+    """The sums over the sampled ranges.
 
     Attributes:
-      positions: how much of the input they are, in the ranges' unit.
-      planned_bytes: of the rows as the plan counts them.
-      reference_bytes: of the rows as they travel by reference.
-      rows_of_a_part: how many of each are looked at.
+      max_rows: how many rows of a batch are encoded.
+      positions: positions of the sampled ranges, in the unit of the source.
+      rows: rows read, rejects included.
+      rejected: rows that became no record.
+      reason: why the first of them did not, or "".
+      records: records made.
+      framed_bytes: of the records.
+      planned_bytes: of the rows, as the plan counts them.
+      reference_bytes: of the references to the rows.
       histogram: of all rows, if the whole input was read.
-      packing: what compression leaves of the bytes.
-      lightest: framed bytes by position of the part that has least of them.
+      compression_ratio: compressed bytes per byte of the records.
+      lowest_density: framed bytes per position, of the range with the fewest.
     """
 
-    rows_of_a_part: int
+    max_rows: int
     positions: int = 0
     rows: int = 0
     rejected: int = 0
@@ -53,73 +58,78 @@ class Sample:
     planned_bytes: int = 0
     reference_bytes: int = 0
     histogram: Histogram | None = None
-    packing: float = 1.0
-    lightest: float = math.inf
+    compression_ratio: float = 1.0
+    lowest_density: float = math.inf
 
     def reject(self, count: int, reasons: Sequence[str]) -> None:
         self.rejected += count
         self.reason = self.reason or next(iter(reasons), "")
 
     @property
-    def kept(self) -> float:
-        """The share of rows that become records."""
+    def kept_share(self) -> float:
+        """Returns the share of rows that become records."""
         return self.records / self.rows if self.rows else 1.0
 
 
 def sample_input(
     context: RunContext, input_ranges: Sequence[InputRange], *, whole: bool
 ) -> Sample:
-    """Reads and encodes these parts of the input, typed as all of them together ask."""
-    few = _pulls_files(context) and not whole
+    """Reads and encodes these ranges, with the types that they need together."""
+    few = _reads_files(context) and not whole
     sample = Sample(max(1, FILE_ROWS // len(input_ranges)) if few else 1 << 62)
     if whole and not context.source.sizes_known_upfront:
         sample.histogram = Histogram.empty(context.num_splits, context.bucket_bits)
-    final: TypeFlags = ()
+    final_types: TypeFlags = ()
     if context.source.infers_types:
-        for _, batches in _read_parts(context, input_ranges, final, whole=whole):
+        for _, batches in _read_ranges(context, input_ranges, final_types, whole=whole):
             for rows in batches:
-                final = merge_type_flags(final, rows.observed)
-    packer = _Packer(context.job.compression)
-    for input_range, batches in _read_parts(context, input_ranges, final, whole=whole):
+                final_types = merge_type_flags(final_types, rows.observed)
+    compressor = _SampleCompressor(context.job.compression)
+    for input_range, batches in _read_ranges(
+        context, input_ranges, final_types, whole=whole
+    ):
         sample.positions += input_range.num_positions
         before = sample.framed_bytes
         for rows in batches:
-            for records in _add(context, input_range, rows, final, sample):
-                packer.add(records)
+            for records in _add(context, input_range, rows, final_types, sample):
+                compressor.add(records)
         if input_range.num_positions:
             density = (sample.framed_bytes - before) / input_range.num_positions
-            sample.lightest = min(sample.lightest, density)
+            sample.lowest_density = min(sample.lowest_density, density)
         if context.source.sizes_known_upfront or context.exchange == "reference":
             for rows in context.source.list_references(input_range):
-                assert rows.planned_bytes is not None  # known unread
+                assert (
+                    rows.planned_bytes is not None
+                )  # the source knows sizes before reading
                 sample.planned_bytes += int(rows.planned_bytes.sum())
                 offsets, _ = array_parts(rows.batch[REFERENCE])
                 sample.reference_bytes += int(offsets[-1] - offsets[0])
-    sample.packing = packer.share()
+    sample.compression_ratio = compressor.ratio()
     return sample
 
 
-def _read_parts(
+def _read_ranges(
     context: RunContext,
     input_ranges: Sequence[InputRange],
-    expected: TypeFlags,
+    assumed_types: TypeFlags,
     *,
     whole: bool,
 ) -> Iterator[tuple[InputRange, list[Rows]]]:
-    """The rows of each part, a part at a time.
+    """Yields each range with its rows.
 
     Raises:
-      InputError: the input cannot be read; of many parts, none of them.
+      InputError: the input cannot be read; of a sample, none of its ranges.
     """
     problem: InputError | None = None
     any_read = False
     for input_range in input_ranges:
         try:
-            batches = list(context.source.read(input_range, expected))
+            batches = list(context.source.read(input_range, assumed_types))
         except InputError as error:
             if whole:
                 raise
-            # A part may begin where no row does, as it seems: the others tell enough.
+            # A range can begin inside a quoted field, as a survey would have found:
+            # the others are enough for a sample.
             problem = error
             continue
         any_read = True
@@ -128,55 +138,57 @@ def _read_parts(
         raise problem
 
 
-class _Packer:
-    """Compresses some records to see what share of their bytes is left."""
+class _SampleCompressor:
+    """A compressor of the first records, to measure the compression ratio."""
 
     def __init__(self, compression: str) -> None:
-        self._packer = zlib.compressobj(GZIP_LEVEL) if compression == "gzip" else None
-        self._packed = self._given = 0
+        self._compressor = (
+            zlib.compressobj(GZIP_LEVEL) if compression == "gzip" else None
+        )
+        self._compressed_bytes = self._bytes = 0
 
     def add(self, records: pa.BinaryArray) -> None:
-        if self._packer is not None and self._given < _PACKED_BYTES:
+        if self._compressor is not None and self._bytes < _COMPRESSED_BYTES:
             offsets, data = array_parts(records)
             body = data.data[offsets[0] : offsets[-1]]
-            self._packed += len(self._packer.compress(body))
-            self._given += len(body)
+            self._compressed_bytes += len(self._compressor.compress(body))
+            self._bytes += len(body)
 
-    def share(self) -> float:
-        if self._packer is None or not self._given:
+    def ratio(self) -> float:
+        if self._compressor is None or not self._bytes:
             return 1.0
-        return (self._packed + len(self._packer.flush())) / self._given
+        return (self._compressed_bytes + len(self._compressor.flush())) / self._bytes
 
 
 def _add(
     context: RunContext,
     input_range: InputRange,
     rows: Rows,
-    final: TypeFlags,
+    final_types: TypeFlags,
     sample: Sample,
 ) -> Iterator[pa.BinaryArray]:
-    """Adds a batch to the sample; gives its framed records."""
+    """Adds a batch to the sample and yields its framed records."""
     num_rows = rows.batch.num_rows
     sample.rows += num_rows + len(rows.rejects)
     sample.reject(len(rows.rejects), [reject.reason for reject in rows.rejects])
     if num_rows == 0:
         return
     keys, splits = keys_and_splits(context, input_range, rows)
-    looked_at, batch = num_rows, rows.batch
-    if sample.histogram is None and num_rows > sample.rows_of_a_part:
-        looked_at = sample.rows_of_a_part
-        batch = batch.take(np.arange(looked_at) * num_rows // looked_at)
-    stands_for = num_rows / looked_at
-    schema = context.schema(final)
+    num_encoded, batch = num_rows, rows.batch
+    if sample.histogram is None and num_rows > sample.max_rows:
+        num_encoded = sample.max_rows
+        batch = batch.take(np.arange(num_encoded) * num_rows // num_encoded)
+    rows_each = num_rows / num_encoded
+    schema = context.schema(final_types)
     files = side_files_beside(input_range)
     for framed in frame_rows(
-        batch, schema, context.job, files=files, expected=context.expected
+        batch, schema, context.job, files=files, expected_schema=context.expected_schema
     ):
         lengths = np.diff(array_parts(framed.records)[0])
-        refused = [reason for _, reason in framed.refused]
-        sample.reject(round(len(refused) * stands_for), refused)
-        sample.records += round(len(lengths) * stands_for)
-        sample.framed_bytes += round(int(lengths.sum()) * stands_for)
+        reasons = [reason for _, reason in framed.invalid_rows]
+        sample.reject(round(len(reasons) * rows_each), reasons)
+        sample.records += round(len(lengths) * rows_each)
+        sample.framed_bytes += round(int(lengths.sum()) * rows_each)
         if sample.histogram is not None:
             kept = framed.kept
             sample.histogram += make_histogram(
@@ -185,7 +197,7 @@ def _add(
         yield framed.records
 
 
-def _pulls_files(context: RunContext) -> bool:
+def _reads_files(context: RunContext) -> bool:
     declared = context.job.declared
     return declared is not None and any(
         feature.bytes_from for feature in declared.features.values()

@@ -1,9 +1,9 @@
-"""One input range through the engine's shuffle: measured first, then cut into pieces.
+"""Sends one input range through the engine's shuffle: measures it, then cuts it into pieces.
 
-The shard plan must stand before a row can be sent to its shard, and holding all rows
-until then would take the engine's memory or disk twice. So a range is read twice: once
-to measure it, once to send its rows. Where a format tells sizes unread, measuring is
-cheap (fixed-length records) or free (pictures, whose sizes are in the inventory).
+A row can be sent to its shard only when the shard plan is known. Keeping all rows until
+then would take the engine's memory or disk a second time, so a range is read twice: to
+measure it, and to send its rows. Where sizes are known before reading, measuring is
+cheap (fixed-length records) or free (images, whose sizes are in the inventory).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy.typing as npt
 from recordmill.schemas.dataset.shards import ShardPlan
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.ranges import InputRange, RangeResult, TypeFlags
+from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64, U64
 from recordmill.transforms.exchange.messages import cut_block, reject_pieces
 from recordmill.transforms.exchange.plan import (
@@ -38,11 +39,11 @@ BLOCK_BYTES = 32 << 20  # records cut into pieces at once
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRange:
-    """The facts of a range whose rows are still to be sent.
+    """A measured range, whose rows are still to be sent.
 
     Attributes:
-      result: of the reading that measured; without runs.
-      histogram: planned bytes and records by split and bucket.
+      result: summary of the first reading, without sorted runs.
+      histogram: planned bytes and records for each split and bucket.
     """
 
     result: RangeResult
@@ -52,16 +53,16 @@ class MeasuredRange:
 def measure_range(
     context: RunContext,
     input_range: InputRange,
-    expected: TypeFlags,
+    assumed_types: TypeFlags,
     redo: bool = False,
 ) -> MeasuredRange:
-    """Measures a range, or takes up what an earlier try measured.
+    """Measures a range, or loads what an earlier try measured.
 
     Args:
       context: the run.
       input_range: the range.
-      expected: what each column is taken for (see Source.read); () guesses.
-      redo: whether an earlier result is known to be of the wrong types.
+      assumed_types: what each column is taken for (see Source.read); () guesses.
+      redo: whether an earlier result is known to have other types.
     """
     name = f"range-measured-{input_range.index:06d}"
     kept = f"facts/{name}.histogram"
@@ -70,23 +71,21 @@ def measure_range(
         histogram = context.workspace.get(kept)
         if histogram is not None:
             return MeasuredRange(earlier, histogram)
-    if context.source.infers_types and not expected:
-        expected = context.source.sample(input_range)
+    if context.source.infers_types and not assumed_types:
+        assumed_types = context.source.sample(input_range)
     by_reference = can_plan_from_sizes(context.job, context.source)
     while True:
-        reading = RangeReader(context, input_range, by_reference)
+        reader = RangeReader(context, input_range, by_reference)
         total = Histogram.empty(context.num_splits, context.bucket_bits)
-        for block in reading.blocks(expected, BLOCK_BYTES):
+        for block in reader.blocks(assumed_types, BLOCK_BYTES):
             total += make_histogram(
                 context, block.keys, block.splits, block.planned_bytes
             )
-        if reading.is_whole:
+        if reader.is_whole:
             break
-        expected = (
-            reading.encoded_types
-        )  # the guess was too narrow for some batch: once more
-    save_rejects(context.workspace, _sent_name(input_range), reading.rejects)
-    measured = MeasuredRange(reading.result(), total.to_bytes())
+        assumed_types = reader.encoded_types  # a batch needs wider types
+    save_rejects(context.workspace, _sent_name(input_range), reader.rejects)
+    measured = MeasuredRange(reader.result(), total.to_bytes())
     context.workspace.put(kept, measured.histogram)
     save_checkpoint(context.workspace, name, measured.result)
     return measured
@@ -95,7 +94,7 @@ def measure_range(
 def send_range(
     context: RunContext,
     measured: RangeResult,
-    final: TypeFlags,
+    final_types: TypeFlags,
     plan: ShardPlan,
     skip: frozenset[int],
 ) -> Iterator[tuple[int, bytes] | RangeResult]:
@@ -103,64 +102,63 @@ def send_range(
 
     Args:
       context: the run.
-      measured: what the first reading of the range found.
-      final: what each column turned out to be.
+      measured: the summary of the first reading.
+      final_types: what each column holds in the whole input.
       plan: of the shards.
       skip: numbers of the shards that are finished.
 
     Yields:
-      (number of the shard, piece), which account for every row that was planned for a
-      shard; and last the range's facts.
+      (number of the shard, piece); all of them account for every row that was planned
+      for a shard. At last the summary of the range.
 
     Raises:
       InputError: the range holds other values than when it was measured.
     """
     input_range = measured.range
-    reading = RangeReader(context, input_range, by_reference=False)
+    reader = RangeReader(context, input_range, by_reference=False)
     from_sizes = can_plan_from_sizes(context.job, context.source)
     sent = np.zeros(plan.num_shards, np.int64)
     num_blocks = 0
-    for block in reading.blocks(final, BLOCK_BYTES):
+    for block in reader.blocks(final_types, BLOCK_BYTES):
         yield from cut_block(block, plan, (input_range.index, num_blocks), skip)
         num_blocks += 1
         if from_sizes:
             sent += _rows_of_shards(plan, block.keys, block.splits)
-    if not reading.is_whole or context.source.needs_reencode(
-        reading.observed_types, reading.encoded_types, final
+    if not reader.is_whole or context.source.needs_reencode(
+        reader.observed_types, reader.encoded_types, final_types
     ):
-        raise _changed(input_range, "a column", "holds other values than")
+        raise _changed(input_range, "a column has other types")
     counts = (
-        ("rows", reading.rows_read, measured.rows_read),
-        ("rejects", len(reading.rejects), measured.rows_rejected),
+        ("row", reader.rows_read, measured.rows_read),
+        ("reject", len(reader.rejects), measured.rows_rejected),
     )
-    for what, now, before in counts:
-        # Only who planned without reading may find more rejects now.
-        if now != before and not (from_sizes and what == "rejects"):
-            raise _changed(
-                input_range, "what stands", f"has {now} {what}, and had {before}"
-            )
-    if found := len(reading.rejects) - measured.rows_rejected:
+    for noun, now, before in counts:
+        # A plan from sizes alone did not know of rejects: there may be more now.
+        if now != before and not (from_sizes and noun == "reject"):
+            raise _changed(input_range, f"{count(now, noun)}, before {before:,}")
+    if found := len(reader.rejects) - measured.rows_rejected:
         lost = _records_from_sizes(context, input_range, plan) - sent
         if (lost < 0).any() or lost.sum() != found:
-            raise _changed(input_range, "what stands", "has other rows than")
+            raise _changed(input_range, "other rows than before")
         yield from reject_pieces(lost, (input_range.index, num_blocks), skip)
-    save_rejects(context.workspace, _sent_name(input_range), reading.rejects)
-    result = reading.result()
+    save_rejects(context.workspace, _sent_name(input_range), reader.rejects)
+    result = reader.result()
     save_checkpoint(context.workspace, _sent_name(input_range), result)
     yield result
 
 
-def _changed(input_range: InputRange, what: str, how: str) -> InputError:
+def _changed(input_range: InputRange, found: str) -> InputError:
+    start, stop = input_range.start, input_range.stop
     return InputError(
-        f"{input_range.uri}: {what} between byte {input_range.start} and {input_range.stop} {how} when "
-        "it was first read: did the file change meanwhile? Run the job again"
+        f"{input_range.uri}: bytes {start} to {stop} changed during the run: {found}. "
+        "Run the job again, and do not write to its inputs meanwhile"
     )
 
 
 def _records_from_sizes(
     context: RunContext, input_range: InputRange, plan: ShardPlan
 ) -> I64:
-    """How many of a range's rows were planned for each shard, rejects included."""
+    """Counts the rows of a range that were planned for each shard, rejects included."""
     planned = np.zeros(plan.num_shards, np.int64)
     for rows in context.source.list_references(input_range):
         planned += _rows_of_shards(plan, *keys_and_splits(context, input_range, rows))

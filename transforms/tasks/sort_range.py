@@ -1,4 +1,4 @@
-"""One input range through scratch or by reference: out come sorted runs and facts."""
+"""Converts one input range into sorted runs of records, or of references to rows."""
 
 from __future__ import annotations
 
@@ -17,54 +17,52 @@ from recordmill.transforms.tasks.checkpoints import (
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.read_range import RangeReader, keys_and_splits
 
-RUN_BYTES = 256 << 20  # records of a range beyond this go into a further run
+RUN_BYTES = 256 << 20  # of records in one sorted run; a range can have several
 
 
 def convert_range(
     context: RunContext,
     input_range: InputRange,
-    expected: TypeFlags,
+    assumed_types: TypeFlags,
     redo: bool = False,
 ) -> RangeResult:
-    """Converts a range, or takes up what an earlier try finished.
+    """Converts a range, or loads what an earlier try finished.
 
     Args:
       context: the run.
       input_range: the range.
-      expected: what each column is taken for (see Source.read); () guesses.
-      redo: whether an earlier result is known to be of the wrong types.
+      assumed_types: what each column is taken for (see Source.read); () guesses.
+      redo: whether an earlier result is known to have other types.
     """
     name = f"range-{context.exchange}-{input_range.index:06d}"
     earlier = None if redo else load_checkpoint(context.workspace, name, RangeResult)
     if earlier is not None and earlier.range == input_range:
-        # References carry no checksums of their own; they are few bytes.
+        # References have no checksums of their own, but are small enough to read.
         folder = context.workspace.runs
         by_reference = context.exchange == "reference"
         check = folder.is_whole if by_reference else folder.is_present
         if all(map(check, earlier.runs)):
             return earlier
-    if context.source.infers_types and not expected:
-        expected = context.source.sample(input_range)
+    if context.source.infers_types and not assumed_types:
+        assumed_types = context.source.sample(input_range)
     while True:
-        reading = RangeReader(context, input_range, context.exchange == "reference")
+        reader = RangeReader(context, input_range, context.exchange == "reference")
         runs: list[RunRef] = []
-        for block in reading.blocks(expected, RUN_BYTES):
+        for block in reader.blocks(assumed_types, RUN_BYTES):
             with context.workspace.runs.writing(f"{name}-{len(runs):03d}") as stem:
                 runs.append(write_run(stem, block, context.num_splits))
             del block  # not held while the next one fills
-        if reading.is_whole:
+        if reader.is_whole:
             break
-        expected = (
-            reading.encoded_types
-        )  # the guess was too narrow for some batch: once more
-    save_rejects(context.workspace, name, reading.rejects)
-    result = reading.result(tuple(runs))
+        assumed_types = reader.encoded_types  # a batch needs wider types
+    save_rejects(context.workspace, name, reader.rejects)
+    result = reader.result(tuple(runs))
     save_checkpoint(context.workspace, name, result)
     return result
 
 
 def range_histogram(context: RunContext, result: RangeResult) -> Histogram:
-    """Planned bytes and records per order key bucket of one range."""
+    """Returns planned bytes and records of a range for each bucket of order keys."""
     if context.source.sizes_known_upfront:
         return histogram_from_sizes(context, result.range)
     histogram = Histogram.empty(context.num_splits, context.bucket_bits)
@@ -78,7 +76,10 @@ def range_histogram(context: RunContext, result: RangeResult) -> Histogram:
 
 
 def histogram_from_sizes(context: RunContext, input_range: InputRange) -> Histogram:
-    """What the source says unread: the same for every exchange, rejects included."""
+    """Returns the histogram that the source knows before reading, rejects included.
+
+    It is the same for every exchange.
+    """
     histogram = Histogram.empty(context.num_splits, context.bucket_bits)
     for rows in context.source.list_references(input_range):
         assert rows.planned_bytes is not None  # known unread

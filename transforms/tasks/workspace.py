@@ -1,16 +1,16 @@
-"""Where a run keeps what is not published yet.
+"""Lays out the workspace of a run, the hidden folder of all that is not published yet.
 
-    OUTPUT/.recordmill/FINGERPRINT/   (or SCRATCH/FINGERPRINT/ for runs and facts)
+    OUTPUT/.recordmill/FINGERPRINT/   (or SCRATCH/FINGERPRINT/ for runs/ and facts/)
         runs/       sorted runs
-        facts/      one JSON file per finished range or shard
+        facts/      checkpoints: one JSON file per finished range or shard
         rejects/    *.jsonl, one file per range or shard that rejected rows
         staging/    finished shards and metadata, under their final names
-        errors/     what went wrong, one file per error
+        errors/     one JSON file per error of a task
         run.log
 
-Where OUTPUT is no local folder, a shard is made in a local folder and put into the
-store when it is whole. There, on the embedded runner, only staging/ lies in the store;
-where workers are other machines, everything does but the log (`shared`).
+Where OUTPUT is not a local folder, a shard is written to a local folder and copied to the
+store when it is complete. On the embedded runner only staging/ is in the store, all else
+in a local folder; where workers are other machines, all but the log is (`shared`).
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.atomic_files import write_atomic
 from recordmill.transforms.storage.store import WORK_FOLDER
 
-_OF_SCRATCH = ("runs", "facts")  # in the scratch folder, where one is given
-_EXCHANGE_NOTE = "facts/exchange"
+_IN_SCRATCH = ("runs", "facts")  # in the scratch folder, if there is one
+_EXCHANGE_FILE = "facts/exchange"
 
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """The folders of one run; small and free of connections, for any worker.
+    """The folders of one run; without open connections, so that it can be pickled.
 
     Attributes:
       store: of the output.
-      name: of the run, the beginning of its fingerprint.
-      root: local folder of rejects, errors, log, and of staging if it is local.
-      scratch_root: local folder of sorted runs and facts.
-      shared: whether all but the log lies in the store, for workers elsewhere.
+      name: of the run: the first 16 digits of its fingerprint.
+      root: local folder of rejects, errors and log, and of staging in a local output.
+      scratch_root: local folder of sorted runs and checkpoints.
+      shared: whether all but the log is in the store, for workers on other machines.
     """
 
     store: Store
@@ -60,14 +60,14 @@ class Workspace:
     def of(
         cls, store: Store, fingerprint: str, scratch: str = "", *, remote: bool = False
     ) -> Workspace:
-        """The folders of the run with that fingerprint; makes none of them.
+        """Names the workspace of a run; creates no folder.
 
         Args:
           store: of the output.
           fingerprint: of the run.
-          scratch: folder for sorted runs and facts; with `remote`, one that all
-            workers see, as they must see a local output.
-          remote: whether workers may be on other machines.
+          scratch: local folder for sorted runs and checkpoints, or ""; with `remote`, one
+            that all workers can reach, like a local output.
+          remote: whether workers can be on other machines.
         """
         name = fingerprint[:16]
         if isinstance(store, LocalStore):
@@ -80,7 +80,7 @@ class Workspace:
 
     @property
     def runs(self) -> RunFolder:
-        """Where sorted runs are written and read."""
+        """Returns the folder in which sorted runs are written and read."""
         if self.shared:
             return StoredRuns(self.store, self.store_name("runs"))
         return LocalRuns(str(self.local_path("runs")))
@@ -90,35 +90,35 @@ class Workspace:
         return Path(self.root, "run.log")
 
     def store_name(self, name: str) -> str:
-        """The name in the store of one of this run's files, like staging/x."""
+        """Returns the name in the store of a file of this run, like "staging/x"."""
         return f"{WORK_FOLDER}/{self.name}/{name}"
 
     def local_path(self, name: str) -> Path:
-        """Where one of this run's files is, unless it is in the store."""
-        of_scratch = name.split("/")[0] in _OF_SCRATCH
-        return Path(self.scratch_root if of_scratch else self.root, name)
+        """Returns the path of a file of this run that is not in the store."""
+        in_scratch = name.split("/")[0] in _IN_SCRATCH
+        return Path(self.scratch_root if in_scratch else self.root, name)
 
     def display_path(self, name: str) -> str:
-        """Where one of this run's files is, for people."""
+        """Returns the path or URL of a file of this run, for messages."""
         if self.shared:
             return self.store.uri_of(self.store_name(name))
         return str(self.local_path(name))
 
     def shared_location(self, name: str) -> tuple[Store, str]:
-        """A store and a name in it for a file that every worker reads."""
+        """Returns (store, name) of a file that all workers can read."""
         if self.shared:
             return self.store, self.store_name(name)
         return LocalStore(self.scratch_root), name
 
     def put(self, name: str, data: bytes) -> None:
-        """Writes a small file of this run, whole or not at all."""
+        """Writes a small file of this run, in one step."""
         if self.shared:
             self.store.put_bytes(data, self.store_name(name))
         else:
             write_atomic(self.local_path(name), data)
 
     def get(self, name: str) -> bytes | None:
-        """A small file of this run, or None if there is none that can be read."""
+        """Reads a small file of this run; returns None if that is not possible."""
         try:
             if self.shared:
                 return self.store.read(self.store_name(name))
@@ -127,14 +127,14 @@ class Workspace:
             return None
 
     def discard(self, name: str) -> None:
-        """Removes a small file of this run, if it is there."""
+        """Removes a small file of this run, if it exists."""
         if self.shared:
             self.store.delete([self.store_name(name)])
         else:
             self.local_path(name).unlink(missing_ok=True)
 
     def names(self, folder: str) -> list[str]:
-        """The names, without the folder's, of the files in one of this run's folders."""
+        """Lists the names of the files in one of this run's folders."""
         if self.shared:
             inside = self.store_name(folder)
             return [name.removeprefix(f"{inside}/") for name in self.store.list(inside)]
@@ -143,31 +143,28 @@ class Workspace:
 
     @contextmanager
     def shard_tempfile(self, file: str) -> Iterator[Path]:
-        """A path for a finished shard; what lies there at the end is in staging then.
-
-        `stage_shard` must be called inside.
-        """
+        """Yields a local path to write a shard to; call `stage_shard` inside the block."""
         if isinstance(self.store, LocalStore):
             yield self.local_path(f"staging/{file}")
             return
-        # A folder for each try: another one of the same shard may be at work.
+        # A folder for each try: another try may be writing the same shard now.
         near = None if self.shared else self.local_path("staging")
         with TemporaryDirectory(prefix="shard-", dir=near) as folder:
             yield Path(folder, file)
 
     def stage_shard(self, path: Path, crc32c: int) -> None:
-        """Puts a finished file from its spool into the store's staging folder."""
-        if not isinstance(self.store, LocalStore):  # else it lies there already
+        """Copies a finished shard into staging, where its path is not there already."""
+        if not isinstance(self.store, LocalStore):
             name = self.store_name(f"staging/{path.name}")
             self.store.put_file(path, name, crc32c=crc32c)
 
     def create(self, exchange: str) -> None:
-        """Makes the folders, or takes up those of an earlier try.
+        """Creates the folders, or continues with those of an earlier try.
 
-        Errors of that try are forgotten; all of it, if it used another exchange: facts
-        and rejects of the two do not add up.
+        Errors of that try are removed. If it used another exchange, all of it is: the
+        checkpoints and rejects of two exchanges cannot be combined.
         """
-        before = self.get(_EXCHANGE_NOTE)
+        before = self.get(_EXCHANGE_FILE)
         if before is not None and before.decode() != exchange:
             self.remove()
         if self.shared:
@@ -177,10 +174,10 @@ class Workspace:
         for folder in ("",) if self.shared else folders:
             self.local_path(folder).mkdir(parents=True, exist_ok=True)
         if before is None or before.decode() != exchange:
-            self.put(_EXCHANGE_NOTE, exchange.encode())
+            self.put(_EXCHANGE_FILE, exchange.encode())
 
     def remove(self) -> None:
-        """Removes everything of this run, and the outer folder if nothing else is."""
+        """Removes all files of this run, and the outer folder if it is empty then."""
         for root in {self.root, self.scratch_root}:
             shutil.rmtree(root, ignore_errors=True)
         if not isinstance(self.store, LocalStore):
@@ -190,10 +187,10 @@ class Workspace:
             outer.rmdir()
 
     def remove_others(self, *, spare: str) -> None:
-        """Removes what other runs left below the output; for its lease's holder.
+        """Removes the workspaces of all other runs; only for the holder of the lease.
 
         Args:
-          spare: the folder inside the work folder that stays: the locks.
+          spare: a folder that stays: that of the leases.
         """
         store = self.store
         kept = (f"{WORK_FOLDER}/{self.name}", spare)
@@ -212,7 +209,7 @@ class Workspace:
 
 
 def work_folder_of(uri: str) -> str:
-    """The local folder for the runs of an output that is elsewhere."""
+    """Returns the local folder for workspaces of an output that is not local."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     name = blake2b(uri.encode(), digest_size=8).hexdigest()
     return str(Path(cache, "recordmill", name))

@@ -1,4 +1,4 @@
-"""One shard: gather its pieces, write its file into staging, report the facts."""
+"""Writes one shard: gathers its pieces, writes its file into staging, returns a summary."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from recordmill.transforms.exchange.sorted_run_store import RunFolder
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.storage.shard_file import write_records
 from recordmill.transforms.tasks.checkpoints import (
+    CHECKPOINTS,
     discard_checkpoint,
     load_checkpoint,
     save_checkpoint,
@@ -34,15 +35,14 @@ from recordmill.transforms.tfrecord import check_frames, crc32c
 
 
 @dataclass(frozen=True, slots=True)
-class _ShardFact:
-    """A finished shard and the task it answered.
+class _ShardCheckpoint:
+    """The checkpoint of a finished shard.
 
     Attributes:
       task: which records it holds.
       result: what was written.
-      seen: how its file looked when it was on disk: device, inode, mtime and ctime (ns).
-        As long as it looks the same nobody has written to it since, and its checksum
-        is that of the bytes which were synced.
+      seen: device, inode, mtime and ctime (ns) of its file after it was synced. While
+        they are the same nobody has written to it, so its checksum still holds.
     """
 
     task: ShardTask
@@ -57,27 +57,31 @@ def write_shard(
     *,
     folder: RunFolder | None = None,
 ) -> ShardResult:
-    """Writes a shard from sorted runs, or takes up what an earlier try finished.
+    """Writes a shard from sorted runs, or returns what an earlier try finished.
 
     Args:
       context: the run.
       task: which records the shard holds.
       runs: all sorted runs of the job, in range order.
-      folder: where they lie, if that is not the run's own scratch, from whose facts
-        damaged ones are made again.
+      folder: of the runs, if not the run's own; None makes damaged runs again.
     """
     earlier = finished_shard(context, task)
     if earlier is not None:
         return earlier
     rejects: list[Reject] = []
-    lying = folder or context.workspace.runs
-    windows = gather(lying, runs, task, break_ties_by_content=_by_content(context))
+    run_folder = folder or context.workspace.runs
+    windows = gather(
+        run_folder,
+        runs,
+        task,
+        break_ties_by_content=_break_ties_by_content(context),
+    )
     if folder is not None:
-        windows = _checked(windows, f"{_name_of(task)}, a window")
+        windows = _verify(windows, f"{_name_of(task)}, a window")
     elif context.exchange == "reference":
-        windows = _fetched(context, windows, rejects)
+        windows = _encode_references(context, windows, rejects)
     else:
-        windows = _from_scratch(context, runs, windows, f"{_name_of(task)}, a window")
+        windows = _verify_runs(context, runs, windows, f"{_name_of(task)}, a window")
     return _store_shard(context, task, windows, rejects)
 
 
@@ -93,46 +97,50 @@ def write_inline(
     Args:
       context: the run.
       task: which records the shard holds.
-      pieces: all of the shard's (see recordmill.transforms.exchange.messages), in any order.
-      already_written: whether the shard was finished before, so that nothing was sent.
+      pieces: all pieces of the shard, in any order (see
+        recordmill.transforms.exchange.messages).
+      already_written: whether the shard was finished when the run began, so that no
+        piece was sent.
 
     Raises:
-      RecordmillError: it is no longer there.
+      RecordmillError: such a shard is gone or was changed.
     """
     earlier = finished_shard(context, task)
     if earlier is not None:
         return earlier
     if already_written:
         raise RecordmillError(
-            f"{_name_of(task)}: was finished when the run began, and is gone now or "
-            "was changed: did another run clean up? Run the job again"
+            f"{_name_of(task)}: the shard was finished when the run began, but now it "
+            "is missing or was changed: did another run clean up? Run the job again"
         )
-    windows = gather_inline(pieces, break_ties_by_content=_by_content(context))
-    windows = _checked(windows, f"{_name_of(task)}, a window")
+    windows = gather_inline(
+        pieces, break_ties_by_content=_break_ties_by_content(context)
+    )
+    windows = _verify(windows, f"{_name_of(task)}, a window")
     return _store_shard(context, task, windows, [])
 
 
 def finished_shard(context: RunContext, task: ShardTask) -> ShardResult | None:
-    """The facts of a shard that an earlier try finished and that is still whole."""
-    earlier = load_checkpoint(context.workspace, _name_of(task), _ShardFact)
+    """Returns the summary of a shard that an earlier try finished, if it is still whole."""
+    earlier = load_checkpoint(context.workspace, _name_of(task), _ShardCheckpoint)
     if earlier is not None and earlier.task == task and _is_whole(context, earlier):
         return earlier.result
     return None
 
 
 def finished_shards(context: RunContext, plan: ShardPlan) -> frozenset[int]:
-    """The numbers of the shards that an earlier try finished."""
-    facts = set(context.workspace.names("facts"))
+    """Returns the numbers of the shards that an earlier try finished."""
+    checkpoints = set(context.workspace.names(CHECKPOINTS))
     tasks = enumerate(map(plan.task, range(plan.num_shards)))
     return frozenset(
         number
         for number, task in tasks
-        if f"{_name_of(task)}.json" in facts and finished_shard(context, task)
+        if f"{_name_of(task)}.json" in checkpoints and finished_shard(context, task)
     )
 
 
-def _by_content(context: RunContext) -> bool:
-    """Whether ties go by content, because rows have no place in an input."""
+def _break_ties_by_content(context: RunContext) -> bool:
+    """Returns whether equal keys are ordered by content: a pipeline's rows have no origin."""
     return context.job.source == PIPELINE_ROWS
 
 
@@ -146,7 +154,7 @@ def _store_shard(
     windows: Iterable[pa.BinaryArray],
     rejects: list[Reject],
 ) -> ShardResult:
-    """Writes a shard into staging; `rejects` fill up while the windows are read."""
+    """Writes a shard into staging; reading the windows appends to `rejects`."""
     job, name = context.job, _name_of(task)
     file = shard_file_name(
         job.name,
@@ -157,8 +165,8 @@ def _store_shard(
         context.part,
     )
     with context.workspace.shard_tempfile(file) as path:
-        facts = write_records(path, windows, job.compression)
-        context.workspace.stage_shard(path, facts.crc32c)
+        written = write_records(path, windows, job.compression)
+        context.workspace.stage_shard(path, written.crc32c)
         seen = (
             _stat_signature(path)
             if isinstance(context.workspace.store, LocalStore)
@@ -168,55 +176,59 @@ def _store_shard(
         split=task.split,
         shard_index=task.shard_index,
         file=file,
-        records=facts.records,
-        bytes=facts.bytes,
-        example_bytes=facts.example_bytes,
-        crc32c=facts.crc32c,
+        records=written.records,
+        bytes=written.bytes,
+        example_bytes=written.example_bytes,
+        crc32c=written.crc32c,
         rows_rejected=save_rejects(context.workspace, name, rejects),
     )
-    save_checkpoint(context.workspace, name, _ShardFact(task, result, seen))
+    save_checkpoint(context.workspace, name, _ShardCheckpoint(task, result, seen))
     return result
 
 
-def _fetched(
+def _encode_references(
     context: RunContext, windows: Iterator[pa.BinaryArray], rejects: list[Reject]
 ) -> Iterator[pa.BinaryArray]:
-    """By reference: reads the rows that a window refers to, and encodes them."""
+    """Reads the rows that a window of references names, and encodes them."""
     schema = context.schema()
     for window in windows:
-        fetched = context.source.read_references(window)
-        rejects += fetched.rejects
-        if not fetched.batch.num_rows:
+        referenced = context.source.read_references(window)
+        rejects += referenced.rejects
+        if not referenced.batch.num_rows:
             continue
         for framed in frame_rows(
-            fetched.batch, schema, context.job, expected=context.expected
+            referenced.batch,
+            schema,
+            context.job,
+            expected_schema=context.expected_schema,
         ):
-            for row, reason in framed.refused:
-                path, position, raw = fetched.raw(row)
+            for row, reason in framed.invalid_rows:
+                path, position, raw = referenced.raw(row)
                 rejects.append(Reject(path, position, reason, raw))
             yield framed.records
 
 
-def _checked(windows: Iterable[pa.BinaryArray], where: str) -> Iterator[pa.BinaryArray]:
-    """Verifies every record before it gets into a shard."""
+def _verify(windows: Iterable[pa.BinaryArray], where: str) -> Iterator[pa.BinaryArray]:
+    """Verifies every record before it is written to a shard."""
     for window in windows:
         check_frames(window, where)
         yield window
 
 
-def _from_scratch(
+def _verify_runs(
     context: RunContext,
     runs: Sequence[RunRef],
     windows: Iterator[pa.BinaryArray],
     where: str,
 ) -> Iterator[pa.BinaryArray]:
-    """As `_checked`, where the records come from sorted runs.
+    """Verifies every record that comes from sorted runs.
 
     Raises:
-      DamagedScratchError: what was damaged is forgotten, so the next try makes it again.
+      DamagedScratchError: a run is damaged; its checkpoint is removed, so that the next
+        try makes it again.
     """
     try:
-        yield from _checked(windows, where)
+        yield from _verify(windows, where)
     except (RecordmillError, OSError) as error:
         folder = context.workspace.runs
         damaged = [run for run in runs if not folder.is_whole(run)]
@@ -224,15 +236,15 @@ def _from_scratch(
             raise
         for run in damaged:
             discard_checkpoint(context.workspace, run.stem.rpartition("-")[0])
-        place = context.workspace.display_path(f"runs/{damaged[0].stem}.records")
+        path = context.workspace.display_path(f"runs/{damaged[0].stem}.records")
         raise DamagedScratchError(
-            f"{place}: the sorted run was damaged ({error}); it is made again"
+            f"{path}: the sorted run is damaged ({error}); it will be made again"
         ) from error
 
 
-def _is_whole(context: RunContext, fact: _ShardFact) -> bool:
-    """Whether a shard that an earlier try finished still lies in staging as it was."""
-    workspace, wanted = context.workspace, fact.result
+def _is_whole(context: RunContext, checkpoint: _ShardCheckpoint) -> bool:
+    """Returns whether the shard of a checkpoint is still in staging, unchanged."""
+    workspace, wanted = context.workspace, checkpoint.result
     if not isinstance(workspace.store, LocalStore):
         name = workspace.store_name(f"staging/{wanted.file}")
         known = workspace.store.checksum(name)  # None: the store keeps none
@@ -242,7 +254,7 @@ def _is_whole(context: RunContext, fact: _ShardFact) -> bool:
     try:
         if path.stat().st_size != wanted.bytes:
             return False
-        if fact.seen and _stat_signature(path) == fact.seen:
+        if checkpoint.seen and _stat_signature(path) == checkpoint.seen:
             return True
         crc = 0
         with path.open("rb") as file:
@@ -254,9 +266,9 @@ def _is_whole(context: RunContext, fact: _ShardFact) -> bool:
 
 
 def _stat_signature(path: Path) -> tuple[int, ...]:
-    """How a file looks from outside; () where it is not (a store has it)."""
+    """Returns (device, inode, mtime, ctime) of a file; () if it does not exist."""
     try:
-        facts = path.stat()
+        stat = path.stat()
     except FileNotFoundError:
         return ()
-    return facts.st_dev, facts.st_ino, facts.st_mtime_ns, facts.st_ctime_ns
+    return stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns

@@ -177,7 +177,11 @@ def cloud_scratch(folder: Path) -> list[Argument]:
         (empty_folder, 1, "in: the folder holds no files"),
         (empty_file, 1, "every input file is empty"),
         (header_only, 1, "no record to write: 0 rows read, 0 rejected"),
-        (no_such_column, 2, "--split-by colour: no such column; there are sepal_len"),
+        (
+            no_such_column,
+            2,
+            "--split-by colour: no such column; the input has sepal_len",
+        ),
         (cloud_scratch, 2, "--scratch gs://bucket/scratch: expected a local folder"),
     ],
 )
