@@ -11,7 +11,7 @@ import apache_beam as beam
 from recordmill.schemas.dataset.parts import REJECTS_NAME
 from recordmill.schemas.dataset.shards import ShardPlan
 from recordmill.schemas.ranges import RangeResult, TypeFlags, merge_type_flags
-from recordmill.transforms.commit.staging import check_reject_limit, column_facts
+from recordmill.transforms.commit.staging import check_reject_limit, merge_column_info
 from recordmill.transforms.dataset.expected import require_schema
 from recordmill.transforms.exchange.plan import Histogram, PackedHistogram, plan_shards
 from recordmill.transforms.tasks.checkpoints import report_errors_to_launcher
@@ -76,5 +76,7 @@ def plan_dataset(
             sum(result.rows_rejected for result in results),
             context.workspace.display_path(REJECTS_NAME),
         )
-        require_schema(context.expected_schema, context.schema(*column_facts(results)))
+        require_schema(
+            context.expected_schema, context.schema(*merge_column_info(results))
+        )
         return plan_shards(histogram, context.job.sharding, context.split_names)

@@ -288,7 +288,7 @@ def test_cells_that_do_not_fit_are_rejects(
     text(tmp_path / "in" / "b.csv", f"id,price,sure,name,note\n3,1,true,x,\n{rows}")
     before = contents(tmp_path / "out")
     told = refused("csv", *table)
-    assert "9 of 10 rows were rejected, allowed are 0" in told
+    assert "9 of 10 rows rejected (limit 0)" in told
     assert contents(tmp_path / "out").items() >= before.items()
     append("csv", *table, "--max-rejects", 9)
     assert_whole(tmp_path / "out")
@@ -314,9 +314,9 @@ def test_rejects_of_all_appends_count(tmp_path: Path) -> None:
     assert manifest_of(tmp_path / "out")["rows_rejected"] == 2
     assert len(list((tmp_path / "out" / "rejects").iterdir())) == 2
     text(tmp_path / "in" / "2.csv", "a,b\n1,2\n2\n")
-    assert "3 of 8 rows were rejected, allowed are 2" in refused("csv", *job)
+    assert "3 of 8 rows rejected (limit 2)" in refused("csv", *job)
     job[-1] = "40%"
-    assert "1 of 2 rows were rejected, allowed are 40%" in refused("csv", *job)
+    assert "1 of 2 rows rejected (limit 40%)" in refused("csv", *job)
     job[-1] = "50%"
     append("csv", *job)
     assert_whole(tmp_path / "out")
@@ -382,9 +382,9 @@ def test_declared_features(tmp_path: Path) -> None:
     ]
     assert Counter(data) == {b"one": 2, b"two": 1}
     text(folder / "c.csv", "id,label,file\n4,bear,two.bin\n")
-    assert "1 of 1 rows were rejected" in refused("csv", *job)
+    assert "1 of 1 row rejected" in refused("csv", *job)
     text(folder / "one.bin", "other")
-    assert "1 is not as before (one.bin)" in refused("csv", *job)
+    assert "1 changed (one.bin)" in refused("csv", *job)
 
 
 @pytest.fixture
@@ -446,8 +446,8 @@ def test_inputs_that_changed(tmp_path: Path) -> None:
     write_rows(source / "new.csv", 60, 10)
     told = refused("csv", source, output)
     assert (
-        "of the 6 files it was made from, 4 are gone (0.csv, 1.csv, 2.csv, ...) and "
-        "2 are not as before (4.csv, 5.csv)" in told
+        "of the 6 files it was made from, 4 are missing (0.csv, 1.csv, 2.csv, ...) and "
+        "2 changed (4.csv, 5.csv)" in told
     )
     assert "--overwrite" in told
     assert "--dataset-version auto" in told
@@ -459,7 +459,7 @@ def test_another_input_root(tmp_path: Path) -> None:
     append("csv", tmp_path / "in", tmp_path / "out")
     write_rows(tmp_path / "more" / "b.csv", 10, 10)
     told = refused("csv", tmp_path / "in", tmp_path / "more", tmp_path / "out")
-    assert "1 is gone (a.csv)" in told
+    assert "1 is missing (a.csv)" in told
     assert f"the folder that all inputs share, now {tmp_path}/" in told
 
 
@@ -488,13 +488,13 @@ def test_without_the_inventory(tmp_path: Path) -> None:
     inventory = tmp_path / "out" / "inputs.jsonl.gz"
     data = inventory.read_bytes()
     inventory.write_bytes(data[:-9])
-    assert "inputs.jsonl.gz: is no inventory of input files" in refused("csv", *job)
+    assert "inputs.jsonl.gz: is not a valid inventory of inputs" in refused("csv", *job)
     inventory.unlink()
     assert "inputs.jsonl.gz: is missing; without this" in refused("csv", *job)
     other = tmp_path / "other" / "out"
     convert("csv", tmp_path / "in", other, "--seed", 1)
     shutil.copyfile(other / "inputs.jsonl.gz", inventory)
-    assert "is not of this dataset" in refused("csv", *job)
+    assert "belongs to another dataset" in refused("csv", *job)
 
 
 def test_without_append(tmp_path: Path) -> None:
@@ -506,7 +506,7 @@ def test_without_append(tmp_path: Path) -> None:
     ran = recordmill("convert", "csv", *job)
     assert ran.status == 1
     assert "holds another dataset" in ran.err
-    assert "go on appending with --append, replace it with --overwrite" in ran.err
+    assert "append to it with --append, replace it with --overwrite" in ran.err
     convert("csv", *job, "--overwrite")
     assert_whole(tmp_path / "out")
     convert("csv", tmp_path / "in", tmp_path / "fresh" / "out")

@@ -118,7 +118,7 @@ def one_file_less(model: Model, source: Path, folder: Path) -> None:
     ran = recordmill("convert", "csv", source, folder, *APPEND)
     if was_new:
         assert ran.status == 1
-        assert "1 is gone (b.csv)" in ran.err
+        assert "1 is missing (b.csv)" in ran.err
         write_back = shutil.copy2(model.source / "b.csv", source)
         assert write_back
         convert("csv", source, folder, *APPEND)
@@ -281,7 +281,7 @@ def test_another_run_came_between(
         ran = recordmill("convert", "csv", source, folder, *APPEND)
         if more:
             assert ran.status == 1
-            assert "another dataset came here while this run looked" in ran.err
+            assert "the dataset changed while the append was prepared" in ran.err
         else:
             assert (ran.status, "nothing to do" in ran.err) == (0, True)
         assert recordmill("verify", folder).status == 0

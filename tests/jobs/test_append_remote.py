@@ -111,7 +111,7 @@ def test_inputs_in_a_store(flaky: Flaky, tmp_path: Path) -> None:
     assert json.loads(recordmill(*job, "--json").out)["status"] == "unchanged"
     changed = (source / "a.csv").read_bytes().replace(b",g0,", b",g9,")
     store.put_bytes(changed, "raw/a.csv")
-    assert "1 is not as before (raw/a.csv)" in recordmill(*job).err
+    assert "1 changed (raw/a.csv)" in recordmill(*job).err
 
 
 def test_a_tenth_of_all_requests_fails(flaky: Flaky, tmp_path: Path) -> None:

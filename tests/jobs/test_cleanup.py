@@ -66,7 +66,7 @@ def test_half_published_is_left_to_its_job(
     before = contents(folder)
     ran = recordmill("clean", folder)
     assert ran.status == 1
-    assert "run it again to its end" in ran.err
+    assert "Run its command again to finish it" in ran.err
     assert contents(folder) == before
     convert("csv", IRIS, folder)
     assert_whole(folder)

@@ -137,7 +137,7 @@ def test_too_many_rejects_stop_the_run_before_a_row_is_sent(
     )
     ran = recordmill("convert", "csv", rows, tmp_path / "out", *ENGINE)
     assert ran.status == 1
-    assert "1 of 2 rows were rejected, allowed are 0" in ran.err
+    assert "1 of 2 rows rejected (limit 0)" in ran.err
     assert_unpublished(tmp_path / "out")
 
 

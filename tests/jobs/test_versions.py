@@ -333,7 +333,7 @@ def files_in_the_next_version(folder: Path) -> list[Argument]:
         (
             files_in_the_next_version,
             1,
-            "is not empty (thesis.txt) and holds no dataset",
+            "is not empty (thesis.txt) and does not hold a dataset",
         ),
     ],
 )

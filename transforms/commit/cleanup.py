@@ -1,4 +1,4 @@
-"""What dead runs left: sorted runs, staging, half files. Found, and removed."""
+"""Removes what dead runs left: sorted runs, staged and unfinished files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from recordmill.schemas.dataset.manifest import MANIFEST_NAME
 from recordmill.schemas.errors import OutputError
-from recordmill.transforms.commit.recovery import clean_up, half_published
+from recordmill.transforms.commit.recovery import clean_up, open_journals
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.lease import acquire
 from recordmill.transforms.storage.lock_files import LOCK_FOLDER
@@ -18,27 +18,27 @@ from recordmill.transforms.tasks.workspace import work_folder_of
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """What was removed: files and their bytes."""
+    """The number of removed files and their size in bytes."""
 
     files: int
     bytes: int
 
 
 def clean(store: Store) -> Cleaned:
-    """Removes what runs left that will not go on, never a dataset's own files.
+    """Removes what dead runs left, never a dataset's own files.
 
     Raises:
-      OutputError: a run is at work here, or one was killed while it published: it must
-        come to its end first, as parts of the dataset lie among what it left.
+      OutputError: a run is at work here, or one was killed during its commit: that must
+        be finished first, as files of the dataset are among those that it left.
     """
     with acquire(store, exclusive=store.preflight().exclusive):
         if store.size(MANIFEST_NAME) is not None:
             clean_up(store)
-        if journals := half_published(store):
+        if journals := open_journals(store):
             raise OutputError(
-                f"{store.uri}: a job was killed while it published its dataset here "
-                f"({journals[0]}): run it again to its end, or replace what there is "
-                "of it with --overwrite. Nothing was removed"
+                f"{store.uri}: a run was killed while it published its dataset here "
+                f"({journals[0]}). Run its command again to finish it, or replace the "
+                "dataset with --overwrite. Nothing was removed"
             )
         left = store.list(WORK_FOLDER) | store.unfinished()
         left = {n: size for n, size in left.items() if not _is_lock(n)}
@@ -48,7 +48,7 @@ def clean(store: Store) -> Cleaned:
 
 
 def _remove_local(store: Store) -> list[int]:
-    """Removes a store's folders on this machine; the sizes of what was in them."""
+    """Removes a store's folders on this machine; returns the sizes of their files."""
     if isinstance(store, LocalStore):
         folders = [
             entry

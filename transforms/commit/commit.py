@@ -1,15 +1,15 @@
-"""The switch: what is staged becomes the dataset in the output.
+"""Makes the staged files the dataset in the output.
 
-Readers trust manifest.json alone. The switch moves finished files: first the
-old manifest goes (only with --overwrite), then the files it names, then the new files
-come, and the new manifest last; killed at any moment, there is never a manifest over
-missing or wrong shards. Two journals let `commit` be repeated: where a staged manifest
-exists, all else is staged or already in its place; where the old manifest lies in
-staging's parent, some of its files may still be there and no new one has come yet.
+Readers trust manifest.json alone. A commit moves finished files: with overwrite, it first
+removes the old manifest, then the files that it names; then it moves the new files, and
+the new manifest last. So, if it is killed at any moment, there is never a manifest with
+missing or wrong shards. Two journals make a commit repeatable. If a staged manifest
+exists, all other files are staged or already moved. If the old manifest is in the run's
+folder, some of its files may still exist and no new file has been moved yet.
 
-An appended part only adds files, under names of its own: its shards come, then the
-manifest that names old and new ones takes the old one's place in one step. Up to that
-the dataset is the old one, whole; what a killed run had moved goes before others come.
+An appended part only adds files, under names of its own: first its shards are moved, then
+the manifest that names old and new ones replaces the old manifest in one step. Until then
+the dataset is the old one, complete; what a killed run had moved is removed first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from recordmill.transforms.commit.recovery import (
     STAGED_MANIFEST,
     dataset_files,
     discard_unpublished,
-    journals_of_others,
+    journals_of_other_runs,
     other_runs,
     stale_files,
 )
@@ -35,17 +35,17 @@ from recordmill.transforms.tasks.workspace import Workspace
 
 
 def is_staged(workspace: Workspace) -> bool:
-    """Whether an earlier try got as far as the switch."""
+    """Tells whether an earlier try staged everything, so that only the commit is left."""
     return workspace.store.size(workspace.store_name(STAGED_MANIFEST)) is not None
 
 
 def commit(workspace: Workspace) -> Manifest:
-    """Makes the staged dataset the one in the output. Safe to repeat."""
+    """Makes the staged files the dataset in the output. Safe to repeat."""
     store = workspace.store
     staged = workspace.store_name(STAGED_MANIFEST)
     manifest = read_manifest(store, staged)
     if manifest.appended:
-        discard_unpublished(store, journals_of_others(workspace))
+        discard_unpublished(store, journals_of_other_runs(workspace))
     else:
         _remove_old(workspace, manifest)
     folder = workspace.store_name("staging")
@@ -59,16 +59,15 @@ def commit(workspace: Workspace) -> Manifest:
     if manifest.appended:
         store.delete(stale_files(store, manifest))
     for names in other_runs(workspace).values():
-        store.delete(names)  # their dataset will never come
+        store.delete(names)  # their dataset will never be published
     return manifest
 
 
 def require_stored(store: Store, manifest: Manifest) -> None:
-    """Makes sure that all shards are there, with the sizes that the manifest says, and
-    where the store keeps checksums, with these; nothing is read.
+    """Checks sizes, and checksums that the store keeps, of all shards; reads no data.
 
     Raises:
-      OutputError: one is missing, or has another size or checksum.
+      OutputError: a shard is missing, or has another size or checksum.
     """
     level = store.list_level()
     sizes = level.files
@@ -92,15 +91,15 @@ def require_stored(store: Store, manifest: Manifest) -> None:
 
 
 def _remove_old(workspace: Workspace, new: Manifest) -> None:
-    """Takes away what stands in the output, before the first new file comes."""
+    """Removes the old dataset from the output before the first new file is moved."""
     store = workspace.store
     own_journal = workspace.store_name(REPLACED_NAME)
     old = find_manifest(store)
     if old is not None:
         if old.fingerprint == new.fingerprint:
-            return  # a repeated switch: these files are the new ones
+            return  # a repeated commit: these files are the new ones
         store.move(MANIFEST_NAME, own_journal)
-    for journal in (own_journal, *journals_of_others(workspace)):
+    for journal in (own_journal, *journals_of_other_runs(workspace)):
         old = find_manifest(store, journal)
         if old is None:
             continue
@@ -111,19 +110,19 @@ def _remove_old(workspace: Workspace, new: Manifest) -> None:
 def check_output(
     store: Store, fingerprint: str, *, overwrite: bool, base: str = ""
 ) -> Manifest | None:
-    """What stands in the output already.
+    """Checks whether a run may write to the output.
 
     Args:
       store: of the output.
-      fingerprint: of the dataset that is to stand there.
-      overwrite: whether it may replace another one.
-      base: fingerprint of the dataset that it is made from by appending, or "".
+      fingerprint: of the dataset that is to be written.
+      overwrite: whether it may replace another dataset.
+      base: fingerprint of the dataset to which the run appends, or "".
 
     Returns:
-      The manifest if this very dataset is there; None if the run may go on.
+      The manifest if the output holds this dataset already; None if the run may write.
 
     Raises:
-      OutputError: a different dataset (and not overwrite), or files that are none.
+      OutputError: the output holds another dataset (and not overwrite) or other files.
     """
     if isinstance(store, LocalStore) and Path(store.root).is_file():
         raise OutputError(f"{store.uri}: is a file; expected a folder for the dataset")
@@ -135,33 +134,33 @@ def check_output(
             return None
         if base:
             raise OutputError(
-                f"{store.uri}: another dataset came here while this run looked at the "
-                "one it appends to; run it again"
+                f"{store.uri}: the dataset changed while the append was prepared; run "
+                "again"
             )
         if not overwrite:
-            more = "go on appending with --append, " if manifest.appended else ""
+            more = "append to it with --append, " if manifest.appended else ""
             raise OutputError(
                 f"{store.uri}: holds another dataset ({manifest.name} "
-                f"{manifest.version}, made from other input or with other options); "
+                f"{manifest.version}, made from other inputs or with other options); "
                 f"{more}replace it with --overwrite, or choose another folder"
             )
         return None
     workspace = Workspace.of(store, fingerprint)
     if is_staged(workspace):
-        return None  # killed in its switch, which the launcher repeats
-    if unfinished := journals_of_others(workspace):
+        return None  # killed during its commit, which the launcher repeats
+    if unfinished := journals_of_other_runs(workspace):
         if overwrite:
             return None
         raise OutputError(
             f"{store.uri}: another job was killed while it published its dataset here "
-            f"({unfinished[0]}); run it again to its end, replace what there is of it "
-            "with --overwrite, or choose another folder"
+            f"({unfinished[0]}); run its command again to finish it, replace it with "
+            "--overwrite, or choose another folder"
         )
-    tops = {name.split("/")[0] for name in store.list()}
-    if foreign := sorted(tops - {WORK_FOLDER}):
+    top_names = {name.split("/")[0] for name in store.list()}
+    if foreign := sorted(top_names - {WORK_FOLDER}):
         raise OutputError(
             f"{store.uri}: is not empty ({', '.join(foreign[:3])}"
-            f"{', ...' if len(foreign) > 3 else ''}) and holds no dataset; choose "
-            "another folder. Nothing was touched"
+            f"{', ...' if len(foreign) > 3 else ''}) and does not hold a dataset; choose "
+            "another folder. Nothing was changed"
         )
     return None

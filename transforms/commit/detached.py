@@ -1,4 +1,4 @@
-"""Publishing as the last step of a pipeline whose launcher does not wait for it."""
+"""Publishes a dataset as the last step of a pipeline that no launcher waits for."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from recordmill.transforms.storage.lock_files import LOCK_FOLDER
 from recordmill.transforms.tasks.context import RunContext
 
 LEASE_TRIES = 6
-LEASE_PAUSE_SECONDS = 20.0  # a dead worker's lease expires within these together
+LEASE_PAUSE_SECONDS = 20.0  # during all tries together, a dead worker's lease expires
 
 
 def publish_detached(
@@ -31,17 +31,17 @@ def publish_detached(
     shards: Sequence[ShardResult],
     run_metadata: bytes,
 ) -> Manifest:
-    """Does what else the launcher does at the end; safe to repeat.
+    """Publishes as the launcher does at the end of an attended run; safe to repeat.
 
-    Nobody held a lease while rows were converted, so another run may have published
-    meanwhile. Runs of one job at the same time do no harm: they write the same bytes.
+    No lease was held while rows were converted, so another run may have published in the
+    meantime. Concurrent runs of one job do no harm: they write the same bytes.
 
     Raises:
-      OutputError: another run is publishing, or its dataset is here already and must
-        not be replaced.
+      OutputError: another run is publishing, or has published a dataset that must not
+        be replaced.
     """
     workspace, store = context.workspace, context.workspace.store
-    with lease_of_last_step(store, exclusive=store.preflight().exclusive):
+    with acquire_for_commit(store, exclusive=store.preflight().exclusive):
         manifest = publish_once(
             context, lambda: stage(context, ranges, shards, run_metadata)
         )
@@ -53,14 +53,14 @@ def publish_detached(
 def publish_once(
     context: RunContext, put_into_staging: Callable[[], object]
 ) -> Manifest:
-    """Publishes unless an earlier try of the same step did; for the lease's holder.
+    """Publishes unless an earlier try of this step did; call it with the lease held.
 
     Args:
       context: the run.
-      put_into_staging: does what `stage` does.
+      put_into_staging: stages the files, like `stage`.
 
     Raises:
-      OutputError: another dataset is here and must not be replaced.
+      OutputError: the output holds another dataset that must not be replaced.
     """
     store = context.workspace.store
     manifest = check_output(
@@ -74,8 +74,8 @@ def publish_once(
     return commit(context.workspace)
 
 
-def lease_of_last_step(store: Store, *, exclusive: bool) -> Lease:
-    """The output's lease; waits for that of a worker that died at this very step.
+def acquire_for_commit(store: Store, *, exclusive: bool) -> Lease:
+    """Acquires the output's lease; waits for that of a worker that died in this step.
 
     Raises:
       OutputError: a living run holds it.

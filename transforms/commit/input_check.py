@@ -1,9 +1,9 @@
-"""Checks before a commit that the inputs are still the files that the run set out with.
+"""Checks before a commit that no input changed since the run began.
 
-A file that was replaced while it was read gives rows of both: 234,101 of the old and
-65,899 of the new in one measured run. Size and version (modification time, or the
-store's etag) of every input are compared with the inventory once more when all has been
-read; a difference means that nothing is published.
+A file that is replaced while it is read gives rows of both: 234,101 of the old and 65,899
+of the new one in a measured run. When all inputs have been read, size and version
+(modification time, or the store's etag) of each are compared with the inventory; if one
+differs, nothing is published.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from recordmill.transforms.commit.input_log import KeptFile
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.storage.reading import is_local, local_path
 
-_NAMED = 3  # files that the error names
+_SHOWN = 3  # files in the error message
 
 
 def require_same_inputs(
@@ -40,7 +40,7 @@ def require_same_inputs(
       storage: options of the inputs' storage.
 
     Raises:
-      InputError: names what changed or is gone.
+      InputError: an input changed or is missing.
     """
     converted = {path: file for path, file in files.items() if not file.is_side}
     if is_local(root):
@@ -49,10 +49,10 @@ def require_same_inputs(
         found = {file.uri: file for file in list_inputs(inputs, storage)[1]}
         changed = list(_changed_in_store(converted, root, found))
     if changed:
-        more = len(changed) - _NAMED
+        more = len(changed) - _SHOWN
         raise InputError(
             f"{count(len(changed), 'input file')} changed while the run read them:\n"
-            + "\n".join(f"  {what}" for what in changed[:_NAMED])
+            + "\n".join(f"  {change}" for change in changed[:_SHOWN])
             + (f"\n  and {count(more, 'other file')}" if more > 0 else "")
             + "\nRun the same command again when nothing writes to the inputs"
         )
@@ -75,7 +75,7 @@ def _changed_in_store(
     for path, file in files.items():
         uri = posixpath.join(root, path)
         if uri not in found:
-            yield f"{uri}: is gone"
+            yield f"{uri}: is missing"
             continue
         yield from _difference(uri, file, found[uri].size, found[uri].version)
 
@@ -84,4 +84,4 @@ def _difference(name: str, file: KeptFile, size: int, version: str) -> Iterator[
     if size != file.size:
         yield f"{name}: {size:,} bytes, was {file.size:,} when the run began"
     elif version != file.version:
-        yield f"{name}: was written again ({size:,} bytes as before)"
+        yield f"{name}: was written again (with {size:,} bytes as before)"

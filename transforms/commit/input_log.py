@@ -1,13 +1,12 @@
-"""The inventory that a dataset keeps: what it was made from, and by which job.
+"""Writes and reads the inventory of a dataset's inputs, which an append needs.
 
-    {"recordmill": 1, "fingerprint": "...", "job": {...}}   how its part was made
+    {"recordmill": 1, "fingerprint": "...", "job": {...}}   the job of this part
     ["2026/first.csv", 1234, "1700000000000000000"]         path, bytes, version
     ["pictures/1.png", 99, "1700000000000000000", "side"]   a file that cells may name
 
-JSON lines, gzip with neither name nor clock, one such file for each part of a dataset
-(see recordmill.schemas.dataset.parts). Only what fixes the dataset's bytes is in it: paths are relative to
-the input root, and max_rejects is left out. Read when inputs are appended, by no reader
-of records.
+JSON lines in gzip without file name and time; one file for each part of a dataset (see
+schemas/dataset/parts.py). It contains only what fixes the dataset's bytes: paths are
+relative to the input root, and max_rejects is left out. Readers of records do not use it.
 """
 
 from __future__ import annotations
@@ -24,22 +23,29 @@ from recordmill.schemas.dataset.parts import inputs_name
 from recordmill.schemas.errors import InputError, MissingFileError, OutputError
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.text import count
 from recordmill.transforms.storage import Store
 from recordmill.transforms.tasks.context import FORMAT_VERSION, fixed_fields
 
 _SIDE = "side"
 _LEVEL = 6
-_NAMED = 3  # files that an error names
+_SHOWN = 3  # files in an error message
 
-_ANEW = (
-    "convert everything again with --overwrite, or as a version of its own "
-    "(--dataset-version auto), without appending"
+_CONVERT_ALL = (
+    "convert all inputs again with --overwrite, or as a new version "
+    "(--dataset-version auto), without --append"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class KeptFile:
-    """A file as it was when it was converted; `is_side` if only cells could name it."""
+    """A file as it was when it was converted.
+
+    Attributes:
+      size: in bytes.
+      version: modification time or etag.
+      is_side: whether it is not an input, but a file that cells may name.
+    """
 
     size: int
     version: str
@@ -48,13 +54,13 @@ class KeptFile:
 
 @dataclass(frozen=True, slots=True)
 class KeptInputs:
-    """What one part was made from.
+    """The inputs and the job of one part.
 
     Attributes:
-      format_version: of the records' bytes (see recordmill.transforms.tasks.context).
-      fingerprint: of the dataset once this part was in it.
-      job: the fields of the job, as `fixed_fields` gives them.
-      files: by path.
+      format_version: version of the records' bytes (FORMAT_VERSION of that run).
+      fingerprint: of the dataset that includes this part.
+      job: the fields of the job, as `fixed_fields` returns them.
+      files: the files by path.
     """
 
     format_version: int
@@ -69,39 +75,39 @@ def dump_inputs(
     files: Sequence[InputFile],
     side_files: Iterable[InputFile] = (),
 ) -> bytes:
-    """The inventory of a part; the same bytes for the same job and files."""
+    """Serializes the inventory of a part; the same job and files give the same bytes."""
     head = {
         "recordmill": FORMAT_VERSION,
         "fingerprint": fingerprint,
         "job": fixed_fields(job),
     }
     inputs = {file.path for file in files}
-    lines = [_line(head)]
-    lines += [_line([file.path, file.size, file.version]) for file in files]
+    lines = [_json_line(head)]
+    lines += [_json_line([file.path, file.size, file.version]) for file in files]
     lines += [
-        _line([file.path, file.size, file.version, _SIDE])
+        _json_line([file.path, file.size, file.version, _SIDE])
         for file in side_files
         if file.path not in inputs
     ]
-    # Python's gzip writes the machine's kind and, unless told, the time.
+    # Python's gzip module writes the operating system and, by default, the time.
     packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
     return packer.compress("".join(lines).encode()) + packer.flush()
 
 
-def _line(value: Any) -> str:
+def _json_line(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
 def parse_inputs(data: bytes, uri: str) -> KeptInputs:
-    """Reads an inventory.
+    """Parses an inventory.
 
     Raises:
-      OutputError: it is damaged, or is none.
+      OutputError: it is not a valid inventory.
     """
     try:
         head_line, *lines = gzip.decompress(data).decode().split("\n")[:-1]
         head = json.loads(head_line)
-        # One call for all lines: a million files in a second.
+        # One call for all lines: a million files take a second.
         entries = json.loads(f"[{','.join(lines)}]")
         files = {
             path: KeptFile(int(size), str(version), kind == [_SIDE])
@@ -112,18 +118,18 @@ def parse_inputs(data: bytes, uri: str) -> KeptInputs:
         )
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
         raise OutputError(
-            f"{uri}: is no inventory of input files ({error}), so nothing can be "
-            f"appended to the dataset: {_ANEW}"
+            f"{uri}: is not a valid inventory of inputs ({error}), so nothing can be "
+            f"appended to the dataset; {_CONVERT_ALL}"
         ) from error
 
 
 def read_inputs(store: Store, manifest: Manifest, job: JobSpec) -> dict[str, KeptFile]:
-    """All files that a dataset was made from, by path.
+    """Reads all files that a dataset was made from, by path.
 
     Args:
-      store: where it lies.
-      manifest: the dataset's.
-      job: what is to be appended to it.
+      store: of the dataset.
+      manifest: of the dataset.
+      job: the job that appends to it.
 
     Raises:
       OutputError: its inventories are missing or damaged, or it was made by another
@@ -136,19 +142,19 @@ def read_inputs(store: Store, manifest: Manifest, job: JobSpec) -> dict[str, Kep
             kept = parse_inputs(store.read(inputs_name(part)), uri)
         except MissingFileError as error:
             raise OutputError(
-                f"{uri}: is missing; without this inventory of the input files that "
-                f"were converted, nothing can be appended: {_ANEW}"
+                f"{uri}: is missing; without this inventory of the converted inputs "
+                f"nothing can be appended; {_CONVERT_ALL}"
             ) from error
         files |= kept.files
     if kept.fingerprint != manifest.fingerprint:
         raise OutputError(
-            f"{uri}: is not of this dataset (fingerprint {kept.fingerprint}, the "
-            f"manifest says {manifest.fingerprint}): {_ANEW}"
+            f"{uri}: belongs to another dataset (fingerprint {kept.fingerprint}, the "
+            f"manifest says {manifest.fingerprint}); {_CONVERT_ALL}"
         )
     if kept.format_version != FORMAT_VERSION:
         raise OutputError(
-            f"{store.uri}: was made by another version of recordmill, which wrote "
-            f"other bytes (format {kept.format_version}, now {FORMAT_VERSION}): {_ANEW}"
+            f"{store.uri}: was written by another version of recordmill in another "
+            f"format ({kept.format_version}, now {FORMAT_VERSION}); {_CONVERT_ALL}"
         )
     _require_same_job(store.uri, kept.job, fixed_fields(job))
     return files
@@ -167,10 +173,10 @@ def _require_same_job(
         if field == "declared":
             changes.append("the declared schema")
         else:
-            changes.append(f"{field} (was {json.dumps(old)}, is {json.dumps(new)})")
+            changes.append(f"{field} (was {json.dumps(old)}, now {json.dumps(new)})")
     raise OutputError(
-        f"{uri}: was made by another job; what differs: {', '.join(changes)}. Only "
-        f"the inputs may: append with the options that it was made with, or {_ANEW}"
+        f"{uri}: was made by another job. Changed: {', '.join(changes)}. Append with "
+        f"the options of the first run, or {_CONVERT_ALL}"
     )
 
 
@@ -180,60 +186,62 @@ def new_files(
     side_files: Sequence[InputFile],
     uri: str,
 ) -> tuple[list[InputFile], list[InputFile]]:
-    """Those of the inputs, and of the files that cells may name, that are new.
+    """Returns the new files among the inputs and among the files that cells may name.
 
     Args:
-      kept: what the dataset was made from.
-      files: all inputs that there are now.
-      side_files: all files that cells may name.
+      kept: the files that the dataset was made from, by path.
+      files: all inputs now.
+      side_files: all files now that cells may name.
       uri: of the dataset.
 
     Raises:
-      InputError: one that it was made from is gone, or has changed.
+      InputError: a file that the dataset was made from is missing or has changed.
     """
     inputs = {file.path: file for file in files}
-    beside = {file.path: file for file in side_files}
-    gone, changed = [], []
-    for path, was in kept.items():
-        found = inputs.get(path) or (beside.get(path) if was.is_side else None)
+    sides = {file.path: file for file in side_files}
+    missing, changed = [], []
+    for path, before in kept.items():
+        found = inputs.get(path) or (sides.get(path) if before.is_side else None)
         if found is None:
-            gone.append(path)
-        elif (found.size, found.version) != (was.size, was.version):
+            missing.append(path)
+        elif (found.size, found.version) != (before.size, before.version):
             changed.append(path)
-    if gone or changed:
-        raise InputError(_not_as_before(uri, len(kept), gone, changed, files))
-    fresh = [f for f in files if f.path not in kept or kept[f.path].is_side]
-    fresh_paths = {file.path for file in fresh}
-    return fresh, [
+    if missing or changed:
+        raise InputError(_describe_changes(uri, len(kept), missing, changed, files))
+    new_inputs = [f for f in files if f.path not in kept or kept[f.path].is_side]
+    new_paths = {file.path for file in new_inputs}
+    return new_inputs, [
         file
         for file in side_files
-        if file.path not in kept and file.path not in fresh_paths
+        if file.path not in kept and file.path not in new_paths
     ]
 
 
-def _not_as_before(
+def _describe_changes(
     uri: str,
     total: int,
-    gone: Sequence[str],
+    missing: Sequence[str],
     changed: Sequence[str],
     files: Sequence[InputFile],
 ) -> str:
-    told = [
-        f"{len(paths):,} {verb} {what} ({', '.join(paths[:_NAMED])}"
-        f"{', ...' if len(paths) > _NAMED else ''})"
-        for paths, what in ((gone, "gone"), (changed, "not as before"))
+    changes = [
+        f"{len(paths):,} {state} ({', '.join(paths[:_SHOWN])}"
+        f"{', ...' if len(paths) > _SHOWN else ''})"
+        for paths, state in (
+            (missing, "are missing" if len(missing) > 1 else "is missing"),
+            (changed, "changed"),
+        )
         if paths
-        for verb in ["are" if len(paths) > 1 else "is"]
     ]
     hint = ""
-    if len(gone) == total and files:
+    if len(missing) == total and files:
         root = files[0].uri.removesuffix(files[0].path)
         hint = (
             f". Paths are relative to the folder that all inputs share, now {root}: "
-            "is it another one than before?"
+            "was it another one before?"
         )
     return (
-        f"{uri}: of the {total:,} files it was made from, {' and '.join(told)}. What "
-        "was made from them stays when inputs are appended: put them back as they "
-        f"were, or {_ANEW}{hint}"
+        f"{uri}: of the {count(total, 'file')} it was made from, "
+        f"{' and '.join(changes)}. An append keeps the records made from them: restore "
+        f"these files, or {_CONVERT_ALL}{hint}"
     )

@@ -1,11 +1,11 @@
-"""What runs that were killed in their switch left, and how it goes.
+"""Finds and removes what runs left that were killed during their commit.
 
-    .recordmill/RUN/staging/manifest.json   all else of a run is staged, or in its place
+    .recordmill/RUN/staging/manifest.json   all else of the run is staged or moved
     .recordmill/RUN/replaced.json           the old manifest, while its files are removed
 
-While no dataset stands in the output, only the job that left a journal, or one that
-overwrites, may go on. Where one stands, it is whole: what a journal names beside it can
-go (see publish).
+These two files are the journals. While the output holds no dataset, only the job that
+left a journal, or a run with overwrite, may continue. If it holds a dataset, that is
+complete, and all other files that a journal names can be removed.
 """
 
 from __future__ import annotations
@@ -33,45 +33,43 @@ from recordmill.transforms.tasks.workspace import Workspace
 
 REPLACED_NAME = "replaced.json"
 STAGED_MANIFEST = f"staging/{MANIFEST_NAME}"
-RUN_PATTERN = re.compile(r"[0-9a-f]{16}")  # a run's folder
+RUN_PATTERN = re.compile(r"[0-9a-f]{16}")  # name of a run's folder
 
 
 def dataset_files(manifest: Manifest) -> list[str]:
-    """The files in a dataset's folder that belong to it, but for manifest, rejects."""
+    """Returns the names of a dataset's files, without its manifest and rejects."""
     shards = [s.file for split in manifest.splits.values() for s in split.shards]
     labels = [labels_file_name(f.name) for f in manifest.features if f.num_classes]
-    described_in = [DATASET_INFO_NAME, FEATURES_NAME, SCHEMA_PBTXT_NAME, *labels]
+    descriptions = [DATASET_INFO_NAME, FEATURES_NAME, SCHEMA_PBTXT_NAME, *labels]
     parts = range(manifest.appended + 1)
-    made_by = [
-        name(part) for part in parts for name in (inputs_name, run_metadata_name)
-    ]
-    return [*shards, *described_in, *made_by]
+    logs = [name(part) for part in parts for name in (inputs_name, run_metadata_name)]
+    return [*shards, *descriptions, *logs]
 
 
 def other_runs(workspace: Workspace) -> dict[str, list[str]]:
-    """The files of other jobs' runs that were to be published here, by run."""
+    """Returns the workspace files of other runs in this output, by run."""
     runs = _runs(workspace.store)
     return {run: names for run, names in runs.items() if run != workspace.name}
 
 
-def journals_of_others(workspace: Workspace) -> list[str]:
-    """What other jobs' runs, killed in their switch, left to say how far they got."""
+def journals_of_other_runs(workspace: Workspace) -> list[str]:
+    """Returns the journals of other runs that were killed during their commit."""
     return _journals(other_runs(workspace))
 
 
-def half_published(store: Store) -> list[str]:
-    """What runs killed in their switch left to say how far they got."""
+def open_journals(store: Store) -> list[str]:
+    """Returns the journals of all runs that were killed during their commit."""
     return _journals(_runs(store))
 
 
 def discard_unpublished(store: Store, journals: Sequence[str]) -> None:
-    """Takes away what runs killed in their switch had put beside the dataset.
+    """Removes files that killed runs had moved beside the dataset, and their journals.
 
-    That dataset is whole, and keeps all of its own files.
+    The dataset is complete and keeps all its own files.
 
     Args:
-      store: where it lies.
-      journals: what those runs left; they go as well.
+      store: of the dataset.
+      journals: of the killed runs.
     """
     if not journals:
         return
@@ -81,18 +79,18 @@ def discard_unpublished(store: Store, journals: Sequence[str]) -> None:
         other = read_manifest(store, journal)
         names = set(dataset_files(other)) - own
         for part in range(current.appended + 1, other.appended + 1):
-            beginning = f"{REJECTS_NAME}/{rejects_prefix(part)}"
+            prefix = f"{REJECTS_NAME}/{rejects_prefix(part)}"
             rejects = store.list(REJECTS_NAME)
-            names |= {name for name in rejects if name.startswith(beginning)}
+            names |= {name for name in rejects if name.startswith(prefix)}
         store.delete(sorted(names))
         store.delete([journal])
 
 
 def stale_files(store: Store, manifest: Manifest) -> list[str]:
-    """TFDS's files beside a dataset that was appended to: they tell of its first part.
+    """Returns TFDS's files if the dataset was appended to: they describe its first part.
 
-    TFDS finds a split's shards by one pattern with their number in it, which those of
-    several parts cannot follow.
+    TFDS finds a split's shards by one pattern that contains their number; the shards of
+    several parts cannot have such names.
     """
     if not manifest.appended:
         return []
@@ -101,13 +99,13 @@ def stale_files(store: Store, manifest: Manifest) -> list[str]:
 
 
 def is_clean(store: Store, manifest: Manifest) -> bool:
-    """Whether runs that were killed in their switch left nothing beside a dataset."""
-    return not (half_published(store) or stale_files(store, manifest))
+    """Tells whether there are no journals and no stale files beside a dataset."""
+    return not (open_journals(store) or stale_files(store, manifest))
 
 
 def clean_up(store: Store) -> None:
-    """Takes away what they left beside the dataset; for the lease's holder."""
-    discard_unpublished(store, half_published(store))
+    """Removes what killed runs left beside the dataset; call it with the lease held."""
+    discard_unpublished(store, open_journals(store))
     store.delete(stale_files(store, read_manifest(store)))
 
 

@@ -1,6 +1,6 @@
-"""Staging: make sure that nothing is lost, and put a dataset's files aside.
+"""Stages a dataset's files, after checks that no row is lost.
 
-The manifest comes last. What is staged becomes the dataset by the switch (see switch).
+The manifest is staged last. The commit makes the staged files the dataset (commit.py).
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from recordmill.schemas.ranges import (
     TypeFlags,
     merge_type_flags,
 )
+from recordmill.schemas.text import count
 from recordmill.transforms.commit.commit import is_staged
 from recordmill.transforms.commit.input_check import require_same_inputs
 from recordmill.transforms.commit.input_log import dump_inputs, parse_inputs
@@ -50,7 +51,7 @@ from recordmill.transforms.tasks.context import RunContext
 def check_reject_limit(
     limit: RejectLimit, rows_read: int, rows_rejected: int, kept: str | Path
 ) -> None:
-    """Refuses to go on when more rows were rejected than the job allows.
+    """Checks that no more rows were rejected than the job allows.
 
     Args:
       limit: what the job allows.
@@ -59,25 +60,25 @@ def check_reject_limit(
       kept: folder with the rejects.
 
     Raises:
-      RejectLimitError: says how many, how many may be, and where they are.
+      RejectLimitError: more rows were rejected.
     """
     if rows_rejected > limit.allowed(rows_read):
         raise RejectLimitError(
-            f"{rows_rejected} of {rows_read} rows were rejected, allowed are "
-            f"{limit.text}. They are in {kept}, with the reasons. "
-            "Mend them, or allow more with --max-rejects"
+            f"{rows_rejected:,} of {count(rows_read, 'row')} rejected (limit "
+            f"{limit.text}). They are in {kept}, with the reasons. Fix the rows or raise "
+            "--max-rejects"
         )
 
 
 def build_manifest(
     context: RunContext, ranges: Sequence[RangeResult], shards: Sequence[ShardResult]
 ) -> Manifest:
-    """Adds up all facts, and makes sure that they agree.
+    """Builds the manifest from all results, after a check that they agree.
 
     Raises:
-      RecordmillError: rows are missing or double.
+      RecordmillError: rows are missing or were written twice.
     """
-    observed, nulls = column_facts(ranges)
+    observed, nulls = merge_column_info(ranges)
     schema = context.schema(observed, nulls)
     rows_read = sum(result.rows_read for result in ranges)
     rejected = sum(result.rows_rejected for result in ranges)
@@ -89,12 +90,13 @@ def build_manifest(
     records = sum(shard.records for shard in shards)
     if rows_read != records + rejected:
         raise RecordmillError(
-            f"{rows_read} rows were read, but {records} records written and "
-            f"{rejected} rows rejected: nothing is published"
+            f"{count(rows_read, 'row')} read, but {count(records, 'record')} written and "
+            f"{count(rejected, 'row')} rejected, so nothing is published. Run again; if "
+            "it happens again, report it as a bug"
         )
     if records == 0 and context.part == 0:
         raise RecordmillError(
-            f"no record to write: {rows_read} rows read, {rejected} rejected"
+            f"no record to write: {count(rows_read, 'row')} read, {rejected:,} rejected"
         )
     splits = {}
     for name in context.split_names:
@@ -130,11 +132,13 @@ def build_manifest(
     )
 
 
-def column_facts(ranges: Sequence[RangeResult]) -> tuple[TypeFlags, tuple[int, ...]]:
-    """What all ranges together saw in each column, and its missing values."""
-    nothing: TypeFlags = ()
+def merge_column_info(
+    ranges: Sequence[RangeResult],
+) -> tuple[TypeFlags, tuple[int, ...]]:
+    """Merges the type flags and the counts of missing values of all ranges."""
+    no_flags: TypeFlags = ()
     observed = reduce(
-        merge_type_flags, (result.observed_types for result in ranges), nothing
+        merge_type_flags, (result.observed_types for result in ranges), no_flags
     )
     nulls = [result.nulls for result in ranges if result.nulls]
     return observed, tuple(map(sum, zip(*nulls, strict=True)))
@@ -146,15 +150,15 @@ def stage(
     shards: Sequence[ShardResult],
     run_metadata: bytes,
 ) -> Manifest:
-    """Puts everything but the shards into staging, the manifest last."""
+    """Stages everything except the shards, the manifest last."""
     own = manifest = build_manifest(context, ranges, shards)
     workspace = context.workspace
     store = workspace.store
     files = {run_metadata_name(context.part): run_metadata}
     if context.part:
         manifest = _with_base(context, own)
-    else:  # what it says of the records stays true of those that are appended
-        schema = context.schema(*column_facts(ranges))
+    else:  # an append does not change these files
+        schema = context.schema(*merge_column_info(ranges))
         files |= description_files(context.job, schema, shards)
     for name, data in files.items():
         store.put_bytes(data, workspace.store_name(f"staging/{name}"))
@@ -168,7 +172,7 @@ def stage(
             store.put_file(workspace.local_path(f"{REJECTS_NAME}/{name}"), target)
     store.move_all(moved)
     if not is_staged(workspace) and find_manifest(store) != manifest:
-        # Else done by an earlier try, and moved.
+        # Otherwise an earlier try did this and has moved the files.
         _require_same_inputs(context)
         _verify_staged(context, own.model_copy(update={"appended": context.part}))
     store.put_bytes(manifest.to_bytes(), workspace.store_name(STAGED_MANIFEST))
@@ -190,18 +194,18 @@ def _require_same_inputs(context: RunContext) -> None:
 def stage_inputs(
     context: RunContext, files: Sequence[InputFile], side_files: Sequence[InputFile]
 ) -> None:
-    """Puts the inventory into staging, for those who append to the dataset later."""
+    """Stages the inventory of inputs, which a later append needs."""
     name = context.workspace.store_name(f"staging/{inputs_name(context.part)}")
     data = dump_inputs(context.fingerprint, context.job, files, side_files)
     context.workspace.store.put_bytes(data, name)
 
 
 def _with_base(context: RunContext, more: Manifest) -> Manifest:
-    """The manifest of the dataset that is there, and of what is appended to it.
+    """Returns the manifest of the existing dataset with the appended part.
 
     Raises:
-      OutputError: it is another dataset than when the run began.
-      RejectLimitError: both together have more rejects than the job allows.
+      OutputError: the dataset changed since the run began.
+      RejectLimitError: all parts together have more rejects than the job allows.
     """
     store = context.workspace.store
     base = read_manifest(store)
@@ -209,8 +213,8 @@ def _with_base(context: RunContext, more: Manifest) -> Manifest:
         return base  # a repeated task: it is published already
     if base.fingerprint != context.base:
         raise OutputError(
-            f"{store.uri}: is another dataset than when this run began to append to it "
-            f"(fingerprint {base.fingerprint}, was {context.base}); run it again"
+            f"{store.uri}: the dataset changed since this run began to append to it "
+            f"(fingerprint {base.fingerprint}, was {context.base}); run again"
         )
     whole = joined(base, more)
     check_reject_limit(
@@ -223,10 +227,10 @@ def _with_base(context: RunContext, more: Manifest) -> Manifest:
 
 
 def _verify_staged(context: RunContext, manifest: Manifest) -> None:
-    """Makes sure that the staged shards are what the manifest will say of them.
+    """Verifies the staged shards against their manifest.
 
     Raises:
-      OutputError: the first that is not; those damaged are removed, to be made again.
+      OutputError: one is damaged; all damaged ones are removed, to be written again.
     """
     workspace = context.workspace
     staged = workspace.store.below(workspace.store_name("staging"))
@@ -238,17 +242,18 @@ def _verify_staged(context: RunContext, manifest: Manifest) -> None:
     staged.delete({each.file for each in found.problems} & shards)
     first = found.problems[0]
     raise OutputError(
-        f"{staged.uri_of(first.file)}: {first.message} ({len(found.problems)} problems "
-        "in all). What is damaged was removed; run it again"
+        f"{staged.uri_of(first.file)}: {first.message} "
+        f"({count(len(found.problems), 'problem')} in all). The damaged shards were "
+        "removed; run again to write them anew"
     )
 
 
 def description_files(
     job: JobSpec, schema: Schema, shards: Sequence[ShardResult]
 ) -> dict[str, bytes]:
-    """The files, by name, that tell readers of every kind what the records hold."""
+    """Returns the files, by name, that describe the records to readers."""
     files = labels_files(schema) | {SCHEMA_PBTXT_NAME: dump_pbtxt(schema)}
-    # TFDS reads neither compressed shards nor other records than examples.
+    # TFDS can read only uncompressed shards of examples.
     if job.compression == "none" and job.payload == "example":
         files |= metadata_files(job.name, job.version, schema, shards)
     return files

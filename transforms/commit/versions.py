@@ -1,13 +1,13 @@
-"""Versions of a dataset side by side, and latest.json, which names the one to read.
+"""Manages versions of a dataset side by side, and latest.json, which names the one to read.
 
     OUTPUT/
       1.0.0/ manifest.json ...
       1.0.1/ manifest.json ...
       latest.json                {"version": "1.0.1", "path": "1.0.1", "fingerprint": ...}
 
-latest.json is put last and in one step, so it always names a whole version. A version
-folder without a manifest is one in the making, on its way out, or one whose run was
-killed: then it holds a work folder, which is the last to go.
+latest.json is written last and in one step, so it always names a complete version. A
+version folder without a manifest is being written or removed, or its run was killed: it
+then contains a work folder, which is removed last.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from recordmill.transforms.storage.lock_files import LOCK_FOLDER
 from recordmill.transforms.storage.store import WORK_FOLDER
 
 LATEST_NAME = "latest.json"
-_PARALLEL = 16  # versions looked at together
+_PARALLEL = 16  # versions checked at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class VersionFolder:
     """One version's folder.
 
     Attributes:
-      version: like 1.0.0, which is the folder's name.
+      version: like 1.0.0; also the folder's name.
       is_whole: whether it holds a published dataset.
     """
 
@@ -43,10 +43,10 @@ class VersionFolder:
 
 
 def list_versions(store: Store) -> list[VersionFolder]:
-    """The versions in a folder, oldest first, unfinished ones too.
+    """Lists the versions in a folder, oldest first, with unfinished ones.
 
     Raises:
-      OutputError: the folder is itself a dataset, or is no folder.
+      OutputError: the folder is itself a dataset, or it is a file.
     """
     if isinstance(store, LocalStore) and Path(store.root).is_file():
         raise OutputError(f"{store.uri}: is a file; expected a folder for the versions")
@@ -57,33 +57,33 @@ def list_versions(store: Store) -> list[VersionFolder]:
             "choose another folder"
         )
     found = [name for name in level.folders if VERSION_PATTERN.fullmatch(name)]
-    found.sort(key=_numbers)
+    found.sort(key=_version_numbers)
 
-    def look(version: str) -> VersionFolder:
+    def check(version: str) -> VersionFolder:
         size = store.size(f"{version}/{MANIFEST_NAME}")
         return VersionFolder(version, size is not None)
 
     with ThreadPoolExecutor(_PARALLEL, "versions") as pool:
-        return list(pool.map(look, found))
+        return list(pool.map(check, found))
 
 
 def next_version(version: str | None) -> str:
-    """The patch version behind this one; the first if there is none.
+    """Returns the patch version after this one; the first version for None.
 
     >>> next_version("1.0.9")
     '1.0.10'
     """
     if version is None:
         return FIRST_VERSION
-    major, minor, patch = _numbers(version)
+    major, minor, patch = _version_numbers(version)
     return f"{major}.{minor}.{patch + 1}"
 
 
 def read_latest(store: Store) -> str | None:
-    """The version that latest.json names, or None if there is no such file.
+    """Reads the version that latest.json names; None if there is no such file.
 
     Raises:
-      OutputError: the file is not what `move_latest` writes.
+      OutputError: the file is not valid.
     """
     try:
         version = json.loads(store.read(LATEST_NAME))["version"]
@@ -91,40 +91,40 @@ def read_latest(store: Store) -> str | None:
         return None
     except (ValueError, KeyError, TypeError) as error:
         raise OutputError(
-            f"{store.uri_of(LATEST_NAME)}: names no version ({error}); remove it, and "
-            "run the job again"
+            f"{store.uri_of(LATEST_NAME)}: does not name a version ({error}); remove it "
+            "and run again"
         ) from error
     return str(version)
 
 
 def names_latest(store: Store, manifest: Manifest) -> bool:
-    """Whether latest.json says just what it is to say of this version."""
+    """Tells whether latest.json names this version and has its fingerprint."""
     try:
-        return store.read(LATEST_NAME) == _latest_of(manifest)
+        return store.read(LATEST_NAME) == _latest_bytes(manifest)
     except MissingFileError:
         return False
 
 
 def move_latest(store: Store, manifest: Manifest) -> None:
-    """Makes latest.json name this version, in one step; nothing if it does already."""
+    """Writes latest.json for this version in one step, unless it names it already."""
     if not names_latest(store, manifest):
-        store.put_bytes(_latest_of(manifest), LATEST_NAME)
+        store.put_bytes(_latest_bytes(manifest), LATEST_NAME)
 
 
-def _latest_of(manifest: Manifest) -> bytes:
-    facts = {
+def _latest_bytes(manifest: Manifest) -> bytes:
+    fields = {
         "version": manifest.version,
         "path": manifest.version,
         "fingerprint": manifest.fingerprint,
     }
-    return json_bytes(facts)
+    return json_bytes(fields)
 
 
 def remove_version(store: Store, version: str) -> None:
-    """Takes a version away: out of its readers' sight in one step, then for good.
+    """Removes a version: first its manifest in one step, then its files.
 
-    Killed amid it, the folder is that of a run that did not end (see `is_ours`): the
-    manifest waits in the work folder, and that goes last.
+    A killed call leaves the folder of an unfinished run (see `is_ours`): the manifest is
+    moved to the work folder, which is removed last.
     """
     manifest = f"{version}/{MANIFEST_NAME}"
     work = f"{version}/{WORK_FOLDER}"
@@ -138,12 +138,12 @@ def remove_version(store: Store, version: str) -> None:
 def expired_versions(
     store: Store, versions: list[VersionFolder], keep: int
 ) -> list[str]:
-    """All whole versions but the newest ones, and the one that latest.json names.
+    """Returns all complete versions except the newest ones and that of latest.json.
 
     Args:
       store: of the versions.
-      versions: that are there, oldest first.
-      keep: how many are the newest ones; 0 for all.
+      versions: all versions, oldest first.
+      keep: number of newest versions to keep; 0 keeps all.
     """
     whole = [entry.version for entry in versions if entry.is_whole]
     old = whole[:-keep] if keep else []
@@ -152,27 +152,27 @@ def expired_versions(
 
 
 def orphan_files(store: Store) -> list[str]:
-    """What killed runs left beside the versions, their locks too; cheap."""
+    """Returns what killed runs left beside the versions, with their locks; cheap."""
     level = store.list_level()
     found = [*level.unfinished]
     if WORK_FOLDER in level.folders:
         locks = store.list_level(LOCK_FOLDER)
         work = store.list_level(WORK_FOLDER)
-        for part in (locks, work):
-            found += [*part.files, *part.unfinished]
+        for folder in (locks, work):
+            found += [*folder.files, *folder.unfinished]
     return found
 
 
 def remove_orphans(store: Store) -> None:
-    """Removes what killed runs left beside the versions; for the lease's holder."""
+    """Removes what killed runs left beside the versions; call it with the lease held."""
     kept = f"{LOCK_FOLDER}/"
-    left = [name for name in orphan_files(store) if not name.startswith(kept)]
-    hidden = store.list_level(LOCK_FOLDER).unfinished
-    store.delete([*left, *hidden])
+    orphans = [name for name in orphan_files(store) if not name.startswith(kept)]
+    unfinished = store.list_level(LOCK_FOLDER).unfinished
+    store.delete([*orphans, *unfinished])
 
 
 def is_ours(store: Store, version: str) -> bool:
-    """Whether a folder without a manifest is that of a run: never somebody's files."""
+    """Tells whether a folder without a manifest is a run's and not somebody's files."""
     level = store.list_level(version)
     if f"{version}/{WORK_FOLDER}" in level.folders:
         return True
@@ -180,12 +180,12 @@ def is_ours(store: Store, version: str) -> bool:
 
 
 def unfinished_runs(store: Store, version: str) -> list[str]:
-    """The short fingerprints of the runs that were to publish in a folder."""
+    """Returns the short fingerprints of the unfinished runs in a folder."""
     work = f"{version}/{WORK_FOLDER}"
     lock = f"{version}/{LOCK_FOLDER}"
     folders = store.list_level(work).folders
     return [name.removeprefix(f"{work}/") for name in folders if name != lock]
 
 
-def _numbers(version: str) -> tuple[int, ...]:
+def _version_numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, version.split(".")))

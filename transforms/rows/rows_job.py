@@ -27,7 +27,7 @@ from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.ranges import InputRange, RangeResult
 from recordmill.schemas.text import json_bytes
 from recordmill.transforms.commit.commit import check_output, require_stored
-from recordmill.transforms.commit.detached import lease_of_last_step, publish_once
+from recordmill.transforms.commit.detached import acquire_for_commit, publish_once
 from recordmill.transforms.commit.staging import stage
 from recordmill.transforms.exchange.plan import plan_shards
 from recordmill.transforms.rows.encode_rows import RECORD_SCHEMA, reject_limit_error
@@ -192,7 +192,7 @@ def publish_rows(
             )
         stage(context, [_as_range(planned)], shards, _run_metadata(work))
 
-    with lease_of_last_step(store, exclusive=ready.exclusive), _in_python():
+    with acquire_for_commit(store, exclusive=ready.exclusive), _in_python():
         manifest = publish_once(context, put_into_staging)
         work.run_workspace.remove()
         workspace.remove()

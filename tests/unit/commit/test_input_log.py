@@ -81,7 +81,7 @@ def test_it_is_small() -> None:
     ],
 )
 def test_damaged(data: bytes) -> None:
-    with pytest.raises(OutputError, match="x: is no inventory of input files"):
+    with pytest.raises(OutputError, match="x: is not a valid inventory of inputs"):
         parse_inputs(data, "x")
 
 
@@ -95,12 +95,12 @@ def test_what_is_new() -> None:
     a, b, c, d, e = map(file, "abcde")
     assert new_files(kept, [a, b, d], [a, b, c, d, e], "x") == ([b, d], [e])
     assert new_files(kept, [a], [a, b, c, e], "x") == ([], [e])
-    with pytest.raises(InputError, match=r"1 is gone \(a\)"):
+    with pytest.raises(InputError, match=r"1 is missing \(a\)"):
         new_files(kept, [b], [a, b, c], "x")  # a is there, but no input any more
-    with pytest.raises(InputError, match=r"1 is gone \(c\)"):
+    with pytest.raises(InputError, match=r"1 is missing \(c\)"):
         new_files(kept, [a], [a, b], "x")
     changed = file("b", version="w")
-    with pytest.raises(InputError, match=r"1 is not as before \(b\)"):
+    with pytest.raises(InputError, match=r"1 changed \(b\)"):
         new_files(kept, [a], [a, changed, c], "x")
 
 

@@ -167,7 +167,7 @@ def cloud_scratch(folder: Path) -> list[Argument]:
 @pytest.mark.parametrize(
     ("prepare", "status", "message"),
     [
-        (foreign_files, 1, "is not empty (thesis.txt) and holds no dataset"),
+        (foreign_files, 1, "is not empty (thesis.txt) and does not hold a dataset"),
         (output_is_a_file, 1, "is a file; expected a folder"),
         (output_below_a_file, 1, "file'"),
         (scratch_below_a_file, 1, "cannot create the folder: Not a directory"),

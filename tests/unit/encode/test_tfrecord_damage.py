@@ -115,8 +115,8 @@ def test_length_beyond_any_example(
     with pytest.raises(CorruptRecordError) as caught:
         list(read_records(stream, "x"))
     assert str(caught.value) == (
-        f"x: record 1 at byte 19: a length of {length} bytes is beyond "
-        "any tf.train.Example (2 GiB)"
+        f"x: record 1 at byte 19: length is {length} bytes, but a "
+        "tf.train.Example has at most 2147483647 bytes"
     )
     assert stream.asked <= 200
 

@@ -98,7 +98,7 @@ def test_an_index_that_was_changed(place: tuple[RunFolder, Store]) -> None:
     name = file_of(store, ".index")
     store.put_bytes(store.read(name)[:-1] + b"\x01", name)
     assert not folder.is_whole(run)
-    with pytest.raises(RecordmillError, match="changed or is damaged"):
+    with pytest.raises(RecordmillError, match="the scratch file is damaged"):
         folder.index(run)
 
 

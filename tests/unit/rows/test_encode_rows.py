@@ -98,7 +98,7 @@ def decoded(
     found = decode_payload(
         pa.array(bare, pa.binary()), spec.declared.to_schema(), spec.payload
     )
-    assert found.refused == []
+    assert found.row_errors == []
     return list(to_dicts(found.batch, spec.declared.to_schema()))
 
 
