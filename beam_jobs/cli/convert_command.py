@@ -259,7 +259,9 @@ def _job_spec(
             raise click.UsageError(f"--split is NAME=FRACTION, got {text!r}")
         splits.append({"name": name, "fraction": fraction})
     own_options = load_format(source).options
-    own = {name: options.pop(name) for name in own_options.model_fields}
+    own = {
+        name: options.pop(name) for name in own_options.model_fields if name in options
+    }
     fields = {
         "source": source,
         "source_options": own_options(**own),

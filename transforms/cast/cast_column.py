@@ -28,7 +28,8 @@ from recordmill.transforms.cast.cell_lists import (
 )
 from recordmill.transforms.cast.typed_values import convert_typed
 from recordmill.transforms.encode.arrow_types import BYTES, family_of, is_list, plain
-from recordmill.transforms.pictures.header import ImageHeaderError, read_header
+from recordmill.transforms.pictures.check import check_picture
+from recordmill.transforms.pictures.header import ImageHeaderError
 
 
 def convert_column(column: pa.Array, feature: DeclaredFeature) -> CastResult:
@@ -97,7 +98,7 @@ def wrong_pictures(pictures: pa.Array, rule: PictureRule) -> RowErrors:
 
 def _picture_reason(data: bytes, rule: PictureRule) -> str:
     try:
-        header = read_header(data)
+        header = check_picture(data)
     except ImageHeaderError as error:
         return str(error)
     wrong = [

@@ -17,7 +17,8 @@ from recordmill.transforms.cast.class_labels import beyond_classes
 from recordmill.transforms.decode.wire import Mask
 from recordmill.transforms.encode.arrow_types import is_list, shape_text
 from recordmill.transforms.encode.nested import rows_of
-from recordmill.transforms.pictures.header import ImageHeaderError, read_header
+from recordmill.transforms.pictures.check import check_picture
+from recordmill.transforms.pictures.header import ImageHeaderError
 
 
 def check_values(batch: pa.RecordBatch, schema: Schema) -> RowErrors:
@@ -124,7 +125,7 @@ def _picture_problems(array: pa.Array, feature: FeatureSpec) -> dict[int, str]:
 
 def _picture_problem(data: bytes, feature: FeatureSpec) -> str | None:
     try:
-        header = read_header(data)
+        header = check_picture(data, level="decode")
     except ImageHeaderError as error:
         return str(error)
     found = (header.height, header.width, header.depth)

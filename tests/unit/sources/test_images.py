@@ -14,11 +14,11 @@ from source_tools import GOLDEN, prepare, read, read_one
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.features.feature import Content, Kind
-from recordmill.schemas.job.job_spec import FeatureNames
 from recordmill.schemas.ranges import InputFile
 from recordmill.transforms.exchange.keys import position_keys
 from recordmill.transforms.pictures.header import read_header
 from recordmill.transforms.sources.images import source as images
+from recordmill.transforms.sources.images.options import FeatureNames
 from recordmill.transforms.sources.images.source import ImagesSource, class_of
 from recordmill.transforms.storage import open_store
 from recordmill.transforms.tfrecord import FRAME_BYTES

@@ -18,7 +18,12 @@ def make_source(
     """Makes the source of image folders."""
     from recordmill.transforms.sources.images.source import ImagesSource
 
-    return ImagesSource(feature_names=options.feature_names, storage=storage)
+    return ImagesSource(
+        feature_names=options.feature_names,
+        check_pictures=options.check_pictures,
+        max_pixels=options.max_pixels,
+        storage=storage,
+    )
 
 
 FORMAT = SourceFormat(

@@ -23,11 +23,9 @@ from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.ranges import InputFile, InputRange, Reject, TypeFlags
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.exchange.keys import text_hashes
-from recordmill.transforms.pictures.header import (
-    ImageHeader,
-    ImageHeaderError,
-    read_header,
-)
+from recordmill.transforms.pictures.check import CheckLevel, check_picture
+from recordmill.transforms.pictures.header import ImageHeader, ImageHeaderError
+from recordmill.transforms.pictures.structure import MAX_PIXELS
 from recordmill.transforms.sources.base import (
     REFERENCE,
     ReferencedRows,
@@ -56,6 +54,8 @@ class ImagesSource(Source):
 
     Attributes:
       feature_names: which names the features get.
+      check_pictures: how closely each picture is checked.
+      max_pixels: largest height x width of a picture.
       root: what stands before every path.
       classes: the sorted folder names.
       decodable: whether one TensorFlow op decodes all these formats to one rank.
@@ -65,6 +65,8 @@ class ImagesSource(Source):
     """
 
     feature_names: FeatureNames = "default"
+    check_pictures: CheckLevel = "structure"
+    max_pixels: int = MAX_PIXELS
     root: str = ""
     classes: tuple[str, ...] = ()
     decodable: bool = True
@@ -237,7 +239,11 @@ class ImagesSource(Source):
             try:
                 if not class_of(path):
                     raise ImageHeaderError("lies in no class folder")
-                headers.append(read_header(content))
+                headers.append(
+                    check_picture(
+                        content, level=self.check_pictures, max_pixels=self.max_pixels
+                    )
+                )
             except ImageHeaderError as error:
                 rejects.append(Reject(path, 0, str(error), content))
                 continue

@@ -1,0 +1,67 @@
+"""Pictures that are cut or damaged are rejects, however closely they are checked."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from job_tools import SAMPLES, convert, recordmill
+from pixel_zoo import PICTURES, png_chunk
+
+from recordmill.transforms.pictures.check import CheckLevel, check_picture
+from recordmill.transforms.pictures.header import ImageHeaderError
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    folder = Path(shutil.copytree(SAMPLES / "images", tmp_path / "in"))
+    whole = next(folder.rglob("*.jpg"))
+    (whole.parent / "cut.jpg").write_bytes(whole.read_bytes()[:-500])
+    return folder
+
+
+def test_a_picture_that_is_cut_is_rejected(pictures: Path, tmp_path: Path) -> None:
+    ran = recordmill("convert", "images", pictures, tmp_path / "out")
+    assert ran.status == 1
+    assert "1 of 11 rows" in ran.err
+    convert("images", pictures, tmp_path / "out", "--max-rejects", 1)
+    ran = recordmill("rejects", tmp_path / "out")
+    assert "JPEG is cut short: no end-of-image marker (FF D9)" in ran.out
+    assert recordmill("verify", tmp_path / "out", "--deep").status == 0
+
+
+LEVELS: list[tuple[CheckLevel, bytes, str]] = [
+    ("header", b"", ""),
+    ("structure", b"cut", "PNG is cut short"),
+    ("decode", b"cut", "PNG is cut short"),
+    ("decode", b"pixels", "png cannot be decoded"),
+]
+
+
+@pytest.mark.parametrize(("level", "what", "message"), LEVELS)
+def test_levels(level: CheckLevel, what: bytes, message: str) -> None:
+    data, (_, height, width, _) = PICTURES["rgb.png"]
+    if what == b"cut" or level == "header":
+        data = data[:-10]
+    if what == b"pixels":
+        data = with_other_pixels(data)
+    if not message:
+        found = check_picture(data, level=level)
+        assert (found.height, found.width) == (height, width)
+        return
+    with pytest.raises(ImageHeaderError, match=message):
+        check_picture(data, level=level)
+
+
+def with_other_pixels(data: bytes) -> bytes:
+    """The PNG with an IDAT of zeros, whose CRC is right."""
+    start = data.index(b"IDAT") - 4
+    size = int.from_bytes(data[start : start + 4], "big")
+    return data[:start] + png_chunk(b"IDAT", bytes(size)) + data[start + 12 + size :]
+
+
+def test_max_pixels() -> None:
+    data, _ = PICTURES["rgb.png"]
+    with pytest.raises(ImageHeaderError, match=r"png of 5 x 7 pixels \(expected 34 "):
+        check_picture(data, max_pixels=34)
