@@ -112,6 +112,12 @@ def test_every_option_of_convert_is_on_its_page() -> None:
             assert f"`{name}" in text or f" / `{name}" in text, name
 
 
+def test_every_command_is_on_the_page_of_options() -> None:
+    text = (ROOT / "docs/options.md").read_text()
+    shown = set(re.findall(r"^\| `recordmill (\w+)` \|", text, re.MULTILINE))
+    assert shown == set(cli.commands)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_a_page_names_no_option_that_does_not_exist(page: Path) -> None:
     known = TOOLS | BEAMS
