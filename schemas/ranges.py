@@ -52,7 +52,9 @@ class InputRange:
       first_position: place of `start` in the whole input, in the same unit.
       total_positions: size of the whole input, in the same unit.
       split: the split its file belongs to by the format's own rule, or "".
-      quoted: whether `start` and `stop` lie inside a quoted field (csv).
+      quoted: states of the quotes at `start` and `stop` (csv, see quote_states); 0 at
+        a file's start and end.
+      unclosed: byte offset of a quote whose field is never closed (csv), or -1.
     """
 
     index: int
@@ -63,7 +65,8 @@ class InputRange:
     first_position: int
     total_positions: int
     split: str = ""
-    quoted: tuple[bool, bool] = (False, False)
+    quoted: tuple[int, int] = (0, 0)
+    unclosed: int = -1
 
     def __post_init__(self) -> None:
         if not 0 <= self.start <= self.stop:

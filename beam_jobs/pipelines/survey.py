@@ -56,7 +56,7 @@ class SurveyResult:
     """What the survey of a range found, for a run that goes on from there."""
 
     range: InputRange
-    number: int
+    found: int
 
 
 def survey_range(input_range: InputRange, context: RunContext) -> tuple[int, int]:
@@ -64,7 +64,7 @@ def survey_range(input_range: InputRange, context: RunContext) -> tuple[int, int
         name = f"survey-{input_range.index:06d}"
         earlier = load_checkpoint(context.workspace, name, SurveyResult)
         if earlier is not None and earlier.range == input_range:
-            return input_range.index, earlier.number
+            return input_range.index, earlier.found
         number = context.source.survey(input_range)
         save_checkpoint(context.workspace, name, SurveyResult(input_range, number))
         return input_range.index, number

@@ -162,7 +162,7 @@ def test_metrics_problems_are_in_the_log(tmp_path: Path) -> None:
     [
         ("3 columns, expected 2", "# columns, expected #"),
         ("labels [12, 3] for label", "labels # for label"),
-        ("a quoted field is never closed", "a quoted field is never closed"),
+        ("never closed; it opens at line 7", "never closed; it opens at line #"),
         ("not UTF-8 at byte 17: b'\\xff\\'a'", "not UTF-# at byte #: #"),
         ("class 'it\\'s' is unknown", "class # is unknown"),
         ("-1.5e3 is below 0", "#e# is below #"),

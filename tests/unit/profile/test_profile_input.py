@@ -141,7 +141,7 @@ def test_rows_that_cannot_be_read_count_for_nothing(tmp_path: Path) -> None:
         Place(0, 8, "in.csv", "1 columns, expected 2"),
         Place(0, 10, "in.csv", "not UTF-8: b'\\xff' at byte 2 of the row"),
         Place(0, 14, "in.csv", "3 columns, expected 2"),
-        Place(0, 20, "in.csv", "a quoted field is never closed"),
+        Place(0, 20, "in.csv", "a quoted field is never closed; it opens at line 6"),
     )
 
 

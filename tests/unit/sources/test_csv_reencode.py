@@ -104,13 +104,17 @@ def convert(
     )
     context.workspace.create("scratch")
     results = [convert_range(context, each, guess) for each in reading.ranges]
-    final: TypeFlags = reduce(merge_type_flags, [one.observed for one in results], ())
+    final: TypeFlags = reduce(
+        merge_type_flags, [one.observed_types for one in results], ()
+    )
     schema = context.schema(final)
     values = []
     for result in results:
         measured = measure_range(context, result.range, guess).result
-        assert (measured.observed, measured.used) == (result.observed, result.used)
-        if context.source.needs_reencode(result.observed, result.used, final):
+        assert measured.encoded_types == result.encoded_types
+        if context.source.needs_reencode(
+            result.observed_types, result.encoded_types, final
+        ):
             result = convert_range(context, result.range, final, redo=True)
         for run in result.runs:
             file = Path(context.workspace.scratch_root, "runs", f"{run.stem}.records")

@@ -11,9 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.schemas.errors import InputError
+from recordmill.transforms.sources.csv import row_bounds
+from recordmill.transforms.sources.csv.quote_states import (
+    FIELD_START,
+    UNQUOTED,
+    end_state,
+)
 from recordmill.transforms.sources.csv.row_bounds import (
     BOM,
-    MAX_ROW_BYTES,
     Reader,
     read_header,
     row_spans,
@@ -73,57 +78,68 @@ def test_row_spans_of_a_long_quoted_field() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "offset", "quoted", "expected"),
+    ("body", "offset", "expected"),
     [
-        (b"ab\ncd\n", 3, False, 3),  # stands at a row start
-        (b"ab\ncd\n", 2, False, 3),  # the row end itself
-        (b"ab\ncd\n", 4, False, 6),  # the last row end: the file's end
-        (b"ab\ncd", 4, False, 5),  # no newline at the end
-        (b"ab\r\ncd", 3, False, 4),  # between \r and \n
-        (b"ab\rcd\ref", 3, False, 3),  # \r alone ends a row
-        (b"ab\rcd\ref", 4, False, 6),
-        (b'"a\nb"\nc', 3, True, 6),  # a newline in quotes is none
-        (b'"a\nb"\nc', 1, True, 6),
-        (b'"a""\n"\nc', 4, True, 7),  # between doubled quotes and the newline
-        (b'"a""\n"\nc', 3, False, 7),  # between the two of a doubled quote
-        (b'"a\n', 1, True, 3),  # never closed: the file's end
-        (b"ab\n", 9, False, 9),  # behind the file's end
+        (b"ab\ncd\n", 3, 3),  # stands at a row start
+        (b"ab\ncd\n", 2, 3),  # the row end itself
+        (b"ab\ncd\n", 4, 6),  # the last row end: the file's end
+        (b"ab\ncd", 4, 5),  # no newline at the end
+        (b"ab\r\ncd", 3, 4),  # between \r and \n
+        (b"ab\rcd\ref", 3, 3),  # \r alone ends a row
+        (b"ab\rcd\ref", 4, 6),
+        (b'"a\nb"\nc', 3, 6),  # a newline in quotes is none
+        (b'"a\nb"\nc', 1, 6),
+        (b'"a""\n"\nc', 4, 7),  # between doubled quotes and the newline
+        (b'"a""\n"\nc', 3, 7),  # between the two of a doubled quote
+        (b'"a\n', 1, 3),  # never closed: the file's end
+        (b'5" x,"\n"\nc', 1, 9),  # a stray quote opens nothing
+        (b'5" x,"\n"\nc', 6, 9),
+        (b'"a"b",1\nc', 4, 8),  # behind a quoted field's end neither
     ],
 )
-def test_row_start(body: bytes, offset: int, quoted: bool, expected: int) -> None:
-    assert row_start(reader(body), offset, quoted) == expected
+def test_row_start(body: bytes, offset: int, expected: int) -> None:
+    assert row_start(reader(body), offset, end_state(body[:offset]), 99) == expected
 
 
-def test_row_start_at_the_start_of_a_file() -> None:
-    assert row_start(reader(b"a\nb"), 0, False) == 0
+def test_row_start_at_the_ends_of_a_file() -> None:
+    assert row_start(reader(b"a\nb"), 0, FIELD_START, 1) == 0
+    assert row_start(reader(b"ab\n"), 9, UNQUOTED, 1) == 9  # behind its end
 
 
-@given(st.lists(CSV_BYTES.filter(lambda b: b'"' not in b), max_size=8), st.data())
+@pytest.mark.parametrize("look_ahead", [1, 2, 3, 1 << 16])
+@given(body=CSV_BYTES, data=st.data())
 def test_row_start_is_the_next_row_of_row_spans(
-    cells: list[bytes], data: st.DataObject
+    look_ahead: int, body: bytes, data: st.DataObject
 ) -> None:
-    body = b"".join(b'"' + cell + b'"\n' for cell in cells) + b"end"
+    body += b"\nend"
     offset = data.draw(st.integers(0, len(body)))
-    quoted = body[:offset].count(b'"') % 2 == 1
-    starts = [start for start, _ in row_spans(body) if start >= offset]
-    assert row_start(reader(body), offset, quoted) == min([*starts, len(body)])
+    ends = [end for _, end in row_spans(body) if end + 1 >= offset > 0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(row_bounds, "_LOOK_AHEAD", look_ahead)
+        found = row_start(reader(body), offset, end_state(body[:offset]), 99)
+    assert found is not None
+    assert found >= offset
+    starts = {start for start, _ in row_spans(body)}
+    assert not [start for start in starts if offset <= start < found]
+    # It ends a row, or is a blank line's end.
+    assert found in (0, len(body)) or body[found - 1] in b"\r\n"
+    assert not ends or found <= ends[0] + 2
 
 
 def test_row_start_reads_a_long_row_in_few_reads_and_each_byte_once() -> None:
     body = b"x" * 20_000_000 + b"\n1"
     calls: list[tuple[int, int]] = []
-    assert row_start(reader(body, calls), 5, False) == 20_000_001
+    assert row_start(reader(body, calls), 5, UNQUOTED, 1 << 28) == 20_000_001
     assert len(calls) < 15
     assert sum(min(b, len(body)) - a for a, b in calls) < len(body) + 10
 
 
-def test_a_row_without_end_is_an_error_that_names_its_place() -> None:
-    def read(start: int, stop: int) -> bytes:
-        return b"x" * (stop - start)
-
-    with pytest.raises(InputError, match=r"no row ends in the 268,435,456 bytes .* 77"):
-        row_start(read, 77, False)
-    assert MAX_ROW_BYTES == 268_435_456
+def test_row_start_looks_no_further_than_its_limit() -> None:
+    calls: list[tuple[int, int]] = []
+    read = reader(b"x" * 100 + b"\n1", calls)
+    assert row_start(read, 77, UNQUOTED, 23) is None
+    assert max(stop for _, stop in calls) == 100
+    assert row_start(read, 77, UNQUOTED, 24) == 101
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,12 @@ from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import InputFile, InputRange
 from recordmill.transforms.sources.csv import source as csv_source
 from recordmill.transforms.sources.csv.column_types import TypeFlag
+from recordmill.transforms.sources.csv.quote_states import (
+    QUOTED,
+    UNQUOTED,
+    end_states,
+    pack_map,
+)
 from recordmill.transforms.sources.csv.row_bounds import BOM
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.storage.reading import read_range
@@ -250,17 +256,21 @@ def test_ranges_without_a_row_start_give_nothing(write_csv: FileWriter) -> None:
     assert [len(part.rows) for part in reading.parts] == [1, *[0] * 9, 1]
 
 
-def test_settle_tells_which_cuts_lie_in_quotes() -> None:
+def test_ranges_know_the_states_of_the_quotes_at_their_cuts() -> None:
     input_ranges = [
-        InputRange(0, "a", "a", 0, 4, 0, 10),
-        InputRange(1, "a", "a", 4, 8, 4, 10),
-        InputRange(2, "b", "b", 0, 2, 8, 10),
+        InputRange(0, "a", "a", 0, 4, 0, 14),
+        InputRange(1, "a", "a", 4, 8, 4, 14),
+        InputRange(2, "a", "a", 8, 12, 8, 14),
+        InputRange(3, "b", "b", 0, 2, 12, 14),
     ]
-    settled = CsvSource().resolve_ranges(input_ranges, [1, 2, 0])
-    assert [input_range.quoted for input_range in settled] == [
-        (False, True),
-        (True, True),
-        (False, False),  # another file begins anew
+    blocks = [b'a,"b', b'b"c"', b'c",d', b"ab"]
+    surveys = [pack_map(end_states(block)) for block in blocks]
+    resolved = CsvSource().resolve_ranges(input_ranges, surveys)
+    assert [input_range.quoted for input_range in resolved] == [
+        (0, QUOTED),
+        (QUOTED, UNQUOTED),  # the two quotes behind the first are stray
+        (UNQUOTED, 0),
+        (0, 0),  # another file begins anew
     ]
 
 

@@ -1,10 +1,8 @@
-"""Where CSV rows begin and end: quotes, row ends and the spans of single rows.
+"""Finds where CSV rows begin and end: row ends and the spans of single rows.
 
 RFC 4180: a field that begins with a quote ends with one, a quote inside it is doubled,
-and it may hold commas and newlines. So before a row's end the quotes are even in
-number, and the parity of a block's quotes tells how the next block begins. A row ends
-with \\n, \\r\\n or \\r. A quote inside a field that does not begin with one is an
-ordinary character.
+and it may hold commas and newlines. A row ends with \\n, \\r\\n or \\r. A quote inside
+a field that does not begin with one is an ordinary character (see quote_states).
 """
 
 from __future__ import annotations
@@ -13,10 +11,16 @@ import re
 from collections.abc import Callable
 
 from recordmill.schemas.errors import InputError
+from recordmill.transforms.sources.csv.quote_states import (
+    FIELD_START,
+    QUOTED,
+    UNQUOTED,
+    QuoteState,
+    end_state,
+)
 
 QUOTE = b'"'
 BOM = b"\xef\xbb\xbf"
-MAX_ROW_BYTES = 256 << 20  # of one row; beyond, a quote is missing or one too many
 MAX_HEADER_BYTES = 16 << 20
 _LOOK_AHEAD = 1 << 16
 _MAX_LOOK_AHEAD = 16 << 20
@@ -27,62 +31,47 @@ Reader = Callable[[int, int], bytes]  # (start, stop) -> bytes, fewer at the end
 _QUOTED = rb'"([^"]*+(?:""[^"]*+)*+)("?+)'
 _CELL = re.compile(rb"(?:" + _QUOTED + rb")?+([^,\r\n]*+)")
 _FIELD = rb'(?:"[^"]*+(?:""[^"]*+)*+"?+)?+[^,\r\n]*+'
-_LAST_QUOTED = re.compile(
-    rb"(?:" + _FIELD + rb",)*+(?:" + _QUOTED + rb")?+[^,\r\n]*+\Z"
-)
 _ROW = re.compile(_FIELD + rb"(?:," + _FIELD + rb")*+(\r\n|\r|\n|\Z)")
-_QUOTE_OR_END = re.compile(rb'["\r\n]')
+_REST = rb"(?:," + _FIELD + rb")*+(\r\n|\r|\n)"  # of a row, behind a field
+_REST_OF_ROW = {
+    FIELD_START: re.compile(_FIELD + _REST),
+    UNQUOTED: re.compile(rb"[^,\r\n]*+" + _REST),
+    QUOTED: re.compile(rb'[^"]*+(?:""[^"]*+)*+"?+[^,\r\n]*+' + _REST),
+}
 
 
-def row_start(read: Reader, offset: int, quoted: bool, uri: str = "") -> int:
-    """The first row start at or behind a byte offset.
+def row_start(read: Reader, offset: int, state: QuoteState, limit: int) -> int | None:
+    """Returns the first row start at or behind a byte offset.
 
     Args:
       read: reads bytes of the file.
       offset: where to begin to look.
-      quoted: whether the quotes before `offset` are odd in number.
-      uri: the file, for errors.
+      state: of the quotes at `offset`.
+      limit: how many bytes to look at.
 
     Returns:
-      A byte offset; the file's end if no row starts any more.
-
-    Raises:
-      InputError: no row ends within MAX_ROW_BYTES.
+      A byte offset; the file's end if no row starts any more. None if neither comes
+      within the limit.
     """
     if offset == 0:
         return 0
-    place, size = offset - 1, _LOOK_AHEAD
-    at = 1  # the byte before the offset counts as a row's end, not as a quote
+    place, size = offset - 1, min(_LOOK_AHEAD, limit + 1)
     block = read(place, place + size)
-    if not quoted and block[:1] in (b"\r", b"\n"):
-        at = 0
+    if state is FIELD_START and block[:1] in (b"\r", b"\n"):
+        return offset + (block[:2] == b"\r\n")
+    at = 1
     while True:
-        while at < len(block):
-            if quoted:
-                at = block.find(QUOTE, at)
-                found = QUOTE if at >= 0 else b""
-            else:
-                match = _QUOTE_OR_END.search(block, at)
-                at, found = (match.start(), match.group()) if match else (-1, b"")
-            if not found:
-                break
-            at += 1
-            if found == b"\r":
-                following = block[at : at + 1] or read(place + at, place + at + 1)
-                return place + at + (following == b"\n")
-            if found == b"\n":
-                return place + at
-            quoted = not quoted
+        if match := _REST_OF_ROW[state].match(block, at):
+            end = place + match.end()
+            cut = match.group(1) == b"\r" and match.end() == len(block)
+            return end + (cut and read(end, end + 1) == b"\n")
+        state = end_state(block[at:], state)
         place += len(block)
         if len(block) < size:
             return max(offset, place)
-        if place - offset >= MAX_ROW_BYTES:
-            raise InputError(
-                f"{uri}: no row ends in the {MAX_ROW_BYTES:,} bytes from byte {offset} "
-                "on; is a quoted field not closed, or does a quote stand in a field "
-                "that is not quoted?"
-            )
-        size = min(2 * size, _MAX_LOOK_AHEAD, offset + MAX_ROW_BYTES - place)
+        if place - offset >= limit:
+            return None
+        size = min(2 * size, _MAX_LOOK_AHEAD, offset + limit - place)
         block, at = read(place, place + size), 0
 
 
@@ -96,13 +85,6 @@ def row_spans(body: bytes) -> list[tuple[int, int]]:
         for row in _ROW.finditer(body)
         if row.start(1) > row.start()
     ]
-
-
-def is_open(row: bytes) -> bool:
-    """Whether a row, without its newline, ends inside a quoted field."""
-    match = _LAST_QUOTED.match(row)
-    assert match is not None  # as above
-    return match.group(2) == b""
 
 
 def read_header(read: Reader, uri: str) -> tuple[tuple[str, ...], int]:

@@ -1,7 +1,7 @@
 """CSV files with a header: cut at true row ends, typed as their whole content asks.
 
-A file is cut into blocks of constant size. The quotes of each block are counted first
-(`survey`), so every range knows whether its block begins inside a quoted field; a
+A file is cut into blocks of constant size. What the quotes of each block do is looked at
+first (`survey`), so every range knows whether its block begins inside a quoted field; a
 range then runs from the first row that starts in its block to the first that starts
 in the next. Types are guessed from a sample, verified while converting, and what was
 guessed too narrowly is redone (see csv_types).
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 from typing import Self
 
 import pyarrow as pa
@@ -33,6 +34,14 @@ from recordmill.transforms.sources.base import (
     number_ranges,
     spread_evenly,
 )
+from recordmill.transforms.sources.csv.block_states import resolve_file, survey_block
+from recordmill.transforms.sources.csv.broken_rows import (
+    KEPT_BYTES,
+    MAX_ROW_BYTES,
+    BrokenRow,
+    find_broken_rows,
+    masked,
+)
 from recordmill.transforms.sources.csv.column_types import (
     TypeFlag,
     classify,
@@ -40,14 +49,26 @@ from recordmill.transforms.sources.csv.column_types import (
     convert,
 )
 from recordmill.transforms.sources.csv.fixed_schema import fit_rows, settled_columns
+from recordmill.transforms.sources.csv.quote_states import (
+    FIELD_START,
+    QUOTED,
+    UNQUOTED,
+    QuoteState,
+    end_state,
+    end_states,
+    unpack_map,
+)
 from recordmill.transforms.sources.csv.row_bounds import (
-    QUOTE,
     Reader,
     read_header,
     row_spans,
     row_start,
 )
-from recordmill.transforms.sources.csv.split_cells import cells_of, parse_rows
+from recordmill.transforms.sources.csv.split_cells import (
+    Parsed,
+    cells_of,
+    parse_rows,
+)
 from recordmill.transforms.storage.reading import read_range
 
 PART_BYTES = 4 << 20
@@ -89,7 +110,7 @@ class CsvSource(Source):
     def prepare(self, files: Sequence[InputFile]) -> Self:
         names: tuple[str, ...] = ()
         for file in _filled(files):
-            own, _ = read_header(self._reader(file.uri), file.uri)
+            own, _ = read_header(self._file_reader(file.uri), file.uri)
             names = names or own
             if set(own) != set(names):
                 raise InputError(_other_columns(file.uri, own, names))
@@ -122,36 +143,40 @@ class CsvSource(Source):
         return any(input_range.start for input_range in ranges)
 
     def survey(self, input_range: InputRange) -> int:
-        """The number of quotes in a block."""
-        return self._reader(input_range.uri)(input_range.start, input_range.stop).count(
-            QUOTE
-        )
+        """Returns the transition map of a block (see quote_states)."""
+        return survey_block(self._file_reader(input_range.uri), input_range)
 
     def resolve_ranges(
         self, ranges: Sequence[InputRange], surveys: Sequence[int]
     ) -> list[InputRange]:
-        """Notes with every range whether it begins and ends inside quotes."""
-        settled = []
-        quotes = 0
-        for input_range, count in zip(ranges, surveys, strict=True):
-            before = quotes if input_range.start else 0
-            quotes = before + count
-            settled.append(
-                replace(input_range, quoted=(before % 2 == 1, quotes % 2 == 1))
-            )
-        return settled
+        """Notes with every range in which states of the quotes it begins and ends."""
+        resolved: list[InputRange] = []
+        by_file = groupby(zip(ranges, surveys, strict=True), lambda pair: pair[0].uri)
+        for uri, pairs in by_file:
+            resolved += resolve_file(self._file_reader(uri), *zip(*pairs, strict=True))
+        return resolved
 
     def sample(self, input_range: InputRange) -> TypeFlags:
+        parsed = self._first_rows(input_range, SAMPLE_BYTES)
+        if parsed is None:
+            return (int(TypeFlag.NOTHING),) * len(self.names)
+        return tuple(int(classify(cells_of(parsed.table, name))) for name in self.names)
+
+    def _first_rows(self, input_range: InputRange, max_bytes: int) -> Parsed | None:
+        """Returns whole rows from a range's first one on, or None if none starts there.
+
+        Half a cell might be of another type. A row longer than `max_bytes` gives none.
+        """
         begin, names = self._begin(input_range)
-        read = self._reader(input_range.uri)
-        text = read(begin, begin + SAMPLE_BYTES)
-        if len(text) == SAMPLE_BYTES:
-            # Only whole rows: half a cell might be of another type. A row longer than
-            # the sample tells nothing.
+        if begin is None:
+            return None
+        text = self._reader(input_range)(begin, begin + max_bytes)
+        if len(text) == max_bytes or end_state(text) is QUOTED:
             spans = row_spans(text)
             text = text[: spans[-1][0]] if spans else b""
-        table = parse_rows(text, names, input_range, begin, read).table
-        return tuple(int(classify(cells_of(table, name))) for name in self.names)
+        at = input_range.unclosed - begin
+        broken = [BrokenRow(at, "never closed")] if 0 <= at < len(text) else []
+        return parse_rows(text, names, input_range.path, begin, broken)
 
     def sample_ranges(self, ranges: Sequence[InputRange]) -> list[InputRange]:
         parts = spread_evenly(ranges, EXCERPTS, EXCERPT_BYTES)
@@ -162,25 +187,25 @@ class CsvSource(Source):
 
         To know would take a look at the whole file before the part.
         """
-        odd = self._reader(part.uri)(part.start, part.stop).count(QUOTE) % 2 == 1
-        outside = replace(part, quoted=(False, odd))
-        inside = replace(part, quoted=(True, not odd))
-        if part.start == 0 or self._strangeness(outside) <= self._strangeness(inside):
-            return outside
-        return inside
+        ends = unpack_map(self.survey(part))
+        if part.start == 0:
+            return replace(part, quoted=(0, int(ends[0])))
+        before = self._file_reader(part.uri)(part.start - 1, part.start)
+        starts = (FIELD_START if before in (b",", b"\r", b"\n") else UNQUOTED, QUOTED)
+        readings = [
+            replace(part, quoted=(int(start), int(ends[start - FIELD_START])))
+            for start in starts
+        ]
+        return min(readings, key=self._strangeness)
 
     def _strangeness(self, part: InputRange) -> float:
         """The share of rows that cannot be split as they should; one half if none is
         there, as in the midst of a long text.
         """
-        rows = rejected = 0
-        try:
-            for read in self.read(part, (int(TypeFlag.TEXT),) * len(self.names)):
-                rejected += len(read.rejects)
-                rows += read.batch.num_rows + len(read.rejects)
-        except InputError:
-            return 1.0
-        return rejected / rows if rows else 0.5
+        parsed = self._first_rows(part, EXCERPT_BYTES)
+        if parsed is None or not parsed.num_rows:
+            return 0.5
+        return len(parsed.rejects) / parsed.num_rows
 
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
         if self.settled is not None:
@@ -208,10 +233,15 @@ class CsvSource(Source):
 
     def read(self, input_range: InputRange, expected: TypeFlags) -> Iterator[Rows]:
         begin, names = self._begin(input_range)
-        read = self._reader(input_range.uri)
-        end = row_start(read, input_range.stop, input_range.quoted[1], input_range.uri)
-        if begin >= end:
+        if begin is None:
             return  # no row starts in this block
+        read = self._reader(input_range)
+        end: int | None = input_range.stop
+        if input_range.quoted[1]:
+            state = QuoteState(input_range.quoted[1])
+            end = row_start(read, input_range.stop, state, MAX_ROW_BYTES)
+        is_whole = end is not None
+        end = input_range.stop + KEPT_BYTES if end is None else end
         body = read(begin, end)
         if begin + len(body) < end:
             raise InputError(
@@ -220,10 +250,16 @@ class CsvSource(Source):
             )
         expected = expected or (int(TypeFlag.NOTHING),) * len(self.names)
         rows_before = 0
-        for start, stop in _parts(body, input_range.uri):
-            parsed = parse_rows(
-                body[start:stop], names, input_range, begin + start, read
+        for start, stop in _parts(body):
+            part = body[start:stop]
+            broken = find_broken_rows(
+                self._file_reader(input_range.uri),
+                part,
+                begin + start,
+                input_range.unclosed,
+                is_whole=is_whole or stop < len(body),
             )
+            parsed = parse_rows(part, names, input_range.path, begin + start, broken)
             observed: TypeFlags = ()
             nulls: tuple[int, ...] = ()
             if self.settled is not None:
@@ -269,31 +305,42 @@ class CsvSource(Source):
         growth = 1 + names // (4 * len(self.names))
         return sum(file.size for file in files) * min(growth, 16)
 
-    def _reader(self, uri: str) -> Reader:
+    def _reader(self, input_range: InputRange) -> Reader:
+        return masked(self._file_reader(input_range.uri), input_range.unclosed)
+
+    def _file_reader(self, uri: str) -> Reader:
         return partial(read_range, uri, options=self.storage)
 
-    def _begin(self, input_range: InputRange) -> tuple[int, tuple[str, ...]]:
-        """Byte offset of a range's first row, and the file's columns in its order."""
-        read = self._reader(input_range.uri)
-        names, header_end = read_header(read, input_range.uri)
+    def _begin(self, input_range: InputRange) -> tuple[int | None, tuple[str, ...]]:
+        """Returns the offset of a range's first row, or None if no row starts there.
+
+        The file's columns in its order stand beside it.
+        """
+        names, header_end = read_header(
+            self._file_reader(input_range.uri), input_range.uri
+        )
         if set(names) != set(self.names):
             raise InputError(_other_columns(input_range.uri, names, self.names))
-        if input_range.start == 0:
-            return header_end, names
-        start = row_start(
-            read, input_range.start, input_range.quoted[0], input_range.uri
-        )
-        return max(header_end, start), names
+        begin: int | None = header_end
+        if input_range.start > 0:
+            start, stop = input_range.start, input_range.stop
+            state = QuoteState(input_range.quoted[0])
+            begin = row_start(self._reader(input_range), start, state, stop - start)
+            begin = None if begin is None else max(begin, header_end)
+        if begin is None or begin >= input_range.stop:
+            return None, names
+        return begin, names
 
 
-def _parts(body: bytes, uri: str) -> Iterator[tuple[int, int]]:
+def _parts(body: bytes) -> Iterator[tuple[int, int]]:
     """Cuts a range at row starts into parts small enough for the processor's cache."""
     start = 0
     while start < len(body):
         stop = min(start + PART_BYTES, len(body))
         if stop < len(body):
-            quoted = body.count(QUOTE, start, stop) % 2 == 1
-            stop = row_start(lambda a, b: body[a:b], stop, quoted, uri)
+            state = end_states(body, start, stop)[0]  # a row starts there
+            found = row_start(lambda a, b: body[a:b], stop, state, len(body))
+            stop = len(body) if found is None else found
         yield start, stop
         start = stop
 

@@ -7,26 +7,22 @@ looked at row by row.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
-from recordmill.schemas.errors import InputError
-from recordmill.schemas.ranges import InputRange, Reject
+from recordmill.schemas.ranges import Reject
 from recordmill.transforms.arrow import I64
-from recordmill.transforms.sources.csv.row_bounds import (
-    QUOTE,
-    Reader,
-    is_open,
-    row_spans,
-)
+from recordmill.transforms.sources.csv.broken_rows import BrokenRow
+from recordmill.transforms.sources.csv.row_bounds import QUOTE, row_spans
 
 _BLANK = re.compile(rb"[\r\n]*")
-_LAST_CELL = b"x"  # of a row that is added to see whether the last quote is closed
 
 
 @dataclass(frozen=True)
@@ -50,36 +46,49 @@ class Parsed:
 
 
 def parse_rows(
-    body: bytes, names: Sequence[str], input_range: InputRange, begin: int, read: Reader
+    body: bytes,
+    names: Sequence[str],
+    path: str,
+    begin: int,
+    broken: Sequence[BrokenRow] = (),
 ) -> Parsed:
     """Splits rows into cells; rows that cannot be split as they should are rejects.
 
     Args:
-      body: whole rows.
+      body: whole rows; only the last one may be broken off.
       names: the columns, in the file's order.
-      input_range: the range.
+      path: of the file, for rejects.
       begin: byte offset of the body in the file.
-      read: reads bytes of the file.
+      broken: rows that are known to have no end of their own.
     """
-    table, closed = None, False
-    wrong: dict[int, str] = {}
-    if _is_utf8(body):
-        table, wrong, closed = _split_cells(body, names)
-    spans = [] if closed and not wrong else row_spans(body)
+    spans: Sequence[tuple[int, int]] = ()
+    raws: dict[int, bytes] = {}
     reasons: dict[int, str] = {}
-    if table is None or not closed:
+    if broken or not _is_utf8(body):
         # Take out the rows that Arrow cannot split, and split the others.
-        reasons = _unusable(body, spans, input_range, begin, read)
+        spans = row_spans(body)
+        for each in broken:
+            row = bisect_right(spans, each.at, key=itemgetter(0)) - 1
+            reasons[row], raws[row] = each.reason, each.raw(body, *spans[row])
+        for row, (start, end) in enumerate(spans):
+            if row not in reasons and (reason := _not_utf8(body[start:end])):
+                reasons[row] = reason
         kept = [row for row in range(len(spans)) if row not in reasons]
         text = b"\n".join(body[slice(*spans[row])] for row in kept)
-        table, wrong, _ = _split_cells(text, names)
-        wrong = {kept[row]: reason for row, reason in wrong.items()}
-    reasons |= wrong
+        table, wrong = _split_cells(text, names)
+        reasons |= {kept[row]: reason for row, reason in wrong.items()}
+    else:
+        table, reasons = _split_cells(body, names)
+        if reasons:
+            spans = row_spans(body)
     rejects = [
         Reject(
-            input_range.path, begin + spans[row][0], reason, body[slice(*spans[row])]
+            path,
+            begin + spans[row][0],
+            reasons[row],
+            raws.get(row, body[slice(*spans[row])]),
         )
-        for row, reason in sorted(reasons.items())
+        for row in sorted(reasons)
     ]
     num_rows = table.num_rows + len(reasons)
     ordinals = np.arange(num_rows, dtype=np.int64)
@@ -88,24 +97,15 @@ def parse_rows(
     return Parsed(table, ordinals, num_rows, rejects, body, begin)
 
 
-def _split_cells(
-    body: bytes, names: Sequence[str]
-) -> tuple[pa.Table, dict[int, str], bool]:
-    """Splits rows of UTF-8.
+def _split_cells(body: bytes, names: Sequence[str]) -> tuple[pa.Table, dict[int, str]]:
+    """Splits rows of UTF-8 in which every quoted field is closed.
 
     Returns:
-      All cells as text (empty: null), the rows left out with the reason, and whether
-      the last quoted field is closed; if not, the other two are not to be used.
+      All cells as text (empty: null), and the rows left out with the reason.
     """
     if _BLANK.fullmatch(body):
         empty = [pa.chunked_array([], pa.string()) for _ in names]
-        return pa.table(empty, names=list(names)), {}, True
-    quoted = QUOTE in body
-    if quoted:
-        # Arrow takes the end of its input for a quote's end. One more row tells: an
-        # open quote swallows it.
-        newline = b"" if body.endswith((b"\r", b"\n")) else b"\n"
-        body = b"".join((body, newline, b"," * (len(names) - 1), _LAST_CELL))
+        return pa.table(empty, names=list(names)), {}
     wrong: dict[int, str] = {}
 
     def note(row: pa_csv.InvalidRow) -> str:
@@ -121,7 +121,7 @@ def _split_cells(
             block_size=len(body) + 16,
             column_names=list(names),
         ),
-        pa_csv.ParseOptions(newlines_in_values=quoted, invalid_row_handler=note),
+        pa_csv.ParseOptions(newlines_in_values=QUOTE in body, invalid_row_handler=note),
         pa_csv.ConvertOptions(
             check_utf8=False,
             column_types={name: pa.string() for name in names},
@@ -129,43 +129,7 @@ def _split_cells(
             null_values=[""],
         ),
     )
-    if not quoted:
-        return table, wrong, True
-    last = table.num_rows - 1
-    closed = (
-        last + len(wrong) not in wrong
-        and table.column(names[-1])[last].as_py() == _LAST_CELL.decode()
-    )
-    return table.slice(0, max(last, 0)), wrong, closed
-
-
-def _unusable(
-    body: bytes,
-    spans: Sequence[tuple[int, int]],
-    input_range: InputRange,
-    begin: int,
-    read: Reader,
-) -> dict[int, str]:
-    """Rows that are not UTF-8 or hold a quoted field that is never closed.
-
-    Raises:
-      InputError: a quoted field goes on behind the body.
-    """
-    reasons = {}
-    for row, (start, end) in enumerate(spans):
-        if reason := _not_utf8(body[start:end]):
-            reasons[row] = reason
-    start, end = spans[-1]
-    if is_open(body[start:end]):
-        if read(begin + len(body), begin + len(body) + 1):
-            raise InputError(
-                f"{input_range.uri}: the quoted field in the row at byte {begin + start} is "
-                f"open at byte {begin + len(body)}, where the number of quotes says "
-                "that a row ends: before it, a quote stands in a field that is not "
-                "quoted. Quote such fields and double the quotes inside"
-            )
-        reasons[len(spans) - 1] = "a quoted field is never closed"
-    return reasons
+    return table, wrong
 
 
 def _is_utf8(data: bytes) -> bool:

@@ -1,0 +1,66 @@
+"""Transition maps of blocks against an automaton that goes byte by byte."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recordmill.transforms.sources.csv import quote_states
+from recordmill.transforms.sources.csv.quote_states import (
+    FIELD_START,
+    QUOTED,
+    UNQUOTED,
+    QuoteState,
+    compose,
+    end_state,
+    end_states,
+    pack_map,
+    unpack_map,
+)
+
+BLOCKS = st.lists(st.sampled_from([*b'"""",\r\na\xef\0']), max_size=40).map(bytes)
+
+
+def slow_end_state(block: bytes, state: QuoteState) -> QuoteState:
+    for byte in block:
+        if byte == ord('"'):
+            state = {FIELD_START: QUOTED, UNQUOTED: UNQUOTED, QUOTED: FIELD_START}[
+                state
+            ]
+        elif state is not QUOTED:
+            state = FIELD_START if byte in b",\r\n" else UNQUOTED
+    return state
+
+
+@given(block=BLOCKS, tail=st.integers(1, 50))
+def test_maps_are_those_of_a_loop_over_the_bytes(block: bytes, tail: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(quote_states, "_TAIL_BYTES", tail)
+        patch.setattr(quote_states, "_MAX_PIECE_BYTES", 2 * tail)
+        found = end_states(block)
+    assert found == tuple(slow_end_state(block, state) for state in QuoteState)
+    assert unpack_map(pack_map(found)) == found
+    assert pack_map(found) > 0
+
+
+@given(BLOCKS, BLOCKS)
+def test_maps_compose(first: bytes, second: bytes) -> None:
+    assert compose(end_states(first), end_states(second)) == end_states(first + second)
+
+
+@given(st.lists(st.sampled_from([*b'",\na']), max_size=30).map(bytes))
+def test_a_quoted_field_is_open_where_python_says_so(block: bytes) -> None:
+    """A row of one cell more is swallowed by a field that is open."""
+    rows = list(csv.reader(io.StringIO((block + b"\nlast").decode(), newline="")))
+    assert (end_state(block + b"\n") is QUOTED) == (rows[-1] != ["last"])
+
+
+def test_many_quotes_in_all_pieces() -> None:
+    """More quotes than one step pairs, in more than one piece."""
+    for block in (b'"",' * 100_001, b'"' * 300_001, b'a""' * 70_000 + b',"'):
+        expected = tuple(slow_end_state(block, state) for state in QuoteState)
+        assert end_states(block) == expected

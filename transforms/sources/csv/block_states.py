@@ -1,0 +1,74 @@
+"""Tells in which state of the quotes each block of a CSV file begins and ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from recordmill.schemas.ranges import InputRange
+from recordmill.transforms.sources.csv.broken_rows import masked, unclosed_quote
+from recordmill.transforms.sources.csv.quote_states import (
+    FIELD_START,
+    QUOTED,
+    QuoteState,
+    end_states,
+    pack_map,
+    unpack_map,
+)
+from recordmill.transforms.sources.csv.row_bounds import BOM, Reader
+
+# A field that is open at the file's end and has no more bytes than this is rejected
+# with all of them: the file may have been cut off. In a larger one a quote is wrong.
+UNCLOSED_BYTES = 16 << 20
+
+
+def survey_block(read: Reader, block: InputRange) -> int:
+    """Returns the transition map of a block, packed."""
+    start = block.start
+    if start < len(BOM) and read(0, len(BOM)) == BOM:
+        start = min(len(BOM), block.stop)  # the first field starts behind it
+    return pack_map(end_states(read(start, block.stop)))
+
+
+def resolve_file(
+    read: Reader, ranges: Sequence[InputRange], surveys: Sequence[int]
+) -> list[InputRange]:
+    """Returns the ranges of a file with the states of the quotes at their ends.
+
+    If the last field is open at the file's end and large, only the row in which it
+    begins is lost: all goes on as if its quote were another character.
+
+    Args:
+      read: reads bytes of the file.
+      ranges: all of the file.
+      surveys: the packed transition map of each.
+    """
+    if len(ranges) == 1:
+        return list(ranges)  # nothing stands before it
+    states = _states(surveys)
+    if states[-1] is QUOTED:
+        size = ranges[-1].stop
+        quote = unclosed_quote(read, size)
+        if size - quote > UNCLOSED_BYTES:
+            ranges = [replace(each, unclosed=quote) for each in ranges]
+            states = _states(
+                survey_block(masked(read, quote), each)
+                if each.start <= quote < each.stop
+                else number
+                for each, number in zip(ranges, surveys, strict=True)
+            )
+    cuts = [0, *(int(state) for state in states[:-1]), 0]
+    return [
+        replace(each, quoted=ends)
+        for each, ends in zip(ranges, pairwise(cuts), strict=True)
+    ]
+
+
+def _states(maps: Iterable[int]) -> list[QuoteState]:
+    """Returns the state behind each block of a file."""
+    states, state = [], QuoteState.FIELD_START
+    for number in maps:
+        state = unpack_map(number)[state - FIELD_START]
+        states.append(state)
+    return states

@@ -1,0 +1,143 @@
+"""Finds quotes that open a field which never closes, and tells where they stand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from recordmill.transforms.sources.csv.quote_states import QUOTED, end_state
+from recordmill.transforms.sources.csv.row_bounds import QUOTE, Reader, row_spans
+
+MAX_ROW_BYTES = 256 << 20  # of one row; beyond, a quote is missing or one too many
+KEPT_BYTES = 1 << 16  # of a row that is longer than a row may be
+_BLOCK_BYTES = 16 << 20
+_MASK = b"x"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenRow:
+    """A row without an end of its own, which is rejected.
+
+    Attributes:
+      at: where a byte of it stands in the body that is read; that of the quote that is
+        not closed, if there is one.
+      reason: for the reject.
+      is_quote: whether a quote stands there, which may be masked.
+      max_bytes: how much of the row is kept.
+    """
+
+    at: int
+    reason: str
+    is_quote: bool = True
+    max_bytes: int | None = None
+
+    def raw(self, body: bytes, start: int, end: int) -> bytes:
+        """Returns the row's bytes as they stand in the file."""
+        raw = body[start:end][: self.max_bytes]
+        if not self.is_quote:
+            return raw
+        return raw[: self.at - start] + QUOTE + raw[self.at - start + 1 :]
+
+
+def find_broken_rows(
+    read: Reader, part: bytes, begin: int, unclosed: int, *, is_whole: bool = True
+) -> list[BrokenRow]:
+    """Returns the rows of a part that have no end of their own.
+
+    Args:
+      read: reads bytes of the file as they are.
+      part: rows, as they are split.
+      begin: byte offset of the part in the file.
+      unclosed: byte offset of the quote that is masked there, or -1.
+      is_whole: whether the last row ends with the part.
+    """
+    broken = []
+    if is_whole and end_state(part) is QUOTED:
+        at = unclosed_quote(lambda start, stop: part[start:stop], len(part))
+        broken.append(BrokenRow(at, _never_closed(read, begin + at)))
+    elif not is_whole or len(part) > MAX_ROW_BYTES:
+        start, end = row_spans(part)[-1]
+        if not is_whole or end - start > MAX_ROW_BYTES:
+            reason = _too_long(read, begin + start)
+            broken.append(BrokenRow(start, reason, False, KEPT_BYTES))
+    if 0 <= unclosed - begin < len(part):
+        broken.append(BrokenRow(unclosed - begin, _never_closed(read, unclosed)))
+    return broken
+
+
+def masked(read: Reader, place: int) -> Reader:
+    """Returns a reader for which the quote at a byte offset is an ordinary character.
+
+    The offset -1 masks none.
+    """
+    if place < 0:
+        return read
+
+    def read_masked(start: int, stop: int) -> bytes:
+        data = read(start, stop)
+        at = place - start
+        if not 0 <= at < len(data):
+            return data
+        return b"".join((data[:at], _MASK, data[at + 1 :]))
+
+    return read_masked
+
+
+def unclosed_quote(read: Reader, stop: int) -> int:
+    """Returns the offset of the quote whose field is still open at a byte offset.
+
+    Inside that field quotes come in pairs, or it would be closed; so the quote is the
+    first of the last row of quotes that is odd in number:
+
+        a,"b ""c"" d    ->    1 quote, 2 quotes, 2 quotes: the one before b
+
+    Args:
+      read: reads bytes of the file.
+      stop: where a quoted field is open.
+    """
+    quotes = b""  # those that the block behind begins with
+    while stop > 0:
+        start = max(0, stop - _BLOCK_BYTES)
+        block = read(start, stop) + quotes
+        places = np.flatnonzero(np.frombuffer(block, np.uint8) == ord(QUOTE))
+        first = np.flatnonzero(np.diff(places, prepend=-2) > 1)  # of each row of them
+        lengths = np.diff(first, append=len(places))
+        quotes = b""
+        if start and len(places) and places[0] == 0:
+            quotes = QUOTE * int(lengths[0])  # more of them may stand before
+            first, lengths = first[1:], lengths[1:]
+        odd = first[lengths % 2 == 1]
+        if len(odd):
+            return start + int(places[odd[-1]])
+        stop = start
+    raise ValueError("no quoted field is open there")
+
+
+def line_of(read: Reader, place: int) -> int:
+    """Returns the number, from 1, of the line that a byte offset is in."""
+    line, start = 1, 0
+    while start < place:
+        block = read(start, min(start + _BLOCK_BYTES, place))
+        if not block:
+            break
+        start += len(block)
+        line += block.count(b"\n") + block.count(b"\r") - block.count(b"\r\n")
+        if block.endswith(b"\r") and read(start, start + 1) == b"\n":
+            line -= 1  # the next block counts it
+    return line
+
+
+def _never_closed(read: Reader, place: int) -> str:
+    """Returns the reason for the reject of a row with a quote that is never closed."""
+    line = line_of(read, place)
+    return f"a quoted field is never closed; it opens at line {line}"
+
+
+def _too_long(read: Reader, place: int) -> str:
+    """Returns the reason for the reject of a row that is longer than a row may be."""
+    return (
+        f"the row that begins at line {line_of(read, place)} has more than "
+        f"{MAX_ROW_BYTES:,} bytes, of which the first {KEPT_BYTES:,} are kept: is a "
+        "quoted field not closed?"
+    )
