@@ -20,7 +20,7 @@ import pyarrow.csv as pa_csv
 from recordmill.schemas.ranges import Reject
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.sources.csv.broken_rows import BrokenRow
-from recordmill.transforms.sources.csv.row_bounds import QUOTE, row_spans
+from recordmill.transforms.sources.csv.row_bounds import BOM, QUOTE, row_spans
 
 _BLANK = re.compile(rb"[\r\n]*")
 
@@ -106,6 +106,8 @@ def _split_cells(body: bytes, names: Sequence[str]) -> tuple[pa.Table, dict[int,
     if _BLANK.fullmatch(body):
         empty = [pa.chunked_array([], pa.string()) for _ in names]
         return pa.table(empty, names=list(names)), {}
+    if body.startswith(BOM):
+        body = BOM + body  # Arrow strips one, but this one belongs to a cell
     wrong: dict[int, str] = {}
 
     def note(row: pa_csv.InvalidRow) -> str:
