@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -68,3 +69,13 @@ def test_neither_beam_nor_tensorflow_is_imported(iris: Path) -> None:
         "assert not {'apache_beam', 'tensorflow'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_manifest_cannot_name_files_elsewhere(iris: Path, tmp_path: Path) -> None:
+    """SECURITY.md says so: a dataset from somewhere else is not trusted."""
+    folder = shutil.copytree(iris, tmp_path / "copy")
+    manifest = folder / "manifest.json"
+    text = manifest.read_text().replace('"iris-train', f'"../{iris.name}/iris-train')
+    manifest.write_text(text)
+    with pytest.raises(ValueError, match="relative path"):
+        next(read_rows(folder))
