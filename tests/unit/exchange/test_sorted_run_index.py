@@ -84,10 +84,10 @@ def test_every_changed_byte_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
         changed = bytearray(read.data)
         changed[place] ^= 1
         spoilt = Reads(bytes(changed))
-        with pytest.raises(RecordmillError, match="r: the scratch file was changed"):
+        with pytest.raises(RecordmillError, match="r: the scratch file is damaged"):
             read_index(spoilt, run, "r")
-        with pytest.raises(RecordmillError, match="r: the scratch file was changed"):
+        with pytest.raises(RecordmillError, match="r: the scratch file is damaged"):
             [find_records(spoilt, run, "r", split, 0, KEY_SPACE) for split in (0, 1)]
     for size in range(len(read.data)):
-        with pytest.raises(RecordmillError, match="r: the scratch file was changed"):
+        with pytest.raises(RecordmillError, match="r: the scratch file is damaged"):
             read_index(Reads(read.data[:size]), run, "r")
