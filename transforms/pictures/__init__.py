@@ -1,1 +1,1 @@
-"""Pictures told apart by their bytes: format and size, without decoding."""
+"""Recognizes and checks pictures by their bytes, without decoding them."""

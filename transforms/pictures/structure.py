@@ -1,20 +1,20 @@
 """Finds pictures that are cut short or damaged, without decoding them.
 
-A header says how large a picture is, not whether its pixels are there. What is checked
-is what a copy that was cut or a bad disk breaks, in one pass over the bytes at most:
+A header tells how large a picture is, not whether its pixels are complete. Checked is what
+an interrupted copy or a bad disk breaks, in at most one pass over the bytes:
 
     JPEG  an end-of-image marker (FF D9) follows the first scan (FF DA). Inside a scan FF
-          is followed by 00 or a restart marker, so the marker cannot be a pixel.
-    PNG   every chunk is whole, IHDR, PLTE, IDAT and IEND have the CRC they say, there is
-          an IDAT, and IEND closes the file.
-    GIF   nothing beyond the header, which needs one whole frame.
-    BMP   uncompressed rows: offset + height x row bytes (a multiple of 4) are there.
-    WebP  RIFF's size and every chunk lie inside the file.
-    TIFF  every strip or tile lies inside the file.
+          is followed by 00 or a restart marker, so pixels cannot contain this marker.
+    PNG   every chunk is complete; IHDR, PLTE, IDAT and IEND have the stored CRC; there is
+          an IDAT; IEND is the last chunk.
+    GIF   only the header is checked, which needs one complete frame.
+    BMP   uncompressed rows: the file has offset + height x row bytes (a multiple of 4).
+    WebP  the size in RIFF and every chunk fit in the file.
+    TIFF  every strip or tile fits in the file.
 
-For JPEG, PNG and BMP this is what TensorFlow's decoders ask for: tf.io.decode_image (2.21)
-refuses a JPEG without the marker, takes one that was cut and closed by it, and takes bytes
-after the end (tests/interop/test_picture_structure.py asks it).
+For JPEG, PNG and BMP, TensorFlow's decoders require the same: tf.io.decode_image (2.21)
+refuses a JPEG without the marker, accepts one that was cut and then closed by the marker,
+and accepts bytes after the end (see tests/interop/test_picture_structure.py).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import re
 import struct
 import zlib
 
-from recordmill.transforms.pictures.header import ImageHeader, ImageHeaderError
+from recordmill.transforms.pictures.image_header import ImageHeader, ImageHeaderError
 
 MAX_PIXELS = 1 << 29  # tf.io.decode_png's limit; Pillow warns at a third of it
 
@@ -32,18 +32,18 @@ _PNG_START = 8  # the signature's bytes
 _PNG_CHUNK = struct.Struct(">I4s")
 _TIFF_TYPES = {1: "B", 3: "H", 4: "I", 16: "Q"}  # byte, short, long, long8
 _TIFF_OFFSETS_TO_COUNTS = {273: 279, 324: 325}  # strips, tiles
-_MAX_TIFF_SEGMENTS = 1 << 22  # strips or tiles of one picture; more is not believed
+_MAX_TIFF_SEGMENTS = 1 << 22  # strips or tiles of one picture; more are taken as damage
 
 
 def check_structure(data: bytes, header: ImageHeader) -> None:
-    """Checks that a picture is whole, as far as that shows without decoding it.
+    """Checks that a picture is complete, as far as possible without decoding it.
 
     Args:
       data: the whole file.
-      header: what `read_header` found in it.
+      header: its header.
 
     Raises:
-      ImageHeaderError: the picture ends early or is damaged; says where.
+      ImageHeaderError: the picture ends too early or is damaged.
     """
     check = _CHECKS.get(header.format)
     if check is not None:
@@ -51,11 +51,11 @@ def check_structure(data: bytes, header: ImageHeader) -> None:
 
 
 def check_pixels(header: ImageHeader, max_pixels: int = MAX_PIXELS) -> None:
-    """Checks that a picture is not larger than decoders take.
+    """Checks that a picture is not too large for decoders.
 
     Args:
-      header: what `read_header` found.
-      max_pixels: height x width may not be above.
+      header: the picture's header.
+      max_pixels: largest height x width.
 
     Raises:
       ImageHeaderError: it is larger.
@@ -78,7 +78,7 @@ def _check_jpeg(data: bytes, _: ImageHeader) -> None:
 
 
 def _first_scan(data: bytes) -> int | None:
-    """Returns where the first scan starts; a thumbnail's, inside a segment, is none."""
+    """Returns where the first scan starts; skips thumbnails, which lie in segments."""
     offset = 2
     while found := _JPEG_MARKER.search(data, offset):
         marker, offset = data[found.end() - 1], found.end()
@@ -97,13 +97,13 @@ def _check_png(data: bytes, _: ImageHeader) -> None:
         end = offset + 12 + size
         if end > len(data):
             break
-        is_critical = not kind[0] & 0x20  # a capital letter; decoders skip the others
+        is_critical = not kind[0] & 0x20  # a capital letter; decoders skip other chunks
         if is_critical:
             crc = int.from_bytes(data[end - 4 : end], "big")
             if zlib.crc32(view[offset + 4 : end - 4]) != crc:
                 raise ImageHeaderError(
                     f"PNG is damaged: the {kind.decode('latin-1')} chunk at byte "
-                    f"{offset:,} does not have the CRC that it says"
+                    f"{offset:,} does not have the stored CRC"
                 )
         pixels |= kind == b"IDAT"
         if kind == b"IEND":
@@ -121,7 +121,7 @@ def _check_bmp(data: bytes, header: ImageHeader) -> None:
     bits_at = 24 if info_bytes == 12 else 28
     bits = int.from_bytes(data[bits_at : bits_at + 2], "little")
     compression = int.from_bytes(data[30:34], "little") if info_bytes >= 40 else 0
-    if compression not in (0, 3):  # run lengths, JPEG or PNG inside: of any size
+    if compression not in (0, 3):  # run lengths, JPEG or PNG inside have any size
         return
     row_bytes = (header.width * bits + 31) // 32 * 4
     expected = pixels_at + row_bytes * header.height
@@ -145,7 +145,7 @@ def _check_webp(data: bytes, _: ImageHeader) -> None:
         if offset + 8 + size > end:
             raise ImageHeaderError(
                 f"WebP is damaged: the {kind.decode('latin-1')!r} chunk at byte "
-                f"{offset:,} has {size:,} bytes, which end behind the file"
+                f"{offset:,} has {size:,} bytes, which end after the file"
             )
         offset += 8 + size + size % 2
 
@@ -184,7 +184,7 @@ def _check_tiff(data: bytes, _: ImageHeader) -> None:
 def _tiff_numbers(
     data: bytes, order: str, pointer: str, kind: int, number: int, value: bytes
 ) -> tuple[int, ...]:
-    """Returns a tag's numbers, which stand in the tag if they fit and elsewhere if not."""
+    """Returns a tag's numbers, which are stored in the tag if they fit in it."""
     if kind not in _TIFF_TYPES or number > _MAX_TIFF_SEGMENTS:
         raise ImageHeaderError(
             f"TIFF is damaged: {number:,} strips or tiles of type {kind} (expected at "
@@ -199,7 +199,7 @@ def _tiff_numbers(
         return struct.unpack_from(form, data, offset)
     except (struct.error, OverflowError):
         raise ImageHeaderError(
-            f"TIFF is cut short: a list of {number:,} numbers lies behind its "
+            f"TIFF is cut short: a list of {number:,} numbers lies after its "
             f"{len(data):,} bytes"
         ) from None
 
