@@ -25,7 +25,7 @@ from recordmill.transforms.exchange.gather import gather
 from recordmill.transforms.exchange.messages import cut_block, gather_inline
 from recordmill.transforms.exchange.plan import MAX_BUCKET_BITS, Histogram, plan_shards
 from recordmill.transforms.exchange.sorted_run import write_run
-from recordmill.transforms.exchange.sorted_run_index import ReadPart
+from recordmill.transforms.exchange.sorted_run_index import ReadRange
 from recordmill.transforms.exchange.sorted_run_store import (
     LocalRuns,
     RunFolder,
@@ -123,7 +123,7 @@ class CountingRuns(LocalRuns):
 
     asked: ClassVar[list[tuple[str, int]]] = []
 
-    def _index_file(self, run: RunRef) -> tuple[ReadPart, str]:
+    def _index_file(self, run: RunRef) -> tuple[ReadRange, str]:
         read, where = super()._index_file(run)
 
         def counted(start: int, stop: int) -> bytes:
