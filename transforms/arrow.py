@@ -99,8 +99,8 @@ def scatter(rows: npt.NDArray[np.void], offsets: I64) -> U8:
     """Concatenates left-aligned rows, each cut to its own length.
 
     Every row is copied at its full width, and the next row overwrites what is too much;
-    so one pass copies all rows (NumPy assigns in index order). The caller must leave out
-    rows of length 0. Rows "ab__", "c___" and offsets [0, 2, 3]:
+    so one pass copies all rows (NumPy assigns in index order). The caller must leave
+    out rows of length 0. Rows "ab__", "c___" and offsets [0, 2, 3]:
 
         after row 0    a b _ _
         after row 1    a b c _ _ _      cut to 3 bytes: "abc"

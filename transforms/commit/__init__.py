@@ -1,1 +1,1 @@
-"""What makes a dataset visible, and what undoes a run that ended early."""
+"""Publishes a dataset, and cleans up after runs that were killed."""

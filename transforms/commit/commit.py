@@ -1,15 +1,17 @@
 """Makes the staged files the dataset in the output.
 
-Readers trust manifest.json alone. A commit moves finished files: with overwrite, it first
-removes the old manifest, then the files that it names; then it moves the new files, and
-the new manifest last. So, if it is killed at any moment, there is never a manifest with
-missing or wrong shards. Two journals make a commit repeatable. If a staged manifest
-exists, all other files are staged or already moved. If the old manifest is in the run's
-folder, some of its files may still exist and no new file has been moved yet.
+Readers trust manifest.json alone. A commit moves finished files: with overwrite, it
+first removes the old manifest, then the files that it names; then it moves the new
+files, and the new manifest last. So, if it is killed at any moment, there is never a
+manifest with missing or wrong shards. Two journals make a commit repeatable. If a
+staged manifest exists, all other files are staged or already moved. If the old manifest
+is in the run's folder, some of its files may still exist and no new file has been moved
+yet.
 
-An appended part only adds files, under names of its own: first its shards are moved, then
-the manifest that names old and new ones replaces the old manifest in one step. Until then
-the dataset is the old one, complete; what a killed run had moved is removed first.
+An appended part only adds files, under names of its own: first its shards are moved,
+then the manifest that names old and new ones replaces the old manifest in one step.
+Until then the dataset is the old one, complete; what a killed run had moved is removed
+first.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from recordmill.transforms.tasks.workspace import Workspace
 
 
 def is_staged(workspace: Workspace) -> bool:
-    """Tells whether an earlier try staged everything, so that only the commit is left."""
+    """Tells whether an earlier try staged everything and only the commit is left."""
     return workspace.store.size(workspace.store_name(STAGED_MANIFEST)) is not None
 
 
@@ -160,7 +162,7 @@ def check_output(
     if foreign := sorted(top_names - {WORK_FOLDER}):
         raise OutputError(
             f"{store.uri}: is not empty ({', '.join(foreign[:3])}"
-            f"{', ...' if len(foreign) > 3 else ''}) and does not hold a dataset; choose "
+            f"{', ...' if len(foreign) > 3 else ''}) and does not hold a dataset; use "
             "another folder. Nothing was changed"
         )
     return None

@@ -33,8 +33,8 @@ def publish_detached(
 ) -> Manifest:
     """Publishes as the launcher does at the end of an attended run; safe to repeat.
 
-    No lease was held while rows were converted, so another run may have published in the
-    meantime. Concurrent runs of one job do no harm: they write the same bytes.
+    No lease was held while rows were converted, so another run may have published in
+    the meantime. Concurrent runs of one job do no harm: they write the same bytes.
 
     Raises:
       OutputError: another run is publishing, or has published a dataset that must not

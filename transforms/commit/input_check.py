@@ -1,9 +1,9 @@
 """Checks before a commit that no input changed since the run began.
 
-A file that is replaced while it is read gives rows of both: 234,101 of the old and 65,899
-of the new one in a measured run. When all inputs have been read, size and version
-(modification time, or the store's etag) of each are compared with the inventory; if one
-differs, nothing is published.
+A file that is replaced while it is read gives rows of both: 234,101 of the old and
+65,899 of the new one in a measured run. When all inputs have been read, size and
+version (modification time, or the store's etag) of each are compared with the
+inventory; if one differs, nothing is published.
 """
 
 from __future__ import annotations

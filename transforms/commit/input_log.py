@@ -6,7 +6,8 @@
 
 JSON lines in gzip without file name and time; one file for each part of a dataset (see
 schemas/dataset/parts.py). It contains only what fixes the dataset's bytes: paths are
-relative to the input root, and max_rejects is left out. Readers of records do not use it.
+relative to the input root, and max_rejects is left out. Readers of records do not use
+it.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def dump_inputs(
     files: Sequence[InputFile],
     side_files: Iterable[InputFile] = (),
 ) -> bytes:
-    """Serializes the inventory of a part; the same job and files give the same bytes."""
+    """Serializes the inventory of a part; equal jobs and files give equal bytes."""
     head = {
         "recordmill": FORMAT_VERSION,
         "fingerprint": fingerprint,

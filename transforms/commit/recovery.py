@@ -87,7 +87,7 @@ def discard_unpublished(store: Store, journals: Sequence[str]) -> None:
 
 
 def stale_files(store: Store, manifest: Manifest) -> list[str]:
-    """Returns TFDS's files if the dataset was appended to: they describe its first part.
+    """Returns TFDS's files if they describe only the first of several parts.
 
     TFDS finds a split's shards by one pattern that contains their number; the shards of
     several parts cannot have such names.

@@ -1,4 +1,4 @@
-"""Manages versions of a dataset side by side, and latest.json, which names the one to read.
+"""Manages versions of a dataset, and latest.json, which names the one to read.
 
     OUTPUT/
       1.0.0/ manifest.json ...
@@ -123,8 +123,8 @@ def _latest_bytes(manifest: Manifest) -> bytes:
 def remove_version(store: Store, version: str) -> None:
     """Removes a version: first its manifest in one step, then its files.
 
-    A killed call leaves the folder of an unfinished run (see `is_ours`): the manifest is
-    moved to the work folder, which is removed last.
+    A killed call leaves the folder of an unfinished run (see `is_ours`): the manifest
+    is moved to the work folder, which is removed last.
     """
     manifest = f"{version}/{MANIFEST_NAME}"
     work = f"{version}/{WORK_FOLDER}"
@@ -164,7 +164,7 @@ def orphan_files(store: Store) -> list[str]:
 
 
 def remove_orphans(store: Store) -> None:
-    """Removes what killed runs left beside the versions; call it with the lease held."""
+    """Removes what killed runs left beside the versions; call it with the lease."""
     kept = f"{LOCK_FOLDER}/"
     orphans = [name for name in orphan_files(store) if not name.startswith(kept)]
     unfinished = store.list_level(LOCK_FOLDER).unfinished

@@ -42,7 +42,7 @@ class ShardToRead:
         return self.store.uri_of(self.entry.file)
 
     def records(self) -> Iterator[memoryview]:
-        """Yields the data of every record in order, with a window of the file in memory.
+        """Yields the data of every record in order; keeps a window of the file in memory.
 
         Both checksums of each record are verified before it is yielded; at the end the
         number of records and the file's checksum.

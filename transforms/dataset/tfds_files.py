@@ -4,12 +4,14 @@
     features.json            a FeaturesDict whose keys are those of the example, flat
     {feature}.labels.txt     class names, one per line; "/" in the feature's name is "."
 
-TFDS parses these files as protobuf messages and fails on any unknown key; 64-bit integers
-are strings, as in protobuf's JSON. Checked by reading with TFDS 4.9.10:
+TFDS parses these files as protobuf messages and fails on any unknown key; 64-bit
+integers are strings, as in protobuf's JSON. Checked by reading with TFDS 4.9.10:
 
-- A value that may be missing is a Tensor of shape [-1], empty where it is missing. TFDS's
+- A value that may be missing is a Tensor of shape [-1], empty where it is missing.
+  TFDS's
   own `Optional` would return the smallest number of the type instead.
-- An Image of three channels decodes JPEG, PNG and BMP of any depth, but not GIF, WebP and
+- An Image of three channels decodes JPEG, PNG and BMP of any depth, but not GIF, WebP
+  and
   TIFF. encodingFormat is used only for writing, so it is left out.
 - A feature with several unknown dimensions is a Sequence of Sequences, whose values and
   row lengths TFDS reads from keys of their own; it is empty where it is missing.
@@ -49,7 +51,7 @@ _Shape = tuple[int | None, ...]
 def metadata_files(
     name: str, version: str, schema: Schema, shards: Sequence[ShardResult]
 ) -> dict[str, bytes]:
-    """Returns the files, by name, with which tfds.builder_from_directory reads the shards.
+    """Returns the files, by name, that tfds.builder_from_directory needs.
 
     Args:
       name: the dataset's name.
@@ -99,7 +101,7 @@ def labels_file_name(feature: str) -> str:
 
 
 def format_labels(names: Iterable[str]) -> bytes:
-    """Formats class names, one per line; as a JSON string where TFDS would change it."""
+    """Formats class names as lines; as JSON strings where TFDS would change them."""
     return "".join(f"{_format_label(name)}\n" for name in names).encode()
 
 
@@ -168,7 +170,7 @@ def _feature(spec: FeatureSpec) -> _Json:
 
 
 def _values(spec: FeatureSpec, shape: _Shape) -> _Json:
-    """Returns a feature of numbers, text or bytes with at most one unknown dimension."""
+    """Returns a feature of plain values with at most one unknown dimension."""
     if spec.class_names and spec.kind is Kind.INT64 and len(shape) <= 1:
         count = str(len(spec.class_names))
         leaf = _leaf(

@@ -1,1 +1,1 @@
-"""Records back into Arrow batches and values: what is read."""
+"""Decodes records to Arrow batches and values."""

@@ -1,9 +1,10 @@
 """Decodes serialized tf.train.Examples to an Arrow batch.
 
-The inverse of encode/examples.py. Records in the encoder's own layout (regular ones) are
-read by array steps over all of them at once (see entry_walk.py). Irregular ones, written
-by others or damaged, go through the protobuf runtime one by one: rewritten in the
-encoder's layout, they are read like the others. So all values take one way to Arrow.
+The inverse of encode/examples.py. Records in the encoder's own layout (regular ones)
+are read by array steps over all of them at once (see entry_walk.py). Irregular ones,
+written by others or damaged, go through the protobuf runtime one by one: rewritten in
+the encoder's layout, they are read like the others. So all values take one way to
+Arrow.
 """
 
 from __future__ import annotations
@@ -139,7 +140,7 @@ class _Reader:
         self._unknown_keys: dict[str, Key] = {}
 
     def read(self, examples: pa.BinaryArray) -> tuple[list[pa.Array], dict[int, str]]:
-        """Returns the columns, and the reasons why records cannot be read, by record."""
+        """Returns the columns, and the errors of invalid records, by record."""
         arrays, found = self._read_regular(examples)
         if found.irregular.any() and self._find_unknown_keys(examples, found.irregular):
             arrays, found = self._read_regular(examples)
@@ -171,7 +172,7 @@ class _Reader:
         return arrays, found
 
     def _find_unknown_keys(self, examples: pa.BinaryArray, irregular: Mask) -> bool:
-        """Searches the first irregular record for unknown keys that others may share."""
+        """Searches the first irregular record for keys that others may share."""
         features = _parse(examples[int(np.argmax(irregular))].as_py())
         keys = {
             name: Key(name.encode(), Kind(kind), delimited=kind != Kind.BYTES)
@@ -189,7 +190,7 @@ class _Reader:
     def _read_irregular(
         self, examples: pa.BinaryArray, arrays: list[pa.Array], found: Findings
     ) -> tuple[list[pa.Array], dict[int, str]]:
-        """Reads the irregular records, rewritten in the encoder's layout, and merges them."""
+        """Rewrites the irregular records in the encoder's layout, then reads them."""
         irregular = np.flatnonzero(found.irregular)
         reasons = {
             row: why for row, why in found.reasons.items() if not found.irregular[row]

@@ -1,10 +1,10 @@
 """Finds the features of many examples at once, if they have the encoder's layout.
 
-In the encoder's layout (encode/examples.py) the header of a map entry depends only on the
-entry's length. So the walk reads that length, looks up the one header that goes with it,
-and compares. All records advance together, one key in each step. Where the header
-differs, the record lacks the key. A record whose end is not reached in this way has
-another layout (or is damaged) and is left to the protobuf runtime.
+In the encoder's layout (encode/examples.py) the header of a map entry depends only on
+the entry's length. So the walk reads that length, looks up the one header that goes
+with it, and compares. All records advance together, one key in each step. Where the
+header differs, the record lacks the key. A record whose end is not reached in this way
+has another layout (or is damaged) and is left to the protobuf runtime.
 
 Two records with the int64 features a = 7 and b = 8 in the first, b = 9 in the second:
 
@@ -13,8 +13,8 @@ Two records with the int64 features a = 7 and b = 8 in the first, b = 9 in the s
 
     enter      positions [2, 28]: after the tag and length of Features
     key a      entry length 10 (0a) goes with the header 0a 0a 0a 01 61 12 05 1a 03 0a 01;
-               it matches in record 0 only: present [1, 0], starts [13, -], lengths [1, 0]
-               positions [14, 28]
+               it matches in record 0 only: present [1, 0], starts [13, -], lengths [1,
+               0] positions [14, 28]
     key b      present [1, 1], starts [25, 39], lengths [1, 1], positions [26, 40] = ends
 """
 
@@ -66,7 +66,7 @@ class Key:
 
 
 def padding_bytes(keys: Sequence[Key]) -> int:
-    """Returns how many bytes the walk and its readers may read after the last record."""
+    """Returns how many bytes may be read after the last record."""
     return max((len(key.name) for key in keys), default=0) + 8 * WORD_BYTES
 
 
@@ -94,7 +94,7 @@ def walk_entries(
 
 
 def _enter_features(data: U8, starts: I64, ends: I64) -> tuple[I64, Mask]:
-    """Returns the positions after the header of Features, and where it fills the record."""
+    """Returns the positions after Features' header, and a mask where it is valid."""
     words = gather_words(data, starts).ravel()
     lengths, sizes = read_varints(words >> np.uint64(8))
     positions = starts + 1 + sizes

@@ -157,7 +157,7 @@ def _decode_sequences(
 def _parse_sequences(
     records: pa.BinaryArray,
 ) -> tuple[list[SequenceExample], dict[int, str]]:
-    """Returns the message of each record, empty if invalid, and the errors by record."""
+    """Returns each record's message, empty if invalid, and the errors by record."""
     parsed, reasons = [], {}
     for row, data in enumerate(records.to_pylist()):
         try:
@@ -176,7 +176,7 @@ def _steps_column(
     feature: FeatureSpec,
     reasons: dict[int, str],
 ) -> pa.Array:
-    """Returns a feature list's column, a list of steps in each row; adds to `reasons`."""
+    """Returns a feature list's column, lists of steps; adds errors to `reasons`."""
     name = feature.name
     present = np.array([name in lists for lists in found], np.bool_)
     steps = [lists[name].feature if name in lists else () for lists in found]

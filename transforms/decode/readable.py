@@ -37,7 +37,7 @@ def decode_example(data: bytes | memoryview) -> dict[str, FeatureValues]:
 
 
 def decode_sequence_example(data: bytes | memoryview) -> dict[str, FeatureValues]:
-    """Decodes the values of the context and of every step of the feature lists, by name.
+    """Decodes the values of the context and of all steps of the feature lists.
 
     Raises:
       OutputError: the bytes are not a valid tf.train.SequenceExample.
@@ -72,9 +72,9 @@ def to_json_value(
 ) -> Any:
     """Converts a feature's values to JSON: a list, or one value if the shape is ().
 
-    Numbers and text are kept (NaN and infinities as text); a label becomes its index and
-    name; pictures, arrays and other bytes become a description. A feature list becomes a
-    list of steps.
+    Numbers and text are kept (NaN and infinities as text); a label becomes its index
+    and name; pictures, arrays and other bytes become a description. A feature list
+    becomes a list of steps.
     """
     if isinstance(values, tuple):
         return [to_json_value(step, feature, class_names) for step in values]

@@ -57,8 +57,10 @@ def read_tensors(data: U8, spans: Spans, feature: FeatureSpec) -> tuple[Lists, I
     else:
         lists = _read_content(data, spans, feature.dtype)
     # As floats: a product beyond 64 bits must not wrap around to a small number.
-    wanted = dims.astype(np.float64).prod(axis=1)
-    irregular = irregular | lists.irregular | (spans.present & (lists.counts != wanted))
+    num_values = dims.astype(np.float64).prod(axis=1)
+    irregular = (
+        irregular | lists.irregular | (spans.present & (lists.counts != num_values))
+    )
     if irregular.any():
         dims[irregular] = 0
         lists = lists.without(irregular)

@@ -26,11 +26,11 @@ def tf_type(feature: FeatureSpec) -> str:
 
 
 def cast(value: str, feature: FeatureSpec) -> tuple[Code, ...]:
-    """Returns code that casts from the stored type; empty if it is the feature's type."""
-    wanted = tf_type(feature)
-    if wanted == STORED[feature.kind]:
+    """Returns code that casts to the feature's type; empty if none is needed."""
+    own_type = tf_type(feature)
+    if own_type == STORED[feature.kind]:
         return ()
-    return (call("tf.cast", value, wanted),)
+    return (call("tf.cast", value, own_type),)
 
 
 def decode_image(value: str, feature: FeatureSpec) -> Call:
@@ -55,7 +55,7 @@ def raw_values(value: str, feature: FeatureSpec) -> Call:
 def decode_raw(
     value: str, feature: FeatureSpec, shape: Sequence[int | None]
 ) -> tuple[Code, ...]:
-    """Returns code that decodes an array's bytes, or a vector of them, to this shape."""
+    """Returns code that decodes the bytes of one or more arrays to this shape."""
     return (raw_values(value, feature), reshape(value, shape))
 
 

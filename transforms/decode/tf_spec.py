@@ -128,7 +128,7 @@ def _value(name: str) -> str:
 
 
 def _feature_code(feature: FeatureSpec) -> _FeatureCode:
-    """Returns the code for a feature of an example or of a sequence example's context."""
+    """Returns the code for a feature that is not a feature list."""
     if feature.is_ragged:
         return _ragged_code(feature)
     if feature.content is Content.VALUES:

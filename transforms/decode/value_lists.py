@@ -127,8 +127,8 @@ def read_byte_values(data: U8, spans: Spans, tag: int) -> Lists:
         step 1    rows [0, 1], value starts [2, 9], lengths [1, 1], positions [3, 10]
         step 2    rows [0],    value starts [5],    lengths [2],    positions [7]
 
-    Counts are [2, 1], offsets [0, 2, 3], values "a", "bc", "d". The last few records are
-    read by a loop instead of steps.
+    Counts are [2, 1], offsets [0, 2, 3], values "a", "bc", "d". The last few records
+    are read by a loop instead of steps.
     """
     positions = spans.starts.copy()
     ends = spans.starts + spans.lengths

@@ -72,7 +72,7 @@ def gather(data: U8, positions: I64, width: int) -> U8:
 
 
 def gather_words(data: U8, positions: I64, num_words: int = 1) -> U64:
-    """Returns the little-endian words at each position, shape (positions, num_words)."""
+    """Returns little-endian words at each position, shape (positions, num_words)."""
     found = gather(data, positions, num_words * WORD_BYTES)
     return found.view("<u8")
 
@@ -81,8 +81,8 @@ def read_varints(words: U64) -> tuple[U64, I64]:
     """Reads the varint at the start of each word; returns (values, lengths in bytes).
 
     A length of 9 means that none of the 8 bytes ends the varint; the value is then that
-    of the 56 bits read. Example: 300 is ac 02, here followed by the byte 41, so that the
-    word is 0x4102ac.
+    of the 56 bits read. Example: 300 is ac 02, here followed by the byte 41, so that
+    the word is 0x4102ac.
 
         ends     bit 7 of each byte that ends a varint        0x8080808080808000
         lowest   the lowest of them                           0x00008000
@@ -133,7 +133,8 @@ def unpack_varints(data: U8, offsets: I64) -> tuple[I64, I64, Mask]:
 
     Returns:
       All values; where those of each record start, and the end; and a mask of the
-      records with a varint that does not end or is too long: their values are undefined.
+      records with a varint that does not end or is too long: their values are
+      undefined.
 
     Two records with the values 1, 300 and 5:
 
@@ -166,7 +167,7 @@ def unpack_varints(data: U8, offsets: I64) -> tuple[I64, I64, Mask]:
 
 
 def extract(data: U8, starts: I64, lengths: I64) -> tuple[U8, I64]:
-    """Concatenates the spans' bytes and adds 16 bytes of padding; returns their offsets.
+    """Returns the spans' bytes, concatenated with 16 bytes of padding, and offsets.
 
     Args:
       data: the bytes that contain the spans.

@@ -1,1 +1,1 @@
-"""How records reach their shards: sorted runs, and the slices gathered from them."""
+"""Brings records to the writers of their shards, through files or the runner."""

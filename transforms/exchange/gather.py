@@ -1,7 +1,8 @@
 """Gathers a shard's records from sorted runs, for the exchanges scratch and reference.
 
-The two differ only in what a payload is (see sorted_run.py). The engine exchange gathers
-its own pieces (see messages.py); all three merge them in the same way (see merge.py).
+The two differ only in what a payload is (see sorted_run.py). The engine exchange
+gathers its own pieces (see messages.py); all three merge them in the same way (see
+merge.py).
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ _SPLIT_SALT = 0x73706C6974  # "split": makes splits independent of the order
 
 
 def mix(values: U64) -> U64:
-    """Mixes the bits of u64 values; a bijection, so distinct values stay distinct.
+    """Returns u64 values with mixed bits; distinct values stay distinct.
 
     Source: the finalizer of splitmix64 (Steele, Lea, Flood: Fast Splittable
     Pseudorandom Number Generators, OOPSLA 2014).
@@ -42,7 +42,7 @@ def text_hash(text: str | bytes) -> int:
 
 
 def text_hashes(texts: Iterable[str | bytes]) -> U64:
-    """Hashes texts one by one, in Python: only for short lists, such as one of files."""
+    """Hashes texts one by one in Python: only for short lists, such as of files."""
     return np.array([text_hash(text) for text in texts], np.uint64)
 
 
@@ -71,8 +71,8 @@ def position_keys(input_range: InputRange, positions: I64) -> U64:
       positions: each row's position in the range, rising, below its num_positions.
     """
     # Scaled to all of u64, so that the histogram's buckets, which are numbered by the
-    # keys' high bits, are as fine here as for hashed keys. With 1000 positions in total:
-    # shift = 64 - 10, so position 3 has the key 3 << 54.
+    # keys' high bits, are as fine here as for hashed keys. With 1000 positions in
+    # total: shift = 64 - 10, so position 3 has the key 3 << 54.
     shift = 64 - max(1, input_range.total_positions).bit_length()
     return (
         np.uint64(input_range.first_position) + positions.astype(np.uint64)
@@ -98,7 +98,7 @@ def assign_splits(
 
 
 def value_hashes(values: pa.Array) -> U64:
-    """Hashes each value; equal values (as text) get equal hashes, nulls one of their own."""
+    """Hashes each value; values that are equal as text have equal hashes."""
     if not _is_binary(values.type):
         values = values.cast(pa.string())  # bytes need not be text
     values = values.cast(pa.binary())

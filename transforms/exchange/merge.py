@@ -113,8 +113,8 @@ def merge_windows(
 def _before_tie(keys: U64, start: int, stop: int) -> int:
     """Returns an end at or before `stop` that does not separate equal keys.
 
-    Equal keys that fill more than a window are separated: only equal records can have so
-    many, and their order does not matter.
+    Equal keys that fill more than a window are separated: only equal records can have
+    so many, and their order does not matter.
     """
     first = int(np.searchsorted(keys, keys[stop]))
     return first if first > start else stop
@@ -123,7 +123,7 @@ def _before_tie(keys: U64, start: int, stop: int) -> int:
 def _read_window(
     pieces: Pieces, read_into: ReadInto, window: I64, *, break_ties_by_content: bool
 ) -> pa.BinaryArray:
-    """Reads the records of a window, one contiguous slice from each body, and orders them.
+    """Reads a window, one contiguous slice from each body, and orders its records.
 
     Args:
       pieces: all pieces of a shard.

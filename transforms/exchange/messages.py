@@ -3,10 +3,11 @@
     "recmillp" | u64 crc32c of all up to the payload | u64 range | u64 piece number
     | u64 records | u64 rejects | u64 order keys | u64 lengths | payload of record 0 | ...
 
-All little-endian. Without its head a value has at most PIECE_BYTES, or one record. Values
-arrive in any order, and after a retry perhaps twice; range and piece number identify and
-order them. Rejects are rows that were planned for the shard but could not be converted:
-the sum of records and rejects tells when all planned rows of the shard have arrived.
+All little-endian. Without its head a value has at most PIECE_BYTES, or one record.
+Values arrive in any order, and after a retry perhaps twice; range and piece number
+identify and order them. Rejects are rows that were planned for the shard but could not
+be converted: the sum of records and rejects tells when all planned rows of the shard
+have arrived.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from recordmill.transforms.exchange.merge import WINDOW_BYTES, Pieces, merge_win
 from recordmill.transforms.exchange.plan import shard_numbers
 from recordmill.transforms.tfrecord import crc32c
 
-# Limit of a value without its head, except for a larger record. Beam's Java runners send a
-# worker a hundred messages before they check that it accepts any, and keep them until
-# then: with this size 26 MB for each worker, as a message holds up to two values.
+# Limit of a value without its head, except for a larger record. Beam's Java runners
+# send a worker a hundred messages before they check that it accepts any, and keep them
+# until then: with this size 26 MB for each worker, as a message holds up to two values.
 PIECE_BYTES = 128 << 10
 
 _MAGIC = b"recmillp"
@@ -121,7 +122,7 @@ def _pack_crc(metadata: bytes) -> bytes:
 
 
 def _cut_rows(shards: I64, sizes: I64, piece_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yields (start, end) of pieces: cut at every shard, and before one gets too large."""
+    """Yields (start, end) of pieces of one shard that are not too large."""
     edges = [*np.flatnonzero(np.diff(shards, prepend=-1)).tolist(), len(shards)]
     for start, stop in pairwise(edges):
         first = start

@@ -1,8 +1,8 @@
 """Computes the shard plan from a histogram of the order keys; reads no files.
 
-The histogram has the planned bytes for each split and bucket (the high bits of the order
-key), summed over all ranges. Shard i of N ends at the bucket edge nearest to i/N of the
-split's bytes. A split with 5 buckets and 2 shards:
+The histogram has the planned bytes for each split and bucket (the high bits of the
+order key), summed over all ranges. Shard i of N ends at the bucket edge nearest to i/N
+of the split's bytes. A split with 5 buckets and 2 shards:
 
     bytes     10  0 30 20 40    100 in all, so the first shard should end at 50
     filled    [0, 2, 3, 4]      buckets with records
@@ -93,7 +93,7 @@ class Histogram:
         return self
 
     def __reduce__(self) -> tuple[Callable[..., Histogram], tuple[Any, ...]]:
-        """Returns the smaller pickled form; a bundle's sum often has few filled buckets."""
+        """Returns the smaller pickled form, as bundles often fill few buckets."""
         if 3 * np.count_nonzero(self.records) < 2 * self.records.size:
             return _unpack, (self.to_bytes(),)
         return Histogram, (self.bytes, self.records)

@@ -3,8 +3,8 @@
     STEM.records   payload of record 0 | payload of record 1 | ...
     STEM.index     keys, offsets and planned bytes (see sorted_run_index.py)
 
-Records are sorted by split, within a split by order key. A payload is a framed record or,
-in the exchange by reference, a reference to the row that becomes one.
+Records are sorted by split, within a split by order key. A payload is a framed record
+or, in the exchange by reference, a reference to the row that becomes one.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _sorted_payloads(
 def _sort_order(
     keys: U64, splits: npt.NDArray[np.uint8], num_splits: int
 ) -> npt.NDArray[np.intp] | None:
-    """Returns the stable order by (split, key), or None if the rows are sorted already."""
+    """Returns the stable order by (split, key); None if the rows are sorted."""
     if num_splits == 1:
         if bool(np.all(keys[:-1] <= keys[1:])):
             return None

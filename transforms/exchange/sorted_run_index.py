@@ -4,10 +4,10 @@
     | directory: for each block u64 first order key, u64 crc32c of the block
     | blocks: u64 order keys | u64 offsets (records + 1) | u64 planned bytes
 
-All little-endian; records are sorted by split, within a split by order key. A block holds
-records of one split. A shard needs a few records of every run, and there are as many runs
-as input ranges: so it reads the directory and only the blocks that it needs. The RunRef
-holds the checksum of all bytes before the blocks.
+All little-endian; records are sorted by split, within a split by order key. A block
+holds records of one split. A shard needs a few records of every run, and there are as
+many runs as input ranges: so it reads the directory and only the blocks that it needs.
+The RunRef holds the checksum of all bytes before the blocks.
 
 A run of one split with the keys [1, 5, 9] and payloads of 4 bytes: blocks have at least
 64 records, so there is one, and the file is
@@ -173,7 +173,7 @@ def find_records(
 
 
 def _read_directory(data: bytes, layout: _Layout, run: RunRef, uri: str) -> U64:
-    """Verifies the head; returns first key and checksum of blocks, shape (blocks, 2)."""
+    """Returns first key and checksum of the blocks, shape (blocks, 2)."""
     head = data[: layout.head_bytes]
     if crc32c(head) != run.index_crc32c or not head.startswith(_MAGIC):
         raise _damaged(uri)
@@ -216,7 +216,7 @@ def _read_blocks(
 
 
 def _select_keys(found: RunIndex, low: int, high: int) -> RunIndex:
-    """Copies the records with low <= key < high; views would keep all blocks in memory."""
+    """Copies the records with low <= key < high, so that the blocks can be freed."""
     first = int(np.searchsorted(found.keys, np.uint64(low)))
     end = len(found.keys)
     if high < 1 << 64:

@@ -25,13 +25,13 @@ from recordmill.transforms.tfrecord import crc32c
 
 
 class RunFolder(ABC):
-    """A folder of sorted runs, named by their stems; a small value that can be pickled."""
+    """A folder of sorted runs; a small value that can be pickled."""
 
     __slots__ = ()
 
     @abstractmethod
     def writing(self, stem: str) -> AbstractContextManager[Path]:
-        """Opens a context with the path, without ending, of a new run for `write_run`."""
+        """Returns a context with the path, without ending, for `write_run`."""
 
     @abstractmethod
     def _index_file(self, run: RunRef) -> tuple[ReadRange, str]:
@@ -48,7 +48,7 @@ class RunFolder(ABC):
         return read_index(read, run, uri)
 
     def find(self, run: RunRef, split_index: int, low: int, high: int) -> RunIndex:
-        """Reads the index of a split's records with low <= key < high; raises as `index`."""
+        """Reads the index of a split's records with low <= key < high."""
         read, uri = self._index_file(run)
         return find_records(read, run, uri, split_index, low, high)
 

@@ -3,8 +3,8 @@
     "BM" | 12 bytes | u32 info size | i32 width | i32 height | u16 planes | u16 bits
 
 All numbers are little-endian; a negative height means that rows run downwards. Depth is
-bits / 8: a palette of 8 bits is not expanded, and 32 bits are 4 channels with or without
-alpha.
+bits / 8: a palette of 8 bits is not expanded, and 32 bits are 4 channels with or
+without alpha.
 """
 
 from __future__ import annotations

@@ -2,13 +2,15 @@
 
 The format is recognized by content, never by file name. The numbers are those of
 `tf.io.decode_image(data, channels=0)` in TensorFlow 2.21, surprising ones included
-(checked by experiment: see tests/helpers/pixel_zoo.py). Each format has a file of its own here.
+(checked by experiment: see tests/helpers/pixel_zoo.py). Each format has a file of its
+own here.
 
-TensorFlow cannot decode TIFF, nor a BMP of 1, 4 or 16 bits or with the 12-byte info header
-of OS/2. Their depth is the number of samples per pixel, a palette counting as RGB.
+TensorFlow cannot decode TIFF, nor a BMP of 1, 4 or 16 bits or with the 12-byte info
+header of OS/2. Their depth is the number of samples per pixel, a palette counting as
+RGB.
 
-Pillow is not used: it sees 3 channels in a 32-bit BMP and the screen of a GIF, and opening
-a TIFF copies all its tags, each of which may span the whole file.
+Pillow is not used: it sees 3 channels in a 32-bit BMP and the screen of a GIF, and
+opening a TIFF copies all its tags, each of which may span the whole file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Finds pictures that are cut short or damaged, without decoding them.
 
-A header tells how large a picture is, not whether its pixels are complete. Checked is what
-an interrupted copy or a bad disk breaks, in at most one pass over the bytes:
+A header tells how large a picture is, not whether its pixels are complete. Checked is
+what an interrupted copy or a bad disk breaks, in at most one pass over the bytes:
 
     JPEG  an end-of-image marker (FF D9) follows the first scan (FF DA). Inside a scan FF
           is followed by 00 or a restart marker, so pixels cannot contain this marker.
@@ -13,8 +13,8 @@ an interrupted copy or a bad disk breaks, in at most one pass over the bytes:
     TIFF  every strip or tile fits in the file.
 
 For JPEG, PNG and BMP, TensorFlow's decoders require the same: tf.io.decode_image (2.21)
-refuses a JPEG without the marker, accepts one that was cut and then closed by the marker,
-and accepts bytes after the end (see tests/interop/test_picture_structure.py).
+refuses a JPEG without the marker, accepts one that was cut and then closed by the
+marker, and accepts bytes after the end (see tests/interop/test_picture_structure.py).
 """
 
 from __future__ import annotations

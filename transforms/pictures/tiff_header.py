@@ -3,8 +3,8 @@
     "II" or "MM" | u16 42 | u32 offset of the tags: u16 count, then for each tag
     u16 tag | u16 type | u32 count | value
 
-"II" means little-endian, "MM" big-endian. BigTIFF has 43 and u64. Depth is the number of
-samples per pixel; a palette counts as RGB.
+"II" means little-endian, "MM" big-endian. BigTIFF has 43 and u64. Depth is the number
+of samples per pixel; a palette counts as RGB.
 """
 
 from __future__ import annotations

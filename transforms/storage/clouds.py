@@ -43,7 +43,7 @@ class Cloud:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def prepare(self) -> None:
-        """Sets the environment variables; to be called before the package is imported."""
+        """Sets the environment variables; call it before the package is imported."""
         for name, value in self.environment.items():
             os.environ.setdefault(name, value)
 

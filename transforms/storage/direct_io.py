@@ -157,7 +157,8 @@ def _read_blocks(descriptor: int, path: Path, target: memoryview, offset: int) -
     """Reads whole blocks into a buffer and copies what was asked for.
 
     Bytes 5000 to 9000: the block before is byte 4096, so `before` is 904; 904 + 4000
-    bytes are wanted, which two blocks (8192 bytes) cover; buffer[904:4904] is the result.
+    bytes are wanted, which two blocks (8192 bytes) cover; buffer[904:4904] is the
+    result.
     """
     buffer = _aligned_buffer("read")
     out = np.frombuffer(target, np.uint8)

@@ -3,12 +3,13 @@
 A lock file (see lock_files.py) is created exclusively and then rewritten only by its
 holder, to show that it is alive. A run takes over the lease of a dead run by creating
 the lock file with the next number: only one of several runs succeeds, and the previous
-holder sees the higher number and stops. So no lock file is ever replaced by another run.
+holder sees the higher number and stops. So no lock file is ever replaced by another
+run.
 
-A run is dead if its process does not exist any more on this machine, or if its lock file
-was not rewritten for longer than its lease. The age of a lock file is measured with the
-store's own clock, and then the file is watched for a while: so a clock that jumps cannot
-make a living run look dead.
+A run is dead if its process does not exist any more on this machine, or if its lock
+file was not rewritten for longer than its lease. The age of a lock file is measured
+with the store's own clock, and then the file is watched for a while: so a clock that
+jumps cannot make a living run look dead.
 
 Where a store cannot create exclusively, a lock file is written if there is none, and
 read again after a pause. Two runs that begin within the same seconds may then both

@@ -293,7 +293,7 @@ def _link(temporary: Path, path: Path) -> None:
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        # FAT and some network file systems have no links. The name is reserved first, so
-        # a reader may see the file without its bytes, but never another run's file.
+        # FAT and some network file systems have no links. The name is reserved first,
+        # so a reader may see the file without its bytes, but never another run's file.
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
         temporary.replace(path)

@@ -1,8 +1,8 @@
 """Reads files by URI, locally or through fsspec.
 
 File systems are built where they are used, from the URI and options without secrets;
-credentials come from the environment. Local files are read without fsspec: a plain pread
-is several times faster. Transient errors of remote storage are retried.
+credentials come from the environment. Local files are read without fsspec: a plain
+pread is several times faster. Transient errors of remote storage are retried.
 """
 
 from __future__ import annotations

@@ -63,8 +63,8 @@ _PERMANENT_CLASSES = frozenset(
         "botocore.SSLError",
     }
 )
-# S3 error codes whose HTTP status would mean a permanent error. NoSuchUpload: the answer
-# to a completed multipart upload was lost, and the completion was sent again.
+# S3 error codes whose HTTP status would mean a permanent error. NoSuchUpload: the
+# answer to a completed multipart upload was lost, and the completion was sent again.
 _TRANSIENT_CODES = frozenset(
     {
         "BadDigest",

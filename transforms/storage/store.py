@@ -123,11 +123,11 @@ class Store(ABC):
 
     @abstractmethod
     def modified(self, name: str) -> float | None:
-        """Returns when a file was written by the store's clock (Unix seconds), or None."""
+        """Returns when a file was written, in Unix seconds of the store's clock, or None."""
 
     @abstractmethod
     def list(self, folder: str = "") -> dict[str, int]:
-        """Returns names and sizes of all files in a folder and its subfolders, by name."""
+        """Lists names and sizes of all files in a folder and its subfolders, by name."""
 
     @abstractmethod
     def list_level(self, folder: str = "") -> Level:
@@ -140,7 +140,8 @@ class Store(ABC):
     def remove_tree(self, folder: str) -> None:
         """Removes a folder and all below it, in any order; a missing one is ignored.
 
-        For folders that no reader uses any more: a killed call leaves some files behind.
+        For folders that no reader uses any more: a killed call leaves some files
+        behind.
         """
         self.delete(self.list(folder))
 
@@ -148,8 +149,8 @@ class Store(ABC):
     def move_all(self, pairs: Iterable[tuple[str, str]]) -> None:
         """Moves files, given as (source, target), in any order; targets are replaced.
 
-        At any moment a target is whole or does not exist. An object store copies, checks
-        that the copy is complete, then deletes the source.
+        At any moment a target is whole or does not exist. An object store copies,
+        checks that the copy is complete, then deletes the source.
 
         Raises:
           MissingFileError: a source is missing.
@@ -160,7 +161,7 @@ class Store(ABC):
         self.move_all([(source, target)])
 
     def checksum(self, name: str) -> int | None:
-        """Returns the CRC-32C that the store keeps of a file, or None; reads no data."""
+        """Returns the CRC-32C that the store keeps of a file, or None."""
         return None
 
     def free_bytes(self) -> int | None:
