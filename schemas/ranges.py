@@ -104,7 +104,7 @@ class Reject:
 
 
 @dataclass(frozen=True, slots=True)
-class RunRef:
+class SortedRunRef:
     """One sorted run in scratch.
 
     Attributes:
@@ -141,7 +141,7 @@ class RangeResult:
     range: InputRange
     rows_read: int
     rows_rejected: int
-    runs: tuple[RunRef, ...]
+    runs: tuple[SortedRunRef, ...]
     observed_types: Annotated[TypeFlags, Field(alias="observed")] = ()
     encoded_types: Annotated[TypeFlags, Field(alias="used")] = ()
     nulls: tuple[int, ...] = ()

@@ -14,7 +14,7 @@ from recordmill.beam_jobs.pipelines.combine import (
     plan_dataset,
 )
 from recordmill.schemas.dataset.shards import ShardPlan, ShardResult, ShardTask
-from recordmill.schemas.ranges import InputRange, RangeResult, RunRef, TypeFlags
+from recordmill.schemas.ranges import InputRange, RangeResult, SortedRunRef, TypeFlags
 from recordmill.transforms.exchange.plan import Histogram
 from recordmill.transforms.tasks.checkpoints import report_errors_to_launcher
 from recordmill.transforms.tasks.context import RunContext
@@ -133,7 +133,7 @@ def write_one(
         return write_shard(context, task, runs_in_order(results))
 
 
-def runs_in_order(results: Iterable[RangeResult]) -> list[RunRef]:
+def runs_in_order(results: Iterable[RangeResult]) -> list[SortedRunRef]:
     """All runs, ordered by range: a side input comes in any order."""
     ordered = sorted(results, key=lambda result: result.range.index)
     return [run for result in ordered for run in result.runs]

@@ -29,11 +29,11 @@ from recordmill.schemas.dataset.shards import (
     ShardTask,
     SplitPlan,
 )
-from recordmill.schemas.ranges import RunRef
+from recordmill.schemas.ranges import SortedRunRef
 from recordmill.transforms.exchange.block import Block
 from recordmill.transforms.exchange.messages import cut_block, open_piece
 from recordmill.transforms.exchange.plan import Histogram
-from recordmill.transforms.exchange.sorted_run import write_run
+from recordmill.transforms.exchange.sorted_run import write_sorted_run
 from recordmill.transforms.rows.encode_rows import RowsEncoder, summarize_rejects
 from recordmill.transforms.rows.row_summary import RowsSummary, RowsTotals
 from recordmill.transforms.rows.rows_job import RowsJob, RowsPlan, write_rejects
@@ -96,7 +96,7 @@ class EncodeRows(beam.DoFn):
             return
         facts, self._facts, self._bytes = self._facts, [], 0
         block = Block.joined(self._blocks)
-        runs: tuple[RunRef, ...] = ()
+        runs: tuple[SortedRunRef, ...] = ()
         num_splits = len(self._work.split_names)
         if self._work.exchange == "scratch":
             runs = (_store_run(self._work, block, num_splits),)
@@ -127,12 +127,12 @@ def _at_the_end(
     return GlobalWindows.windowed_value(output)
 
 
-def _store_run(work: RowsJob, block: Block, num_splits: int) -> RunRef:
+def _store_run(work: RowsJob, block: Block, num_splits: int) -> SortedRunRef:
     workspace = work.run_workspace
     if not workspace.shared:
         workspace.local_path("runs").mkdir(parents=True, exist_ok=True)
     with workspace.runs.writing(uuid4().hex) as stem:
-        return write_run(stem, block, num_splits)
+        return write_sorted_run(stem, block, num_splits)
 
 
 def _one_shard_each(num_splits: int) -> ShardPlan:
@@ -189,7 +189,7 @@ class WriteFromRuns(beam.PTransform[PCollection[RowsPlan], PCollection[ShardResu
 
 
 def write_from_runs(
-    task: ShardTask, work: RowsJob, planned: RowsPlan, runs: list[RunRef]
+    task: ShardTask, work: RowsJob, planned: RowsPlan, runs: list[SortedRunRef]
 ) -> ShardResult:
     folder = work.run_workspace.runs
     return write_shard(planned.context, task, runs, folder=folder)

@@ -19,17 +19,17 @@ from bench import scale, simulate
 
 from recordmill.schemas.dataset.shards import KEY_SPACE, ShardPlan, SplitPlan
 from recordmill.schemas.job.job_spec import Sharding
-from recordmill.schemas.ranges import InputFile, InputRange, RangeResult, RunRef
+from recordmill.schemas.ranges import InputFile, InputRange, RangeResult, SortedRunRef
 from recordmill.transforms.exchange.block import Block
 from recordmill.transforms.exchange.gather import gather
 from recordmill.transforms.exchange.messages import cut_block, gather_inline
 from recordmill.transforms.exchange.plan import MAX_BUCKET_BITS, Histogram, plan_shards
-from recordmill.transforms.exchange.sorted_run import write_run
+from recordmill.transforms.exchange.sorted_run import write_sorted_run
 from recordmill.transforms.exchange.sorted_run_index import ReadRange
 from recordmill.transforms.exchange.sorted_run_store import (
-    LocalRuns,
-    RunFolder,
-    StoredRuns,
+    LocalSortedRuns,
+    SortedRunFolder,
+    StoredSortedRuns,
 )
 from recordmill.transforms.storage import LocalStore
 
@@ -59,7 +59,9 @@ def some_file(index: int) -> InputFile:
 
 def some_result(index: int) -> RangeResult:
     """Of a table with 40 columns."""
-    run = RunRef(f"range-scratch-{index:06d}-000", (1677,), 1 << 24, 1 << 30, 1 << 31)
+    run = SortedRunRef(
+        f"range-scratch-{index:06d}-000", (1677,), 1 << 24, 1 << 30, 1 << 31
+    )
     return RangeResult(
         some_range(index), 1677, 0, (run,), (3,) * 40, (3,) * 40, (0,) * 40
     )
@@ -118,12 +120,12 @@ class CountingStore(LocalStore):
         return data
 
 
-class CountingRuns(LocalRuns):
+class CountingRuns(LocalSortedRuns):
     """Notes what is read of the files."""
 
     asked: ClassVar[list[tuple[str, int]]] = []
 
-    def _index_file(self, run: RunRef) -> tuple[ReadRange, str]:
+    def _index_file(self, run: SortedRunRef) -> tuple[ReadRange, str]:
         read, where = super()._index_file(run)
 
         def counted(start: int, stop: int) -> bytes:
@@ -133,7 +135,7 @@ class CountingRuns(LocalRuns):
 
         return counted, where
 
-    def read_into(self, run: RunRef, target: memoryview, offset: int) -> None:
+    def read_into(self, run: SortedRunRef, target: memoryview, offset: int) -> None:
         self.asked.append(("records", len(target)))
         super().read_into(run, target, offset)
 
@@ -185,10 +187,10 @@ def test_shards_read_of_indexes_and_slices_what_is_told(
     window_bytes = math.ceil(1.2 * case.shard_size / windows)
     monkeypatch.setattr(scale, "WINDOW_BYTES", window_bytes)
     asked: list[tuple[str, int]] = []
-    folder: RunFolder
+    folder: SortedRunFolder
     if where == "store":
         monkeypatch.setattr(CountingStore, "asked", asked)
-        folder = StoredRuns(CountingStore(str(tmp_path)), "runs")
+        folder = StoredSortedRuns(CountingStore(str(tmp_path)), "runs")
     else:
         monkeypatch.setattr(CountingRuns, "asked", asked)
         folder = CountingRuns(str(tmp_path))
@@ -196,7 +198,7 @@ def test_shards_read_of_indexes_and_slices_what_is_told(
     runs = []
     for number in range(num_runs):
         with folder.writing(f"run-{number}") as stem:
-            runs.append(write_run(stem, some_block(rng, records, size), 1))
+            runs.append(write_sorted_run(stem, some_block(rng, records, size), 1))
     for task in even_plan(shards).tasks():
         list(gather(folder, runs, task, window_bytes))
     indexes = [count for name, count in asked if name == "index"]
@@ -278,10 +280,10 @@ def test_pieces_take_the_memory_that_is_told(
     read_shard: Callable[[], Iterable[pa.BinaryArray]]
     if exchange == "scratch":
         runs = [
-            write_run(tmp_path / f"run-{number}", block, 1)
+            write_sorted_run(tmp_path / f"run-{number}", block, 1)
             for number, block in enumerate(blocks)
         ]
-        read_shard = partial(gather, LocalRuns(str(tmp_path)), runs, task)
+        read_shard = partial(gather, LocalSortedRuns(str(tmp_path)), runs, task)
     else:
         values = [
             value

@@ -96,6 +96,8 @@ def test_resumed(
     def refuse(*_: object) -> None:
         raise AssertionError("a finished range was converted again")
 
-    monkeypatch.setattr("recordmill.transforms.tasks.sort_range.write_run", refuse)
+    monkeypatch.setattr(
+        "recordmill.transforms.tasks.sort_range.write_sorted_run", refuse
+    )
     convert(source, inputs / source, output, *OPTIONS)
     assert shards(output) == shards(EARLIER / "whole" / source)

@@ -13,14 +13,14 @@ import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.dataset.shards import ShardTask
-from recordmill.schemas.ranges import RunRef
+from recordmill.schemas.ranges import SortedRunRef
 from recordmill.transforms.exchange.merge import WINDOW_BYTES, Pieces, merge_windows
-from recordmill.transforms.exchange.sorted_run_store import RunFolder
+from recordmill.transforms.exchange.sorted_run_store import SortedRunFolder
 
 
 def gather(
-    folder: RunFolder,
-    runs: Sequence[RunRef],
+    folder: SortedRunFolder,
+    runs: Sequence[SortedRunRef],
     task: ShardTask,
     window_bytes: int = WINDOW_BYTES,
     *,
@@ -45,7 +45,9 @@ def gather(
     )
 
 
-def _find_pieces(folder: RunFolder, runs: Sequence[RunRef], task: ShardTask) -> Pieces:
+def _find_pieces(
+    folder: SortedRunFolder, runs: Sequence[SortedRunRef], task: ShardTask
+) -> Pieces:
     found = []
     for number, run in enumerate(runs):
         if run.counts[task.split_index] == 0:

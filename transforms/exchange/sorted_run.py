@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from recordmill.schemas.ranges import RunRef
+from recordmill.schemas.ranges import SortedRunRef
 from recordmill.transforms.arrow import I64, U64, array_parts, offsets_of
 from recordmill.transforms.exchange.block import Block
 from recordmill.transforms.exchange.sorted_run_index import pack_index
@@ -29,11 +29,11 @@ from recordmill.transforms.tfrecord import crc32c
 _WINDOW_BYTES = 4 << 20  # payloads that are sorted and written at once
 
 
-def write_run(
+def write_sorted_run(
     stem: Path,
     block: Block,
     num_splits: int,
-) -> RunRef:
+) -> SortedRunRef:
     """Sorts a block by (split, order key) and writes it as a run.
 
     Args:
@@ -58,7 +58,7 @@ def write_run(
     path = stem.with_name(f"{stem.name}.records")
     payload_crc = _write_payload(path, _sorted_payloads(payloads, order, starts))
     write_atomic(stem.with_name(f"{stem.name}.index"), index)
-    return RunRef(
+    return SortedRunRef(
         stem=stem.name,
         counts=tuple(counts.tolist()),
         payload_bytes=int(starts[-1]),

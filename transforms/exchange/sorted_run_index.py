@@ -7,7 +7,7 @@
 All little-endian; records are sorted by split, within a split by order key. A block
 holds records of one split. A shard needs a few records of every run, and there are as
 many runs as input ranges: so it reads the directory and only the blocks that it needs.
-The RunRef holds the checksum of all bytes before the blocks.
+The SortedRunRef holds the checksum of all bytes before the blocks.
 
 A run of one split with the keys [1, 5, 9] and payloads of 4 bytes: blocks have at least
 64 records, so there is one, and the file is
@@ -27,7 +27,7 @@ from itertools import pairwise
 import numpy as np
 
 from recordmill.schemas.errors import RecordmillError
-from recordmill.schemas.ranges import RunRef
+from recordmill.schemas.ranges import SortedRunRef
 from recordmill.transforms.arrow import I64, U64
 from recordmill.transforms.tfrecord import crc32c
 
@@ -42,7 +42,7 @@ ReadRange = Callable[[int, int], bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class RunIndex:
+class SortedRunIndex:
     """The index of some records of a run, in the run's order.
 
     Attributes:
@@ -94,7 +94,7 @@ class _Layout:
 def pack_index(
     keys: U64, offsets: I64, planned_bytes: I64, counts: Sequence[int]
 ) -> tuple[bytes, int]:
-    """Packs an index; returns its bytes and the checksum for the RunRef.
+    """Packs an index; returns its bytes and the checksum for the SortedRunRef.
 
     Args:
       keys: order key of each record, by split, ascending within a split.
@@ -117,7 +117,7 @@ def pack_index(
     return b"".join([head, *blocks]), crc32c(head)
 
 
-def read_index(read: ReadRange, run: RunRef, uri: str) -> RunIndex:
+def read_index(read: ReadRange, run: SortedRunRef, uri: str) -> SortedRunIndex:
     """Reads the index of all records of a run.
 
     Args:
@@ -126,7 +126,7 @@ def read_index(read: ReadRange, run: RunRef, uri: str) -> RunIndex:
       uri: the file's name for error messages.
 
     Raises:
-      RecordmillError: the file is not the one that the RunRef describes.
+      RecordmillError: the file is not the one that the SortedRunRef describes.
     """
     layout = _Layout.of(run.counts)
     data = read(0, layout.starts[-1] + 1)
@@ -137,8 +137,8 @@ def read_index(read: ReadRange, run: RunRef, uri: str) -> RunIndex:
 
 
 def find_records(
-    read: ReadRange, run: RunRef, uri: str, split_index: int, low: int, high: int
-) -> RunIndex:
+    read: ReadRange, run: SortedRunRef, uri: str, split_index: int, low: int, high: int
+) -> SortedRunIndex:
     """Reads the index of a split's records with low <= key < high.
 
     Args:
@@ -150,7 +150,7 @@ def find_records(
       high: end of the keys, exclusive.
 
     Raises:
-      RecordmillError: what was read is not what the RunRef describes.
+      RecordmillError: what was read is not what the SortedRunRef describes.
     """
     layout = _Layout.of(run.counts)
     data = read(0, max(layout.head_bytes, min(READ_WHOLE_BYTES, layout.starts[-1])))
@@ -172,7 +172,7 @@ def find_records(
     return _select_keys(found, low, high)
 
 
-def _read_directory(data: bytes, layout: _Layout, run: RunRef, uri: str) -> U64:
+def _read_directory(data: bytes, layout: _Layout, run: SortedRunRef, uri: str) -> U64:
     """Returns first key and checksum of the blocks, shape (blocks, 2)."""
     head = data[: layout.head_bytes]
     if crc32c(head) != run.index_crc32c or not head.startswith(_MAGIC):
@@ -188,7 +188,7 @@ def _read_blocks(
     directory: U64,
     blocks: tuple[int, int],
     uri: str,
-) -> RunIndex:
+) -> SortedRunIndex:
     """Joins the records of some blocks; `data` is the file's bytes from `begin` on.
 
     A block of n records is the words of n keys, n + 1 offsets and n planned bytes.
@@ -212,16 +212,16 @@ def _read_blocks(
         for i, shift in ((0, 0), (1, 0), (2, 1))  # offsets without the last one
     ]
     offsets = np.concatenate([columns[1], *(ends[-1:] or [np.zeros(1, np.uint64)])])
-    return RunIndex(columns[0], offsets, columns[2])
+    return SortedRunIndex(columns[0], offsets, columns[2])
 
 
-def _select_keys(found: RunIndex, low: int, high: int) -> RunIndex:
+def _select_keys(found: SortedRunIndex, low: int, high: int) -> SortedRunIndex:
     """Copies the records with low <= key < high, so that the blocks can be freed."""
     first = int(np.searchsorted(found.keys, np.uint64(low)))
     end = len(found.keys)
     if high < 1 << 64:
         end = int(np.searchsorted(found.keys, np.uint64(high)))
-    return RunIndex(
+    return SortedRunIndex(
         found.keys[first:end].copy(),
         found.offsets[first : end + 1].copy(),
         found.planned_bytes[first:end].copy(),

@@ -12,10 +12,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from recordmill.schemas.errors import RecordmillError
-from recordmill.schemas.ranges import RunRef
+from recordmill.schemas.ranges import SortedRunRef
 from recordmill.transforms.exchange.sorted_run_index import (
     ReadRange,
-    RunIndex,
+    SortedRunIndex,
     find_records,
     read_index,
 )
@@ -24,36 +24,38 @@ from recordmill.transforms.storage.direct_io import SCRATCH_SPEED, read_into
 from recordmill.transforms.tfrecord import crc32c
 
 
-class RunFolder(ABC):
+class SortedRunFolder(ABC):
     """A folder of sorted runs; a small value that can be pickled."""
 
     __slots__ = ()
 
     @abstractmethod
     def writing(self, stem: str) -> AbstractContextManager[Path]:
-        """Returns a context with the path, without ending, for `write_run`."""
+        """Returns a context with the path, without ending, for `write_sorted_run`."""
 
     @abstractmethod
-    def _index_file(self, run: RunRef) -> tuple[ReadRange, str]:
+    def _index_file(self, run: SortedRunRef) -> tuple[ReadRange, str]:
         """Returns a function that reads a run's .index file, and the file's URI."""
 
-    def index(self, run: RunRef) -> RunIndex:
+    def index(self, run: SortedRunRef) -> SortedRunIndex:
         """Reads the index of all records of a run.
 
         Raises:
-          RecordmillError: the index is not the one that the RunRef describes.
+          RecordmillError: the index is not the one that the SortedRunRef describes.
           OSError, MissingFileError: it is missing.
         """
         read, uri = self._index_file(run)
         return read_index(read, run, uri)
 
-    def find(self, run: RunRef, split_index: int, low: int, high: int) -> RunIndex:
+    def find(
+        self, run: SortedRunRef, split_index: int, low: int, high: int
+    ) -> SortedRunIndex:
         """Reads the index of a split's records with low <= key < high."""
         read, uri = self._index_file(run)
         return find_records(read, run, uri, split_index, low, high)
 
     @abstractmethod
-    def read_into(self, run: RunRef, target: memoryview, offset: int) -> None:
+    def read_into(self, run: SortedRunRef, target: memoryview, offset: int) -> None:
         """Fills `target` with the run's payload that begins at byte `offset`.
 
         Raises:
@@ -61,14 +63,14 @@ class RunFolder(ABC):
         """
 
     @abstractmethod
-    def _payload_bytes(self, run: RunRef) -> int | None:
+    def _payload_bytes(self, run: SortedRunRef) -> int | None:
         """Returns the size of a run's .records file, or None if it is missing."""
 
     @abstractmethod
-    def _payload_is_whole(self, run: RunRef) -> bool:
+    def _payload_is_whole(self, run: SortedRunRef) -> bool:
         """Tells whether a .records file of the right size has the right checksum."""
 
-    def is_present(self, run: RunRef) -> bool:
+    def is_present(self, run: SortedRunRef) -> bool:
         """Tells whether a run's files have the right sizes, and its index its checksum.
 
         The payload is not read: framed records have checksums of their own, which are
@@ -80,13 +82,13 @@ class RunFolder(ABC):
             return False
         return self._payload_bytes(run) == run.payload_bytes
 
-    def is_whole(self, run: RunRef) -> bool:
+    def is_whole(self, run: SortedRunRef) -> bool:
         """Tells whether both files of a run exist as they were written."""
         return self.is_present(run) and self._payload_is_whole(run)
 
 
 @dataclass(frozen=True, slots=True)
-class LocalRuns(RunFolder):
+class LocalSortedRuns(SortedRunFolder):
     """Sorted runs in a local folder."""
 
     folder: str
@@ -95,7 +97,7 @@ class LocalRuns(RunFolder):
     def writing(self, stem: str) -> Iterator[Path]:
         yield Path(self.folder, stem)
 
-    def _index_file(self, run: RunRef) -> tuple[ReadRange, str]:
+    def _index_file(self, run: SortedRunRef) -> tuple[ReadRange, str]:
         path = Path(self.folder, f"{run.stem}.index")
 
         def read(start: int, stop: int) -> bytes:
@@ -104,17 +106,17 @@ class LocalRuns(RunFolder):
 
         return read, str(path)
 
-    def read_into(self, run: RunRef, target: memoryview, offset: int) -> None:
+    def read_into(self, run: SortedRunRef, target: memoryview, offset: int) -> None:
         path = Path(self.folder, f"{run.stem}.records")
         read_into(path, target, offset, direct=SCRATCH_SPEED.direct)
 
-    def _payload_bytes(self, run: RunRef) -> int | None:
+    def _payload_bytes(self, run: SortedRunRef) -> int | None:
         try:
             return Path(self.folder, f"{run.stem}.records").stat().st_size
         except OSError:
             return None
 
-    def _payload_is_whole(self, run: RunRef) -> bool:
+    def _payload_is_whole(self, run: SortedRunRef) -> bool:
         try:
             payload = Path(self.folder, f"{run.stem}.records").read_bytes()
         except OSError:
@@ -123,7 +125,7 @@ class LocalRuns(RunFolder):
 
 
 @dataclass(frozen=True, slots=True)
-class StoredRuns(RunFolder):
+class StoredSortedRuns(SortedRunFolder):
     """Sorted runs in a store, for workers that do not share a file system."""
 
     store: Store
@@ -137,11 +139,11 @@ class StoredRuns(RunFolder):
                 file = f"{stem}.{ending}"
                 self.store.put_file(Path(local_folder, file), f"{self.folder}/{file}")
 
-    def _index_file(self, run: RunRef) -> tuple[ReadRange, str]:
+    def _index_file(self, run: SortedRunRef) -> tuple[ReadRange, str]:
         name = self._name(run, "index")
         return partial(self.store.read_range, name), self.store.uri_of(name)
 
-    def read_into(self, run: RunRef, target: memoryview, offset: int) -> None:
+    def read_into(self, run: SortedRunRef, target: memoryview, offset: int) -> None:
         name = self._name(run, "records")
         data = self.store.read_range(name, offset, offset + len(target))
         if len(data) < len(target):
@@ -151,12 +153,12 @@ class StoredRuns(RunFolder):
             )
         target[:] = data
 
-    def _payload_bytes(self, run: RunRef) -> int | None:
+    def _payload_bytes(self, run: SortedRunRef) -> int | None:
         return self.store.size(self._name(run, "records"))
 
-    def _payload_is_whole(self, run: RunRef) -> bool:
+    def _payload_is_whole(self, run: SortedRunRef) -> bool:
         known = self.store.checksum(self._name(run, "records"))
         return known in (None, run.payload_crc32c)  # None: the store keeps no checksums
 
-    def _name(self, run: RunRef, ending: str) -> str:
+    def _name(self, run: SortedRunRef, ending: str) -> str:
         return f"{self.folder}/{run.stem}.{ending}"

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from recordmill.schemas.job.job_spec import JobSpec
-from recordmill.schemas.ranges import RunRef
+from recordmill.schemas.ranges import SortedRunRef
 from recordmill.transforms.arrow import U64, array_parts
 from recordmill.transforms.exchange.plan import (
     BUCKETS_PER_SHARD,
@@ -49,7 +49,7 @@ class RowsSummary:
     digest: Digest = (0, 0)
     histogram: PackedHistogram = b""
     found: ObservedFeatures = field(default_factory=ObservedFeatures)
-    runs: tuple[RunRef, ...] = ()
+    runs: tuple[SortedRunRef, ...] = ()
     reject: bytes = b""
 
 

@@ -15,7 +15,7 @@ from recordmill.schemas.ranges import (
     InputRange,
     RangeResult,
     Reject,
-    RunRef,
+    SortedRunRef,
     TypeFlags,
     merge_type_flags,
 )
@@ -94,7 +94,7 @@ class RangeReader:
             yield Block.joined(parts)
         self.is_whole = True
 
-    def result(self, runs: tuple[RunRef, ...] = ()) -> RangeResult:
+    def result(self, runs: tuple[SortedRunRef, ...] = ()) -> RangeResult:
         """Returns the summary of the range, once all of it was read."""
         return RangeResult(
             range=self.input_range,

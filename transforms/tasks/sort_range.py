@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from recordmill.schemas.ranges import InputRange, RangeResult, RunRef, TypeFlags
+from recordmill.schemas.ranges import InputRange, RangeResult, SortedRunRef, TypeFlags
 from recordmill.transforms.arrow import I64, U64
 from recordmill.transforms.exchange.plan import Histogram
-from recordmill.transforms.exchange.sorted_run import write_run
+from recordmill.transforms.exchange.sorted_run import write_sorted_run
 from recordmill.transforms.tasks.checkpoints import (
     load_checkpoint,
     save_checkpoint,
@@ -47,10 +47,10 @@ def convert_range(
         assumed_types = context.source.sample(input_range)
     while True:
         reader = RangeReader(context, input_range, context.exchange == "reference")
-        runs: list[RunRef] = []
+        runs: list[SortedRunRef] = []
         for block in reader.blocks(assumed_types, RUN_BYTES):
             with context.workspace.runs.writing(f"{name}-{len(runs):03d}") as stem:
-                runs.append(write_run(stem, block, context.num_splits))
+                runs.append(write_sorted_run(stem, block, context.num_splits))
             del block  # not held while the next one fills
         if reader.is_whole:
             break

@@ -26,9 +26,9 @@ from tempfile import TemporaryDirectory
 
 from recordmill.schemas.errors import MissingFileError
 from recordmill.transforms.exchange.sorted_run_store import (
-    LocalRuns,
-    RunFolder,
-    StoredRuns,
+    LocalSortedRuns,
+    SortedRunFolder,
+    StoredSortedRuns,
 )
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.atomic_files import write_atomic
@@ -79,11 +79,11 @@ class Workspace:
         return cls(store, name, str(root), str(scratch_root), shared)
 
     @property
-    def runs(self) -> RunFolder:
+    def runs(self) -> SortedRunFolder:
         """Returns the folder in which sorted runs are written and read."""
         if self.shared:
-            return StoredRuns(self.store, self.store_name("runs"))
-        return LocalRuns(str(self.local_path("runs")))
+            return StoredSortedRuns(self.store, self.store_name("runs"))
+        return LocalSortedRuns(str(self.local_path("runs")))
 
     @property
     def log(self) -> Path:

@@ -16,10 +16,10 @@ from recordmill.schemas.dataset.shards import (
 )
 from recordmill.schemas.errors import DamagedScratchError, RecordmillError
 from recordmill.schemas.job.job_spec import PIPELINE_ROWS
-from recordmill.schemas.ranges import Reject, RunRef
+from recordmill.schemas.ranges import Reject, SortedRunRef
 from recordmill.transforms.exchange.gather import gather
 from recordmill.transforms.exchange.messages import gather_inline
-from recordmill.transforms.exchange.sorted_run_store import RunFolder
+from recordmill.transforms.exchange.sorted_run_store import SortedRunFolder
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.storage.shard_file import write_records
 from recordmill.transforms.tasks.checkpoints import (
@@ -53,9 +53,9 @@ class _ShardCheckpoint:
 def write_shard(
     context: RunContext,
     task: ShardTask,
-    runs: Sequence[RunRef],
+    runs: Sequence[SortedRunRef],
     *,
-    folder: RunFolder | None = None,
+    folder: SortedRunFolder | None = None,
 ) -> ShardResult:
     """Writes a shard from sorted runs, or returns what an earlier try finished.
 
@@ -217,7 +217,7 @@ def _verify(windows: Iterable[pa.BinaryArray], where: str) -> Iterator[pa.Binary
 
 def _verify_runs(
     context: RunContext,
-    runs: Sequence[RunRef],
+    runs: Sequence[SortedRunRef],
     windows: Iterator[pa.BinaryArray],
     where: str,
 ) -> Iterator[pa.BinaryArray]:

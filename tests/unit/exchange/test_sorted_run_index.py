@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from recordmill.schemas.dataset.shards import KEY_SPACE
 from recordmill.schemas.errors import RecordmillError
-from recordmill.schemas.ranges import RunRef
+from recordmill.schemas.ranges import SortedRunRef
 from recordmill.transforms.exchange import sorted_run_index as run_index
 from recordmill.transforms.exchange.sorted_run_index import (
     find_records,
@@ -35,13 +35,13 @@ class Reads:
         return part
 
 
-def made(splits: list[list[int]]) -> tuple[Reads, RunRef]:
+def made(splits: list[list[int]]) -> tuple[Reads, SortedRunRef]:
     keys = [key for split in splits for key in split]
     offsets = np.arange(len(keys) + 1, dtype=np.int64) * 3
     counts = tuple(len(split) for split in splits)
     planned_bytes = np.arange(len(keys), dtype=np.int64)
     data, crc = pack_index(np.array(keys, np.uint64), offsets, planned_bytes, counts)
-    return Reads(data), RunRef("r", counts, int(offsets[-1]), crc, 0)
+    return Reads(data), SortedRunRef("r", counts, int(offsets[-1]), crc, 0)
 
 
 @given(SPLITS, st.integers(1, 9), BOUNDS, BOUNDS | st.just(KEY_SPACE), st.booleans())

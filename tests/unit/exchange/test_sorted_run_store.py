@@ -12,14 +12,14 @@ import pytest
 
 from recordmill.schemas.dataset.shards import KEY_SPACE, ShardTask
 from recordmill.schemas.errors import RecordmillError
-from recordmill.schemas.ranges import RunRef
+from recordmill.schemas.ranges import SortedRunRef
 from recordmill.transforms.exchange.block import Block
 from recordmill.transforms.exchange.gather import gather
-from recordmill.transforms.exchange.sorted_run import write_run
+from recordmill.transforms.exchange.sorted_run import write_sorted_run
 from recordmill.transforms.exchange.sorted_run_store import (
-    LocalRuns,
-    RunFolder,
-    StoredRuns,
+    LocalSortedRuns,
+    SortedRunFolder,
+    StoredSortedRuns,
 )
 from recordmill.transforms.storage import LocalStore, Store, open_store
 
@@ -27,16 +27,18 @@ EVERYTHING = ShardTask("s", 0, 0, 1, 0, KEY_SPACE)
 
 
 @pytest.fixture(params=["folder", "store", "memory"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[RunFolder, Store]:
+def place(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> tuple[SortedRunFolder, Store]:
     """The folder under test, and a store by which its files can be reached."""
     if request.param == "folder":
-        return LocalRuns(str(tmp_path)), LocalStore(str(tmp_path))
+        return LocalSortedRuns(str(tmp_path)), LocalStore(str(tmp_path))
     root = str(tmp_path) if request.param == "store" else f"memory:/{tmp_path}"
     store = open_store(root)
-    return StoredRuns(store, "runs"), store
+    return StoredSortedRuns(store, "runs"), store
 
 
-def save(folder: RunFolder, stem: str, keys: list[int]) -> RunRef:
+def save(folder: SortedRunFolder, stem: str, keys: list[int]) -> SortedRunRef:
     payloads = pa.array([b"row %d" % key for key in keys], pa.binary())
     block = Block(
         payloads,
@@ -45,7 +47,7 @@ def save(folder: RunFolder, stem: str, keys: list[int]) -> RunRef:
         np.full(len(keys), 5, np.int64),
     )
     with folder.writing(stem) as path:
-        return write_run(path, block, 1)
+        return write_sorted_run(path, block, 1)
 
 
 def file_of(store: Store, ending: str) -> str:
@@ -53,7 +55,9 @@ def file_of(store: Store, ending: str) -> str:
     return name
 
 
-def test_runs_are_read_as_they_were_written(place: tuple[RunFolder, Store]) -> None:
+def test_runs_are_read_as_they_were_written(
+    place: tuple[SortedRunFolder, Store],
+) -> None:
     folder, _ = place
     folder = pickle.loads(pickle.dumps(folder))
     runs = [save(folder, "a", [7, 1, 4]), save(folder, "b", [2, 4])]
@@ -66,7 +70,9 @@ def test_runs_are_read_as_they_were_written(place: tuple[RunFolder, Store]) -> N
 
 
 def test_nothing_of_a_run_is_left_where_it_was_made(
-    place: tuple[RunFolder, Store], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: tuple[SortedRunFolder, Store],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     near = tmp_path / "near"
     near.mkdir()
@@ -78,7 +84,7 @@ def test_nothing_of_a_run_is_left_where_it_was_made(
 @pytest.mark.parametrize("ending", [".records", ".index"])
 @pytest.mark.parametrize("change", ["gone", "shorter"])
 def test_a_run_that_is_not_whole(
-    place: tuple[RunFolder, Store], ending: str, change: str
+    place: tuple[SortedRunFolder, Store], ending: str, change: str
 ) -> None:
     folder, store = place
     run = save(folder, "a", [1, 2])
@@ -92,7 +98,7 @@ def test_a_run_that_is_not_whole(
         list(gather(folder, [run], EVERYTHING))
 
 
-def test_an_index_that_was_changed(place: tuple[RunFolder, Store]) -> None:
+def test_an_index_that_was_changed(place: tuple[SortedRunFolder, Store]) -> None:
     folder, store = place
     run = save(folder, "a", [1, 2])
     name = file_of(store, ".index")
@@ -102,7 +108,9 @@ def test_an_index_that_was_changed(place: tuple[RunFolder, Store]) -> None:
         folder.index(run)
 
 
-def test_a_run_with_other_facts_is_not_whole(place: tuple[RunFolder, Store]) -> None:
+def test_a_run_with_other_facts_is_not_whole(
+    place: tuple[SortedRunFolder, Store],
+) -> None:
     folder, _ = place
     run = save(folder, "a", [1])
     assert not folder.is_whole(replace(run, stem="b"))

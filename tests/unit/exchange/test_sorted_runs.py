@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from recordmill.schemas.dataset.shards import KEY_SPACE, ShardTask
 from recordmill.schemas.errors import RecordmillError
-from recordmill.schemas.ranges import RunRef
+from recordmill.schemas.ranges import SortedRunRef
 from recordmill.transforms.exchange.block import Block
 from recordmill.transforms.exchange.gather import gather
-from recordmill.transforms.exchange.sorted_run import write_atomic, write_run
-from recordmill.transforms.exchange.sorted_run_store import LocalRuns
+from recordmill.transforms.exchange.sorted_run import write_atomic, write_sorted_run
+from recordmill.transforms.exchange.sorted_run_store import LocalSortedRuns
 from recordmill.transforms.storage.direct_io import ScratchSpeed
 from recordmill.transforms.tfrecord import crc32c
 
@@ -33,9 +33,9 @@ class Row:
     payload: bytes
 
 
-def save(folder: Path, name: str, rows: list[Row], num_splits: int) -> RunRef:
+def save(folder: Path, name: str, rows: list[Row], num_splits: int) -> SortedRunRef:
     payloads = pa.array([b"left out", *(row.payload for row in rows)], pa.binary())
-    return write_run(
+    return write_sorted_run(
         folder / name,
         Block(
             payloads.slice(1),
@@ -59,10 +59,10 @@ def names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def gathered(folder: Path, runs: list[RunRef], task: ShardTask) -> list[bytes]:
+def gathered(folder: Path, runs: list[SortedRunRef], task: ShardTask) -> list[bytes]:
     return [
         one
-        for window in gather(LocalRuns(str(folder)), runs, task)
+        for window in gather(LocalSortedRuns(str(folder)), runs, task)
         for one in window.to_pylist()
     ]
 
@@ -91,7 +91,10 @@ def test_gather_equals_sorting(
         windows = [
             window.to_pylist()
             for window in gather(
-                LocalRuns(str(folder)), runs, task_of(split, low, high), window_bytes
+                LocalSortedRuns(str(folder)),
+                runs,
+                task_of(split, low, high),
+                window_bytes,
             )
         ]
     mine = [
@@ -121,7 +124,7 @@ def test_run_on_disk_literal(tmp_path: Path) -> None:
     directory = [5, crc32c(blocks[0]), 2, crc32c(blocks[1])]
     head = b"recmill2" + little([4, 2, 2, 2, *directory])
     assert (tmp_path / "r.index").read_bytes() == head + b"".join(blocks)
-    assert run == RunRef("r", (2, 2), 4, crc32c(head), crc32c(b"bbac"))
+    assert run == SortedRunRef("r", (2, 2), 4, crc32c(head), crc32c(b"bbac"))
     assert names_in(tmp_path) == ["r.index", "r.records"]
 
 
@@ -141,15 +144,15 @@ def test_order_within_a_run(tmp_path: Path, keys: list[int], num_splits: int) ->
 def test_run_without_rows(tmp_path: Path, num_splits: int) -> None:
     run = save(tmp_path, "r", [], num_splits)
     assert run.counts == (0,) * num_splits
-    assert LocalRuns(str(tmp_path)).is_whole(run)
-    assert len(LocalRuns(str(tmp_path)).index(run).keys) == 0
+    assert LocalSortedRuns(str(tmp_path)).is_whole(run)
+    assert len(LocalSortedRuns(str(tmp_path)).index(run).keys) == 0
     assert gathered(tmp_path, [run], task_of()) == []
 
 
 def test_dot_in_a_run_name(tmp_path: Path) -> None:
     runs = [save(tmp_path, f"a.{i}", [Row(i, 0, b"%d" % i)], 1) for i in range(2)]
     assert gathered(tmp_path, runs, task_of()) == [b"0", b"1"]
-    assert all(LocalRuns(str(tmp_path)).is_whole(run) for run in runs)
+    assert all(LocalSortedRuns(str(tmp_path)).is_whole(run) for run in runs)
 
 
 def test_gather_keeps_no_index_it_has_read(tmp_path: Path) -> None:
@@ -158,7 +161,7 @@ def test_gather_keeps_no_index_it_has_read(tmp_path: Path) -> None:
     keys = np.arange(rows, dtype=np.uint64) << np.uint64(50)
     payloads, ones = pa.array([b"x"] * rows), np.ones(rows, np.int64)
     runs = [
-        write_run(
+        write_sorted_run(
             tmp_path / f"r{i}",
             Block(payloads, keys, ones.astype(np.uint8) - 1, ones),
             1,
@@ -200,7 +203,7 @@ def test_large_run(
         for key, size in zip(order, sizes, strict=True)
     ]
     run = save(tmp_path, "r", rows, num_splits)
-    assert LocalRuns(str(tmp_path)).is_whole(run)
+    assert LocalSortedRuns(str(tmp_path)).is_whole(run)
     wanted = [row.payload for row in sorted(rows, key=lambda row: row.key)]
     assert (tmp_path / "r.records").read_bytes() == b"".join(wanted)
     found = [gathered(tmp_path, [run], task_of(split)) for split in range(num_splits)]
@@ -221,7 +224,7 @@ def test_damaged_index(tmp_path: Path) -> None:
     for place in range(len(whole)):
         damage(path, place)
         with pytest.raises(RecordmillError) as caught:
-            LocalRuns(str(tmp_path)).index(run)
+            LocalSortedRuns(str(tmp_path)).index(run)
         assert str(caught.value) == message
         path.write_bytes(whole)
     for size in range(len(whole)):
@@ -254,15 +257,15 @@ CHANGES = [
 def test_run_is_whole(tmp_path: Path, file: str, change: object, reason: str) -> None:
     assert callable(change)
     run = save(tmp_path, "r", [Row(1, 0, b"abc"), Row(2, 0, b"de")], 1)
-    assert LocalRuns(str(tmp_path)).is_whole(run)
+    assert LocalSortedRuns(str(tmp_path)).is_whole(run)
     change(tmp_path / file)
-    assert not LocalRuns(str(tmp_path)).is_whole(run), reason
+    assert not LocalSortedRuns(str(tmp_path)).is_whole(run), reason
 
 
 def test_run_is_whole_by_other_facts(tmp_path: Path) -> None:
     run = save(tmp_path, "r", [Row(1, 0, b"abc")], 1)
-    assert not LocalRuns(str(tmp_path)).is_whole(replace(run, payload_crc32c=0))
-    assert not LocalRuns(str(tmp_path)).is_whole(replace(run, stem="q"))
+    assert not LocalSortedRuns(str(tmp_path)).is_whole(replace(run, payload_crc32c=0))
+    assert not LocalSortedRuns(str(tmp_path)).is_whole(replace(run, stem="q"))
 
 
 def test_failed_scratch_leaves_nothing(

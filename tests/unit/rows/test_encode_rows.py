@@ -32,8 +32,8 @@ from recordmill.transforms.exchange.block import Block
 from recordmill.transforms.exchange.gather import gather
 from recordmill.transforms.exchange.messages import cut_block, gather_inline, open_piece
 from recordmill.transforms.exchange.plan import Histogram, packed_histogram
-from recordmill.transforms.exchange.sorted_run import write_run
-from recordmill.transforms.exchange.sorted_run_store import LocalRuns
+from recordmill.transforms.exchange.sorted_run import write_sorted_run
+from recordmill.transforms.exchange.sorted_run_store import LocalSortedRuns
 from recordmill.transforms.rows.dict_tables import Table, TableBuilder
 from recordmill.transforms.rows.dicts import to_dicts
 from recordmill.transforms.rows.encode_rows import RowsEncoder, summarize_rejects
@@ -341,13 +341,19 @@ def test_ties_are_ordered_by_content(
     ]
     random.shuffle(pieces)
     folder = tmp_path_factory.mktemp("runs")
-    runs = [write_run(folder / f"{n}", block, 1) for n, block in enumerate(blocks)]
+    runs = [
+        write_sorted_run(folder / f"{n}", block, 1) for n, block in enumerate(blocks)
+    ]
     random.shuffle(runs)
     task = ShardTask("", 0, 0, 1, 0, KEY_SPACE)
     for found in (
         gather_inline(pieces, window_bytes, break_ties_by_content=True),
         gather(
-            LocalRuns(str(folder)), runs, task, window_bytes, break_ties_by_content=True
+            LocalSortedRuns(str(folder)),
+            runs,
+            task,
+            window_bytes,
+            break_ties_by_content=True,
         ),
     ):
         payloads = [data for window in found for data in window.to_pylist()]
