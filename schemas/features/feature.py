@@ -9,6 +9,17 @@ from typing import Any
 
 from recordmill.schemas.errors import SchemaError
 
+Shape = tuple[int | None, ...]
+
+
+def shape_text(shape: Shape) -> str:
+    """Returns a shape as a schema file has it.
+
+    >>> shape_text((None, 4))
+    '[null, 4]'
+    """
+    return f"[{', '.join('null' if side is None else str(side) for side in shape)}]"
+
 
 class Kind(StrEnum):
     """The oneof of tf.train.Feature that holds the values (example.proto)."""
@@ -49,7 +60,7 @@ class FeatureSpec:
     kind: Kind
     column: str = ""
     dtype: str = ""
-    shape: tuple[int | None, ...] = ()
+    shape: Shape = ()
     content: Content = Content.VALUES
     optional: bool = False
     class_names: tuple[str, ...] = ()

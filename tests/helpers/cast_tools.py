@@ -52,7 +52,8 @@ def outcome(
         batch = pa.RecordBatch.from_arrays([cells], ["c"])
         (made,) = cast(batch, declared)
         rows: dict[int, Any] = {
-            row: Refusal(reason.removeprefix(PREFIX)) for row, reason in made.refused
+            row: Refusal(reason.removeprefix(PREFIX))
+            for row, reason in made.invalid_rows
         }
         array = made.batch["f"]
         array.validate(full=True)

@@ -9,7 +9,7 @@
     numbers, times, lists, binary               dtype, shape          the dtype, lists
 
 Whole columns are converted at once. A row with a value that its feature cannot hold is
-refused with a reason; a column whose type can hold no such value is a SchemaError.
+errors with a reason; a column whose type can hold no such value is a SchemaError.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ from recordmill.transforms.cast.cast_column import (
     default_of,
     wrong_pictures,
 )
-from recordmill.transforms.cast.cast_result import CastResult, RowErrors, mask_of, merge
+from recordmill.transforms.cast.cast_result import CastResult
 from recordmill.transforms.cast.side_files import FileReader, SideFileError
+from recordmill.transforms.encode.row_errors import RowErrors, mask_of, merge, prefixed
 
 FILE_BYTES = 64 << 20  # of files that cells name, held at once
 
@@ -42,12 +43,12 @@ class CastBatch:
     Attributes:
       batch: a column for every declared feature, named as the feature.
       kept: which of the rows given the batch's rows are, ascending.
-      refused: (row index, reason) of the others, ascending.
+      invalid_rows: (row index, reason) of the others, ascending.
     """
 
     batch: pa.RecordBatch
     kept: I64
-    refused: list[tuple[int, str]]
+    invalid_rows: list[tuple[int, str]]
 
 
 def cast(
@@ -68,31 +69,31 @@ def cast(
       SchemaError: as `check_columns`.
     """
     columns: dict[str, pa.Array] = {}
-    refused: RowErrors = {}
+    errors: RowErrors = {}
     for name, feature in declared.features.items():
         where = _where(batch.schema, declared, name)
         made = _named(name, where, feature, batch[where])
         columns[name] = made.array
-        refused = merge(refused, made.refused)
+        errors = merge(errors, made.errors)
     by_path = [name for name, f in declared.features.items() if f.bytes_from]
     if not by_path:
-        yield _rows(columns, refused, 0, batch.num_rows)
+        yield _rows(columns, errors, 0, batch.num_rows)
         return
     if files is None:
         raise SchemaError(_no_files(by_path[0]))
     sizes = np.zeros(batch.num_rows, np.int64)
     for name in by_path:
-        _measure(name, columns[name], files, sizes, refused)
+        _measure(name, columns[name], files, sizes, errors)
     for start, stop in _parts(sizes):
         part = {
             name: array.slice(start, stop - start) for name, array in columns.items()
         }
-        wrong = {row: why for row, why in refused.items() if start <= row < stop}
+        wrong = {row: why for row, why in errors.items() if start <= row < stop}
         for name in by_path:
             rule = declared.features[name].picture
             contents = _contents(name, part[name], files, start, wrong)
             if rule:
-                pictures = _prefixed(name, wrong_pictures(contents, rule))
+                pictures = prefixed(name, wrong_pictures(contents, rule))
                 found = {start + row: why for row, why in pictures.items()}
                 wrong = merge(wrong, found)
             part[name] = contents
@@ -117,7 +118,7 @@ def check_columns(
     for name, feature in declared.features.items():
         try:
             where = _where(arrow_schema, declared, name)
-            # No row is as good as any: what is refused then is the type.
+            # No row is as good as any: what is errors then is the type.
             _named(name, where, feature, pa.array([], arrow_schema.field(where).type))
             if feature.bytes_from and not has_files:
                 raise SchemaError(_no_files(name))
@@ -150,7 +151,7 @@ def _named(
         made = convert_column(column, feature)
     except SchemaError as error:
         raise SchemaError(f"feature {name!r}: column {where!r}: {error}") from error
-    return CastResult(made.array, _prefixed(name, made.refused))
+    return CastResult(made.array, prefixed(name, made.errors))
 
 
 def _check_default(name: str, feature: DeclaredFeature) -> None:
@@ -162,10 +163,6 @@ def _check_default(name: str, feature: DeclaredFeature) -> None:
         raise SchemaError(f"feature {name!r}: {error}") from error
 
 
-def _prefixed(name: str, refused: RowErrors) -> RowErrors:
-    return {row: f"feature {name!r}: {reason}" for row, reason in refused.items()}
-
-
 def _no_files(name: str) -> str:
     return (
         f"feature {name!r}: bytes_from: path names files beside a table; this source "
@@ -174,32 +171,32 @@ def _no_files(name: str) -> str:
 
 
 def _rows(
-    columns: dict[str, pa.Array], refused: RowErrors, start: int, stop: int
+    columns: dict[str, pa.Array], errors: RowErrors, start: int, stop: int
 ) -> CastBatch:
     """What is left of the rows from start to stop, of which these are the columns."""
     batch = pa.RecordBatch.from_pydict(columns)
     kept = np.arange(start, stop, dtype=np.int64)
-    if refused:
-        good = ~mask_of(refused, stop)[start:]
+    if errors:
+        good = ~mask_of(errors, stop)[start:]
         batch, kept = batch.filter(pa.array(good)), kept[good]
-    return CastBatch(batch, kept, sorted(refused.items()))
+    return CastBatch(batch, kept, sorted(errors.items()))
 
 
 def _measure(
-    name: str, paths: pa.StringArray, files: FileReader, sizes: I64, refused: RowErrors
+    name: str, paths: pa.StringArray, files: FileReader, sizes: I64, errors: RowErrors
 ) -> None:
     """Adds the sizes of the files that the rows name; refuses rows that name none."""
     # A loop per file, as each costs a system call, or a request.
     for row, path in enumerate(paths.to_pylist()):
-        if path is None or row in refused:
+        if path is None or row in errors:
             continue
         try:
             size = files.size(path)
         except SideFileError as error:
-            refused[row] = f"feature {name!r}: {error}"
+            errors[row] = f"feature {name!r}: {error}"
             continue
         if size > MAX_CELL_BYTES:
-            refused[row] = (
+            errors[row] = (
                 f"feature {name!r}: {path!r} has {size} bytes, more than a record "
                 f"can hold ({MAX_CELL_BYTES})"
             )
@@ -222,16 +219,16 @@ def _parts(sizes: I64) -> Iterator[tuple[int, int]]:
 
 
 def _contents(
-    name: str, paths: pa.StringArray, files: FileReader, start: int, refused: RowErrors
+    name: str, paths: pa.StringArray, files: FileReader, start: int, errors: RowErrors
 ) -> pa.BinaryArray:
-    """The bytes of the files; null where the row is refused or names none."""
+    """The bytes of the files; null where the row is errors or names none."""
     contents: list[bytes | None] = []
     for row, path in enumerate(paths.to_pylist(), start):
         content = None
-        if path is not None and row not in refused:
+        if path is not None and row not in errors:
             try:
                 content = files.read(path)
             except SideFileError as error:  # it went away after it was measured
-                refused[row] = f"feature {name!r}: {error}"
+                errors[row] = f"feature {name!r}: {error}"
         contents.append(content)
     return pa.array(contents, pa.binary())

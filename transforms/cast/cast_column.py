@@ -9,15 +9,7 @@ import pyarrow.types as pt
 from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.features.declared import DeclaredFeature, PictureRule
 from recordmill.transforms.arrow import offsets_of
-from recordmill.transforms.cast.cast_result import (
-    CastResult,
-    RowErrors,
-    by_row,
-    mask_of,
-    merge,
-    present,
-    refuse,
-)
+from recordmill.transforms.cast.cast_result import CastResult, present
 from recordmill.transforms.cast.cast_values import convert_values, is_text
 from recordmill.transforms.cast.cell_bytes import array_lists
 from recordmill.transforms.cast.cell_json import parse_json
@@ -28,6 +20,13 @@ from recordmill.transforms.cast.cell_lists import (
 )
 from recordmill.transforms.cast.typed_values import convert_typed
 from recordmill.transforms.encode.arrow_types import BYTES, family_of, is_list, plain
+from recordmill.transforms.encode.row_errors import (
+    RowErrors,
+    by_row,
+    flag_invalid,
+    mask_of,
+    merge,
+)
 from recordmill.transforms.pictures.check import check_picture
 from recordmill.transforms.pictures.header import ImageHeaderError
 
@@ -35,7 +34,7 @@ from recordmill.transforms.pictures.header import ImageHeaderError
 def convert_column(column: pa.Array, feature: DeclaredFeature) -> CastResult:
     """A column as the feature's; of `bytes_from: path` the paths, not yet read.
 
-    Missing values become the default, or are refused where the feature is required.
+    Missing values become the default, or are errors where the feature is required.
 
     Raises:
       SchemaError: no value of the column's type can become one of the feature.
@@ -45,12 +44,12 @@ def convert_column(column: pa.Array, feature: DeclaredFeature) -> CastResult:
     if not missing.any() or feature.optional:
         return made
     if feature.default is not None:
-        return CastResult(made.array.fill_null(default_of(feature)), made.refused)
-    missing &= ~mask_of(made.refused, len(missing))
-    refused = refuse(
+        return CastResult(made.array.fill_null(default_of(feature)), made.errors)
+    missing &= ~mask_of(made.errors, len(missing))
+    errors = flag_invalid(
         missing, lambda _: "missing; it is neither optional nor has a default"
     )
-    return CastResult(made.array, merge(made.refused, refused))
+    return CastResult(made.array, merge(made.errors, errors))
 
 
 def default_of(feature: DeclaredFeature) -> pa.Scalar:
@@ -68,8 +67,8 @@ def default_of(feature: DeclaredFeature) -> pa.Scalar:
         made = _convert_and_look(pa.array([default]), feature)
     except (pa.ArrowException, OverflowError, SchemaError) as error:
         raise SchemaError(f"default {default!r}: {error}") from error
-    if made.refused or made.array.null_count:
-        reason = made.refused.get(0, "no value")
+    if made.errors or made.array.null_count:
+        reason = made.errors.get(0, "no value")
         raise SchemaError(f"default {default!r}: {reason}")
     return made.array[0]
 
@@ -79,8 +78,8 @@ def _convert_and_look(column: pa.Array, feature: DeclaredFeature) -> CastResult:
     made = _convert(column, feature)
     if not feature.picture or feature.bytes_from:
         return made
-    refused = wrong_pictures(made.array, feature.picture)
-    return CastResult(made.array, merge(made.refused, refused))
+    errors = wrong_pictures(made.array, feature.picture)
+    return CastResult(made.array, merge(made.errors, errors))
 
 
 def wrong_pictures(pictures: pa.Array, rule: PictureRule) -> RowErrors:
@@ -88,12 +87,12 @@ def wrong_pictures(pictures: pa.Array, rule: PictureRule) -> RowErrors:
     if is_list(pictures.type):
         lengths = pc.list_value_length(pictures).fill_null(0).to_numpy()
         return by_row(wrong_pictures(pictures.flatten(), rule), offsets_of(lengths))
-    refused = {}
+    errors = {}
     # A loop per picture: its header takes 1 to 3 us, reading its file ten times that.
     for row, picture in enumerate(pictures):
         if picture.is_valid and (reason := _picture_reason(picture.as_py(), rule)):
-            refused[row] = reason
-    return refused
+            errors[row] = reason
+    return errors
 
 
 def _picture_reason(data: bytes, rule: PictureRule) -> str:
@@ -135,9 +134,9 @@ def _convert(column: pa.Array, feature: DeclaredFeature) -> CastResult:
         return convert_values(column, feature)
     numbers = feature.dtype not in ("string", "bytes")
     if family_of(kind) == BYTES and not is_text(kind) and numbers:
-        lists, refused = array_lists(column.cast(pa.binary()), feature.dtype)
+        lists, errors = array_lists(column.cast(pa.binary()), feature.dtype)
         made = convert_lists(lists, feature)
-        return CastResult(made.array, merge(refused, made.refused))
+        return CastResult(made.array, merge(errors, made.errors))
     if is_text(kind):
         raise SchemaError(
             "text cells hold one value each, but a list is declared: say how it is "
@@ -148,12 +147,12 @@ def _convert(column: pa.Array, feature: DeclaredFeature) -> CastResult:
 
 def _parse_lists(column: pa.Array, feature: DeclaredFeature) -> CastResult:
     """Text cells that hold several values, or JSON."""
-    cells, refused = convert_typed(column, "string", None)
+    cells, errors = convert_typed(column, "string", None)
     if feature.separator:
         made = convert_lists(split_cells(cells, feature.separator), feature)
-        return CastResult(made.array, merge(refused, made.refused))
+        return CastResult(made.array, merge(errors, made.errors))
     levels = len(feature.shape) + feature.sequence
     parsed = parse_json(cells, levels, feature)
     convert = convert_lists if levels else convert_values
     made = convert(parsed.array, feature)
-    return CastResult(made.array, merge(refused, merge(parsed.refused, made.refused)))
+    return CastResult(made.array, merge(errors, merge(parsed.errors, made.errors)))

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
@@ -15,11 +11,7 @@ from recordmill.schemas.features.declared import DeclaredFeature
 from recordmill.transforms.cast.cast_result import (
     ARROW_TYPES,
     CastResult,
-    RowErrors,
-    mask_of,
-    merge,
     present,
-    refuse,
     without,
 )
 from recordmill.transforms.cast.cell_bytes import decode_base64, decode_hex
@@ -32,6 +24,12 @@ from recordmill.transforms.cast.text_values import (
 )
 from recordmill.transforms.cast.typed_values import convert_typed
 from recordmill.transforms.encode.arrow_types import BYTES, family_of, plain
+from recordmill.transforms.encode.row_errors import (
+    RowErrors,
+    mask_of,
+    merge,
+)
+from recordmill.transforms.encode.value_limits import bound_errors
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -55,7 +53,7 @@ def convert_values(array: pa.Array, feature: DeclaredFeature) -> CastResult:
     if not outside:
         return made
     inside = without(made.array, mask_of(outside, len(array)))
-    return CastResult(inside, merge(made.refused, outside))
+    return CastResult(inside, merge(made.errors, outside))
 
 
 def _convert(array: pa.Array, feature: DeclaredFeature) -> CastResult:
@@ -66,13 +64,13 @@ def _convert(array: pa.Array, feature: DeclaredFeature) -> CastResult:
         )
     written = feature.cell in ("hex", "base64") or feature.classes
     if is_text(array.type) or (written and family_of(array.type) == BYTES):
-        cells, refused = convert_typed(array, "string", None)
+        cells, errors = convert_typed(array, "string", None)
         made = _parse(cells, feature)
-        return CastResult(made.array, merge(refused, made.refused))
+        return CastResult(made.array, merge(errors, made.errors))
     made = convert_typed(array, dtype, feature.unit)
     if feature.classes:
         checked = check_indices(made.array, feature.classes)
-        return CastResult(checked.array, merge(made.refused, checked.refused))
+        return CastResult(checked.array, merge(made.errors, checked.errors))
     return made
 
 
@@ -95,38 +93,9 @@ def _parse(cells: pa.StringArray, feature: DeclaredFeature) -> CastResult:
 
 
 def _out_of_bounds(array: pa.Array, feature: DeclaredFeature) -> RowErrors:
-    """The values that are not within min and max; NaN is within no bounds."""
     if feature.min is None and feature.max is None:
         return {}
     if pt.is_boolean(array.type):
         array = array.cast(pa.uint8())
     values = array.fill_null(0).to_numpy(zero_copy_only=False)
-    wrong = np.zeros(len(values), np.bool_)
-    if feature.min is not None:
-        wrong |= ~(values >= bound_of(feature.min, values.dtype, math.ceil))
-    if feature.max is not None:
-        wrong |= ~(values <= bound_of(feature.max, values.dtype, math.floor))
-    bounds = ", ".join(
-        f"{name} {bound}"
-        for name, bound in (("min", feature.min), ("max", feature.max))
-        if bound is not None
-    )
-    return refuse(
-        wrong & present(array), lambda i: f"{values[i]} is out of range ({bounds})"
-    )
-
-
-def bound_of(
-    bound: float, dtype: np.dtype[Any], to_whole: Callable[[int | float], int]
-) -> Any:
-    """A bound as values of this dtype are compared with it."""
-    if dtype.kind != "f":
-        return to_whole(bound)
-    try:
-        wide = np.float64(bound)
-    except OverflowError:
-        raise SchemaError(f"bound {bound} is beyond float64") from None
-    with np.errstate(over="ignore"):
-        narrow = dtype.type(wide)
-    # 0.1 is the float32 next to it, as the values are; a bound beyond is kept.
-    return narrow if np.isfinite(narrow) else wide
+    return bound_errors(values, feature.min, feature.max, present(array))

@@ -22,13 +22,12 @@ from recordmill.transforms.arrow import I64, U8, array_parts, binary_array, offs
 from recordmill.transforms.cast.cast_result import (
     ARROW_TYPES,
     CastResult,
-    RowErrors,
     present,
-    refuse,
     shown,
 )
 from recordmill.transforms.cast.cast_result import without as without_wrong
 from recordmill.transforms.cast.text_values import matches
+from recordmill.transforms.encode.row_errors import RowErrors, flag_invalid
 
 _HEX = r"^(?:[0-9a-fA-F]{2})*$"
 _DIGIT = "[A-Za-z0-9+/]"
@@ -66,18 +65,20 @@ def _decode(
     complete: Callable[[pa.StringArray], pa.StringArray],
 ) -> CastResult:
     valid = present(cells)
-    refused: RowErrors = {}
+    errors: RowErrors = {}
     texts = cells.fill_null("")
     try:
         decoded = decode(*_text_parts(complete(texts)))
     except ValueError:  # binascii.Error is one
         texts = pc.ascii_trim_whitespace(texts)
         wrong = ~matches(texts, pattern)
-        refused = refuse(wrong, lambda i: f"{shown(texts[i].as_py())} is no {expected}")
+        errors = flag_invalid(
+            wrong, lambda i: f"{shown(texts[i].as_py())} is no {expected}"
+        )
         texts = without_wrong(texts, wrong).fill_null("")
         decoded = decode(*_text_parts(complete(texts)))
         valid &= ~wrong
-    return CastResult(without_wrong(decoded, ~valid), refused)
+    return CastResult(without_wrong(decoded, ~valid), errors)
 
 
 def _text_parts(cells: pa.StringArray) -> tuple[I64, U8]:
@@ -136,7 +137,7 @@ def array_lists(column: pa.BinaryArray, dtype: str) -> CastResult:
     size = read_as.itemsize
     lengths = np.diff(array_parts(column)[0])
     wrong = lengths % size != 0
-    refused = refuse(
+    errors = flag_invalid(
         wrong,
         lambda i: f"{lengths[i]} bytes are no whole number of {dtype} ({size} bytes)",
     )
@@ -149,4 +150,4 @@ def array_lists(column: pa.BinaryArray, dtype: str) -> CastResult:
         pa.array(values, ARROW_TYPES[read_as.name]),
         mask=pa.array(~valid),
     )
-    return CastResult(lists, refused)
+    return CastResult(lists, errors)

@@ -21,14 +21,12 @@ import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
 from recordmill.schemas.features.declared import DeclaredFeature
-from recordmill.transforms.cast.cast_result import (
-    NULL_IN_LIST,
-    CastResult,
-    RowErrors,
-    shown,
-)
+from recordmill.transforms.cast.cast_result import CastResult, shown
 from recordmill.transforms.cast.class_labels import beyond_classes
-from recordmill.transforms.cast.text_values import beyond_integer, trim
+from recordmill.transforms.cast.text_values import trim
+from recordmill.transforms.encode.nested import NULL_IN_LIST
+from recordmill.transforms.encode.row_errors import RowErrors
+from recordmill.transforms.encode.value_limits import beyond_float, beyond_integer
 
 _BLOCK_ROWS = 256  # so few rows Python's json module reads as fast
 _BLOCKS = 16  # parts that rows are split into
@@ -55,9 +53,9 @@ def parse_json(
         whole = _read_block(cells, _nested(kind, levels))
         if whole is not None:
             return CastResult(whole, {})
-    refused: RowErrors = {}
-    parts = list(_read_parts(cells, 0, levels, leaf, refused))
-    return CastResult(pa.concat_arrays(parts), refused)
+    errors: RowErrors = {}
+    parts = list(_read_parts(cells, 0, levels, leaf, errors))
+    return CastResult(pa.concat_arrays(parts), errors)
 
 
 def _nested(kind: pa.DataType, levels: int) -> pa.DataType:
@@ -122,12 +120,12 @@ class _Leaf:
 
 
 def _read_parts(
-    cells: pa.StringArray, first: int, levels: int, leaf: _Leaf, refused: RowErrors
+    cells: pa.StringArray, first: int, levels: int, leaf: _Leaf, errors: RowErrors
 ) -> Iterator[pa.Array]:
     """Cells of which some are wrong, in parts.
 
     Args:
-      first: the row of the first cell; what is refused is noted by its row.
+      first: the row of the first cell; what is errors is noted by its row.
     """
     kind = _nested(leaf.kind, levels)
     if len(cells) > _BLOCK_ROWS:
@@ -138,7 +136,7 @@ def _read_parts(
             if block is not None:
                 yield block
             else:
-                yield from _read_parts(part, first + start, levels, leaf, refused)
+                yield from _read_parts(part, first + start, levels, leaf, errors)
         return
     values: list[Any] = []
     for row, text in enumerate(cells.to_pylist(), first):
@@ -146,7 +144,7 @@ def _read_parts(
         try:
             value = None if text is None else _read_cell(text, levels, leaf)
         except ValueError as error:
-            refused[row] = str(error)
+            errors[row] = str(error)
         values.append(value)
     yield pa.array(values, kind)
 
@@ -197,7 +195,7 @@ def _read_cell(text: str, levels: int, leaf: _Leaf) -> Any:
 def _finite(digits: str) -> float:
     value = float(digits)
     if math.isinf(value):
-        raise ValueError(f"{shown(digits)} is beyond float64 (at most 1.8e308)")
+        raise ValueError(beyond_float(shown(digits), "float64"))
     return value
 
 

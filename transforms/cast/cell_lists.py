@@ -1,4 +1,4 @@
-"""Lists of a declared shape: from separated text, or from Arrow lists of any kind.
+"""Makes lists of a declared shape from separated text, or from Arrow lists of any kind.
 
 The lists of a column are taken apart into levels of offsets and one array of values,
 so that values are converted all at once. Put together again they are
@@ -12,84 +12,80 @@ Source of the row-major order: numpy, "Array objects".
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.types as pt
 
 from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.features.declared import DeclaredFeature
+from recordmill.schemas.features.feature import Shape, shape_text
+from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64, offsets_of
-from recordmill.transforms.cast.cast_result import (
-    ARROW_TYPES,
-    NULL_IN_LIST,
-    CastResult,
+from recordmill.transforms.cast.cast_result import ARROW_TYPES, CastResult, present
+from recordmill.transforms.cast.cast_values import convert_values
+from recordmill.transforms.cast.text_values import trim
+from recordmill.transforms.encode.nested import (
+    list_lengths,
+    null_errors,
+    row_starts,
+    take_apart,
+)
+from recordmill.transforms.encode.row_errors import (
     Mask,
     RowErrors,
     by_row,
+    flag_invalid,
     merge,
-    present,
-    refuse,
 )
-from recordmill.transforms.cast.cast_values import convert_values
-from recordmill.transforms.cast.text_values import trim
-from recordmill.transforms.encode.arrow_types import is_list, plain
-
-_NO_LIST_IS_LONGER = 1 << 32  # Arrow counts a column's values in 32 bits
-
-Shape = tuple[int | None, ...]
+from recordmill.transforms.encode.shapes import known_size, shape_errors, wrong_counts
 
 
 def split_cells(cells: pa.StringArray, separator: str) -> pa.ListArray:
-    """Cells like 1;2;3 as lists of text, without the white space around each value.
+    """Splits cells like 1;2;3 into lists of text, without white space around a value.
 
     A cell of nothing but white space is missing.
     """
     cells = trim(cells)
     lists = pc.split_pattern(cells, separator)
-    starts = offsets_of(np.where(present(cells), _lengths(lists), 0))
+    starts = offsets_of(np.where(present(cells), list_lengths(lists), 0))
     values = pc.ascii_trim_whitespace(lists.flatten())
     return _list_array(starts, values, ~present(cells))
 
 
 def convert_lists(array: pa.Array, feature: DeclaredFeature) -> CastResult:
-    """A column of lists as the feature's values in its shape.
+    """Converts a column of lists to the feature's values in its shape.
 
     Raises:
       SchemaError: the column's type cannot become the feature's.
     """
-    shape = feature.shape
-    nested, refused = _take_apart(array, len(shape) + feature.sequence)
-    made = convert_values(nested.values, feature)
-    null = refuse(~present(made.array), lambda _: NULL_IN_LIST)
-    refused = merge(refused, by_row(merge(made.refused, null), nested.starts()))
-    levels, valid = nested.levels, nested.valid
+    shape, valid = feature.shape, present(array)
+    levels, values, errors = take_apart(array, len(shape) + feature.sequence)
+    made = convert_values(values, feature)
+    wrong_values = merge(made.errors, null_errors(made.array))
+    errors = merge(errors, by_row(wrong_values, row_starts(levels)))
+    ragged = shape.count(None) > 1
     if not feature.sequence:
         _require_depth(levels, shape, array.type)
-        refused = merge(refused, _wrong_shapes(levels, valid, feature))
-        return CastResult(_together(levels, shape, made.array, ~valid), refused)
+        errors = merge(errors, shape_errors(levels, valid, shape, ragged=ragged))
+        return CastResult(_together(levels, shape, made.array, ~valid), errors)
     if len(levels) == 1 and shape:
         levels, uneven = _cut_steps(levels[0], shape)
-        refused = merge(refused, uneven)
+        errors = merge(errors, uneven)
     outer, inner, steps = levels[0], levels[1:], made.array
     if shape:
         _require_depth(inner, shape, array.type)
-        every = np.ones(len(inner[0]) - 1, np.bool_)
-        wrong = _wrong_shapes(inner, every, feature)
-        refused = merge(refused, by_row(wrong, outer))
-        steps = _together(inner, shape, steps, ~every)
+        wrong_steps = shape_errors(inner, None, shape, ragged=ragged)
+        errors = merge(errors, by_row(wrong_steps, outer))
+        steps = _together(inner, shape, steps, np.zeros(len(inner[0]) - 1, np.bool_))
     elif inner:
         raise SchemaError(f"{array.type} nests lists, but a step is a single value")
-    return CastResult(_list_array(outer, steps, ~valid), refused)
+    return CastResult(_list_array(outer, steps, ~valid), errors)
 
 
 def feature_type(feature: DeclaredFeature) -> pa.DataType:
-    """The Arrow type of a feature's column."""
+    """Returns the Arrow type of a feature's column."""
     kind = ARROW_TYPES[feature.dtype]
     for _ in range(_depth(feature.shape) + feature.sequence):
         kind = pa.list_(kind)
@@ -97,53 +93,8 @@ def feature_type(feature: DeclaredFeature) -> pa.DataType:
 
 
 def _depth(shape: Shape) -> int:
-    """How many lists are nested in a column of the shape."""
+    """Returns how many lists are nested in a column of the shape."""
     return len(shape) if shape.count(None) > 1 else min(1, len(shape))
-
-
-@dataclass(frozen=True, slots=True)
-class _Nested:
-    """A column of lists taken apart.
-
-    Attributes:
-      levels: of each level, outermost first, where its lists' items start (lists + 1).
-      values: the innermost values of all rows.
-      valid: the rows that are not missing.
-    """
-
-    levels: list[I64]
-    values: pa.Array
-    valid: Mask
-
-    def starts(self) -> I64:
-        """Where the values of each row start (rows + 1)."""
-        starts = self.levels[0]
-        for offsets in self.levels[1:]:
-            starts = offsets[starts]
-        return starts
-
-
-def _take_apart(array: pa.Array, full_depth: int) -> tuple[_Nested, RowErrors]:
-    valid = present(array)
-    levels: list[I64] = []
-    refused: RowErrors = {}
-    starts = np.arange(len(array) + 1)  # where each row's lists start
-    while is_list(array.type) or (pt.is_null(array.type) and len(levels) < full_depth):
-        if levels and array.null_count:
-            null = refuse(~present(array), lambda _: NULL_IN_LIST)
-            refused = merge(refused, by_row(null, starts))
-        if pt.is_null(array.type):
-            # Lists of type null hold nothing, at this depth and any below.
-            array = array.cast(pa.list_(pa.null()))
-        levels.append(offsets_of(_lengths(array)))
-        starts = levels[-1][starts]
-        array = plain(array.flatten())
-    return _Nested(levels, array, valid), refused
-
-
-def _lengths(lists: pa.Array) -> I64:
-    lengths = pc.list_value_length(lists).fill_null(0)
-    return np.asarray(lengths.to_numpy(zero_copy_only=False), np.int64)
 
 
 def _require_depth(levels: Sequence[I64], shape: Shape, kind: pa.DataType) -> None:
@@ -154,24 +105,33 @@ def _require_depth(levels: Sequence[I64], shape: Shape, kind: pa.DataType) -> No
     allowed = {len(shape)} if shape.count(None) > 1 else {1, len(shape)}
     if len(levels) not in allowed:
         raise SchemaError(
-            f"{kind} nests {len(levels)} lists, but shape {_text(shape)} asks for "
+            f"{kind} nests {len(levels)} lists, but shape {shape_text(shape)} asks for "
             f"{' or '.join(map(str, sorted(allowed)))}"
         )
 
 
 def _cut_steps(offsets: I64, shape: Shape) -> tuple[list[I64], RowErrors]:
-    """Levels of steps and of their values, where rows are flat lists of both."""
-    size = _size(side or 0 for side in shape)
-    if not size:
+    """Cuts flat lists of steps: of shape [2], [1, 2, 3, 4] is [[1, 2], [3, 4]].
+
+    Args:
+      offsets: where each row's values start (rows + 1).
+      shape: of a step.
+
+    Returns:
+      The levels of steps and of their values, and the rows that end in mid-step.
+    """
+    size = known_size(shape)
+    if None in shape or not size:
         raise SchemaError(
-            f"flat lists do not tell where a step of shape {_text(shape)} ends: use "
-            "nested lists, or JSON cells"
+            f"cannot split flat lists into steps of shape {shape_text(shape)}; use nested "
+            "lists, or JSON cells"
         )
     lengths = np.diff(offsets)
-    uneven = refuse(
-        lengths % size != 0,
+    uneven = flag_invalid(
+        wrong_counts(lengths, (None, *shape)),
         lambda i: (
-            f"{_values(lengths[i])}, expected a multiple of {size} (steps of {_text(shape)})"
+            f"{count(int(lengths[i]), 'value')}, expected a multiple of {size} "
+            f"(steps of {shape_text(shape)})"
         ),
     )
     num_steps = -(-lengths // size)  # the last one of an uneven row is short
@@ -181,63 +141,12 @@ def _cut_steps(offsets: I64, shape: Shape) -> tuple[list[I64], RowErrors]:
     return [outer, inner], uneven
 
 
-def _wrong_shapes(
-    levels: Sequence[I64], valid: Mask, feature: DeclaredFeature
-) -> RowErrors:
-    """The valid rows (or steps) whose lists do not have the shape."""
-    shape = feature.shape
-    if len(levels) == 1 and len(shape) > 1:
-        return _wrong_counts(np.diff(levels[0]), valid, shape)
-    ragged = feature.to_spec("x").is_ragged
-    refused: RowErrors = {}
-    starts = np.arange(len(levels[0]))  # where each row's lists of a level start
-    for dimension, offsets in enumerate(levels):
-        lengths = np.diff(offsets)
-        side = shape[dimension]
-        if side is not None:
-            expected: Any = np.full(len(lengths), side)
-        elif dimension and not ragged:
-            # One array has one size: that of its first list.
-            expected = lengths[np.repeat(starts[:-1], np.diff(starts))]
-        else:
-            expected = lengths
-        differ = lengths != expected
-        wrong = refuse(
-            differ if dimension else differ & valid,
-            lambda i: (
-                f"length {lengths[i]} in dimension {dimension}, "  # noqa: B023 (used here)
-                f"expected {expected[i]} (shape {_text(shape)})"  # noqa: B023
-            ),
-        )
-        refused = merge(refused, by_row(wrong, starts))
-        starts = offsets[starts]
-    return refused
-
-
-def _wrong_counts(lengths: I64, valid: Mask, shape: Shape) -> RowErrors:
-    """Rows of flat lists that do not fill the shape."""
-    known = _size(side for side in shape if side is not None)
-    if None in shape:
-        wrong = lengths % known != 0 if known else lengths != 0
-        expected = f"a multiple of {known}"
-    else:
-        wrong = lengths != known
-        expected = str(known)
-    return refuse(
-        wrong & valid,
-        lambda i: f"{_values(lengths[i])}, expected {expected} (shape {_text(shape)})",
-    )
-
-
 def _together(
     levels: Sequence[I64], shape: Shape, values: pa.Array, missing: Mask
 ) -> pa.Array:
-    """The lists around the values, flat if the shape has no two unknown dimensions."""
+    """Puts lists around the values, flat if the shape has no two unknown dimensions."""
     if _depth(shape) == 1:
-        starts = levels[0]
-        for offsets in levels[1:]:
-            starts = offsets[starts]
-        return _list_array(starts, values, missing)
+        return _list_array(row_starts(levels), values, missing)
     for offsets in reversed(levels[1:]):
         values = _list_array(offsets, values, np.zeros(len(offsets) - 1, bool))
     return _list_array(levels[0], values, missing)
@@ -247,16 +156,3 @@ def _list_array(starts: I64, values: pa.Array, missing: Mask) -> pa.ListArray:
     offsets = pa.array(starts, pa.int32())
     mask = pa.array(missing) if missing.any() else None
     return pa.ListArray.from_arrays(offsets, values, mask=mask)
-
-
-def _size(sides: Iterable[int]) -> int:
-    """The values that fill these dimensions, or so many that no list has them."""
-    return min(math.prod(sides), _NO_LIST_IS_LONGER)
-
-
-def _values(count: int) -> str:
-    return f"{count} value{'' if count == 1 else 's'}"
-
-
-def _text(shape: Shape) -> str:
-    return f"[{', '.join('null' if side is None else str(side) for side in shape)}]"

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from difflib import get_close_matches
 from functools import cache
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,10 +20,10 @@ from recordmill.transforms.cast.cast_result import (
     ARROW_TYPES,
     CastResult,
     present,
-    refuse,
     shown,
     without,
 )
+from recordmill.transforms.encode.row_errors import RowErrors, flag_invalid, mask_of
 
 _NAMES_SHOWN = 10
 _COMPARISONS = 20_000  # of labels with class names in one batch; each takes 10 us
@@ -47,16 +49,21 @@ def label_indices(
         hint = f"did you mean {near[0]!r}?" if near else _listed(classes)
         return f"{shown(label)} is no class name; {hint}"
 
-    refused = refuse(unknown, lambda i: reason(labels[i].as_py()))
-    return CastResult(indices.cast(ARROW_TYPES[dtype]), refused)
+    errors = flag_invalid(unknown, lambda i: reason(labels[i].as_py()))
+    return CastResult(indices.cast(ARROW_TYPES[dtype]), errors)
 
 
 def check_indices(indices: pa.Array, classes: Sequence[str]) -> CastResult:
     """Indices that integer columns hold; they must be those of a class."""
     values = indices.fill_null(0).to_numpy(zero_copy_only=False)
-    wrong = (values < 0) | (values >= len(classes))
-    refused = refuse(wrong, lambda i: beyond_classes(values[i], classes))
-    return CastResult(without(indices, wrong), refused)
+    errors = index_errors(values, classes)
+    return CastResult(without(indices, mask_of(errors, len(values))), errors)
+
+
+def index_errors(indices: npt.NDArray[Any], classes: Sequence[str]) -> RowErrors:
+    """Returns the indices that no class has."""
+    wrong = (indices < 0) | (indices >= len(classes))
+    return flag_invalid(wrong, lambda i: beyond_classes(indices[i], classes))
 
 
 def beyond_classes(index: int | np.integer, classes: Sequence[str]) -> str:

@@ -5,7 +5,7 @@
     2024-01-31 10:20+02:00         a space for the T; seconds, minutes may be left out
     10:20:30.5                     a time of day, counted from midnight
 
-Nothing is rounded: what the unit cannot hold is refused, like a time in days.
+Nothing is rounded: what the unit cannot hold is errors, like a time in days.
 """
 
 from __future__ import annotations
@@ -15,16 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recordmill.transforms.arrow import I64
-from recordmill.transforms.cast.cast_result import (
-    CastResult,
-    Mask,
-    merge,
-    present,
-    refuse,
-    shown,
-    without,
-)
+from recordmill.transforms.cast.cast_result import CastResult, present, shown, without
 from recordmill.transforms.cast.text_values import matches, trim
+from recordmill.transforms.encode.row_errors import Mask, flag_invalid, merge
 
 NANOSECONDS = {
     "d": 86_400_000_000_000,
@@ -80,7 +73,7 @@ def read_times(cells: pa.StringArray, unit: str) -> CastResult:
         if len(where):
             parts = pc.extract_regex(cells.take(pa.array(where)), pattern)
             seconds[where], fraction[where], real[where] = _count(parts)
-    refused = refuse(
+    errors = flag_invalid(
         present(cells) & ~real,
         lambda i: (
             f"{shown(cells[i].as_py())} is no date or time in ISO 8601 "
@@ -88,16 +81,16 @@ def read_times(cells: pa.StringArray, unit: str) -> CastResult:
         ),
     )
     counts, exact, inside = _in_unit(seconds, fraction, unit)
-    rough = refuse(
+    rough = flag_invalid(
         real & ~exact,
         lambda i: f"{shown(cells[i].as_py())} is no whole number of {unit}",
     )
-    beyond = refuse(
+    beyond = flag_invalid(
         real & exact & ~inside,
         lambda i: f"{shown(cells[i].as_py())} is beyond int64 in {unit}",
     )
     array = without(pa.array(counts), ~(real & exact & inside))
-    return CastResult(array, merge(refused, merge(rough, beyond)))
+    return CastResult(array, merge(errors, merge(rough, beyond)))
 
 
 def _count(parts: pa.StructArray) -> tuple[I64, I64, Mask]:

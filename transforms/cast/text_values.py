@@ -19,12 +19,15 @@ from recordmill.transforms.arrow import array_parts
 from recordmill.transforms.cast.cast_result import (
     ARROW_TYPES,
     CastResult,
-    Mask,
-    merge,
     present,
-    refuse,
     shown,
     without,
+)
+from recordmill.transforms.encode.row_errors import Mask, flag_invalid, mask_of, merge
+from recordmill.transforms.encode.value_limits import (
+    beyond_float,
+    beyond_integer,
+    narrow_floats,
 )
 
 MAX_INT64 = (1 << 63) - 1
@@ -47,11 +50,11 @@ def parse_booleans(cells: pa.StringArray) -> CastResult:
         return CastResult(quick, {})
     cells = trim(cells)
     wrong = present(cells) & ~matches(cells, _BOOLEAN)
-    refused = refuse(
+    errors = flag_invalid(
         wrong,
         lambda i: f"{shown(cells[i].as_py())} is no bool (true, false, 1 or 0)",
     )
-    return CastResult(without(cells, wrong).cast(pa.bool_()), refused)
+    return CastResult(without(cells, wrong).cast(pa.bool_()), errors)
 
 
 def parse_integers(cells: pa.StringArray, dtype: str) -> CastResult:
@@ -63,7 +66,7 @@ def parse_integers(cells: pa.StringArray, dtype: str) -> CastResult:
     if quick is not None:
         return CastResult(quick, {})
     written = matches(cells, _INTEGER)
-    refused = refuse(
+    errors = flag_invalid(
         present(cells) & ~written,
         lambda i: f"{shown(cells[i].as_py())} is no {dtype}",
     )
@@ -88,17 +91,11 @@ def parse_integers(cells: pa.StringArray, dtype: str) -> CastResult:
         if value is not None and limits.min <= value <= limits.max:
             values[row] = value
             fits[row] = True
-    beyond = refuse(
+    beyond = flag_invalid(
         written & ~fits,
         lambda i: beyond_integer(_short(cells[i].as_py()), dtype),
     )
-    return CastResult(pa.array(values, mask=~fits), merge(refused, beyond))
-
-
-def beyond_integer(value: object, dtype: str) -> str:
-    """The reason for an integer that a dtype cannot hold."""
-    limits = np.iinfo(dtype)
-    return f"{value} is beyond {dtype} ({limits.min} to {limits.max})"
+    return CastResult(pa.array(values, mask=~fits), merge(errors, beyond))
 
 
 def parse_floats(cells: pa.StringArray, dtype: str) -> CastResult:
@@ -108,41 +105,33 @@ def parse_floats(cells: pa.StringArray, dtype: str) -> CastResult:
         cells = trim(cells)
         wide = _quick_floats(cells)
     if wide is not None:
-        return narrow_floats(wide, dtype)
+        return cast_floats(wide, dtype)
     written = matches(cells, _FLOAT)
-    refused = refuse(
+    errors = flag_invalid(
         present(cells) & ~written,
         lambda i: f"{shown(cells[i].as_py())} is no {dtype}",
     )
     wide = without(cells, ~written).cast(pa.float64())
     infinite = np.isinf(wide.to_numpy(zero_copy_only=False))
     beyond = infinite & ~matches(cells, _INFINITY)
-    refused = merge(
-        refused,
-        refuse(
+    errors = merge(
+        errors,
+        flag_invalid(
             beyond,
-            lambda i: f"{_short(cells[i].as_py())} is beyond float64 (at most 1.8e308)",
+            lambda i: beyond_float(_short(cells[i].as_py()), "float64"),
         ),
     )
-    narrow = narrow_floats(without(wide, beyond), dtype)
-    return CastResult(narrow.array, merge(refused, narrow.refused))
+    narrow = cast_floats(without(wide, beyond), dtype)
+    return CastResult(narrow.array, merge(errors, narrow.errors))
 
 
-def narrow_floats(array: pa.Array, dtype: str) -> CastResult:
-    """Floats as another float dtype; rounding is no loss, becoming infinite is."""
+def cast_floats(array: pa.Array, dtype: str) -> CastResult:
+    """Casts floats to another float dtype; rounding is no loss, infinity is."""
     if array.type == ARROW_TYPES[dtype]:
         return CastResult(array, {})
-    valid = present(array)
-    wide = array.to_numpy(zero_copy_only=False)
-    with np.errstate(over="ignore"):
-        values = wide.astype(dtype)
-    lost = np.isinf(values) & ~np.isinf(wide) & valid
-    most = {"float16": "65504", "float32": "3.4e38"}.get(dtype)
-    refused = refuse(
-        lost,
-        lambda i: f"{float(wide[i])!r} does not fit in {dtype} (at most {most})",
-    )
-    return CastResult(pa.array(values, mask=~valid | lost), refused)
+    values, errors = narrow_floats(array.to_numpy(zero_copy_only=False), dtype)
+    missing = ~present(array) | mask_of(errors, len(array))
+    return CastResult(pa.array(values, mask=missing), errors)
 
 
 def trim(cells: pa.StringArray) -> pa.StringArray:

@@ -24,15 +24,12 @@ from recordmill.transforms.arrow import I64
 from recordmill.transforms.cast.cast_result import (
     ARROW_TYPES,
     CastResult,
-    Mask,
-    mask_of,
     present,
-    refuse,
     shown,
     without,
 )
 from recordmill.transforms.cast.text_times import rescale
-from recordmill.transforms.cast.text_values import beyond_integer, narrow_floats
+from recordmill.transforms.cast.text_values import cast_floats
 from recordmill.transforms.encode.arrow_types import (
     BOOL,
     BYTES,
@@ -40,6 +37,13 @@ from recordmill.transforms.encode.arrow_types import (
     INTEGER,
     TIME,
     family_of,
+)
+from recordmill.transforms.encode.row_errors import Mask, flag_invalid, mask_of
+from recordmill.transforms.encode.value_limits import (
+    beyond_integer,
+    integer_errors,
+    integers_as_floats,
+    utf8_errors,
 )
 
 
@@ -63,7 +67,7 @@ def convert_typed(array: pa.Array, dtype: str, unit: str | None) -> CastResult:
     if family == INTEGER and dtype.startswith("float"):
         return _floats_of_integers(array, dtype)
     if family == FLOAT and dtype.startswith("float"):
-        return narrow_floats(array, dtype)
+        return cast_floats(array, dtype)
     if family == TIME and dtype == "int64":
         return _times(array, unit)
     if pt.is_decimal(array.type) and dtype not in ("bool", "bytes"):
@@ -92,23 +96,9 @@ def _bytes_or_text(array: pa.Array, dtype: str) -> CastResult:
         return CastResult(binary.cast(pa.string()), {})
     except pa.ArrowInvalid:
         pass
-    # Row by row: only a batch that holds something to refuse.
-    reasons = {
-        row: reason
-        for row, value in enumerate(binary)
-        if value.is_valid and (reason := _not_utf8(value.as_py()))
-    }
-    valid = without(binary, mask_of(reasons, len(binary)))
-    return CastResult(valid.cast(pa.string()), reasons)
-
-
-def _not_utf8(raw: bytes) -> str:
-    try:
-        raw.decode()
-    except UnicodeDecodeError as error:
-        found = raw[error.start : error.start + 4]
-        return f"not UTF-8: {found!r} at byte {error.start} of the value"
-    return ""
+    errors = utf8_errors(binary)
+    valid = without(binary, mask_of(errors, len(binary)))
+    return CastResult(valid.cast(pa.string()), errors)
 
 
 def _integers(array: pa.Array, dtype: str) -> CastResult:
@@ -117,42 +107,23 @@ def _integers(array: pa.Array, dtype: str) -> CastResult:
             return CastResult(array, {})
         values = array.fill_null(0).to_numpy(zero_copy_only=False)
         wrong = (values != 0) & (values != 1)
-        refused = refuse(wrong, lambda i: f"{values[i]} is no bool (1 or 0)")
-        return CastResult(without(array, wrong).cast(pa.bool_()), refused)
+        errors = flag_invalid(wrong, lambda i: f"{values[i]} is no bool (1 or 0)")
+        return CastResult(without(array, wrong).cast(pa.bool_()), errors)
     try:
         return CastResult(array.cast(ARROW_TYPES[dtype]), {})
     except pa.ArrowInvalid:
         pass
     values = array.fill_null(0).to_numpy(zero_copy_only=False)
-    here, there = np.iinfo(values.dtype), np.iinfo(dtype)
-    # Bounds that the values' own type holds, so that none of them is rounded.
-    wrong = (values < max(here.min, there.min)) | (values > min(here.max, there.max))
-    refused = refuse(wrong, lambda i: beyond_integer(values[i], dtype))
-    return CastResult(without(array, wrong).cast(ARROW_TYPES[dtype]), refused)
-
-
-_SIGNIFICANT_BITS = {"float16": 11, "float32": 24, "float64": 53}
+    errors = integer_errors(values, dtype)
+    valid = without(array, mask_of(errors, len(array)))
+    return CastResult(valid.cast(ARROW_TYPES[dtype]), errors)
 
 
 def _floats_of_integers(array: pa.Array, dtype: str) -> CastResult:
-    valid = present(array)
     values = array.fill_null(0).to_numpy(zero_copy_only=False)
-    magnitude = values.astype(np.uint64)
-    if values.dtype.kind == "i":
-        # The least int64 has no positive twin, but the same bits.
-        magnitude = np.abs(values.astype(np.int64)).view(np.uint64)
-    # Exact if what is left without the trailing zero bits fits the significand.
-    lowest = magnitude & (~magnitude + np.uint64(1))
-    odd = magnitude // np.maximum(lowest, np.uint64(1))
-    wrong = odd >= np.uint64(1 << _SIGNIFICANT_BITS[dtype])
-    with np.errstate(over="ignore"):
-        floats = values.astype(np.float64).astype(dtype)
-    wrong |= np.isinf(floats)
-    refused = refuse(
-        wrong,
-        lambda i: f"{values[i]} is not exact in {dtype}: declare a wider dtype",
-    )
-    return CastResult(pa.array(floats, mask=~valid | wrong), refused)
+    floats, errors = integers_as_floats(values, dtype)
+    missing = ~present(array) | mask_of(errors, len(array))
+    return CastResult(pa.array(floats, mask=missing), errors)
 
 
 def _decimals(array: pa.Array, dtype: str) -> CastResult:
@@ -161,7 +132,7 @@ def _decimals(array: pa.Array, dtype: str) -> CastResult:
         return CastResult(text, {})
     if dtype.startswith("float"):
         # By way of the text, which is rounded to the nearest; Arrow's cast is not.
-        return narrow_floats(text.cast(pa.float64()), dtype)
+        return cast_floats(text.cast(pa.float64()), dtype)
     try:
         return CastResult(array.cast(ARROW_TYPES[dtype]), {})
     except pa.ArrowInvalid:
@@ -197,7 +168,7 @@ def _times(array: pa.Array, wanted: str | None) -> CastResult:
     raw = array.view(bits).cast(pa.int64()).fill_null(0).to_numpy()
     counts, exact, inside = rescale(raw, unit, wanted)
     text = _time_text(array, raw, unit)
-    refused = refuse(
+    errors = flag_invalid(
         valid & ~(exact & inside),
         lambda i: (
             f"{text(i)} is beyond int64 in {wanted}"
@@ -206,7 +177,7 @@ def _times(array: pa.Array, wanted: str | None) -> CastResult:
         ),
     )
     bad: Mask = ~valid | ~exact | ~inside
-    return CastResult(pa.array(counts, mask=bad), refused)
+    return CastResult(pa.array(counts, mask=bad), errors)
 
 
 def _time_text(array: pa.Array, raw: I64, unit: str) -> Callable[[int], str]:

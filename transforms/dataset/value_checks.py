@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.features.feature import (
+    Content,
+    FeatureSpec,
+    Kind,
+    Schema,
+    shape_text,
+)
 from recordmill.transforms.arrow import I64, offsets_of, value_offsets
-from recordmill.transforms.cast.cast_result import RowErrors
-from recordmill.transforms.cast.cast_values import bound_of
-from recordmill.transforms.cast.class_labels import beyond_classes
-from recordmill.transforms.decode.wire import Mask
-from recordmill.transforms.encode.arrow_types import is_list, shape_text
-from recordmill.transforms.encode.nested import rows_of
+from recordmill.transforms.cast.class_labels import index_errors
+from recordmill.transforms.encode.arrow_types import is_list
+from recordmill.transforms.encode.row_errors import RowErrors, by_row, merge, rows_of
+from recordmill.transforms.encode.value_limits import bound_errors
 from recordmill.transforms.pictures.check import check_picture
 from recordmill.transforms.pictures.header import ImageHeaderError
 
@@ -39,8 +42,8 @@ def check_values(batch: pa.RecordBatch, schema: Schema) -> RowErrors:
     return dict(sorted(reasons.items()))
 
 
-def _problems(array: pa.Array, feature: FeatureSpec) -> dict[int, str]:
-    reasons = {}
+def _problems(array: pa.Array, feature: FeatureSpec) -> RowErrors:
+    reasons: RowErrors = {}
     if array.null_count and not feature.optional:
         missing = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
         reasons = dict.fromkeys(missing.tolist(), "missing, but not optional")
@@ -50,15 +53,14 @@ def _problems(array: pa.Array, feature: FeatureSpec) -> dict[int, str]:
     if not bounded and not feature.class_names:
         return reasons
     starts, values = _flatten_column(array, feature)
-    invalid = _out_of_bounds(values, feature)
+    errors: RowErrors = {}
     if feature.class_names:
-        invalid |= (values < 0) | (values >= len(feature.class_names))
-    indices = np.flatnonzero(invalid)
-    rows = rows_of(indices, starts)
-    for index, row in zip(indices.tolist(), rows.tolist(), strict=True):
-        if row not in reasons:
-            reasons[row] = _describe(values[index], feature)
-    return reasons
+        errors = index_errors(values, feature.class_names)
+    # A bound is rounded as the value was when it was stored: 0.1 is allowed up to 0.1.
+    if values.dtype == np.float64 and feature.kind is Kind.FLOAT:
+        values = values.astype(np.float32)
+    errors = merge(errors, bound_errors(values, feature.minimum, feature.maximum))
+    return merge(reasons, by_row(errors, starts))
 
 
 def _flatten_column(
@@ -88,27 +90,6 @@ def _flatten_column(
     return starts, array.to_numpy(zero_copy_only=False)
 
 
-def _out_of_bounds(values: npt.NDArray[Any], feature: FeatureSpec) -> Mask:
-    """Returns a mask of the values below the minimum or above the maximum, and NaN."""
-    invalid = np.zeros(len(values), np.bool_)
-    # A bound is rounded as the stored value was, so that 0.1 is valid with maximum 0.1.
-    if values.dtype == np.float64 and feature.kind is Kind.FLOAT:
-        values = values.astype(np.float32)
-    if feature.minimum is not None:
-        invalid |= ~(values >= bound_of(feature.minimum, values.dtype, math.ceil))
-    if feature.maximum is not None:
-        invalid |= ~(values <= bound_of(feature.maximum, values.dtype, math.floor))
-    return invalid
-
-
-def _describe(value: Any, feature: FeatureSpec) -> str:
-    if feature.class_names and not 0 <= value < len(feature.class_names):
-        return beyond_classes(value, feature.class_names)
-    bounds = {"min": feature.minimum, "max": feature.maximum}
-    listed = ", ".join(f"{k} {v}" for k, v in bounds.items() if v is not None)
-    return f"{value!s} is out of range ({listed})"
-
-
 def _picture_problems(array: pa.Array, feature: FeatureSpec) -> dict[int, str]:
     """Finds pictures without a readable header or with another size than the shape."""
     reasons: dict[int, str] = {}
@@ -134,4 +115,4 @@ def _picture_problem(data: bytes, feature: FeatureSpec) -> str | None:
         size in (None, side) for size, side in zip(expected, found, strict=True)
     ):
         return None
-    return f"a picture of shape {list(found)}, expected {shape_text(feature)}"
+    return f"a picture of shape {list(found)}, expected {shape_text(feature.shape)}"

@@ -24,6 +24,7 @@ from recordmill.schemas.features.feature import (
     Kind,
     Schema,
     map_order,
+    shape_text,
 )
 from recordmill.schemas.proto.example_pb2 import Example, Feature
 from recordmill.transforms.arrow import array_parts
@@ -36,7 +37,6 @@ from recordmill.transforms.decode.feature_column import (
 from recordmill.transforms.decode.tensors import read_tensor
 from recordmill.transforms.decode.value_lists import read_lists
 from recordmill.transforms.decode.wire import Mask, padded_parts
-from recordmill.transforms.encode.arrow_types import shape_text
 from recordmill.transforms.encode.wire import varint
 
 # A window's bytes stay in the processor's cache during the steps over its keys.
@@ -284,7 +284,7 @@ def _normalize(message: Feature, feature: FeatureSpec, key: Key) -> None:
             raise _InvalidRecordError(
                 f"feature {name!r}: tensor of {tensor.dtype} of shape "
                 f"{list(tensor.shape)}, expected {feature.dtype} of shape "
-                f"{shape_text(feature)}"
+                f"{shape_text(feature.shape)}"
             )
         values[0] = tensor.to_bytes()
 

@@ -18,15 +18,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from recordmill.schemas.errors import SchemaError
-from recordmill.schemas.features.feature import Content, FeatureSpec, Kind
+from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, shape_text
 from recordmill.transforms.arrow import I64, U8, offsets_of
 from recordmill.transforms.cast.cast_result import ARROW_TYPES
 from recordmill.transforms.decode.ragged import join_ragged
 from recordmill.transforms.decode.tensors import read_tensors
 from recordmill.transforms.decode.value_lists import Lists, read_lists, read_scalars
 from recordmill.transforms.decode.wire import Mask, Spans, validity
-from recordmill.transforms.encode.arrow_types import list_depths, shape_text
-from recordmill.transforms.encode.nested import rows_of
+from recordmill.transforms.encode.arrow_types import list_depths
+from recordmill.transforms.encode.row_errors import rows_of
 
 
 @dataclass(slots=True)
@@ -215,7 +215,7 @@ def _check_counts(lists: Lists, feature: FeatureSpec, found: Findings) -> None:
         feature,
         rows,
         lambda index: (
-            f"{counts[rows[index]]} values do not fit shape {shape_text(feature)}"
+            f"{counts[rows[index]]} values do not fit shape {shape_text(feature.shape)}"
         ),
     )
 
@@ -230,7 +230,7 @@ def _check_array(span: Spans, feature: FeatureSpec, found: Findings) -> None:
         rows,
         lambda index: (
             f"{span.lengths[rows[index]]} bytes are not an array of {feature.dtype} of "
-            f"shape {shape_text(feature)}"
+            f"shape {shape_text(feature.shape)}"
         ),
     )
 

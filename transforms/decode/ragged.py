@@ -15,11 +15,10 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from recordmill.schemas.features.feature import FeatureSpec
+from recordmill.schemas.features.feature import FeatureSpec, shape_text
 from recordmill.transforms.arrow import I64, offsets_of
 from recordmill.transforms.decode.value_lists import Lists
-from recordmill.transforms.encode.arrow_types import shape_text
-from recordmill.transforms.encode.nested import rows_of
+from recordmill.transforms.encode.row_errors import rows_of
 
 # Record indices, and a function that describes the error of the n-th of them.
 Problem = tuple[npt.NDArray[np.intp], Callable[[int], str]]
@@ -91,7 +90,7 @@ def _problems(
 
 
 def _describe_count(counts: I64, feature: FeatureSpec, index: int) -> str:
-    return f"a list of {counts[index]} does not fit shape {shape_text(feature)}"
+    return f"a list of {counts[index]} does not fit shape {shape_text(feature.shape)}"
 
 
 def _describe_sum(sums: I64, counts: I64, level: int, index: int) -> str:

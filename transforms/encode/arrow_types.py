@@ -18,7 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recordmill.schemas.errors import SchemaError
-from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.features.feature import (
+    Content,
+    FeatureSpec,
+    Kind,
+    Schema,
+    shape_text,
+)
 
 INTEGER, BOOL, TIME, FLOAT, BYTES, NULL = range(6)
 
@@ -128,7 +134,7 @@ def depth_problem(
     steps = ", a list of steps included" if feature.sequence else ""
     return (
         f"feature {feature.name!r}: column {feature.column!r} of type {arrow_type} has "
-        f"list depth {depth}, shape {shape_text(feature)} asks for {needed}{steps}",
+        f"list depth {depth}, shape {shape_text(feature.shape)} asks for {needed}{steps}",
         "declare the shape that the column has",
     )
 
@@ -192,16 +198,6 @@ def is_list(arrow_type: pa.DataType) -> bool:
 def family_of(arrow_type: pa.DataType) -> int | None:
     """INTEGER, BOOL, TIME, FLOAT, BYTES or NULL; None for types without an answer."""
     return _FAMILY.get(arrow_type.id)
-
-
-def shape_text(feature: FeatureSpec) -> str:
-    """The shape as a schema file has it.
-
-    >>> shape_text(FeatureSpec("boxes", Kind.FLOAT, shape=(None, 4)))
-    '[null, 4]'
-    """
-    sides = ("null" if size is None else str(size) for size in feature.shape)
-    return f"[{', '.join(sides)}]"
 
 
 def _take_apart(arrow_type: pa.DataType) -> tuple[int, pa.DataType]:

@@ -6,14 +6,27 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.errors import RowsError, SchemaError
-from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, map_order
-from recordmill.transforms.encode.arrow_types import require_column, shape_text
-from recordmill.transforms.encode.nested import Nested, open_column, open_steps, rows_of
+from recordmill.schemas.features.feature import (
+    Content,
+    FeatureSpec,
+    Kind,
+    map_order,
+    shape_text,
+)
+from recordmill.transforms.encode.arrow_types import require_column
+from recordmill.transforms.encode.nested import Nested, open_column, open_steps
 from recordmill.transforms.encode.ragged import ragged_columns
+from recordmill.transforms.encode.row_errors import (
+    RowErrors,
+    by_row,
+    errors_in,
+    merge,
+    raise_errors,
+    rows_error,
+)
 from recordmill.transforms.encode.shapes import check_shape
 from recordmill.transforms.encode.stored_values import Column, value_column
 from recordmill.transforms.encode.tensors import array_column, tensor_column
@@ -36,7 +49,7 @@ def load_entries(
       SchemaError: a column is missing or its type does not fit the feature.
       RowsError: rows with a value that a feature cannot hold; those of all features.
     """
-    refused = RefusedRows()
+    errors: RowErrors = {}
     loaded: dict[str, list[Column]] = {}
     for key, feature, part in _keys_in_order(features):
         if feature.name not in loaded:
@@ -45,33 +58,16 @@ def load_entries(
             try:
                 loaded[feature.name] = load_feature(batch[feature.column], feature)
             except RowsError as error:
-                refused.add(error)
+                errors = merge(errors, errors_in(error))
                 loaded[feature.name] = []
-        if refused.reasons:
+        if errors:
             continue  # only to find all that is wrong
         columns = loaded[feature.name]
         if len(columns) == 1:
             del loaded[feature.name]  # not held longer than its cells are made
         # Row lengths are int64 whatever the values are.
         yield Entry(key, feature.kind if part == 0 else Kind.INT64, columns[part])
-    if refused.reasons:
-        raise refused.error()
-
-
-class RefusedRows:
-    """The rows that some feature cannot hold; of several reasons the first."""
-
-    def __init__(self) -> None:
-        self.reasons: dict[int, str] = {}
-
-    def add(self, error: RowsError) -> None:
-        for row, reason in zip(error.rows, error.reasons, strict=True):
-            self.reasons.setdefault(row, reason)
-
-    def error(self) -> RowsError:
-        """All rows that were added, as one error."""
-        rows = sorted(self.reasons)
-        return RowsError(rows, [self.reasons[row] for row in rows])
+    raise_errors(errors)
 
 
 def load_feature(array: pa.Array, feature: FeatureSpec) -> list[Column]:
@@ -105,10 +101,7 @@ def load_steps(array: pa.Array, feature: FeatureSpec) -> tuple[Nested, Column]:
     try:
         (column,) = load_feature(nested.leaf, replace(feature, sequence=False))
     except RowsError as error:
-        rows = rows_of(np.array(error.rows, np.intp), nested.starts).tolist()
-        refused = RefusedRows()
-        refused.add(RowsError(rows, error.reasons))
-        raise refused.error() from error
+        raise rows_error(by_row(errors_in(error), nested.starts)) from error
     return nested, column
 
 
@@ -135,7 +128,7 @@ def require_plain_steps(feature: FeatureSpec) -> None:
     if feature.is_ragged:
         raise SchemaError(
             f"feature {feature.name!r}: a step of a feature list has no row lengths, so "
-            f"it has one unknown dimension at most, got shape {shape_text(feature)}: "
+            f"it has one unknown dimension at most, got shape {shape_text(feature.shape)}: "
             "store the steps as tensors"
         )
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
 
-from recordmill.schemas.errors import RowsError, SchemaError
+from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.job.job_spec import Payload
 from recordmill.transforms.arrow import require_fit, value_lengths
@@ -17,6 +16,7 @@ from recordmill.transforms.encode.feature_map import (
     require_plain_steps,
 )
 from recordmill.transforms.encode.json_examples import encode_json
+from recordmill.transforms.encode.row_errors import flag_invalid, prefixed, raise_errors
 from recordmill.transforms.encode.sequences import encode_sequences
 
 
@@ -112,9 +112,9 @@ def encode_raw(
     require_column(batch.schema, feature)
     (column,) = load_feature(batch[feature.column], feature)
     if column.valid is not None:
-        rows = np.flatnonzero(~column.valid).tolist()
-        reason = f"feature {feature.name!r}: no value, and a raw record is its bytes"
-        raise RowsError(rows, [reason] * len(rows))
+        reason = "no value, and a raw record is its bytes"
+        missing = flag_invalid(~column.valid, lambda _: reason)
+        raise_errors(prefixed(feature.name, missing))
     room = (head_room + tail_room) * batch.num_rows
     require_fit(room + int(value_lengths(column.values).sum()))
     head = pa.repeat(pa.scalar(bytes(head_room)), batch.num_rows)

@@ -28,7 +28,13 @@ from recordmill.transforms.encode.examples import (
     features_cells,
     join_cells,
 )
-from recordmill.transforms.encode.feature_map import RefusedRows, load_steps
+from recordmill.transforms.encode.feature_map import load_steps
+from recordmill.transforms.encode.row_errors import (
+    RowErrors,
+    errors_in,
+    merge,
+    raise_errors,
+)
 from recordmill.transforms.encode.wire import field_header, header_cells
 
 
@@ -41,16 +47,15 @@ def encode_sequences(
     """
     context = features_cells(batch, [f for f in schema.features if not f.sequence])
     lists = RowCells(batch.num_rows)
-    refused = RefusedRows()
+    errors: RowErrors = {}
     for feature in schema.features:
         if feature.sequence:
             require_column(batch.schema, feature)
             try:
                 lists.add(_list_cells(batch[feature.column], feature))
             except RowsError as error:
-                refused.add(error)
-    if refused.reasons:
-        raise refused.error()
+                errors = merge(errors, errors_in(error))
+    raise_errors(errors)
     lists.flush()
     outer, outer_lengths = header_cells(
         partial(field_header, bytes(head_room) + b"\x0a"), context.lengths

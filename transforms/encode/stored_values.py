@@ -1,8 +1,8 @@
-"""A column's innermost values as they are stored: numbers of one dtype, or bytes.
+"""Converts a column's innermost values to what is stored: numbers or bytes.
 
-Strict like the tutorials: 1.0 is no int64, text is no number. What a type allows and
-a single value does not (an integer beyond int64, text that is no UTF-8) is refused
-with the feature, the value and the row.
+Strict like the tutorials: 1.0 is not an int64, text is not a number. What a type allows
+and a single value does not (an integer beyond int64, text that is not UTF-8) is
+rejected with the feature, the value and the row.
 """
 
 from __future__ import annotations
@@ -16,12 +16,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recordmill.schemas.features.feature import Kind
-from recordmill.transforms.arrow import I64, require_fit, value_offsets
+from recordmill.transforms.arrow import I64, require_fit
 from recordmill.transforms.encode.arrow_types import BOOL, FLOAT, NULL, TIME, family_of
 from recordmill.transforms.encode.nested import Nested
+from recordmill.transforms.encode.value_limits import (
+    integer_errors,
+    integers_as_floats,
+    narrow_floats,
+    utf8_errors,
+)
 
-# Integers of more binary digits lose some of them in a float of this type.
-_FLOAT_DIGITS = {"float16": 11, "float32": 24, "float64": 53}
 _STORED: dict[Kind, np.dtype[Any]] = {
     Kind.INT64: np.dtype(np.int64),
     Kind.FLOAT: np.dtype(np.float32),
@@ -76,14 +80,12 @@ def numbers(nested: Nested, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         leaf = leaf.fill_null(0)
     values: npt.NDArray[Any] = leaf.to_numpy(False)
     if family == FLOAT:
-        return _floats(nested, values, dtype)
-    if dtype.kind == "f":
-        return _integers_as_floats(nested, values, dtype)
-    if dtype.kind != "b" and not np.can_cast(values.dtype, dtype):
-        limits = np.iinfo(dtype)
-        where = np.flatnonzero((values < limits.min) | (values > limits.max))
-        bound = f"{limits.min} to {limits.max}"
-        nested.refuse(where, lambda i: f"{values[i]} is beyond {dtype} ({bound})")
+        values, errors = narrow_floats(values, dtype.name)
+    elif dtype.kind == "f":
+        values, errors = integers_as_floats(values, dtype.name)
+    else:
+        errors = integer_errors(values, dtype.name) if dtype.kind != "b" else {}
+    nested.reject(errors)
     return values.astype(dtype, copy=False)
 
 
@@ -91,7 +93,7 @@ def byte_values(nested: Nested) -> pa.BinaryArray:
     """The innermost values as plain binary; empty for nulls.
 
     Raises:
-      RowsError: rows with text that is no UTF-8, if the feature is a string.
+      RowsError: rows with text that is not UTF-8, if the feature is a string.
       RecordmillError: the values together are beyond 2 GiB.
     """
     leaf = nested.leaf
@@ -104,67 +106,6 @@ def byte_values(nested: Nested) -> pa.BinaryArray:
         raise
     if plain.null_count:
         plain = plain.fill_null(b"")
-    if nested.feature.dtype == "string" and not is_utf8(plain):
-        _refuse_text(nested, plain)
+    if nested.feature.dtype == "string":
+        nested.reject(utf8_errors(plain))
     return plain
-
-
-def is_utf8(array: pa.BinaryArray) -> bool:
-    """Whether every value of a plain binary array without nulls is UTF-8."""
-    offsets = value_offsets(array)
-    if offsets[0] == offsets[-1]:
-        return True
-    data = np.frombuffer(array.buffers()[2], np.uint8)
-    if data[offsets[0] : offsets[-1]].max() < 0x80:
-        return True  # ASCII: ten times as fast to see as the cast below
-    try:
-        array.cast(pa.string())
-    except pa.ArrowInvalid:
-        return False
-    return True
-
-
-def _floats(
-    nested: Nested, wide: npt.NDArray[Any], dtype: np.dtype[Any]
-) -> npt.NDArray[Any]:
-    if np.can_cast(wide.dtype, dtype):
-        return wide.astype(dtype, copy=False)
-    with np.errstate(over="ignore"):
-        values = wide.astype(dtype)
-    infinite = np.isinf(values)
-    if infinite.any():
-        where = np.flatnonzero(infinite & ~np.isinf(wide))
-        most = f"{float(np.finfo(dtype).max):.2g}".replace("e+", "e")
-        nested.refuse(
-            where,
-            lambda i: f"{float(wide[i])!r} does not fit in {dtype} (at most {most})",
-        )
-    return values
-
-
-def _integers_as_floats(
-    nested: Nested, values: npt.NDArray[Any], dtype: np.dtype[Any]
-) -> npt.NDArray[Any]:
-    """Integers in a float list: those that it would round are refused."""
-    digits = _FLOAT_DIGITS[dtype.name]
-    limit = 1 << digits
-    large = np.flatnonzero((values > limit) | (values < -limit))
-    if len(large):
-        # Two's complement: the absolute value also of the lowest integer.
-        size = np.abs(values[large]).astype(np.uint64)
-        lowest_bit = size & (~size + np.uint64(1))
-        where = large[size // lowest_bit >= np.uint64(limit)]
-        nested.refuse(where, lambda i: f"{values[i]} would be rounded in {dtype}")
-    return values.astype(dtype)
-
-
-def _refuse_text(nested: Nested, plain: pa.BinaryArray) -> None:
-    reasons = {}
-    # By value, but only of a batch that holds some broken text.
-    for index, value in enumerate(plain.to_pylist()):
-        try:
-            value.decode()
-        except UnicodeDecodeError as error:
-            byte = value[error.start]
-            reasons[index] = f"byte {byte:#04x} at {error.start} is no UTF-8"
-    nested.refuse(np.array(list(reasons), np.intp), reasons.__getitem__)

@@ -19,10 +19,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from recordmill.schemas.features.feature import shape_text
+from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64, binary_array, offsets_of, value_lengths
-from recordmill.transforms.encode.arrow_types import BYTES, family_of, shape_text
+from recordmill.transforms.encode.arrow_types import BYTES, family_of
 from recordmill.transforms.encode.nested import Nested
-from recordmill.transforms.encode.shapes import dims_of
+from recordmill.transforms.encode.row_errors import flag_invalid
+from recordmill.transforms.encode.shapes import dims_of, wrong_counts
 from recordmill.transforms.encode.stored_values import Column, byte_values, numbers
 from recordmill.transforms.encode.wire import delimited_stream, field_header, varint
 
@@ -81,21 +84,18 @@ def array_column(nested: Nested) -> Column:
     feature = nested.feature
     if feature.dtype in TEXT_DTYPES:  # of unknown items
         return Column(values, None, nested.valid)
-    item_bytes = np.dtype(feature.dtype).itemsize
-    known = item_bytes * math.prod(n for n in feature.shape if n is not None)
     lengths = value_lengths(values)
-    if None not in feature.shape:
-        wrong = lengths != known
-    else:
-        wrong = lengths % known != 0 if known else lengths != 0
+    wrong = wrong_counts(lengths, feature.shape, np.dtype(feature.dtype).itemsize)
     if nested.valid is not None:
         wrong &= nested.valid
-    nested.refuse(
-        np.flatnonzero(wrong),
-        lambda i: (
-            f"{lengths[i]} bytes are no array of {feature.dtype} of shape "
-            f"{shape_text(feature)}"
-        ),
+    nested.reject(
+        flag_invalid(
+            wrong,
+            lambda i: (
+                f"{count(int(lengths[i]), 'byte')} are not an array of "
+                f"{feature.dtype} of shape {shape_text(feature.shape)}"
+            ),
+        )
     )
     return Column(values, None, nested.valid)
 

@@ -24,10 +24,11 @@ import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.features.declared import DeclaredFeature
+from recordmill.schemas.features.feature import shape_text
 from recordmill.transforms.arrow import offsets_of
 from recordmill.transforms.cast.cast_result import shown
 from recordmill.transforms.cast.cell_lists import feature_type
-from recordmill.transforms.encode.arrow_types import is_list, shape_text
+from recordmill.transforms.encode.arrow_types import is_list
 
 Form = tuple[int, str]
 """How many lists are nested, and a name of _TYPES, a NumPy dtype, or "" for nothing."""
@@ -89,7 +90,7 @@ def plain_value(value: Any, features: Sequence[DeclaredFeature]) -> Any:
         if value.ndim > 1 and not feature.sequence and not _fits(value, feature):
             raise InvalidValueError(
                 f"an array of shape {list(value.shape)} does not fit shape "
-                f"{shape_text(feature.to_spec('x'))}"
+                f"{shape_text(feature.shape)}"
             )
     nested = any(f.sequence or f.shape.count(None) > 1 for f in features)
     if nested or value.dtype.kind not in _ARRAY_KINDS:

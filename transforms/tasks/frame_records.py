@@ -66,7 +66,9 @@ def frame_rows(
         own = part.kept.tolist()
         invalid_rows = [(own[row], reason) for row, reason in framed.invalid_rows]
         yield FramedRows(
-            framed.records, part.kept[framed.kept], sorted(part.refused + invalid_rows)
+            framed.records,
+            part.kept[framed.kept],
+            sorted(part.invalid_rows + invalid_rows),
         )
 
 

@@ -39,8 +39,8 @@ REASONS: list[tuple[dict[str, Any], str | None, str]] = [
     ),
     ({"dtype": "float32"}, "1,5", "'1,5' is no float32"),
     ({"dtype": "float64"}, "1e400", "1e400 is beyond float64 (at most 1.8e308)"),
-    ({"dtype": "float32"}, "1e39", "1e+39 does not fit in float32 (at most 3.4e38)"),
-    ({"dtype": "float16"}, "7e4", "70000.0 does not fit in float16 (at most 65504)"),
+    ({"dtype": "float32"}, "1e39", "1e+39 is beyond float32 (at most 3.4e38)"),
+    ({"dtype": "float16"}, "7e4", "70000.0 is beyond float16 (at most 65504)"),
     ({"dtype": "bool"}, "yes", "'yes' is no bool (true, false, 1 or 0)"),
     ({"dtype": "int8", "min": 1, "max": 5}, "7", "7 is out of range (min 1, max 5)"),
     ({"dtype": "float32", "max": 1}, "nan", "nan is out of range (max 1)"),
@@ -173,7 +173,7 @@ TYPED_REASONS: list[tuple[dict[str, Any], pa.Array, str]] = [
     ({"dtype": "uint8"}, pa.array([-1]), "-1 is beyond uint8 (0 to 255)"),
     (
         *({"dtype": "float32"}, pa.array([2**24 + 1])),
-        "16777217 is not exact in float32: declare a wider dtype",
+        "16777217 would be rounded in float32: declare an integer dtype",
     ),
     ({"classes": ["a"]}, pa.array([1]), "1 is no class index (0 to 0)"),
     (
@@ -222,7 +222,7 @@ def test_first_reason_in_declared_order() -> None:
     (made,) = cast(batch, declared)
     assert made.batch.to_pydict() == {"b": [1], "a": [1]}
     assert made.kept.tolist() == [1]
-    assert made.refused == [
+    assert made.invalid_rows == [
         (0, "feature 'b': 'x' is no int8"),
         (2, "feature 'b': 'y' is no int8"),
         (3, "feature 'a': 'x' is no int8"),
@@ -239,7 +239,7 @@ def test_several_features_of_one_column() -> None:
 
 def test_no_rows() -> None:
     (made,) = cast(table(c=pa.array([], pa.string())), declare(dtype="int8"))
-    assert (made.batch.num_rows, made.kept.tolist(), made.refused) == (0, [], [])
+    assert (made.batch.num_rows, made.kept.tolist(), made.invalid_rows) == (0, [], [])
 
 
 DEFAULTS: list[tuple[dict[str, Any], Any, Any]] = [
@@ -401,12 +401,12 @@ def test_file_bytes_come_in_parts(
         data={"column": "path", "bytes_from": "path", "optional": True}, number="int8"
     )
     parts = list(cast(batch, declared, side_files))
-    assert [(p.kept.tolist(), [row for row, _ in p.refused]) for p in parts] == [
+    assert [(p.kept.tolist(), [row for row, _ in p.invalid_rows]) for p in parts] == [
         ([0, 1], [2, 3]),  # 90 bytes; c is not read, as its row is refused
         ([4], []),  # 200 bytes in one row
         ([5, 6, 7], []),
     ]
-    assert parts[0].refused == [
+    assert parts[0].invalid_rows == [
         (2, "feature 'data': 'gone': no such file"),
         (3, "feature 'number': 'x' is no int8"),
     ]
@@ -432,7 +432,7 @@ def test_pictures_from_files(tmp_path: Path) -> None:
     (made,) = cast(batch, declared, SideFiles(str(tmp_path), str(tmp_path)))
     jpeg, png = golden_pictures()
     assert made.batch.to_pylist() == [{"image": jpeg, "mask": png}]
-    assert made.refused == [
+    assert made.invalid_rows == [
         (0, "feature 'image': picture of format png, expected jpeg"),
         (
             2,
@@ -454,7 +454,7 @@ class Vanishing(SideFiles):
 def test_a_file_that_goes_away(side_files: SideFiles) -> None:
     files = Vanishing(side_files.root, side_files.folder)
     (made,) = cast(table(c=["a"]), declare(bytes_from="path"), files)
-    assert made.refused == [(0, "feature 'f': 'a': no such file")]
+    assert made.invalid_rows == [(0, "feature 'f': 'a': no such file")]
     assert made.batch.num_rows == 0
 
 
@@ -512,7 +512,7 @@ def test_what_passes_the_check_never_fails(
     made.batch.validate(full=True)
     assert made.batch["f"].type == feature_type(feature)
     assert feature.optional or not made.batch["f"].null_count
-    rows = [*made.kept.tolist(), *(row for row, _ in made.refused)]
+    rows = [*made.kept.tolist(), *(row for row, _ in made.invalid_rows)]
     assert sorted(rows) == list(range(len(array)))
 
 
@@ -613,7 +613,7 @@ def test_csv_to_examples(rows: list[dict[str, Any]]) -> None:
     assert made.kept.tolist() == [
         i for i, one in enumerate(expected) if one is not None
     ]
-    assert [row for row, _ in made.refused] == [
+    assert [row for row, _ in made.invalid_rows] == [
         i for i, one in enumerate(expected) if one is None
     ]
     records = encode(made.batch, DECLARED.to_schema())

@@ -302,7 +302,7 @@ UNFIT: list[tuple[pa.DataType, dict[str, Any], str]] = [
     ),
     (
         *(pa.list_(pa.int8()), {"dtype": "int8", "sequence": True, "shape": [None]}),
-        "flat lists do not tell where a step of shape [null] ends: use nested lists, "
+        "cannot split flat lists into steps of shape [null]; use nested lists, "
         "or JSON cells",
     ),
     (

@@ -18,7 +18,7 @@ from recordmill.schemas.features.feature import FeatureSpec, Kind, Schema
 from recordmill.transforms import arrow
 from recordmill.transforms.encode.arrow_types import check_types, is_list
 from recordmill.transforms.encode.examples import encode
-from recordmill.transforms.encode.stored_values import is_utf8
+from recordmill.transforms.encode.value_limits import is_utf8
 
 INT64, FLOAT, BYTES = Kind.INT64, Kind.FLOAT, Kind.BYTES
 
@@ -160,8 +160,8 @@ BEYOND_REASON = (
     "feature 'f': 9223372036854775808 is beyond int64 "
     "(-9223372036854775808 to 9223372036854775807)"
 )
-LOST_REASON = "feature 'f': 1e+39 does not fit in float32 (at most 3.4e38)"
-NULL_REASON = "feature 'f': a list holds a null value"
+LOST_REASON = "feature 'f': 1e+39 is beyond float32 (at most 3.4e38)"
+NULL_REASON = "feature 'f': a list holds an empty or null value"
 
 BAD_ROWS = [
     (
@@ -342,7 +342,10 @@ def test_text_that_is_no_utf8(arrow_type: pa.DataType) -> None:
     with pytest.raises(RowsError) as caught:
         encode_column(array, BYTES, dtype="string")
     assert caught.value.rows == [3, 4, 5]
-    assert caught.value.reasons[0] == "feature 'f': byte 0xe9 at 3 is no UTF-8"
+    assert (
+        caught.value.reasons[0]
+        == "feature 'f': not UTF-8: b'\\xe9' at byte 3 of the value"
+    )
     assert len(encode_column(array, BYTES, dtype="bytes")) == len(values)
 
 
@@ -354,7 +357,8 @@ def test_integers_declared_for_a_float_list() -> None:
         encode_column(array, FLOAT, dtype="int64")
     assert caught.value.rows == [5, 6, 7, 8]
     assert (
-        caught.value.reasons[0] == "feature 'f': 16777217 would be rounded in float32"
+        caught.value.reasons[0] == "feature 'f': 16777217 would be rounded in float32: "
+        "declare an integer dtype"
     )
     floats = pa.array([float(value) for value in exact], pa.float32())
     assert encode_column(array[:5], FLOAT, dtype="int64").equals(
@@ -383,43 +387,51 @@ def test_reasons_of_all_features_at_once() -> None:
 SHAPES = [
     (
         *((3,), [[1, 2, 3], [1, 2], None, [], [1, 2, 3, 4]]),
-        *({1: 2, 3: 0, 4: 4}, "values", "all dimensions known"),
+        *(dict.fromkeys((1, 3, 4), "dimension 0, expected 3"), "all dimensions known"),
     ),
     (
         *((2, None, 3), [[0] * 6, [0] * 12, [], [0] * 9, None]),
-        *({3: 9}, "values", "a multiple of the known part"),
+        *({3: "9 values, expected a multiple of 6"}, "a multiple of the known part"),
     ),
-    (*((None,), [[], [1], [1, 2]]), *({}, "", "any length")),
-    (*((0, None), [[], [1]]), *({1: 1}, "values", "nothing inside 0")),
+    (*((None,), [[], [1], [1, 2]]), *({}, "any length")),
+    (
+        *((0, None), [[], [1]]),
+        *({1: "1 value, expected a multiple of 0"}, "nothing inside 0"),
+    ),
     (
         *((2, None), [[[1], [2]], [[1]], [[], []], None]),
-        *({1: 1}, "lists", "outer lists"),
+        *({1: "length 1 in dimension 0, expected 2"}, "outer lists"),
     ),
     (
         *((2, None), [[[1], [2]], [[1], [2, 3]], [[], []], None]),
-        *({1: 2}, "values", "inner lists of one row are of one length"),
+        *(
+            {1: "length 2 in dimension 1, expected 1"},
+            "inner lists of one row are of one length",
+        ),
     ),
     (
         *((None, 2), [[[1, 2], [3, 4]], [[1, 2], [3]], []]),
-        *({1: 1}, "values", "each inner list"),
+        *({1: "length 1 in dimension 1, expected 2"}, "each inner list"),
     ),
     (
         *((None, None, 2), [[[1, 2, 3, 4], []], [[1]], []]),
-        *({1: 1}, "values", "ragged, the last dimension flat"),
+        *({1: "1 value, expected a multiple of 2"}, "ragged, the last dimension flat"),
     ),
     (
         *((None, 2, None), [[[[1], []]], [[[1]]], [[[], [], []]]]),
-        *({1: 1, 2: 3}, "lists", "ragged, a known dimension between"),
+        *(
+            dict.fromkeys((1, 2), "dimension 1, expected 2"),
+            "ragged, a known dimension between",
+        ),
     ),
 ]
 
 
-@pytest.mark.parametrize(("shape", "rows", "wrong", "sort", "why"), SHAPES)
+@pytest.mark.parametrize(("shape", "rows", "wrong", "why"), SHAPES)
 def test_lists_that_do_not_fit_the_shape(
     shape: tuple[int | None, ...],
     rows: list[Any],
-    wrong: dict[int, int],
-    sort: str,
+    wrong: dict[int, str],
     why: str,
 ) -> None:
     array = pa.array(rows)
@@ -429,11 +441,9 @@ def test_lists_that_do_not_fit_the_shape(
     with pytest.raises(RowsError) as caught:
         encode_column(array, INT64, shape=shape)
     assert caught.value.rows == list(wrong), why
-    assert caught.value.reasons == [
-        f"feature 'f': a list of {length} {sort} does not fit shape "
-        f"{json.dumps(list(shape))}"
-        for length in wrong.values()
-    ], why
+    for reason, expected in zip(caught.value.reasons, wrong.values(), strict=True):
+        assert reason.startswith("feature 'f': "), why
+        assert reason.endswith(f"{expected} (shape {json.dumps(list(shape))})"), why
 
 
 def test_dates_and_times_are_arrows_own_integers() -> None:

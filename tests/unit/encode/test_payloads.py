@@ -189,9 +189,12 @@ def test_rows_with_a_step_that_does_not_fit() -> None:
     assert caught.value.rows == [2, 4]
     assert (
         caught.value.reasons[0]
-        == "feature 'big': a list of 2 values does not fit shape [1]"
+        == "feature 'big': length 2 in dimension 0, expected 1 (shape [1])"
     )
-    assert caught.value.reasons[1] == "feature 'frames': a list holds a null value"
+    assert (
+        caught.value.reasons[1]
+        == "feature 'frames': a list holds an empty or null value"
+    )
 
 
 def test_step_of_wrong_type() -> None:

@@ -127,7 +127,7 @@ def test_numbers_keep_all_their_bits() -> None:
 
 def test_text_in_a_tensor_is_checked() -> None:
     array = pa.array([[b"ok"], [b"a", b"\xff"]], pa.list_(pa.binary()))
-    with pytest.raises(RowsError, match=r"^row 1: feature 'f': byte 0xff at 0 is no"):
+    with pytest.raises(RowsError, match=r"^row 1: feature 'f': not UTF-8: "):
         tensors(array, "string", (None,))
     assert len(tensors(array, "bytes", (None,))) == 2
 
@@ -141,7 +141,7 @@ def test_number_beyond_the_dtype() -> None:
         "feature 'f': 400 is beyond uint8 (0 to 255)",
         "feature 'f': -1 is beyond uint8 (0 to 255)",
     ]
-    with pytest.raises(RowsError, match=r"70000\.0 does not fit in float16 \(at most"):
+    with pytest.raises(RowsError, match=r"70000\.0 is beyond float16 \(at most 65504"):
         tensors(pa.array([7e4]), "float16", ())
 
 
@@ -181,12 +181,12 @@ def test_array_of_binary_stays_as_it_is() -> None:
         arrays(pa.array(rows), "int16", (2,))
     assert caught.value.rows == [1]
     assert caught.value.reasons == [
-        "feature 'f': 0 bytes are no array of int16 of shape [2]"
+        "feature 'f': 0 bytes are not an array of int16 of shape [2]"
     ]
     assert arrays(pa.array(rows), "int16", (None,)) == rows
     fixed = pa.array([b"\1\0\2\0"], pa.binary(4))
     assert arrays(fixed, "int16", (1, None)) == [b"\1\0\2\0"]
-    with pytest.raises(RowsError, match="3 bytes are no array of int16 of shape"):
+    with pytest.raises(RowsError, match="3 bytes are not an array of int16 of shape"):
         arrays(pa.array([b"abc"]), "int16", (None,))
     assert arrays(pa.array(rows), "bytes", ()) == rows  # no dtype to check
 

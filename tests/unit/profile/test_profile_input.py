@@ -94,7 +94,7 @@ def test_schema_file_makes_the_values_of_a_conversion(tmp_path: Path) -> None:
 
     (made,) = cast(text.combine_chunks().to_batches()[0], declared)
 
-    assert made.refused == []
+    assert made.invalid_rows == []
     for name in TRICKY:
         wanted = typed[name].cast(made.batch[name].type)
         # As text, where NaN equals NaN and -0.0 is not 0.0.
@@ -116,7 +116,7 @@ def test_schema_file_refuses_no_row_of_its_input(source: Source, folder: str) ->
     table = read_all(found.source, files, ())
     for batch in table.to_batches():
         (made,) = cast(batch, declared)
-        assert made.refused == []
+        assert made.invalid_rows == []
         for name in declared.features:
             values = made.batch[name].to_pylist()
             if name == "image" and folder == "cifar":
