@@ -12,7 +12,7 @@ TypeFlags = tuple[int, ...]
 
 
 def merge_type_flags(one: TypeFlags, other: TypeFlags) -> TypeFlags:
-    """What two lookers saw together; () has seen nothing.
+    """Merges the type flags of two parts of the input; () has seen nothing.
 
     >>> merge_type_flags((1, 2), (4, 2))
     (5, 2)

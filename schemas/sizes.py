@@ -13,7 +13,7 @@ _SIZE = re.compile(
 
 
 def parse_size(text: str) -> int:
-    """The bytes that a size stands for.
+    """Returns the bytes that a size stands for.
 
     >>> parse_size("1.5MiB")
     1572864

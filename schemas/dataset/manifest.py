@@ -125,7 +125,7 @@ class Manifest(_Frozen):
         return sum(split.bytes for split in self.splits.values())
 
     def to_bytes(self) -> bytes:
-        """The file's bytes: UTF-8 JSON, keys in the order of the fields."""
+        """Returns the file's bytes: UTF-8 JSON, keys in the order of the fields."""
         return json_bytes(self.model_dump(mode="json", exclude_none=False))
 
     @classmethod
@@ -147,7 +147,7 @@ class Manifest(_Frozen):
 
 
 def joined(base: Manifest, more: Manifest) -> Manifest:
-    """The manifest of a dataset with what was appended to it.
+    """Returns the manifest of a dataset with what was appended to it.
 
     Args:
       base: of the dataset before.
@@ -185,7 +185,7 @@ def joined(base: Manifest, more: Manifest) -> Manifest:
 def schema_of(
     manifest: Manifest, class_names: Mapping[str, Sequence[str]] | None = None
 ) -> Schema:
-    """The schema of a dataset's records, by which readers can decode them.
+    """Returns the schema of a dataset's records, by which readers can decode them.
 
     Args:
       manifest: the dataset's.

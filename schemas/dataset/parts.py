@@ -18,7 +18,7 @@ MAX_APPENDS = 99_999  # five digits, so that names sort
 
 
 def part_mark(part: int) -> str:
-    """What the names of a part's files carry; nothing for the first run's.
+    """Returns the mark in the names of a part's files; "" for the first run's.
 
     >>> part_mark(0), part_mark(12)
     ('', 'a00012')
@@ -27,7 +27,7 @@ def part_mark(part: int) -> str:
 
 
 def part_of(shard_file: str) -> int:
-    """The part that a shard belongs to, by its name.
+    """Returns the part that a shard belongs to, by its name.
 
     >>> part_of("digits-train.tfrecord-a00001-00000-of-00002")
     1
@@ -39,15 +39,15 @@ def part_of(shard_file: str) -> int:
 
 
 def inputs_name(part: int) -> str:
-    """The file that lists the inputs of a part."""
+    """Returns the name of the file that lists the inputs of a part."""
     return f"inputs-{part_mark(part)}.jsonl.gz" if part else "inputs.jsonl.gz"
 
 
 def run_metadata_name(part: int) -> str:
-    """The file that tells when and how a part was made."""
+    """Returns the name of the file that tells when and how a part was made."""
     return f"run-{part_mark(part)}.json" if part else "run.json"
 
 
 def rejects_prefix(part: int) -> str:
-    """What the names of a part's files of rejects begin with."""
+    """Returns what the names of a part's files of rejects begin with."""
     return f"{part_mark(part)}-" if part else ""

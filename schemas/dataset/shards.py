@@ -66,7 +66,7 @@ class ShardPlan:
         return sum(split.num_shards for split in self.splits)
 
     def task(self, number: int) -> ShardTask:
-        """The shard of that number: shards are counted from 0, split after split."""
+        """Returns the shard of a number: shards are counted from 0, split after split."""
         for split_index, split in enumerate(self.splits):
             if number < split.num_shards:
                 return ShardTask(
@@ -81,12 +81,12 @@ class ShardPlan:
         raise IndexError(f"there are {self.num_shards} shards")
 
     def rows_of(self, number: int) -> int:
-        """Planned records of the shard of that number."""
+        """Returns the planned records of the shard of that number."""
         task = self.task(number)
         return self.splits[task.split_index].shard_records[task.shard_index]
 
     def tasks(self) -> list[ShardTask]:
-        """One task per shard, largest first so that the last to end is small."""
+        """Returns one task per shard, largest first so that the last to end is small."""
         size = {
             (split_index, shard): planned
             for split_index, split in enumerate(self.splits)
@@ -141,7 +141,7 @@ def shard_file_name(
     compression: str = "none",
     part: int = 0,
 ) -> str:
-    """File name of a shard, as TFDS expects it unless it is compressed or appended.
+    """Returns a shard's file name, TFDS's own unless it is compressed or appended.
 
     Names sort as the shards do. A part's mark stands behind a dot, which no split's
     name has, so that no split can be called like it.

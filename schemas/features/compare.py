@@ -16,7 +16,7 @@ _MAX_NAMES = 5
 
 
 def differences(expected: Schema, found: Schema) -> list[str]:
-    """The differences, a line each, in order of the features' names; none: as expected.
+    """Returns the differences between two schemas, a line each; none if all is as expected.
 
     A feature that always has a value may take the place of an optional one, and one
     expected without class names or picture size may have any.
@@ -40,7 +40,7 @@ def differences(expected: Schema, found: Schema) -> list[str]:
 def range_violations(
     expected: Schema, observed: Mapping[str, tuple[Number, Number]]
 ) -> list[str]:
-    """The features with values out of their expected range, a line each.
+    """Returns the features with values out of their expected range, a line each.
 
     Args:
       expected: its features' minimum and maximum, both inclusive.
@@ -86,7 +86,7 @@ def _changes(before: FeatureSpec, after: FeatureSpec) -> list[str]:
 
 
 def _class_changes(before: Sequence[str], after: Sequence[str]) -> list[str]:
-    """Unknown and lost names, and the first index that stands for another class."""
+    """Returns unknown and lost names, and the first index that stands for another class."""
     if not after:
         return [f"has no class names any more: were {_names(before)}"]
     unknown = [name for name in after if name not in set(before)]

@@ -16,7 +16,7 @@ def declared_of(schema: Schema) -> DeclaredSchema:
 
 
 def declare(spec: FeatureSpec) -> DeclaredFeature:
-    """The declaration of one feature; says nothing that goes without saying."""
+    """Returns the shortest declaration of one feature."""
     given: dict[str, Any] = {
         "dtype": spec.dtype,
         "shape": spec.shape,

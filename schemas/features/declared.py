@@ -80,7 +80,7 @@ class PictureRule(_Frozen):
 
     @property
     def has_pixels(self) -> bool:
-        """Whether one TensorFlow op decodes all pictures to one rank."""
+        """Returns whether one TensorFlow op decodes all pictures to one rank."""
         return self.decodable and self.format not in ("gif", "webp", "tiff")
 
 
@@ -114,7 +114,7 @@ class DeclaredFeature(_Frozen):
     @model_validator(mode="before")
     @classmethod
     def _expand(cls, given: Any) -> Any:
-        """Short forms, and a dtype where another field already tells it."""
+        """Expands short forms, and adds a dtype that another field implies."""
         if isinstance(given, str):
             return _from_short_form(given)
         if isinstance(given, dict) and "dtype" not in given and given.get("classes"):
@@ -168,12 +168,12 @@ class DeclaredFeature(_Frozen):
 
     @property
     def storage(self) -> str:
-        """How the feature is stored, the default filled in."""
+        """Returns how the feature is stored, by default as its dtype asks for."""
         return self.stored or str(usual_kind(self.dtype))
 
     @property
     def content(self) -> Content:
-        """What the stored values are."""
+        """Returns what the stored values are."""
         if self.picture is not None:
             return Content.PICTURE
         if self.storage == "tensor":
@@ -183,7 +183,7 @@ class DeclaredFeature(_Frozen):
         return Content.VALUES
 
     def to_spec(self, name: str) -> FeatureSpec:
-        """The feature as the encoder, the manifest and the readers know it.
+        """Returns the feature as the encoder, the manifest and the readers know it.
 
         Its column is its name: several features may be made from one source column.
         """
@@ -220,11 +220,11 @@ class DeclaredSchema(_Frozen):
     )
 
     def to_schema(self) -> Schema:
-        """The schema of the records."""
+        """Returns the schema of the records."""
         return Schema(tuple(f.to_spec(name) for name, f in self.features.items()))
 
     def column_of(self, name: str) -> str:
-        """The source column of a feature."""
+        """Returns the source column of a feature."""
         return self.features[name].column or name
 
 

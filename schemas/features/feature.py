@@ -81,12 +81,12 @@ class FeatureSpec:
 
     @property
     def is_ragged(self) -> bool:
-        """Whether the values lie in several keys, as TFDS stores ragged features."""
+        """Returns whether the values lie in several keys, as TFDS stores ragged features."""
         return self.content is Content.VALUES and self.shape.count(None) > 1
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys of the example's feature map that hold the feature.
+        """Returns the keys of the example's feature map that hold the feature.
 
         A ragged one has its values in one key and, for each dimension from the second
         to the last unknown one, the lengths of its rows in another
@@ -104,7 +104,7 @@ class FeatureSpec:
 
     @property
     def ragged_rank(self) -> int:
-        """Dimensions from the second to the last unknown one; 0 if not ragged."""
+        """Returns how many dimensions have row lengths of their own; 0 if not ragged."""
         if not self.is_ragged:
             return 0
         return max(i for i, size in enumerate(self.shape) if size is None)
@@ -148,7 +148,7 @@ _NATURAL_DTYPE = {Kind.BYTES: "bytes", Kind.FLOAT: "float32", Kind.INT64: "int64
 
 
 def map_order(key: str) -> bytes:
-    """What sorts the keys of a map as protobuf's runtime does (see Schema)."""
+    """Returns a key that sorts a map's keys as protobuf's runtime does (see Schema)."""
     return key.encode() + b"\xff"  # no byte of UTF-8 is as high
 
 

@@ -60,7 +60,7 @@ _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 def dump_pbtxt(schema: DeclaredSchema | Schema) -> bytes:
-    """The schema as schema.pbtxt; the same schema always gives the same bytes."""
+    """Writes the schema as schema.pbtxt; the same schema always gives the same bytes."""
     from google.protobuf import text_format
 
     if isinstance(schema, Schema):
@@ -91,7 +91,7 @@ def load_pbtxt(data: bytes, uri: str) -> DeclaredSchema:
 
 
 def to_proto(schema: DeclaredSchema) -> Message:
-    """The schema as a tensorflow.metadata.v0.Schema."""
+    """Converts a schema to a tensorflow.metadata.v0.Schema."""
     from tensorflow_metadata.proto.v0 import schema_pb2
 
     proto = schema_pb2.Schema()
@@ -119,7 +119,7 @@ def to_proto(schema: DeclaredSchema) -> Message:
 
 
 def from_proto(proto: Message, uri: str) -> DeclaredSchema:
-    """The declaration in a tensorflow.metadata.v0.Schema.
+    """Converts a tensorflow.metadata.v0.Schema to a declared schema.
 
     Raises:
       SchemaError: what cannot be declared, naming the feature.
@@ -135,7 +135,7 @@ def from_proto(proto: Message, uri: str) -> DeclaredSchema:
 def _fill(
     target: Message, proto: Message, feature: DeclaredFeature, spec: FeatureSpec
 ) -> None:
-    """What TFMD's own fields can say of a feature."""
+    """Fills TFMD's own fields with what they can say of a feature."""
     from tensorflow_metadata.proto.v0 import schema_pb2
 
     types = {Kind.INT64: "INT", Kind.FLOAT: "FLOAT", Kind.BYTES: "BYTES"}
@@ -186,7 +186,7 @@ def _fill_bounds(target: Message, spec: FeatureSpec) -> None:
 
 
 def _add_representations(proto: Message, specs: Sequence[FeatureSpec]) -> None:
-    """How the examples' keys become tensors: of all features, or the rest gets lost."""
+    """Adds how the examples' keys become tensors: of all features, or the rest gets lost."""
     group = proto.tensor_representation_group[DEFAULT_GROUP].tensor_representation
     shapes = {f.name: f.shape for f in proto.feature if f.HasField("shape")}
     for spec in specs:

@@ -26,7 +26,7 @@ _NOT_IN_THE_FILE = ("int", "float", "[key]")  # pydantic's marks of a union or a
 def declare(
     given: Any, uri: str, line_of: Callable[[Loc], int] | None = None
 ) -> DeclaredSchema:
-    """The schema that plain values declare.
+    """Returns the schema that plain values declare.
 
     Args:
       given: what a schema file holds: {"features": {name: fields or short form}}.
@@ -49,7 +49,7 @@ def declare(
 
 
 def report(uri: str, problems: Sequence[str]) -> str:
-    """All that is wrong with a file, a line for each problem."""
+    """Describes all that is wrong with a file, a line for each problem."""
     if len(problems) == 1:
         return f"{uri}: {problems[0]}"
     lines = [f"{uri}: {len(problems)} problems:", *problems[:_MAX_PROBLEMS]]
@@ -59,7 +59,7 @@ def report(uri: str, problems: Sequence[str]) -> str:
 
 
 def unknown_field(name: str, known: Iterable[str]) -> str:
-    """That there is no such field, and which one may be meant."""
+    """Explains that there is no such field, and which one may be meant."""
     names = list(known)
     near = get_close_matches(name, names, 1)
     hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
@@ -67,7 +67,7 @@ def unknown_field(name: str, known: Iterable[str]) -> str:
 
 
 def expectation(detail: ErrorDetails) -> str:
-    """What was expected and what was found, in plain words."""
+    """Describes what was expected and what was found."""
     found = f", found {_shown(detail['input'])}"
     match detail["type"]:
         case "missing":
@@ -93,7 +93,7 @@ def expectation(detail: ErrorDetails) -> str:
 
 
 def _place(loc: Loc, given: Any) -> tuple[Loc, Loc]:
-    """The part of `loc` that is in the file, and the names beyond."""
+    """Splits `loc` into the part that is in the file and the names beyond."""
     for depth, step in enumerate(loc):
         try:
             given = given[step]

@@ -42,7 +42,7 @@ _LINE_CHARACTERS = 88
 
 
 def load_schema(data: bytes, uri: str) -> DeclaredSchema:
-    """The schema in a file.
+    """Reads the schema in a file.
 
     Args:
       data: the file's bytes.
@@ -68,7 +68,7 @@ def dump_yaml(
     comments: Mapping[str, Sequence[str]] | None = None,
     head: Sequence[str] = (),
 ) -> str:
-    """The schema as YAML; `load_schema` gives an equal one back.
+    """Writes the schema as YAML; `load_schema` reads an equal one back.
 
     Args:
       schema: what to write; short forms where they say everything.
@@ -87,12 +87,12 @@ def dump_yaml(
 
 
 def given_fields(feature: DeclaredFeature) -> dict[str, Any]:
-    """What is not as by default, as a schema file has it."""
+    """Returns the fields that differ from their defaults, as a schema file has them."""
     return feature.model_dump(exclude_defaults=True)
 
 
 def texts_as_written(schema: Any, written: Any) -> Any:
-    """A schema's plain values, where text is meant with what is written in the file.
+    """Returns a schema's plain values, with text as it is written in the file.
 
     `classes: [yes, no]`, `[1, 2]` and `default: 007` are text, whatever YAML says.
 
@@ -124,7 +124,7 @@ def _load_yaml(data: bytes, uri: str) -> DeclaredSchema:
 
 
 def _entry(name: str, feature: DeclaredFeature) -> str:
-    """A feature as it stands in the file: on one line if it fits."""
+    """Formats a feature as it stands in the file: on one line if it fits."""
     fields = given_fields(feature)
     if fields.keys() <= {"dtype", "shape", "optional"}:
         value: Any = _short_form(feature)
@@ -146,7 +146,7 @@ def _entry(name: str, feature: DeclaredFeature) -> str:
 
 
 def _flow(key: str, value: Any, indent: int) -> str:
-    """`key: value` on one line; empty if that is too long."""
+    """Formats `key: value` on one line; returns "" if that is too long."""
     line = " " * indent + write_yaml({key: value}, flow=True)[1:-2]
     # A line that starts with "? " has only a key.
     fits = len(line) <= _LINE_CHARACTERS and line[indent] != "?"

@@ -19,7 +19,7 @@ _SCALARS = ["string", "number", "boolean"]  # what YAML may take a text for
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema: pydantic's, and what the loader accepts beyond the model."""
+    """Returns the JSON Schema: pydantic's, and what the loader accepts beyond the model."""
     made = without_titles(DeclaredSchema.model_json_schema())
     feature = made["$defs"]["DeclaredFeature"]
     for name in TEXT_FIELDS:
@@ -40,12 +40,12 @@ def json_schema() -> dict[str, Any]:
 
 
 def json_schema_bytes() -> bytes:
-    """The file that is shipped."""
+    """Returns the bytes of the file that is shipped."""
     return json_bytes(json_schema())
 
 
 def without_titles(value: Any) -> Any:
-    """Without the title that pydantic makes from each name."""
+    """Removes the titles that pydantic makes from each name."""
     if isinstance(value, list):
         return [without_titles(item) for item in value]
     if not isinstance(value, dict):

@@ -40,7 +40,7 @@ _Shape = tuple[int | None, ...]
 
 
 def read_features(proto: Message, uri: str) -> Iterator[tuple[str, Fields, Message]]:
-    """Each feature's name, what TFMD's fields say of it, and its message."""
+    """Reads each feature's name, what TFMD's fields say of it, and its message."""
     ragged, row_lengths = _ragged_features(proto)
     domains = {
         domain.name: domain
@@ -64,7 +64,7 @@ def read_features(proto: Message, uri: str) -> Iterator[tuple[str, Fields, Messa
 
 
 def _said(feature: Message, domains: dict[str, Message], uri: str) -> Fields:
-    """Type, presence and domain of a feature."""
+    """Returns type, presence and domain of a feature, as a declaration has them."""
     from tensorflow_metadata.proto.v0 import schema_pb2
 
     where = f"{uri}: feature {feature.name!r}"
@@ -131,7 +131,7 @@ def _shape_of(feature: Message) -> Fields:
 
 
 def _shape_of_step(feature: Message) -> Fields:
-    """Of the value of one step; the first level of counts is that of the steps."""
+    """Returns the shape of one step's value; the first level of counts is of the steps."""
     shape = _shape_of_counts(feature.value_counts.value_count[1:])
     return {"shape": shape} if shape else {}
 
@@ -145,7 +145,7 @@ def _shape_of_counts(counts: Any) -> _Shape:
 
 
 def _class_names(domain: Message, domains: dict[str, Message]) -> tuple[str, ...]:
-    """The names of a categorical feature's values, where the schema has them."""
+    """Returns the names of a categorical feature's values, where the schema has them."""
     named = domains.get(domain.name)
     if not domain.is_categorical or domain.min != 0 or named is None:
         return ()
@@ -166,7 +166,7 @@ def _bounds(domain: Message) -> Fields:
 
 
 def _ragged_features(proto: Message) -> tuple[dict[str, tuple[str, _Shape]], set[str]]:
-    """Features that lie in several keys, named as TFDS and this project name them.
+    """Finds features that lie in several keys, named as TFDS and this project name them.
 
     Returns:
       For the key of the flat values, the feature's name and shape; and all keys of
@@ -196,7 +196,7 @@ def _ragged_features(proto: Message) -> tuple[dict[str, tuple[str, _Shape]], set
 
 
 def _is_unused(feature: Message) -> bool:
-    """Whether TFX leaves the feature out, for the stage it is in."""
+    """Returns whether TFX leaves the feature out, for the stage it is in."""
     from tensorflow_metadata.proto.v0 import schema_pb2
 
     stage = schema_pb2.LifecycleStage.Name(feature.lifecycle_stage)

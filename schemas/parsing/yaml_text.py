@@ -93,11 +93,11 @@ class YamlDocument:
         self.value = self._build(self._root, self._scalar, ())
 
     def as_written(self, place: Place) -> Any:
-        """The value there with every scalar as it is written; null stays None."""
+        """Returns the value there with every scalar as it is written; null stays None."""
         return self._build(self._find(place), _text, ())
 
     def line(self, place: Place) -> int:
-        """The line (from 1) on which the part starts, or what is there of it."""
+        """Returns the line (from 1) on which the part starts, or what is there of it."""
         return _line(self._find(place, of_key=True))
 
     def _find(self, place: Place, *, of_key: bool = False) -> Node:
@@ -172,7 +172,7 @@ class YamlDocument:
 
 
 def write_yaml(value: Any, *, flow: bool) -> str:
-    """The value as YAML text, with a newline at its end.
+    """Writes the value as YAML text, with a newline at its end.
 
     Args:
       value: as `YamlDocument.value` has it.

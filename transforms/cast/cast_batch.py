@@ -130,7 +130,7 @@ def check_columns(
 
 
 def _where(arrow_schema: pa.Schema, declared: DeclaredSchema, name: str) -> str:
-    """The column that a feature is made from; it is there, once."""
+    """Returns the name of the column that a feature is made from; it is there, once."""
     column, names = declared.column_of(name), arrow_schema.names
     if names.count(column) == 1:
         return column
@@ -146,7 +146,7 @@ def _where(arrow_schema: pa.Schema, declared: DeclaredSchema, name: str) -> str:
 def _named(
     name: str, where: str, feature: DeclaredFeature, column: pa.Array
 ) -> CastResult:
-    """The feature's column, with reasons and errors that name the feature."""
+    """Casts a feature's column; reasons and errors name the feature."""
     try:
         made = convert_column(column, feature)
     except SchemaError as error:
@@ -173,7 +173,7 @@ def _no_files(name: str) -> str:
 def _rows(
     columns: dict[str, pa.Array], errors: RowErrors, start: int, stop: int
 ) -> CastBatch:
-    """What is left of the rows from start to stop, of which these are the columns."""
+    """Returns the valid ones of the rows from start to stop, of which these are the columns."""
     batch = pa.RecordBatch.from_pydict(columns)
     kept = np.arange(start, stop, dtype=np.int64)
     if errors:
@@ -221,7 +221,7 @@ def _parts(sizes: I64) -> Iterator[tuple[int, int]]:
 def _contents(
     name: str, paths: pa.StringArray, files: FileReader, start: int, errors: RowErrors
 ) -> pa.BinaryArray:
-    """The bytes of the files; null where the row is errors or names none."""
+    """Reads the bytes of the files; null where a row is invalid or names none."""
     contents: list[bytes | None] = []
     for row, path in enumerate(paths.to_pylist(), start):
         content = None

@@ -32,7 +32,7 @@ from recordmill.transforms.pictures.header import ImageHeaderError
 
 
 def convert_column(column: pa.Array, feature: DeclaredFeature) -> CastResult:
-    """A column as the feature's; of `bytes_from: path` the paths, not yet read.
+    """Casts a column to a feature; of `bytes_from: path` the paths, not yet read.
 
     Missing values become the default, or are errors where the feature is required.
 
@@ -53,7 +53,7 @@ def convert_column(column: pa.Array, feature: DeclaredFeature) -> CastResult:
 
 
 def default_of(feature: DeclaredFeature) -> pa.Scalar:
-    """The default as a value of the feature.
+    """Returns the default as a value of the feature.
 
     Text is read like a cell; in place of JSON stands what the JSON would tell.
 
@@ -74,7 +74,7 @@ def default_of(feature: DeclaredFeature) -> pa.Scalar:
 
 
 def _convert_and_look(column: pa.Array, feature: DeclaredFeature) -> CastResult:
-    """The values, pictures checked by their headers."""
+    """Casts the values, and checks pictures by their headers."""
     made = _convert(column, feature)
     if not feature.picture or feature.bytes_from:
         return made
@@ -83,7 +83,7 @@ def _convert_and_look(column: pa.Array, feature: DeclaredFeature) -> CastResult:
 
 
 def wrong_pictures(pictures: pa.Array, rule: PictureRule) -> RowErrors:
-    """The rows with bytes that are no picture, or not one that the rule allows."""
+    """Returns the rows with bytes that are not a picture, or not one that the rule allows."""
     if is_list(pictures.type):
         lengths = pc.list_value_length(pictures).fill_null(0).to_numpy()
         return by_row(wrong_pictures(pictures.flatten(), rule), offsets_of(lengths))
@@ -146,7 +146,7 @@ def _convert(column: pa.Array, feature: DeclaredFeature) -> CastResult:
 
 
 def _parse_lists(column: pa.Array, feature: DeclaredFeature) -> CastResult:
-    """Text cells that hold several values, or JSON."""
+    """Parses text cells that hold several values, or JSON."""
     cells, errors = convert_typed(column, "string", None)
     if feature.separator:
         made = convert_lists(split_cells(cells, feature.separator), feature)

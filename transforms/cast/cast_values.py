@@ -33,14 +33,14 @@ from recordmill.transforms.encode.value_limits import bound_errors
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether the type is one of Arrow's strings."""
+    """Returns whether the type is one of Arrow's strings."""
     return bool(
         pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind)
     )
 
 
 def convert_values(array: pa.Array, feature: DeclaredFeature) -> CastResult:
-    """Values (not lists) as the feature's dtype, within its bounds and classes.
+    """Casts values (not lists) to the feature's dtype, within its bounds and classes.
 
     Raises:
       SchemaError: no value of the array's type can become one of the dtype.

@@ -37,14 +37,14 @@ _EQUALS = ord("=")
 
 
 def decode_hex(cells: pa.StringArray) -> CastResult:
-    """Hex cells as bytes."""
+    """Decodes hex cells."""
     return _decode(
         cells, _unhex, _HEX, "hex digits (two a byte, 0-9 and a-f)", lambda text: text
     )
 
 
 def decode_base64(cells: pa.StringArray) -> CastResult:
-    """Base64 cells as bytes."""
+    """Decodes base64 cells."""
     return _decode(
         cells,
         _unbase64,
@@ -82,7 +82,7 @@ def _decode(
 
 
 def _text_parts(cells: pa.StringArray) -> tuple[I64, U8]:
-    """Offsets from 0 and the bytes they count."""
+    """Returns offsets from 0 and the bytes they count."""
     offsets, data = array_parts(cells)
     return offsets - offsets[0], data[offsets[0] : offsets[-1]]
 
@@ -96,7 +96,7 @@ def _unhex(offsets: I64, data: U8) -> pa.BinaryArray:
 
 
 def _pad(cells: pa.StringArray) -> pa.StringArray:
-    """The cells with the padding that was left out."""
+    """Adds the padding that was left out."""
     offsets, data = _text_parts(cells)
     rest = np.diff(offsets) % 4
     ends = offsets[1:][rest > 0] - 1
@@ -130,7 +130,7 @@ def _unbase64(offsets: I64, data: U8) -> pa.BinaryArray:
 
 
 def array_lists(column: pa.BinaryArray, dtype: str) -> CastResult:
-    """Bytes columns of arrays as lists of their values; booleans are bytes 0 and 1."""
+    """Converts bytes of arrays to lists of their values; booleans are bytes 0 and 1."""
     read_as = np.dtype("uint8" if dtype == "bool" else dtype).newbyteorder("<")
     valid = present(column)
     column = column.fill_null(b"")

@@ -35,7 +35,7 @@ _BLOCKS = 16  # parts that rows are split into
 def parse_json(
     cells: pa.StringArray, levels: int, feature: DeclaredFeature
 ) -> CastResult:
-    """The cells as an Arrow column.
+    """Parses the cells into an Arrow column.
 
     Args:
       cells: JSON; null is a missing value.
@@ -90,7 +90,7 @@ class _Leaf:
         return cls(wide, f"a whole number ({dtype})", dtype)
 
     def checked(self, value: Any) -> Any:
-        """The value as the Arrow column takes it.
+        """Returns the value as the Arrow column takes it.
 
         Raises:
           ValueError: it is something else.
@@ -122,7 +122,7 @@ class _Leaf:
 def _read_parts(
     cells: pa.StringArray, first: int, levels: int, leaf: _Leaf, errors: RowErrors
 ) -> Iterator[pa.Array]:
-    """Cells of which some are wrong, in parts.
+    """Reads cells of which some are invalid, in parts.
 
     Args:
       first: the row of the first cell; what is errors is noted by its row.
@@ -150,7 +150,7 @@ def _read_parts(
 
 
 def _read_block(cells: pa.StringArray, kind: pa.DataType) -> pa.Array | None:
-    """All cells at once; None if one of them is not what it should be."""
+    """Reads all cells at once; returns None if one of them is not what it should be."""
     if not len(cells):
         return pa.array([], kind)
     present = cells.fill_null("null")

@@ -33,7 +33,7 @@ _LONGEST_LABEL = 64  # a longer one is no slip of the pen, and slow to compare
 def label_indices(
     labels: pa.StringArray, classes: Sequence[str], dtype: str
 ) -> CastResult:
-    """The class index of each label."""
+    """Returns the class index of each label."""
     names = pa.array(classes, pa.string())
     indices = pc.index_in(labels, value_set=names)
     unknown = present(labels) & ~present(indices)
@@ -54,7 +54,7 @@ def label_indices(
 
 
 def check_indices(indices: pa.Array, classes: Sequence[str]) -> CastResult:
-    """Indices that integer columns hold; they must be those of a class."""
+    """Checks the indices that integer columns hold; each must be that of a class."""
     values = indices.fill_null(0).to_numpy(zero_copy_only=False)
     errors = index_errors(values, classes)
     return CastResult(without(indices, mask_of(errors, len(values))), errors)
@@ -67,7 +67,7 @@ def index_errors(indices: npt.NDArray[Any], classes: Sequence[str]) -> RowErrors
 
 
 def beyond_classes(index: int | np.integer, classes: Sequence[str]) -> str:
-    """The reason for an index that no class has."""
+    """Returns the reason for an index that no class has."""
     return f"{index} is no class index (0 to {len(classes) - 1})"
 
 

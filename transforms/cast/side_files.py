@@ -26,14 +26,14 @@ class FileReader(Protocol):
     """How `cast` reaches the files that a column names."""
 
     def size(self, path: str) -> int:
-        """Bytes of a file.
+        """Returns the size of a file in bytes.
 
         Raises:
           SideFileError: the path leads out of the root or to no file.
         """
 
     def read(self, path: str) -> bytes:
-        """All bytes of a file; raises as `size` does."""
+        """Returns all bytes of a file; raises as `size` does."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class SideFiles:
     def beside(
         cls, uri: str, root: str, storage: StorageOptions = NO_OPTIONS
     ) -> SideFiles:
-        """The files beside a table of this uri."""
+        """Returns the files beside a table of this uri."""
         above, slash, _ = uri.rpartition("/")
         return cls(root, above or slash or ".", storage)
 
@@ -90,7 +90,7 @@ class SideFiles:
             raise _failure(path, uri, error) from error
 
     def _resolve(self, path: str) -> str:
-        """The place of a file in its file system.
+        """Returns the path of a file in its file system.
 
         Raises:
           SideFileError: it is not within the root, or no path at all.
@@ -119,7 +119,7 @@ class SideFiles:
 
     @cached_property
     def _places(self) -> tuple[str, str]:
-        """Root and folder as the file system knows them."""
+        """Returns root and folder as the file system knows them."""
         return self._place(self.root), self._place(self.folder)
 
     def _really_within(self, place: str) -> bool:
@@ -130,14 +130,14 @@ class SideFiles:
         return filesystem_of(self.root, self.storage)[0]
 
     def _place(self, uri: str) -> str:
-        """A uri's path as its file system knows it, normalized."""
+        """Returns a uri's path as its file system knows it, normalized."""
         if is_local(uri):
             return os.path.abspath(local_path(uri))  # noqa: PTH100 (keeps links)
         return posixpath.normpath(filesystem_of(uri, self.storage)[1])
 
 
 def _failure(path: str, uri: str, error: OSError) -> Exception:
-    """Whose fault an error is: the path's, so the row's, or the storage's."""
+    """Returns an error of the row if the path is at fault, else one of the storage."""
     if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
         return SideFileError(f"{path!r}: {error.strerror}")
     return InputError(f"{uri}: cannot be read: {error}")

@@ -39,7 +39,7 @@ _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 
 def parse_times(cells: pa.StringArray, unit: str) -> CastResult:
-    """ISO 8601 text as int64 counts of the unit (d, s, ms, us, ns)."""
+    """Parses ISO 8601 text as int64 counts of the unit (d, s, ms, us, ns)."""
     quick = _quick_times(cells, unit)
     if quick is not None:
         return CastResult(quick, {})
@@ -47,7 +47,7 @@ def parse_times(cells: pa.StringArray, unit: str) -> CastResult:
 
 
 def _quick_times(cells: pa.StringArray, unit: str) -> pa.Array | None:
-    """What Arrow casts as a whole: all cells in one form, of the unit's precision."""
+    """Casts cells that are all in one form, of the unit's precision; else returns None."""
     if unit == "d":
         targets = [pa.date32()]
     else:
@@ -62,7 +62,7 @@ def _quick_times(cells: pa.StringArray, unit: str) -> pa.Array | None:
 
 
 def read_times(cells: pa.StringArray, unit: str) -> CastResult:
-    """The same for cells of any of the forms; 1 million a second."""
+    """Parses cells of any of the forms; 1 million a second."""
     dated = matches(cells, _DATE_TIME)
     clock = matches(cells, _TIME_OF_DAY) & (pc.utf8_length(cells).to_numpy(False) > 2)
     seconds = np.zeros(len(cells), np.int64)
@@ -94,7 +94,7 @@ def read_times(cells: pa.StringArray, unit: str) -> CastResult:
 
 
 def _count(parts: pa.StructArray) -> tuple[I64, I64, Mask]:
-    """Seconds, nanoseconds on top, and whether there is such a time, from its parts."""
+    """Returns seconds, nanoseconds on top, and whether there is such a time."""
     names = [field.name for field in parts.type]
 
     def number(name: str) -> I64:
@@ -124,12 +124,12 @@ def _count(parts: pa.StructArray) -> tuple[I64, I64, Mask]:
 
 
 def _first_day(months: I64) -> I64:
-    """Days from 1970-01-01 to the first of a month, counted in months from then."""
+    """Returns days from 1970-01-01 to the first of a month, given in months from then."""
     return months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
 
 
 def _in_unit(seconds: I64, fraction: I64, unit: str) -> tuple[I64, Mask, Mask]:
-    """Counts of the unit, whether they are exact, and whether int64 holds them."""
+    """Returns counts of the unit, whether they are exact, and whether int64 holds them."""
     inside = np.ones(len(seconds), np.bool_)
     if unit == "d":
         return seconds // 86_400, (seconds % 86_400 == 0) & (fraction == 0), inside
@@ -144,7 +144,7 @@ def _in_unit(seconds: I64, fraction: I64, unit: str) -> tuple[I64, Mask, Mask]:
 
 
 def rescale(counts: I64, unit: str, wanted: str) -> tuple[I64, Mask, Mask]:
-    """Counts of one unit in another; as `_in_unit`, for times that Arrow holds."""
+    """Converts counts of one unit to another; as `_in_unit`, for times that Arrow holds."""
     size, wanted_size = NANOSECONDS[unit], NANOSECONDS[wanted]
     if size < wanted_size:
         ratio = wanted_size // size

@@ -44,7 +44,7 @@ _SHOWN_DIGITS = 40
 
 
 def parse_booleans(cells: pa.StringArray) -> CastResult:
-    """Text as booleans."""
+    """Parses text as booleans."""
     quick = _cast(cells, pa.bool_())
     if quick is not None:
         return CastResult(quick, {})
@@ -58,7 +58,7 @@ def parse_booleans(cells: pa.StringArray) -> CastResult:
 
 
 def parse_integers(cells: pa.StringArray, dtype: str) -> CastResult:
-    """Text as integers of a NumPy dtype."""
+    """Parses text as integers of a NumPy dtype."""
     quick = _quick_integers(cells, dtype)
     if quick is None:
         cells = trim(cells)
@@ -99,7 +99,7 @@ def parse_integers(cells: pa.StringArray, dtype: str) -> CastResult:
 
 
 def parse_floats(cells: pa.StringArray, dtype: str) -> CastResult:
-    """Text as floats of a NumPy dtype, rounded to the nearest."""
+    """Parses text as floats of a NumPy dtype, rounded to the nearest."""
     wide = _quick_floats(cells)
     if wide is None:
         cells = trim(cells)
@@ -135,24 +135,24 @@ def cast_floats(array: pa.Array, dtype: str) -> CastResult:
 
 
 def trim(cells: pa.StringArray) -> pa.StringArray:
-    """The cells without white space around them; what is then empty is missing."""
+    """Trims white space around the cells; what is then empty is missing."""
     cells = pc.ascii_trim_whitespace(cells)
     return without(cells, _lengths(cells) == 0)
 
 
 def matches(cells: pa.StringArray, pattern: str) -> Mask:
-    """Which cells match a regular expression (RE2); nulls do not."""
+    """Returns which cells match a regular expression (RE2); nulls do not."""
     found = pc.match_substring_regex(cells, pattern).fill_null(False)
     return np.asarray(found.to_numpy(zero_copy_only=False), np.bool_)
 
 
 def _quick_integers(cells: pa.StringArray, dtype: str) -> pa.Array | None:
-    """The cells as Arrow casts them, unless it cannot or might have read 0x10."""
+    """Casts the cells by Arrow; returns None if it cannot or might have read 0x10."""
     return None if _has_byte(cells, b"xX") else _cast(cells, ARROW_TYPES[dtype])
 
 
 def _quick_floats(cells: pa.StringArray) -> pa.Array | None:
-    """The same, unless it might have read nan(1) or made 1e400 infinite."""
+    """Casts the cells by Arrow; None if it might have read nan(1) or made 1e400 infinite."""
     if _has_byte(cells, b"("):
         return None
     wide = _cast(cells, pa.float64())
@@ -175,7 +175,7 @@ def _has_byte(cells: pa.StringArray, characters: bytes) -> bool:
 
 
 def _lengths(cells: pa.StringArray) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
-    """Bytes of each cell, -1 of a null."""
+    """Returns the bytes of each cell, -1 for a null."""
     lengths = pc.binary_length(cells).fill_null(-1)
     return np.asarray(lengths.to_numpy(zero_copy_only=False), np.int32)
 

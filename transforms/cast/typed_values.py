@@ -48,7 +48,7 @@ from recordmill.transforms.encode.value_limits import (
 
 
 def convert_typed(array: pa.Array, dtype: str, unit: str | None) -> CastResult:
-    """Values of any type but text that is to be parsed.
+    """Casts values of any type but text that is to be parsed.
 
     Args:
       array: values, not lists.
@@ -181,7 +181,7 @@ def _times(array: pa.Array, wanted: str | None) -> CastResult:
 
 
 def _time_text(array: pa.Array, raw: I64, unit: str) -> Callable[[int], str]:
-    """How a value is shown: as a date or time where Arrow can write it."""
+    """Returns what shows a value: as a date or time where Arrow can write it."""
 
     def text(row: int) -> str:
         if pt.is_duration(array.type):

@@ -107,7 +107,7 @@ def require_column(arrow_schema: pa.Schema, feature: FeatureSpec) -> None:
 def value_problem(
     arrow_type: pa.DataType, feature: FeatureSpec
 ) -> tuple[str, str] | None:
-    """Why the column's innermost values cannot be the feature's, and the way out."""
+    """Returns why the column's innermost values cannot be the feature's, and the way out."""
     depth, leaf = _take_apart(arrow_type)
     family = _FAMILY.get(leaf.id)
     if family == NULL or family in _accepted(feature, depth):
@@ -122,7 +122,7 @@ def value_problem(
 def depth_problem(
     arrow_type: pa.DataType, feature: FeatureSpec
 ) -> tuple[str, str] | None:
-    """Why the column's lists cannot be of the feature's shape, and the way out."""
+    """Returns why the column's lists cannot have the feature's shape, and the way out."""
     depth, leaf = _take_apart(arrow_type)
     family = _FAMILY.get(leaf.id)
     fewest, most = list_depths(feature, of_bytes=family == BYTES)
@@ -140,7 +140,7 @@ def depth_problem(
 
 
 def list_depths(feature: FeatureSpec, *, of_bytes: bool) -> tuple[int, int]:
-    """How many lists may be nested in the feature's column, the fewest and the most.
+    """Returns how many lists may be nested in the feature's column, fewest and most.
 
     The innermost list may hold several dimensions row by row (row-major), as long as
     no two of them are unknown.
@@ -159,7 +159,7 @@ def list_depths(feature: FeatureSpec, *, of_bytes: bool) -> tuple[int, int]:
 
 
 def plain_type(arrow_type: pa.DataType) -> pa.DataType:
-    """The type behind extension types, dictionaries and run-end encoding."""
+    """Returns the type behind extension types, dictionaries and run-end encoding."""
     while True:
         if isinstance(arrow_type, pa.BaseExtensionType):
             arrow_type = arrow_type.storage_type
@@ -170,7 +170,7 @@ def plain_type(arrow_type: pa.DataType) -> pa.DataType:
 
 
 def plain(array: pa.Array) -> pa.Array:
-    """The array behind an extension type, a dictionary or run-end encoding.
+    """Returns the array behind an extension type, a dictionary or run-end encoding.
 
     Views of text and bytes become arrays with offsets: most of Arrow's functions take
     no views.
@@ -191,17 +191,17 @@ def plain(array: pa.Array) -> pa.Array:
 
 
 def is_list(arrow_type: pa.DataType) -> bool:
-    """Whether it is one of Arrow's list types."""
+    """Returns whether it is one of Arrow's list types."""
     return arrow_type.id in _LISTS
 
 
 def family_of(arrow_type: pa.DataType) -> int | None:
-    """INTEGER, BOOL, TIME, FLOAT, BYTES or NULL; None for types without an answer."""
+    """Returns INTEGER, BOOL, TIME, FLOAT, BYTES or NULL; None for any other type."""
     return _FAMILY.get(arrow_type.id)
 
 
 def _take_apart(arrow_type: pa.DataType) -> tuple[int, pa.DataType]:
-    """How deep lists are nested, and the plain type of the innermost values."""
+    """Returns how deep lists are nested, and the plain type of the innermost values."""
     depth, leaf = 0, plain_type(arrow_type)
     while is_list(leaf):
         depth, leaf = depth + 1, plain_type(leaf.value_type)
@@ -209,7 +209,7 @@ def _take_apart(arrow_type: pa.DataType) -> tuple[int, pa.DataType]:
 
 
 def _accepted(feature: FeatureSpec, depth: int) -> set[int]:
-    """The families of types that the feature's values may have."""
+    """Returns the families of types that the feature's values may have."""
     if feature.content in (Content.TENSOR, Content.ARRAY):
         accepted = _accepted_by_dtype(feature.dtype)
         if feature.content is Content.ARRAY and depth == int(feature.sequence):

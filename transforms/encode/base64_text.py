@@ -23,7 +23,7 @@ _FILLERS = pa.array([b"", b"\0\0", b"\0"])  # to whole groups, by length modulo 
 
 
 def base64_texts(values: pa.BinaryArray) -> pa.BinaryArray:
-    """The base64 text of every value of a plain binary array without nulls.
+    """Encodes every value of a plain binary array without nulls as base64 text.
 
     Raises:
       RecordmillError: the texts together are beyond 2 GiB.

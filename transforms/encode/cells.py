@@ -100,7 +100,7 @@ class RowCells:
 
 
 def cells_of(kind: Kind, column: Column, make_header: MakeHeader) -> Fixed | Cells:
-    """The cells of a column: in each row header and payload, or nothing for a null."""
+    """Makes the cells of a column: in each row header and payload, nothing for a null."""
     if column.lists is None and kind is not Kind.BYTES:
         return _scalar_number_cells(kind, column, make_header)
     if column.lists is None:
@@ -117,7 +117,7 @@ def payload_cells(
     valid: npt.NDArray[np.bool_] | None,
     make_header: Callable[[int], bytes],
 ) -> Cells:
-    """A header by length before each row's payload, none where the row is not valid."""
+    """Puts a header by length before each row's payload, none before an invalid row's."""
     lengths = value_lengths(payload)
     if valid is None:
         rows, header_lengths = headers_by_length(make_header, lengths)
@@ -136,7 +136,7 @@ def payload_cells(
 def _scalar_number_cells(
     kind: Kind, column: Column, make_header: MakeHeader
 ) -> Fixed | Cells:
-    """A header and one packed value: fixed in size unless nulls or varints differ."""
+    """Makes a header and one packed value: fixed in size unless nulls or varints differ."""
     values = column.values if column.valid is None else column.values[column.valid]
     if kind is Kind.FLOAT:
         lengths = np.full(len(values), 4, np.int64)
@@ -170,7 +170,7 @@ def _scalar_number_cells(
 
 
 def _list_payload(kind: Kind, column: Column) -> pa.BinaryArray:
-    """Per row, the list's content: packed numbers or length-delimited values."""
+    """Makes each row's list content: packed numbers or length-delimited values."""
     assert column.lists is not None  # the caller's branch
     if kind is Kind.FLOAT:
         data = np.ascontiguousarray(column.values, "<f4").view(np.uint8)
@@ -207,7 +207,7 @@ def _fill_block(block: list[Fixed], num_rows: int) -> U8:
 
 
 def fixed_array(matrix: U8) -> pa.BinaryArray:
-    """The rows of a matrix as an Arrow binary array."""
+    """Returns the rows of a matrix as an Arrow binary array."""
     num_rows, width = matrix.shape
     offsets = np.arange(num_rows + 1, dtype=np.int64) * width
     return binary_array(offsets, matrix.reshape(-1))
@@ -216,7 +216,7 @@ def fixed_array(matrix: U8) -> pa.BinaryArray:
 def _sparse(
     rows: npt.NDArray[np.void], row_lengths: I64, valid: npt.NDArray[np.bool_]
 ) -> tuple[I64, pa.BinaryArray]:
-    """Cells for the valid rows, empty ones for the others."""
+    """Returns cells for the valid rows, empty ones for the others."""
     lengths = np.zeros(len(valid), np.int64)
     lengths[valid] = row_lengths
     offsets = offsets_of(lengths)

@@ -31,7 +31,7 @@ _KIND_TAG = {Kind.BYTES: b"\x0a", Kind.FLOAT: b"\x12", Kind.INT64: b"\x1a"}
 def encode(
     batch: pa.RecordBatch, schema: Schema, *, head_room: int = 0, tail_room: int = 0
 ) -> pa.BinaryArray:
-    """The serialized example of every row.
+    """Serializes every row as a tf.train.Example.
 
     Args:
       batch: the columns that the schema's features name.
@@ -57,7 +57,7 @@ def encode(
 
 
 def features_cells(batch: pa.RecordBatch, features: Sequence[FeatureSpec]) -> RowCells:
-    """The cells of a Features message: the entries of its map, sorted by key.
+    """Makes the cells of a Features message: the entries of its map, sorted by key.
 
     Raises:
       SchemaError, RowsError: see `encode`.
@@ -70,7 +70,7 @@ def features_cells(batch: pa.RecordBatch, features: Sequence[FeatureSpec]) -> Ro
 
 
 def join_cells(arrays: list[pa.BinaryArray], tail_room: int) -> pa.BinaryArray:
-    """The arrays' cells laid end to end row by row, and zero bytes behind each row."""
+    """Joins the arrays' cells row by row, and adds zero bytes behind each row."""
     if tail_room:
         tails = np.zeros((len(arrays[0]), tail_room), np.uint8)
         arrays = [*arrays, fixed_array(tails)]
@@ -82,14 +82,14 @@ def join_cells(arrays: list[pa.BinaryArray], tail_room: int) -> pa.BinaryArray:
 def entry_header(
     key: bytes, kind: Kind, payload_length: int, *, delimited: bool
 ) -> bytes:
-    """Everything of a feature's map entry that stands before its payload."""
+    """Returns everything of a feature's map entry that stands before its payload."""
     value = b"\x12" + feature_header(kind, payload_length, delimited=delimited)
     entry = field_header(b"\x0a", len(key)) + key + value
     return field_header(b"\x0a", len(entry) + payload_length) + entry
 
 
 def feature_header(kind: Kind, payload_length: int, *, delimited: bool) -> bytes:
-    """A Feature's length and list header: what stands between its tag and payload.
+    """Returns a Feature's length and list header: what is between its tag and payload.
 
     Args:
       kind: which list holds the payload.

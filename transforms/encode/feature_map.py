@@ -43,7 +43,7 @@ class Entry(NamedTuple):
 def load_entries(
     batch: pa.RecordBatch, features: Sequence[FeatureSpec]
 ) -> Iterator[Entry]:
-    """The keys of all features in the order in which protobuf writes a map.
+    """Yields the keys of all features in the order in which protobuf writes a map.
 
     Raises:
       SchemaError: a column is missing or its type does not fit the feature.
@@ -71,7 +71,7 @@ def load_entries(
 
 
 def load_feature(array: pa.Array, feature: FeatureSpec) -> list[Column]:
-    """What the feature's keys hold, in the order of `feature.keys`.
+    """Returns what the feature's keys hold, in the order of `feature.keys`.
 
     Raises:
       SchemaError: the column's type does not fit the feature.
@@ -89,7 +89,7 @@ def load_feature(array: pa.Array, feature: FeatureSpec) -> list[Column]:
 
 
 def load_steps(array: pa.Array, feature: FeatureSpec) -> tuple[Nested, Column]:
-    """A feature list's column: which steps each row has, and what all steps hold.
+    """Returns a feature list's column: which steps each row has, and what they hold.
 
     Raises:
       SchemaError: the column's type does not fit the feature.

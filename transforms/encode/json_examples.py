@@ -37,7 +37,7 @@ _MINUS_ZERO_BITS = 1 << 31
 def encode_json(
     batch: pa.RecordBatch, schema: Schema, *, head_room: int = 0, tail_room: int = 0
 ) -> pa.BinaryArray:
-    """The JSON text of every row's example, in UTF-8; the rest is as in `encode`."""
+    """Writes every row's example as JSON text, in UTF-8; the rest is as in `encode`."""
     start, end = (
         pa.repeat(pa.scalar(text), batch.num_rows)
         for text in (bytes(head_room) + _START, _END)
@@ -60,7 +60,7 @@ def encode_json(
 def _entry_texts(
     key: str, kind: Kind, column: Column, is_first: npt.NDArray[np.bool_]
 ) -> list[pa.BinaryArray]:
-    """A key's part of each row's text: head, values, tail; nothing for a null."""
+    """Makes a key's part of each row's text: head, values, tail; nothing for a null."""
     quote = "" if kind is Kind.FLOAT else '"'
     name = f'{json.dumps(key, ensure_ascii=False)}:{{"{_LIST_NAME[kind]}":'
     texts = _value_texts(kind, column.values)
@@ -89,7 +89,7 @@ def _choose(texts: list[str], which: npt.NDArray[np.integer]) -> pa.BinaryArray:
 
 
 def _value_texts(kind: Kind, values: Any) -> pa.BinaryArray:
-    """Each value as JSON text, without the quotes around integers and base64."""
+    """Formats each value as JSON text, without the quotes around integers and base64."""
     if kind is Kind.BYTES:
         return base64_texts(values)
     texts = pa.array(values).cast(pa.string()).cast(pa.binary())

@@ -37,7 +37,7 @@ def check_payload(schema: Schema, payload: Payload) -> None:
 
 
 def raw_feature(schema: Schema) -> FeatureSpec:
-    """The feature whose bytes are the records of payload `raw`.
+    """Returns the feature whose bytes are the records of payload `raw`.
 
     It is the only one that is bytes, or the only picture or array among several.
 
@@ -78,7 +78,7 @@ def encode_payload(
     head_room: int = 0,
     tail_room: int = 0,
 ) -> pa.BinaryArray:
-    """The record of every row, without its frame.
+    """Encodes every row as a record, without its frame.
 
     Args:
       batch: the columns that the schema's features name.
@@ -107,7 +107,7 @@ def encode_payload(
 def encode_raw(
     batch: pa.RecordBatch, schema: Schema, *, head_room: int = 0, tail_room: int = 0
 ) -> pa.BinaryArray:
-    """The bytes of `raw_feature` in every row; a row without them is refused."""
+    """Returns the bytes of `raw_feature` in every row; a row without them is rejected."""
     feature = raw_feature(schema)
     require_column(batch.schema, feature)
     (column,) = load_feature(batch[feature.column], feature)

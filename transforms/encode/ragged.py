@@ -18,7 +18,7 @@ from recordmill.transforms.encode.stored_values import Column, value_column
 
 
 def ragged_columns(nested: Nested) -> list[Column]:
-    """The flat values and the row lengths, in the order of the feature's keys.
+    """Returns the flat values and the row lengths, in the order of the feature's keys.
 
     Args:
       nested: lists for every dimension up to the last unknown one; those behind it

@@ -41,7 +41,7 @@ from recordmill.transforms.encode.wire import field_header, header_cells
 def encode_sequences(
     batch: pa.RecordBatch, schema: Schema, *, head_room: int = 0, tail_room: int = 0
 ) -> pa.BinaryArray:
-    """The serialized sequence example of every row; the rest is as in `encode`.
+    """Serializes every row as a sequence example; the rest is as in `encode`.
 
     Features with `sequence` are feature lists, all others are context.
     """
@@ -68,7 +68,7 @@ def encode_sequences(
 
 
 def _list_cells(array: pa.Array, feature: FeatureSpec) -> Cells:
-    """A feature list's cells: in each row its map entry with all of the row's steps."""
+    """Makes a feature list's cells: in each row its map entry with all steps."""
     nested, column = load_steps(array, feature)
     steps = RowCells(len(nested.leaf))
     steps.add(cells_of(feature.kind, column, partial(_step_header, feature.kind)))

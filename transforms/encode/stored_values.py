@@ -49,7 +49,7 @@ class Column:
 
 
 def value_column(nested: Nested) -> Column:
-    """The values as the feature's kind of list stores them.
+    """Converts the values to what the feature's kind of list stores.
 
     Raises:
       RowsError: rows with a value that the list cannot hold.
@@ -63,7 +63,7 @@ def value_column(nested: Nested) -> Column:
 
 
 def numbers(nested: Nested, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """The innermost values as numbers of a dtype; 0 for nulls.
+    """Returns the innermost values as numbers of a dtype; 0 for nulls.
 
     Raises:
       RowsError: rows with a number that the dtype cannot hold.
@@ -90,7 +90,7 @@ def numbers(nested: Nested, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
 
 
 def byte_values(nested: Nested) -> pa.BinaryArray:
-    """The innermost values as plain binary; empty for nulls.
+    """Returns the innermost values as plain binary; empty for nulls.
 
     Raises:
       RowsError: rows with text that is not UTF-8, if the feature is a string.

@@ -51,7 +51,7 @@ DATA_TYPES = {
 
 
 def tensor_column(nested: Nested) -> Column:
-    """The column's values as one serialized TensorProto for each row.
+    """Serializes the column's values as one TensorProto for each row.
 
     Raises:
       RowsError: rows with a value that the dtype cannot hold.
@@ -70,7 +70,7 @@ def tensor_column(nested: Nested) -> Column:
 
 
 def array_column(nested: Nested) -> Column:
-    """The column's values as the row-major little-endian bytes of each row's array.
+    """Returns the row-major little-endian bytes of each row's array.
 
     Binary columns hold such bytes already.
 
@@ -101,7 +101,7 @@ def array_column(nested: Nested) -> Column:
 
 
 def _content(nested: Nested) -> pa.BinaryArray:
-    """What each row's tensor or array holds: numbers as bytes, or tagged values."""
+    """Makes what each row's tensor or array holds: numbers as bytes, or tagged values."""
     starts = nested.starts
     if starts is None:
         starts = np.arange(nested.num_rows + 1)
@@ -117,7 +117,7 @@ def _content(nested: Nested) -> pa.BinaryArray:
 
 
 def _head(dtype: str, dims: list[int]) -> bytes:
-    """All of a tensor that stands before its content."""
+    """Returns all of a tensor that stands before its content."""
     sides = (b"\x08" + varint(size) if size else b"" for size in dims)
     shape = b"".join(field_header(b"\x12", len(side)) + side for side in sides)
     head = b"\x08" + varint(DATA_TYPES[dtype])
@@ -129,7 +129,7 @@ def _head(dtype: str, dims: list[int]) -> bytes:
 
 
 def _distinct_rows(dims: I64) -> tuple[list[list[int]], I64]:
-    """The distinct rows of a matrix, and which of them each row is."""
+    """Finds the distinct rows of a matrix, and which of them each row is."""
     which = np.zeros(len(dims), np.int64)
     for column in dims.T:
         if len(column) and (column != column[0]).any():

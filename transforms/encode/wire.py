@@ -39,7 +39,7 @@ MAX_VARINT_BYTES = 10
 
 
 def varint(value: int) -> bytes:
-    """The varint of one non-negative integer.
+    """Returns the varint of one non-negative integer.
 
     >>> varint(300)
     b'\\xac\\x02'
@@ -53,12 +53,12 @@ def varint(value: int) -> bytes:
 
 
 def field_header(tag: bytes, length: int) -> bytes:
-    """What stands before a length-delimited field's bytes."""
+    """Returns what stands before a length-delimited field's bytes."""
     return tag + varint(length)
 
 
 def varint_lengths(values: U64) -> I64:
-    """Bytes that the varint of each value takes, 1 to 10."""
+    """Returns the bytes that the varint of each value takes, 1 to 10."""
     lengths = np.ones(len(values), np.int64)
     largest = int(values.max()) if len(values) else 0
     for num_bytes in range(1, MAX_VARINT_BYTES):
@@ -70,7 +70,7 @@ def varint_lengths(values: U64) -> I64:
 
 
 def varint_rows(values: U64, lengths: npt.NDArray[np.integer]) -> U8:
-    """Varints left-aligned in a matrix of shape (values, longest varint)."""
+    """Makes varints, left-aligned in a matrix of shape (values, longest varint)."""
     width = int(lengths.max()) if len(lengths) else 1
     rows = np.empty((len(values), width), np.uint8)
     if width == 1:
@@ -83,7 +83,7 @@ def varint_rows(values: U64, lengths: npt.NDArray[np.integer]) -> U8:
 
 
 def varint_stream(values: U64) -> tuple[I64, U8]:
-    """The varints of all values end to end.
+    """Lays the varints of all values end to end.
 
     Returns:
       Where each value's varint starts (values + 1), and the bytes.
@@ -114,7 +114,7 @@ _BLOCK_VALUES = 1 << 15  # what is made of so many stays in the processor's cach
 def _varint_words(
     values: npt.NDArray[np.uint32], longest: int
 ) -> tuple[npt.NDArray[np.void], npt.NDArray[np.integer]]:
-    """Varints of up to four bytes as one item each, and their lengths.
+    """Makes varints of up to four bytes, one item each, and returns their lengths too.
 
     All bytes at once in a 32-bit word: twice as fast as `varint_rows`.
     """
@@ -132,7 +132,7 @@ _CONTINUED = np.array([0, 0x80, 0x8080, 0x808080], np.uint32)
 
 
 def varint_bytes(value: int) -> int:
-    """Bytes that the varint of a value takes.
+    """Returns the bytes that the varint of a value takes.
 
     >>> varint_bytes(300)
     2
@@ -143,7 +143,7 @@ def varint_bytes(value: int) -> int:
 def headers_by_length(
     make_header: Callable[[int], bytes], lengths: I64
 ) -> tuple[npt.NDArray[np.void], I64]:
-    """The header of each row when it depends on the row's length alone.
+    """Returns the header of each row when it depends on the row's length alone.
 
     Args:
       make_header: the header for one payload length.
@@ -165,7 +165,7 @@ def headers_by_length(
 def header_cells(
     make_header: Callable[[int], bytes], lengths: I64
 ) -> tuple[pa.BinaryArray, I64]:
-    """The headers of `headers_by_length` as an Arrow array, and their lengths."""
+    """Returns the headers of `headers_by_length` as an Arrow array, and their lengths."""
     rows, header_lengths = headers_by_length(make_header, lengths)
     offsets = offsets_of(header_lengths)
     return binary_array(offsets, scatter(rows, offsets)), header_lengths
@@ -177,7 +177,7 @@ _SHORT_BYTES = 32
 
 
 def delimited_stream(values: pa.BinaryArray, tag: bytes) -> tuple[I64, U8]:
-    """All values end to end, each as a length-delimited field.
+    """Lays all values end to end, each as a length-delimited field.
 
     Args:
       values: plain binary without nulls.
