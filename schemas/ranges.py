@@ -44,12 +44,12 @@ class InputRange:
     """A part of the input that can be read on its own, cut by constants.
 
     Attributes:
-      index: place among all ranges of the run, from 0; fixes ties and input order.
+      index: position among all ranges of the run, from 0; fixes ties and input order.
       path: origin of its rows, relative to the input root.
       uri: file to read.
       start: first byte (or inventory row) of the range.
       stop: end, exclusive.
-      first_position: place of `start` in the whole input, in the same unit.
+      first_position: position of `start` in the whole input, in the same unit.
       total_positions: size of the whole input, in the same unit.
       split: the split its file belongs to by the format's own rule, or "".
       quoted: states of the quotes at `start` and `stop` (csv, see quote_states); 0 at

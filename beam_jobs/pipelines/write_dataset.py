@@ -35,7 +35,7 @@ from recordmill.beam_jobs.pipelines.write_rows import (
 from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.dataset.shards import ShardResult
 from recordmill.schemas.errors import SchemaError, UsageError
-from recordmill.schemas.features.declare import declared_of
+from recordmill.schemas.features.declare import declare_schema
 from recordmill.schemas.features.declared import DeclaredSchema
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.job_spec import (
@@ -51,7 +51,7 @@ from recordmill.schemas.job.job_spec import (
     identifier_from,
 )
 from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.parsing.problems import declare
+from recordmill.schemas.parsing.problems import parse_declared
 from recordmill.schemas.parsing.schema_file import load_schema
 from recordmill.schemas.sizes import parse_size
 from recordmill.transforms.encode.payloads import check_payload
@@ -264,13 +264,15 @@ def _declared(schema: Any) -> DeclaredSchema:
     if isinstance(schema, DeclaredSchema):
         return schema
     if isinstance(schema, Schema):
-        return declared_of(schema)
+        return declare_schema(schema)
     if not isinstance(schema, Mapping):
         raise UsageError(
             "WriteDataset: schema is a path, a mapping of features, a DeclaredSchema or "
             f"a Schema, got {type(schema).__name__}"
         )
-    return declare({"features": dict(schema)}, "the schema given to WriteDataset")
+    return parse_declared(
+        {"features": dict(schema)}, "the schema given to WriteDataset"
+    )
 
 
 def _with_schema(job: JobSpec, declared: DeclaredSchema) -> JobSpec:

@@ -1,4 +1,4 @@
-"""The manifest: a dataset's table of contents, written last; and TFDS's two files."""
+"""Defines the manifest: a dataset's table of contents, written last."""
 
 from __future__ import annotations
 
@@ -104,13 +104,13 @@ class Manifest(_Frozen):
         return features
 
     @model_serializer(mode="wrap")
-    def _without_what_is_not_said(
+    def _omit_defaults(
         self, serialize: SerializerFunctionWrapHandler
     ) -> dict[str, Any]:
-        facts: dict[str, Any] = serialize(self)
-        if not facts.get("appended"):
-            facts.pop("appended", None)
-        return facts
+        fields: dict[str, Any] = serialize(self)
+        if not fields.get("appended"):
+            fields.pop("appended", None)
+        return fields
 
     @property
     def records(self) -> int:
@@ -146,7 +146,7 @@ class Manifest(_Frozen):
         raise OutputError(f"{uri}: not a recordmill manifest: {problem}")
 
 
-def joined(base: Manifest, more: Manifest) -> Manifest:
+def join_manifests(base: Manifest, more: Manifest) -> Manifest:
     """Returns the manifest of a dataset with what was appended to it.
 
     Args:

@@ -1,4 +1,4 @@
-"""The parts of a dataset: what its first run wrote, and what each append added.
+"""Names the parts of a dataset: its first run, and each append.
 
     NAME-train.tfrecord-00000-of-00008           part 0, the first run
     NAME-train.tfrecord-a00001-00000-of-00002    part 1, the first append; sorts behind

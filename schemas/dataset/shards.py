@@ -1,4 +1,4 @@
-"""Shard plans, shard results and the names of shard files."""
+"""Defines shard plans, shard results and the names of shard files."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class ShardPlan:
         return sum(split.num_shards for split in self.splits)
 
     def task(self, number: int) -> ShardTask:
-        """Returns the shard of a number: shards are counted from 0, split after split."""
+        """Returns the shard of a number, counted from 0, split after split."""
         for split_index, split in enumerate(self.splits):
             if number < split.num_shards:
                 return ShardTask(
@@ -86,7 +86,7 @@ class ShardPlan:
         return self.splits[task.split_index].shard_records[task.shard_index]
 
     def tasks(self) -> list[ShardTask]:
-        """Returns one task per shard, largest first so that the last to end is small."""
+        """Returns a task for each shard, the largest first: the last to end is small."""
         size = {
             (split_index, shard): planned
             for split_index, split in enumerate(self.splits)
@@ -110,11 +110,11 @@ class ShardTask:
 
 @dataclass(frozen=True, slots=True)
 class ShardResult:
-    """The facts of one written shard.
+    """A shard that was written.
 
     Attributes:
       split: name of the split.
-      shard_index: place of the shard in its split.
+      shard_index: position of the shard in its split.
       file: file name.
       records: number of records.
       bytes: size of the file as stored.
@@ -149,7 +149,7 @@ def shard_file_name(
     Args:
       name: the dataset's name.
       split: name of the split.
-      shard_index: place of the shard among those of its split and part.
+      shard_index: position of the shard among those of its split and part.
       num_shards: how many those are.
       compression: of the shards.
       part: which append wrote it; 0 is the first run.
@@ -163,9 +163,9 @@ def shard_file_name(
     >>> shard_file_name("digits", "train", 0, 2, "gzip", part=1)
     'digits-train.a00001-00000-of-00002.tfrecord.gz'
     """
-    place = f"{shard_index:05d}-of-{num_shards:05d}"
+    suffix = f"{shard_index:05d}-of-{num_shards:05d}"
     if part:
-        place = f"{part_mark(part)}-{place}"
+        suffix = f"{part_mark(part)}-{suffix}"
     if compression == "gzip":
-        return f"{name}-{split}{'.' if part else '-'}{place}.tfrecord.gz"
-    return f"{name}-{split}.tfrecord-{place}"
+        return f"{name}-{split}{'.' if part else '-'}{suffix}.tfrecord.gz"
+    return f"{name}-{split}.tfrecord-{suffix}"

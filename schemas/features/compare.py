@@ -1,6 +1,6 @@
-"""What differs between the schema a dataset was expected to have and the one it has.
+"""Compares the schema a dataset was expected to have with the one it has.
 
-Only what its readers would notice: a column's place or name in the source is none of it.
+Only what its readers would notice counts: not a column's name or position in the source.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MAX_NAMES = 5
 
 
 def differences(expected: Schema, found: Schema) -> list[str]:
-    """Returns the differences between two schemas, a line each; none if all is as expected.
+    """Returns the differences between two schemas, a line each.
 
     A feature that always has a value may take the place of an optional one, and one
     expected without class names or picture size may have any.
@@ -31,8 +31,8 @@ def differences(expected: Schema, found: Schema) -> list[str]:
             lines.append(f"feature {name!r} is new: {_described(after[name])}")
         else:
             lines += [
-                f"feature {name!r}: {what}"
-                for what in _changes(before[name], after[name])
+                f"feature {name!r}: {change}"
+                for change in _changes(before[name], after[name])
             ]
     return lines
 
@@ -63,8 +63,8 @@ def range_violations(
 
 def _changes(before: FeatureSpec, after: FeatureSpec) -> list[str]:
     changes = [
-        f"{what} changed: was {old}, is {new}"
-        for what, old, new in (
+        f"{aspect} changed: was {old}, is {new}"
+        for aspect, old, new in (
             ("stored as", str(before.kind), str(after.kind)),
             ("content", str(before.content), str(after.content)),
             ("dtype", before.dtype, after.dtype),
@@ -75,9 +75,9 @@ def _changes(before: FeatureSpec, after: FeatureSpec) -> list[str]:
         old, new = _shape(before.shape), _shape(after.shape)
         changes.append(f"shape changed: was {old}, is {new}")
     if before.sequence != after.sequence:
-        where = {True: "feature list", False: "context"}
-        old, new = where[before.sequence], where[after.sequence]
-        changes.append(f"place changed: was in the {old}, is in the {new}")
+        part = {True: "feature list", False: "context"}
+        old, new = part[before.sequence], part[after.sequence]
+        changes.append(f"moved: was in the {old}, is in the {new}")
     if after.optional and not before.optional:
         changes.append("is optional now: some examples lack it")
     if before.class_names:
@@ -86,7 +86,7 @@ def _changes(before: FeatureSpec, after: FeatureSpec) -> list[str]:
 
 
 def _class_changes(before: Sequence[str], after: Sequence[str]) -> list[str]:
-    """Returns unknown and lost names, and the first index that stands for another class."""
+    """Returns unknown and lost names, and the first index of another class."""
     if not after:
         return [f"has no class names any more: were {_names(before)}"]
     unknown = [name for name in after if name not in set(before)]

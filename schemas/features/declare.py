@@ -1,4 +1,4 @@
-"""The declaration of features that are known: the way back from a Schema."""
+"""Declares features that are known: the way back from a Schema."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from recordmill.schemas.features.declared import DeclaredFeature, DeclaredSchema
 from recordmill.schemas.features.feature import Content, FeatureSpec, Schema
 
 
-def declared_of(schema: Schema) -> DeclaredSchema:
+def declare_schema(schema: Schema) -> DeclaredSchema:
     """Declares the features of a schema, so that they are the same once declared."""
     return DeclaredSchema(
-        features={feature.name: declare(feature) for feature in schema.features}
+        features={feature.name: declare_feature(feature) for feature in schema.features}
     )
 
 
-def declare(spec: FeatureSpec) -> DeclaredFeature:
+def declare_feature(spec: FeatureSpec) -> DeclaredFeature:
     """Returns the shortest declaration of one feature."""
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "dtype": spec.dtype,
         "shape": spec.shape,
         "stored": str(spec.kind),
@@ -28,16 +28,16 @@ def declare(spec: FeatureSpec) -> DeclaredFeature:
         "sequence": spec.sequence,
     }
     if spec.column != spec.name:
-        given["column"] = spec.column
+        fields["column"] = spec.column
     if spec.content is Content.TENSOR:
-        given["stored"] = "tensor"
+        fields["stored"] = "tensor"
     elif spec.content is Content.PICTURE:
-        given |= {"dtype": "bytes", "shape": ()}
-        given["picture"] = {"decodable": False}
+        fields |= {"dtype": "bytes", "shape": ()}
+        fields["picture"] = {"decodable": False}
         if spec.dtype != "bytes":
             height, width, channels = spec.shape
-            given["picture"] = {"height": height, "width": width, "channels": channels}
-    feature = DeclaredFeature.model_validate(given)
+            fields["picture"] = {"height": height, "width": width, "channels": channels}
+    feature = DeclaredFeature.model_validate(fields)
     if feature.model_copy(update={"stored": None}).storage == feature.stored:
-        given["stored"] = None
-    return DeclaredFeature.model_validate(given)
+        fields["stored"] = None
+    return DeclaredFeature.model_validate(fields)

@@ -1,4 +1,4 @@
-"""DeclaredSchema: which features a person wants, as written in a schema file.
+"""Defines DeclaredSchema: the features a person wants, as written in a schema file.
 
     features:
       image:  {column: path, bytes_from: path, picture: {format: jpeg}}
@@ -113,16 +113,16 @@ class DeclaredFeature(_Frozen):
 
     @model_validator(mode="before")
     @classmethod
-    def _expand(cls, given: Any) -> Any:
+    def _expand(cls, value: Any) -> Any:
         """Expands short forms, and adds a dtype that another field implies."""
-        if isinstance(given, str):
-            return _from_short_form(given)
-        if isinstance(given, dict) and "dtype" not in given and given.get("classes"):
-            return {**given, "dtype": "int64"}
-        return given
+        if isinstance(value, str):
+            return _from_short_form(value)
+        if isinstance(value, dict) and "dtype" not in value and value.get("classes"):
+            return {**value, "dtype": "int64"}
+        return value
 
     @model_validator(mode="after")
-    def _fits(self) -> Self:
+    def _check_fields(self) -> Self:
         numeric = self.dtype not in ("string", "bytes")
         if self.optional and self.default is not None:
             raise ValueError("a feature with a default is never missing: drop optional")
@@ -234,11 +234,11 @@ def _from_short_form(text: str) -> dict[str, Any]:
         raise ValueError(
             f"the short form is like int64, float32[3], string[] or int64?, got {text!r}"
         )
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "dtype": match["dtype"],
         "optional": bool(match["optional"]),
     }
     if match["shape"] is not None:
         sides = [side.strip() for side in match["shape"][1:-1].split(",")]
-        given["shape"] = [None if side in ("", "?") else int(side) for side in sides]
-    return given
+        fields["shape"] = [None if side in ("", "?") else int(side) for side in sides]
+    return fields

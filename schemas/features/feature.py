@@ -1,4 +1,4 @@
-"""FeatureSpec and Schema: which features an example has and how each is stored."""
+"""Defines FeatureSpec and Schema: an example's features and how each is stored."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class FeatureSpec:
 
     @property
     def is_ragged(self) -> bool:
-        """Returns whether the values lie in several keys, as TFDS stores ragged features."""
+        """Returns whether the values lie in several keys, as TFDS stores them."""
         return self.content is Content.VALUES and self.shape.count(None) > 1
 
     @property
@@ -104,13 +104,13 @@ class FeatureSpec:
 
     @property
     def ragged_rank(self) -> int:
-        """Returns how many dimensions have row lengths of their own; 0 if not ragged."""
+        """Returns how many dimensions have their own row lengths; 0 if not ragged."""
         if not self.is_ragged:
             return 0
         return max(i for i, size in enumerate(self.shape) if size is None)
 
     def as_stored(self) -> FeatureSpec:
-        """Returns the feature as a manifest holds it: without column and class names."""
+        """Returns the feature without column and class names, as a manifest has it."""
         return replace(self, column="", class_names=())
 
     def to_json(self) -> dict[str, Any]:

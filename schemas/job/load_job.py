@@ -27,13 +27,13 @@ from recordmill.schemas.job.job_spec import AUTO_VERSION, JobSpec, RunOptions
 from recordmill.schemas.job.source_options import SourceOptions
 from recordmill.schemas.job.template import PARAMETER, Template, built_in
 from recordmill.schemas.parsing.problems import (
-    declare,
     expectation,
+    parse_declared,
     report,
     unknown_field,
 )
 from recordmill.schemas.parsing.schema_file import load_schema, texts_as_written
-from recordmill.schemas.parsing.yaml_text import Place, YamlDocument
+from recordmill.schemas.parsing.yaml_text import KeyPath, YamlDocument
 
 _TEXT_KEYS = frozenset(
     {"name", "version", "inputs", "output", "expect_schema", "splits", "split_by"}
@@ -111,7 +111,7 @@ def _filled(
 ) -> dict[str, Any]:
     """The fields that are given, without null ones, with all placeholders filled in."""
 
-    def note(place: Place, what: str) -> None:
+    def note(place: KeyPath, what: str) -> None:
         problems.setdefault(tuple(place), what)
 
     texts = document.as_written(())
@@ -246,7 +246,7 @@ def _sentence(detail: ErrorDetails, chosen: Mapping[str, type[SourceOptions]]) -
 
 
 def _report(uri: str, document: YamlDocument, problems: _Problems) -> str:
-    def where(place: Place) -> tuple[int, str]:
+    def where(place: KeyPath) -> tuple[int, str]:
         if place[:1] == ("--set",):
             return 0, f"--set {place[1]}"
         steps = [f"item {s + 1}" if isinstance(s, int) else s for s in place]
@@ -302,6 +302,6 @@ def _declared(
         return load_schema(read(file.schema_), file.schema_)
     if file.schema_ is None:
         return None
-    return declare(
+    return parse_declared(
         file.schema_, f"{uri}: schema", lambda loc: document.line(("schema", *loc))
     )

@@ -17,7 +17,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.parsing.yaml_text import Place, YamlDocument
+from recordmill.schemas.parsing.yaml_text import KeyPath, YamlDocument
 
 _PLACEHOLDER = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 PARAMETER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -64,8 +64,8 @@ class Template:
     def fill(
         self,
         value: Any,
-        place: Place,
-        note: Callable[[Place, str], None],
+        place: KeyPath,
+        note: Callable[[KeyPath, str], None],
         *,
         as_text: bool,
     ) -> Any:

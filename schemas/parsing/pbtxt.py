@@ -1,4 +1,4 @@
-"""tensorflow-metadata's schema (schema.pbtxt) <-> DeclaredSchema.
+"""Converts between tensorflow-metadata's schema (schema.pbtxt) and DeclaredSchema.
 
 TFMD describes the features as they lie in the records. What it has a field for is said
 there:
@@ -39,10 +39,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from recordmill.schemas.errors import SchemaError
-from recordmill.schemas.features.declare import declared_of
+from recordmill.schemas.features.declare import declare_schema
 from recordmill.schemas.features.declared import DeclaredFeature, DeclaredSchema
 from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
-from recordmill.schemas.parsing.problems import declare
+from recordmill.schemas.parsing.problems import parse_declared
 from recordmill.schemas.parsing.tfmd_fields import (
     DEFAULT_GROUP,
     SEQUENCES,
@@ -60,11 +60,11 @@ _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 def dump_pbtxt(schema: DeclaredSchema | Schema) -> bytes:
-    """Writes the schema as schema.pbtxt; the same schema always gives the same bytes."""
+    """Writes the schema as schema.pbtxt; equal schemas give equal bytes."""
     from google.protobuf import text_format
 
     if isinstance(schema, Schema):
-        schema = declared_of(schema)
+        schema = declare_schema(schema)
     return text_format.MessageToString(to_proto(schema), as_utf8=True).encode()
 
 
@@ -86,7 +86,7 @@ def load_pbtxt(data: bytes, uri: str) -> DeclaredSchema:
             f"tensorflow-metadata schema in text form: {what}"
         ) from error
     except UnicodeDecodeError as error:
-        raise SchemaError(f"{uri}: is no UTF-8: {error}") from error
+        raise SchemaError(f"{uri}: is not UTF-8: {error}") from error
     return from_proto(proto, uri)
 
 
@@ -127,9 +127,9 @@ def from_proto(proto: Message, uri: str) -> DeclaredSchema:
     features: dict[str, Fields] = {}
     for name, said, source in read_features(proto, uri):
         if name in features:
-            raise SchemaError(f"{uri}: feature {name!r} is given twice")
+            raise SchemaError(f"{uri}: feature {name!r} stands there twice")
         features[name] = said | _annotated(source, uri)
-    return declare({"features": features}, uri)
+    return parse_declared({"features": features}, uri)
 
 
 def _fill(
@@ -186,7 +186,7 @@ def _fill_bounds(target: Message, spec: FeatureSpec) -> None:
 
 
 def _add_representations(proto: Message, specs: Sequence[FeatureSpec]) -> None:
-    """Adds how the examples' keys become tensors: of all features, or the rest gets lost."""
+    """Adds how the examples' keys become tensors, of all features or the rest is lost."""
     group = proto.tensor_representation_group[DEFAULT_GROUP].tensor_representation
     shapes = {f.name: f.shape for f in proto.feature if f.HasField("shape")}
     for spec in specs:

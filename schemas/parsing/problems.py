@@ -1,4 +1,4 @@
-"""What is wrong with a declared schema, in words: which feature, found, expected."""
+"""Describes what is wrong with a declared schema: which feature, found, expected."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _FOUND_CHARACTERS = 60
 _NOT_IN_THE_FILE = ("int", "float", "[key]")  # pydantic's marks of a union or a key
 
 
-def declare(
-    given: Any, uri: str, line_of: Callable[[Loc], int] | None = None
+def parse_declared(
+    value: Any, uri: str, line_of: Callable[[Loc], int] | None = None
 ) -> DeclaredSchema:
     """Returns the schema that plain values declare.
 
     Args:
-      given: what a schema file holds: {"features": {name: fields or short form}}.
+      value: what a schema file holds: {"features": {name: fields or short form}}.
       uri: the file's.
       line_of: the line of a part of it, where that is known.
 
@@ -37,14 +37,14 @@ def declare(
       SchemaError: one line for each problem.
     """
     try:
-        return DeclaredSchema.model_validate(given)
+        return DeclaredSchema.model_validate(value)
     except ValidationError as error:
         problems: dict[tuple[Loc, Loc], str] = {}
         for detail in error.errors():
-            place, rest = _place(detail["loc"], given)
-            if (place, rest) not in problems:
-                where = f"line {line_of(place)}: " if line_of else ""
-                problems[place, rest] = f"{where}{_sentence(place, rest, detail)}"
+            location, rest = _split_location(detail["loc"], value)
+            if (location, rest) not in problems:
+                line = f"line {line_of(location)}: " if line_of else ""
+                problems[location, rest] = f"{line}{_sentence(location, rest, detail)}"
     raise SchemaError(report(uri, list(problems.values())))
 
 
@@ -92,19 +92,19 @@ def expectation(detail: ErrorDetails) -> str:
     return f"expected {message[0].lower()}{message[1:]}{found}"
 
 
-def _place(loc: Loc, given: Any) -> tuple[Loc, Loc]:
+def _split_location(loc: Loc, value: Any) -> tuple[Loc, Loc]:
     """Splits `loc` into the part that is in the file and the names beyond."""
     for depth, step in enumerate(loc):
         try:
-            given = given[step]
+            value = value[step]
         except (KeyError, IndexError, TypeError):
             rest = tuple(step for step in loc[depth:] if step not in _NOT_IN_THE_FILE)
             return loc[:depth], rest
     return loc, ()
 
 
-def _sentence(place: Loc, rest: Loc, detail: ErrorDetails) -> str:
-    steps = [*place, *rest]
+def _sentence(location: Loc, rest: Loc, detail: ErrorDetails) -> str:
+    steps = [*location, *rest]
     unknown = steps.pop() if detail["type"] == "extra_forbidden" else None
     words = []
     if steps[:1] == ["features"]:
@@ -117,11 +117,11 @@ def _sentence(place: Loc, rest: Loc, detail: ErrorDetails) -> str:
         ]
     else:
         words += [str(step) for step in steps]
-    words.append(_what(steps, unknown, detail))
+    words.append(_problem(steps, unknown, detail))
     return ": ".join(words)
 
 
-def _what(steps: Loc | list[str | int], unknown: Any, detail: ErrorDetails) -> str:
+def _problem(steps: Loc | list[str | int], unknown: Any, detail: ErrorDetails) -> str:
     if unknown is not None:
         models: dict[int, type[BaseModel]] = {0: DeclaredSchema, 2: DeclaredFeature}
         return unknown_field(

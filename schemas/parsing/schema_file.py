@@ -1,4 +1,4 @@
-"""Schema files: YAML in the project's own form, or tensorflow-metadata's text proto.
+"""Reads and writes schema files: YAML, or tensorflow-metadata's text proto.
 
     # comments as `recordmill schema infer` writes them
     features:
@@ -24,7 +24,7 @@ import yaml
 
 from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.features.declared import DeclaredFeature, DeclaredSchema
-from recordmill.schemas.parsing.problems import declare
+from recordmill.schemas.parsing.problems import parse_declared
 from recordmill.schemas.parsing.yaml_text import YamlDocument, write_yaml
 
 TEXT_FIELDS = ("column", "separator", "classes")  # text, whatever it looks like
@@ -120,7 +120,7 @@ def texts_as_written(schema: Any, written: Any) -> Any:
 def _load_yaml(data: bytes, uri: str) -> DeclaredSchema:
     document = YamlDocument(data, uri)
     value = texts_as_written(document.value, document.as_written(()))
-    return declare(value, uri, document.line)
+    return parse_declared(value, uri, document.line)
 
 
 def _entry(name: str, feature: DeclaredFeature) -> str:

@@ -1,4 +1,4 @@
-"""The JSON Schema of a schema file's YAML form, by which editors complete and check it.
+"""Makes the JSON Schema of a schema file's YAML form, for completion in editors.
 
 It is made from DeclaredSchema and shipped as schema_file.schema.json, beside this file:
 
@@ -19,7 +19,7 @@ _SCALARS = ["string", "number", "boolean"]  # what YAML may take a text for
 
 
 def json_schema() -> dict[str, Any]:
-    """Returns the JSON Schema: pydantic's, and what the loader accepts beyond the model."""
+    """Returns pydantic's JSON Schema, and what the loader accepts beyond the model."""
     made = without_titles(DeclaredSchema.model_json_schema())
     feature = made["$defs"]["DeclaredFeature"]
     for name in TEXT_FIELDS:

@@ -1,4 +1,4 @@
-"""What the fields of a tensorflow-metadata schema say of each feature.
+"""Reads what the fields of a tensorflow-metadata schema say of each feature.
 
 The other direction, and how what these fields cannot say is kept: recordmill.schemas.parsing.pbtxt.
 """
@@ -54,26 +54,34 @@ def read_features(proto: Message, uri: str) -> Iterator[tuple[str, Fields, Messa
             for child in feature.struct_domain.feature:
                 if not _is_unused(child):
                     fields = {"sequence": True, **_shape_of_step(child)}
-                    yield child.name, fields | _said(child, domains, uri), child
+                    yield (
+                        child.name,
+                        fields | _feature_fields(child, domains, uri),
+                        child,
+                    )
         elif feature.name in ragged:
             name, shape = ragged[feature.name]
-            yield name, {"shape": shape} | _said(feature, domains, uri), feature
+            yield (
+                name,
+                {"shape": shape} | _feature_fields(feature, domains, uri),
+                feature,
+            )
         else:
             fields = _shape_of(feature)
-            yield feature.name, fields | _said(feature, domains, uri), feature
+            yield feature.name, fields | _feature_fields(feature, domains, uri), feature
 
 
-def _said(feature: Message, domains: dict[str, Message], uri: str) -> Fields:
+def _feature_fields(feature: Message, domains: dict[str, Message], uri: str) -> Fields:
     """Returns type, presence and domain of a feature, as a declaration has them."""
     from tensorflow_metadata.proto.v0 import schema_pb2
 
-    where = f"{uri}: feature {feature.name!r}"
+    location = f"{uri}: feature {feature.name!r}"
     kind = schema_pb2.FeatureType.Name(feature.type)
     field = feature.WhichOneof("domain_info")
     domain: Message = getattr(feature, field) if field else None
     if field == "domain":
         if domain not in domains:
-            raise SchemaError(f"{where}: the schema has no domain {domain!r}")
+            raise SchemaError(f"{location}: the schema has no domain {domain!r}")
         domain = domains[domain]
         field = {"IntDomain": "int_domain", "FloatDomain": "float_domain"}.get(
             domain.DESCRIPTOR.name, "string_domain"
@@ -82,7 +90,7 @@ def _said(feature: Message, domains: dict[str, Message], uri: str) -> Fields:
     fields: Fields = {} if required else {"optional": True}
     match kind, field:
         case "BYTES", "struct_domain":
-            raise SchemaError(f"{where}: BYTES cannot have a struct_domain")
+            raise SchemaError(f"{location}: BYTES cannot have a struct_domain")
         case "BYTES", "image_domain":
             return fields | {"picture": {}}
         case "BYTES", None | "audio_domain" | "video_domain" | "content_chunk_domain":
@@ -108,10 +116,10 @@ def _said(feature: Message, domains: dict[str, Message], uri: str) -> Fields:
             return fields | {"dtype": "float32"}
         case "STRUCT", _:
             raise SchemaError(
-                f"{where}: STRUCT holds features of its own, which a tf.train.Example "
+                f"{location}: STRUCT holds features of its own, which a tf.train.Example "
                 "cannot nest: declare each of them by a name like outer/inner"
             )
-    raise SchemaError(f"{where}: has no type; expected INT, FLOAT or BYTES")
+    raise SchemaError(f"{location}: has no type; expected INT, FLOAT or BYTES")
 
 
 def _shape_of(feature: Message) -> Fields:
@@ -131,7 +139,7 @@ def _shape_of(feature: Message) -> Fields:
 
 
 def _shape_of_step(feature: Message) -> Fields:
-    """Returns the shape of one step's value; the first level of counts is of the steps."""
+    """Returns the shape of one step's value; the first level counts the steps."""
     shape = _shape_of_counts(feature.value_counts.value_count[1:])
     return {"shape": shape} if shape else {}
 
@@ -145,7 +153,7 @@ def _shape_of_counts(counts: Any) -> _Shape:
 
 
 def _class_names(domain: Message, domains: dict[str, Message]) -> tuple[str, ...]:
-    """Returns the names of a categorical feature's values, where the schema has them."""
+    """Returns the names of a categorical feature's values, if the schema has them."""
     named = domains.get(domain.name)
     if not domain.is_categorical or domain.min != 0 or named is None:
         return ()
@@ -166,7 +174,7 @@ def _bounds(domain: Message) -> Fields:
 
 
 def _ragged_features(proto: Message) -> tuple[dict[str, tuple[str, _Shape]], set[str]]:
-    """Finds features that lie in several keys, named as TFDS and this project name them.
+    """Finds features that lie in several keys, named as TFDS names them.
 
     Returns:
       For the key of the flat values, the feature's name and shape; and all keys of

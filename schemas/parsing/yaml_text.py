@@ -1,4 +1,4 @@
-"""YAML text <-> plain Python values, with the traps of YAML taken out.
+"""Reads and writes YAML text as plain Python values, without the traps of YAML.
 
 Reading is that of YAML 1.2's core schema (yaml.org/spec/1.2.2, 10.3), not PyYAML's 1.1:
 `no`, `on`, `12:30` and `2024-01-01` are text and `1e-3` is a number. Beyond that:
@@ -29,7 +29,7 @@ from yaml.scanner import Scanner
 
 from recordmill.schemas.errors import SchemaError
 
-Place = Sequence[str | int]  # keys and indices from the document's root
+KeyPath = Sequence[str | int]  # keys and indices from the document's root
 
 _TAG = "tag:yaml.org,2002:"
 _MAX_NODES = 1_000_000  # an alias of aliases could stand for more than the memory holds
@@ -85,24 +85,24 @@ class YamlDocument:
         """Reads a document.
 
         Raises:
-          SchemaError: no UTF-8, no YAML, a key twice, or a tag of its own; says where.
+          SchemaError: not UTF-8, not YAML, a key twice, or a tag of its own; says where.
         """
         self._uri = uri
         self._root = _compose(data, uri)
         self._left = _MAX_NODES
         self.value = self._build(self._root, self._scalar, ())
 
-    def as_written(self, place: Place) -> Any:
-        """Returns the value there with every scalar as it is written; null stays None."""
-        return self._build(self._find(place), _text, ())
+    def as_written(self, path: KeyPath) -> Any:
+        """Returns a value with every scalar as it is written; null stays None."""
+        return self._build(self._find(path), _text, ())
 
-    def line(self, place: Place) -> int:
-        """Returns the line (from 1) on which the part starts, or what is there of it."""
-        return _line(self._find(place, of_key=True))
+    def line(self, path: KeyPath) -> int:
+        """Returns the line (from 1) on which a part starts, or its nearest parent."""
+        return _line(self._find(path, of_key=True))
 
-    def _find(self, place: Place, *, of_key: bool = False) -> Node:
+    def _find(self, path: KeyPath, *, of_key: bool = False) -> Node:
         node = found = self._root
-        for step in place:
+        for step in path:
             if isinstance(node, MappingNode):
                 pairs = [pair for pair in node.value if pair[0].value == step]
                 if not pairs:
@@ -160,15 +160,15 @@ class YamlDocument:
                 case "binary":
                     return base64.b64decode("".join(text.split()), validate=True)
         except (ValueError, KeyError, binascii.Error) as error:
-            raise self._error(node, f"{text[:40]!r} is no {tag}") from error
+            raise self._error(node, f"{text[:40]!r} is not a valid {tag}") from error
         raise self._unknown_tag(node)
 
     def _unknown_tag(self, node: Node) -> SchemaError:
         tag = node.tag.replace(_TAG, "!!")
         return self._error(node, f"the tag {tag} is not known here")
 
-    def _error(self, node: Node, what: str) -> SchemaError:
-        return SchemaError(f"{self._uri}: line {_line(node)}: {what}")
+    def _error(self, node: Node, problem: str) -> SchemaError:
+        return SchemaError(f"{self._uri}: line {_line(node)}: {problem}")
 
 
 def write_yaml(value: Any, *, flow: bool) -> str:
@@ -194,7 +194,7 @@ def _compose(data: bytes, uri: str) -> Node:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise SchemaError(
-            f"{uri}: line {line}: byte 0x{data[error.start]:02x} is no UTF-8; save the "
+            f"{uri}: line {line}: byte 0x{data[error.start]:02x} is not UTF-8; save the "
             "file as UTF-8"
         ) from error
     try:
@@ -203,13 +203,13 @@ def _compose(data: bytes, uri: str) -> Node:
         raise SchemaError(f"{uri}: lists or mappings are nested too deep") from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        what = ", ".join(part for part in (error.context, error.problem) if part)
-        raise SchemaError(f"{uri}: {where}no YAML: {what}") from error
+        location = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        problem = ", ".join(part for part in (error.context, error.problem) if part)
+        raise SchemaError(f"{uri}: {location}not valid YAML: {problem}") from error
     except ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise SchemaError(
-            f"{uri}: line {line}: no YAML: the character U+{ord(text[error.position]):04X} "
+            f"{uri}: line {line}: not valid YAML: the character U+{ord(text[error.position]):04X} "
             "may not be in it"
         ) from error
     if node is None:

@@ -269,11 +269,11 @@ def test_cells_that_fit_the_schema_that_is_there(
 
 
 WRONG_ROWS = {
-    "1.5,1,true,x,": "id: '1.5' is no int64, as id is in the dataset",
-    "007,1,true,x,": "id: '007' is no int64, as id is in the dataset",
-    "9223372036854775808,1,true,x,": "id: '9223372036854775808' is no int64",
-    "3,cheap,true,x,": "price: 'cheap' is no float32, as price is in the dataset",
-    "3,true,true,x,": "price: 'true' is no float32",
+    "1.5,1,true,x,": "id: '1.5' is not a valid int64, as id is in the dataset",
+    "007,1,true,x,": "id: '007' is not a valid int64, as id is in the dataset",
+    "9223372036854775808,1,true,x,": "id: '9223372036854775808' is not a valid int64",
+    "3,cheap,true,x,": "price: 'cheap' is not a valid float32, as price is in the dataset",
+    "3,true,true,x,": "price: 'true' is not a valid float32",
     "3,1,1,x,": "sure: '1' is no bool, as sure is in the dataset",
     ",1,true,x,": "id: missing; no record of the dataset lacks it",
     "3,1,true,,": "name: missing; no record of the dataset lacks it",

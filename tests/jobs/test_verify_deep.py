@@ -117,7 +117,7 @@ def test_damaged_example_with_a_right_checksum(dataset: Path) -> None:
         ({"count": [1, None, 3]}, "feature 'count': missing, but not optional"),
         (
             {"image/class/label": [0, 2, 1]},
-            "feature 'image/class/label': 2 is no class index (0 to 1)",
+            "feature 'image/class/label': 2 is not a class index (0 to 1)",
         ),
         (
             {"image/encoded": [b"no picture", b"?", b"?"]},

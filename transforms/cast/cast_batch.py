@@ -1,4 +1,4 @@
-"""From source columns to declared features: what stands between reading and encoding.
+"""Casts a source's columns to declared features, between reading and encoding.
 
     source column                               declared              feature column
     text cell  7 | true | 0.5 | 2024-01-31      dtype, unit           the dtype
@@ -9,7 +9,7 @@
     numbers, times, lists, binary               dtype, shape          the dtype, lists
 
 Whole columns are converted at once. A row with a value that its feature cannot hold is
-errors with a reason; a column whose type can hold no such value is a SchemaError.
+rejected with a reason; a column whose type can hold no such value is a SchemaError.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.features.declared import DeclaredFeature, DeclaredSchema
 from recordmill.transforms.arrow import I64, MAX_CELL_BYTES
 from recordmill.transforms.cast.cast_column import (
-    convert_column,
-    default_of,
-    wrong_pictures,
+    cast_column,
+    cast_default,
+    picture_errors,
 )
 from recordmill.transforms.cast.cast_result import CastResult
 from recordmill.transforms.cast.side_files import FileReader, SideFileError
@@ -38,11 +38,11 @@ FILE_BYTES = 64 << 20  # of files that cells name, held at once
 
 @dataclass(frozen=True, slots=True)
 class CastBatch:
-    """Rows that became features, and those that could not.
+    """Rows that became features, and the ones that could not.
 
     Attributes:
       batch: a column for every declared feature, named as the feature.
-      kept: which of the rows given the batch's rows are, ascending.
+      kept: indices of the batch's rows among those that were cast, ascending.
       invalid_rows: (row index, reason) of the others, ascending.
     """
 
@@ -54,7 +54,7 @@ class CastBatch:
 def cast(
     batch: pa.RecordBatch, declared: DeclaredSchema, files: FileReader | None = None
 ) -> Iterator[CastBatch]:
-    """Makes the declared features out of a source's columns.
+    """Casts a source's columns to the declared features.
 
     Args:
       batch: rows of a source.
@@ -71,39 +71,39 @@ def cast(
     columns: dict[str, pa.Array] = {}
     errors: RowErrors = {}
     for name, feature in declared.features.items():
-        where = _where(batch.schema, declared, name)
-        made = _named(name, where, feature, batch[where])
+        column = _column_name(batch.schema, declared, name)
+        made = _cast_feature(name, feature, column, batch[column])
         columns[name] = made.array
         errors = merge(errors, made.errors)
     by_path = [name for name, f in declared.features.items() if f.bytes_from]
     if not by_path:
-        yield _rows(columns, errors, 0, batch.num_rows)
+        yield _keep_valid(columns, errors, 0, batch.num_rows)
         return
     if files is None:
         raise SchemaError(_no_files(by_path[0]))
     sizes = np.zeros(batch.num_rows, np.int64)
     for name in by_path:
-        _measure(name, columns[name], files, sizes, errors)
+        _add_file_sizes(name, columns[name], files, sizes, errors)
     for start, stop in _parts(sizes):
         part = {
             name: array.slice(start, stop - start) for name, array in columns.items()
         }
-        wrong = {row: why for row, why in errors.items() if start <= row < stop}
+        invalid = {row: why for row, why in errors.items() if start <= row < stop}
         for name in by_path:
             rule = declared.features[name].picture
-            contents = _contents(name, part[name], files, start, wrong)
+            contents = _read_files(name, part[name], files, start, invalid)
             if rule:
-                pictures = prefixed(name, wrong_pictures(contents, rule))
+                pictures = prefixed(name, picture_errors(contents, rule))
                 found = {start + row: why for row, why in pictures.items()}
-                wrong = merge(wrong, found)
+                invalid = merge(invalid, found)
             part[name] = contents
-        yield _rows(part, wrong, start, stop)
+        yield _keep_valid(part, invalid, start, stop)
 
 
 def check_columns(
     arrow_schema: pa.Schema, declared: DeclaredSchema, *, has_files: bool = True
 ) -> None:
-    """Makes sure that every feature can be made, before any row is read.
+    """Checks that every feature can be made, before any row is read.
 
     Args:
       arrow_schema: the source's columns.
@@ -112,14 +112,15 @@ def check_columns(
 
     Raises:
       SchemaError: a column that is not there, a type that cannot become the dtype and
-        shape, a default that does not fit, files without a place; all of them.
+        shape, a default that does not fit, or files that are not there; all of them.
     """
     problems = []
     for name, feature in declared.features.items():
         try:
-            where = _where(arrow_schema, declared, name)
-            # No row is as good as any: what is errors then is the type.
-            _named(name, where, feature, pa.array([], arrow_schema.field(where).type))
+            column = _column_name(arrow_schema, declared, name)
+            # Without rows only the type can be wrong.
+            no_rows = pa.array([], arrow_schema.field(column).type)
+            _cast_feature(name, feature, column, no_rows)
             if feature.bytes_from and not has_files:
                 raise SchemaError(_no_files(name))
             _check_default(name, feature)
@@ -129,8 +130,8 @@ def check_columns(
         raise SchemaError("\n".join(problems))
 
 
-def _where(arrow_schema: pa.Schema, declared: DeclaredSchema, name: str) -> str:
-    """Returns the name of the column that a feature is made from; it is there, once."""
+def _column_name(arrow_schema: pa.Schema, declared: DeclaredSchema, name: str) -> str:
+    """Returns the name of a feature's column, which must be there, once."""
     column, names = declared.column_of(name), arrow_schema.names
     if names.count(column) == 1:
         return column
@@ -143,14 +144,14 @@ def _where(arrow_schema: pa.Schema, declared: DeclaredSchema, name: str) -> str:
     )
 
 
-def _named(
-    name: str, where: str, feature: DeclaredFeature, column: pa.Array
+def _cast_feature(
+    name: str, feature: DeclaredFeature, column: str, cells: pa.Array
 ) -> CastResult:
     """Casts a feature's column; reasons and errors name the feature."""
     try:
-        made = convert_column(column, feature)
+        made = cast_column(cells, feature)
     except SchemaError as error:
-        raise SchemaError(f"feature {name!r}: column {where!r}: {error}") from error
+        raise SchemaError(f"feature {name!r}: column {column!r}: {error}") from error
     return CastResult(made.array, prefixed(name, made.errors))
 
 
@@ -158,7 +159,7 @@ def _check_default(name: str, feature: DeclaredFeature) -> None:
     if feature.default is None:
         return
     try:
-        default_of(feature)
+        cast_default(feature)
     except SchemaError as error:
         raise SchemaError(f"feature {name!r}: {error}") from error
 
@@ -166,14 +167,21 @@ def _check_default(name: str, feature: DeclaredFeature) -> None:
 def _no_files(name: str) -> str:
     return (
         f"feature {name!r}: bytes_from: path names files beside a table; this source "
-        "has no such place"
+        "has no such files"
     )
 
 
-def _rows(
+def _keep_valid(
     columns: dict[str, pa.Array], errors: RowErrors, start: int, stop: int
 ) -> CastBatch:
-    """Returns the valid ones of the rows from start to stop, of which these are the columns."""
+    """Returns the valid ones of some rows.
+
+    Args:
+      columns: of the rows from start to stop.
+      errors: the invalid ones among them.
+      start: the first row.
+      stop: the row behind the last.
+    """
     batch = pa.RecordBatch.from_pydict(columns)
     kept = np.arange(start, stop, dtype=np.int64)
     if errors:
@@ -182,10 +190,10 @@ def _rows(
     return CastBatch(batch, kept, sorted(errors.items()))
 
 
-def _measure(
+def _add_file_sizes(
     name: str, paths: pa.StringArray, files: FileReader, sizes: I64, errors: RowErrors
 ) -> None:
-    """Adds the sizes of the files that the rows name; refuses rows that name none."""
+    """Adds the sizes of the files that the rows name; rejects rows that name none."""
     # A loop per file, as each costs a system call, or a request.
     for row, path in enumerate(paths.to_pylist()):
         if path is None or row in errors:
@@ -218,7 +226,7 @@ def _parts(sizes: I64) -> Iterator[tuple[int, int]]:
         yield 0, 0
 
 
-def _contents(
+def _read_files(
     name: str, paths: pa.StringArray, files: FileReader, start: int, errors: RowErrors
 ) -> pa.BinaryArray:
     """Reads the bytes of the files; null where a row is invalid or names none."""

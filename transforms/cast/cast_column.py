@@ -1,4 +1,4 @@
-"""One source column as one declared feature, whatever form its values have."""
+"""Casts one source column to one declared feature, whatever form its values have."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.features.declared import DeclaredFeature, PictureRule
 from recordmill.transforms.arrow import offsets_of
 from recordmill.transforms.cast.cast_result import CastResult, present
-from recordmill.transforms.cast.cast_values import convert_values, is_text
+from recordmill.transforms.cast.cast_values import cast_values, is_text
 from recordmill.transforms.cast.cell_bytes import array_lists
 from recordmill.transforms.cast.cell_json import parse_json
 from recordmill.transforms.cast.cell_lists import (
-    convert_lists,
+    cast_lists,
     feature_type,
     split_cells,
 )
-from recordmill.transforms.cast.typed_values import convert_typed
+from recordmill.transforms.cast.typed_values import cast_typed
 from recordmill.transforms.encode.arrow_types import BYTES, family_of, is_list, plain
 from recordmill.transforms.encode.row_errors import (
     RowErrors,
@@ -31,20 +31,20 @@ from recordmill.transforms.pictures.check import check_picture
 from recordmill.transforms.pictures.header import ImageHeaderError
 
 
-def convert_column(column: pa.Array, feature: DeclaredFeature) -> CastResult:
+def cast_column(column: pa.Array, feature: DeclaredFeature) -> CastResult:
     """Casts a column to a feature; of `bytes_from: path` the paths, not yet read.
 
-    Missing values become the default, or are errors where the feature is required.
+    Missing values become the default, or are invalid where the feature is required.
 
     Raises:
       SchemaError: no value of the column's type can become one of the feature.
     """
-    made = _convert_and_look(plain(column), feature)
+    made = _cast_checked(plain(column), feature)
     missing = ~present(made.array)
     if not missing.any() or feature.optional:
         return made
     if feature.default is not None:
-        return CastResult(made.array.fill_null(default_of(feature)), made.errors)
+        return CastResult(made.array.fill_null(cast_default(feature)), made.errors)
     missing &= ~mask_of(made.errors, len(missing))
     errors = flag_invalid(
         missing, lambda _: "missing; it is neither optional nor has a default"
@@ -52,7 +52,7 @@ def convert_column(column: pa.Array, feature: DeclaredFeature) -> CastResult:
     return CastResult(made.array, merge(made.errors, errors))
 
 
-def default_of(feature: DeclaredFeature) -> pa.Scalar:
+def cast_default(feature: DeclaredFeature) -> pa.Scalar:
     """Returns the default as a value of the feature.
 
     Text is read like a cell; in place of JSON stands what the JSON would tell.
@@ -64,7 +64,7 @@ def default_of(feature: DeclaredFeature) -> pa.Scalar:
     if feature.cell == "json" or isinstance(default, bytes):
         feature = feature.model_copy(update={"cell": "plain"})
     try:
-        made = _convert_and_look(pa.array([default]), feature)
+        made = _cast_checked(pa.array([default]), feature)
     except (pa.ArrowException, OverflowError, SchemaError) as error:
         raise SchemaError(f"default {default!r}: {error}") from error
     if made.errors or made.array.null_count:
@@ -73,20 +73,20 @@ def default_of(feature: DeclaredFeature) -> pa.Scalar:
     return made.array[0]
 
 
-def _convert_and_look(column: pa.Array, feature: DeclaredFeature) -> CastResult:
+def _cast_checked(column: pa.Array, feature: DeclaredFeature) -> CastResult:
     """Casts the values, and checks pictures by their headers."""
-    made = _convert(column, feature)
+    made = _cast(column, feature)
     if not feature.picture or feature.bytes_from:
         return made
-    errors = wrong_pictures(made.array, feature.picture)
+    errors = picture_errors(made.array, feature.picture)
     return CastResult(made.array, merge(made.errors, errors))
 
 
-def wrong_pictures(pictures: pa.Array, rule: PictureRule) -> RowErrors:
-    """Returns the rows with bytes that are not a picture, or not one that the rule allows."""
+def picture_errors(pictures: pa.Array, rule: PictureRule) -> RowErrors:
+    """Returns the rows with bytes that are not a picture that the rule allows."""
     if is_list(pictures.type):
         lengths = pc.list_value_length(pictures).fill_null(0).to_numpy()
-        return by_row(wrong_pictures(pictures.flatten(), rule), offsets_of(lengths))
+        return by_row(picture_errors(pictures.flatten(), rule), offsets_of(lengths))
     errors = {}
     # A loop per picture: its header takes 1 to 3 us, reading its file ten times that.
     for row, picture in enumerate(pictures):
@@ -113,29 +113,29 @@ def _picture_reason(data: bytes, rule: PictureRule) -> str:
     return f"picture of {'; '.join(wrong)}" if wrong else ""
 
 
-def _convert(column: pa.Array, feature: DeclaredFeature) -> CastResult:
+def _cast(column: pa.Array, feature: DeclaredFeature) -> CastResult:
     kind = column.type
     listed = bool(feature.shape) or feature.sequence
     if feature.bytes_from:
         if feature.sequence:
-            raise SchemaError("a column of paths gives one file a row, no sequence")
+            raise SchemaError("a column of paths has one file a row: drop sequence")
         if pt.is_null(kind):
             column, kind = column.cast(pa.string()), pa.string()
         if not is_text(kind):
             raise SchemaError(f"{kind} holds no paths: bytes_from needs a text column")
-        return convert_typed(column, "string", None)
+        return cast_typed(column, "string", None)
     if pt.is_null(kind):
         return CastResult(pa.nulls(len(column), feature_type(feature)), {})
     if family_of(kind) == BYTES and (feature.cell == "json" or feature.separator):
         return _parse_lists(column, feature)
     if is_list(kind):
-        return convert_lists(column, feature)
+        return cast_lists(column, feature)
     if not listed:
-        return convert_values(column, feature)
+        return cast_values(column, feature)
     numbers = feature.dtype not in ("string", "bytes")
     if family_of(kind) == BYTES and not is_text(kind) and numbers:
         lists, errors = array_lists(column.cast(pa.binary()), feature.dtype)
-        made = convert_lists(lists, feature)
+        made = cast_lists(lists, feature)
         return CastResult(made.array, merge(errors, made.errors))
     if is_text(kind):
         raise SchemaError(
@@ -147,12 +147,12 @@ def _convert(column: pa.Array, feature: DeclaredFeature) -> CastResult:
 
 def _parse_lists(column: pa.Array, feature: DeclaredFeature) -> CastResult:
     """Parses text cells that hold several values, or JSON."""
-    cells, errors = convert_typed(column, "string", None)
+    cells, errors = cast_typed(column, "string", None)
     if feature.separator:
-        made = convert_lists(split_cells(cells, feature.separator), feature)
+        made = cast_lists(split_cells(cells, feature.separator), feature)
         return CastResult(made.array, merge(errors, made.errors))
     levels = len(feature.shape) + feature.sequence
     parsed = parse_json(cells, levels, feature)
-    convert = convert_lists if levels else convert_values
+    convert = cast_lists if levels else cast_values
     made = convert(parsed.array, feature)
     return CastResult(made.array, merge(errors, merge(parsed.errors, made.errors)))

@@ -1,4 +1,4 @@
-"""Defines what casting a column gives: an Arrow array, and the rows it had to leave out.
+"""Defines what casting a column returns: an Arrow array, and the invalid rows.
 
 Invalid values are nulls in the array; a missing value is a null without a reason.
 """

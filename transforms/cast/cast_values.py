@@ -1,4 +1,4 @@
-"""Values of one declared feature, one or many a row, from whatever the column holds."""
+"""Casts values of any Arrow type, in lists or not, to one declared feature."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from recordmill.transforms.cast.text_values import (
     parse_floats,
     parse_integers,
 )
-from recordmill.transforms.cast.typed_values import convert_typed
+from recordmill.transforms.cast.typed_values import cast_typed
 from recordmill.transforms.encode.arrow_types import BYTES, family_of, plain
 from recordmill.transforms.encode.row_errors import (
     RowErrors,
@@ -39,7 +39,7 @@ def is_text(kind: pa.DataType) -> bool:
     )
 
 
-def convert_values(array: pa.Array, feature: DeclaredFeature) -> CastResult:
+def cast_values(array: pa.Array, feature: DeclaredFeature) -> CastResult:
     """Casts values (not lists) to the feature's dtype, within its bounds and classes.
 
     Raises:
@@ -48,7 +48,7 @@ def convert_values(array: pa.Array, feature: DeclaredFeature) -> CastResult:
     array = plain(array)
     if pt.is_null(array.type):
         return CastResult(pa.nulls(len(array), ARROW_TYPES[feature.dtype]), {})
-    made = _convert(array, feature)
+    made = _cast(array, feature)
     outside = _out_of_bounds(made.array, feature)
     if not outside:
         return made
@@ -56,7 +56,7 @@ def convert_values(array: pa.Array, feature: DeclaredFeature) -> CastResult:
     return CastResult(inside, merge(made.errors, outside))
 
 
-def _convert(array: pa.Array, feature: DeclaredFeature) -> CastResult:
+def _cast(array: pa.Array, feature: DeclaredFeature) -> CastResult:
     dtype = feature.dtype
     if feature.classes and len(feature.classes) - 1 > np.iinfo(dtype).max:
         raise SchemaError(
@@ -64,10 +64,10 @@ def _convert(array: pa.Array, feature: DeclaredFeature) -> CastResult:
         )
     written = feature.cell in ("hex", "base64") or feature.classes
     if is_text(array.type) or (written and family_of(array.type) == BYTES):
-        cells, errors = convert_typed(array, "string", None)
+        cells, errors = cast_typed(array, "string", None)
         made = _parse(cells, feature)
         return CastResult(made.array, merge(errors, made.errors))
-    made = convert_typed(array, dtype, feature.unit)
+    made = cast_typed(array, dtype, feature.unit)
     if feature.classes:
         checked = check_indices(made.array, feature.classes)
         return CastResult(checked.array, merge(made.errors, checked.errors))
@@ -82,7 +82,7 @@ def _parse(cells: pa.StringArray, feature: DeclaredFeature) -> CastResult:
     if feature.classes:
         return label_indices(cells, feature.classes, feature.dtype)
     if feature.dtype in ("string", "bytes"):
-        return convert_typed(cells, feature.dtype, None)
+        return cast_typed(cells, feature.dtype, None)
     if feature.unit:
         return parse_times(cells, feature.unit)
     if feature.dtype == "bool":

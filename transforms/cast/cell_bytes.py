@@ -1,4 +1,4 @@
-"""Bytes that text cells hold as hex or base64, and arrays that bytes columns hold.
+"""Decodes hex and base64 cells, and arrays that lie in bytes columns.
 
     hex      two digits 0-9 a-f A-F a byte
     base64   A-Z a-z 0-9 + / (RFC 4648, section 4), four digits for three bytes; the
@@ -6,7 +6,7 @@
     array    row-major little-endian values
 
 A whole column is decoded in one call; cells are looked at one by one, by a regular
-expression, only where that call refuses something.
+expression, only where that call fails.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _EQUALS = ord("=")
 def decode_hex(cells: pa.StringArray) -> CastResult:
     """Decodes hex cells."""
     return _decode(
-        cells, _unhex, _HEX, "hex digits (two a byte, 0-9 and a-f)", lambda text: text
+        cells, _unhex, _HEX, "hex (two digits a byte, 0-9 and a-f)", lambda text: text
     )
 
 
@@ -73,7 +73,7 @@ def _decode(
         texts = pc.ascii_trim_whitespace(texts)
         wrong = ~matches(texts, pattern)
         errors = flag_invalid(
-            wrong, lambda i: f"{shown(texts[i].as_py())} is no {expected}"
+            wrong, lambda i: f"{shown(texts[i].as_py())} is not valid {expected}"
         )
         texts = without_wrong(texts, wrong).fill_null("")
         decoded = decode(*_text_parts(complete(texts)))
@@ -110,7 +110,7 @@ def _pad(cells: pa.StringArray) -> pa.StringArray:
 
 def _unbase64(offsets: I64, data: U8) -> pa.BinaryArray:
     if (offsets % 4).any():
-        raise ValueError("no whole number of four digits")
+        raise ValueError("not a multiple of four digits")
     ends = offsets[1:][np.diff(offsets) > 0]
     one = data[ends - 1] == _EQUALS
     two = one & (data[ends - 2] == _EQUALS)
@@ -139,7 +139,9 @@ def array_lists(column: pa.BinaryArray, dtype: str) -> CastResult:
     wrong = lengths % size != 0
     errors = flag_invalid(
         wrong,
-        lambda i: f"{lengths[i]} bytes are no whole number of {dtype} ({size} bytes)",
+        lambda i: (
+            f"{lengths[i]} bytes are not a whole number of {dtype} values ({size} bytes each)"
+        ),
     )
     column = without_wrong(column, wrong).fill_null(b"")
     offsets, data = _text_parts(column)

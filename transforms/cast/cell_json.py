@@ -1,8 +1,8 @@
-"""Text cells that hold JSON: scalars, or lists nested as deep as the shape says.
+"""Parses JSON cells: scalars, or lists nested as deep as the shape says.
 
 All cells of a column are joined to one text of lines {"v": cell}, which Arrow's JSON
 reader turns into lists of numbers in C++ (four times as fast as json.loads row by row).
-Where it refuses the text, the rows are split again and again; only what is left of the
+Where it rejects the text, the rows are split again and again; only what is left of the
 blocks that hold a wrong cell is read row by row, by Python's json module, which finds
 the reason. Both read the same language: JSON, and NaN, Infinity and -Infinity.
 """
@@ -125,7 +125,7 @@ def _read_parts(
     """Reads cells of which some are invalid, in parts.
 
     Args:
-      first: the row of the first cell; what is errors is noted by its row.
+      first: the row of the first cell; errors are noted by their row.
     """
     kind = _nested(leaf.kind, levels)
     if len(cells) > _BLOCK_ROWS:
@@ -186,7 +186,7 @@ def _read_cell(text: str, levels: int, leaf: _Leaf) -> Any:
             text, parse_float=_finite, parse_int=_finite if to_float else int
         )
     except json.JSONDecodeError as error:
-        raise ValueError(f"{shown(text)} is no JSON: {error}") from None
+        raise ValueError(f"{shown(text)} is not valid JSON: {error}") from None
     except RecursionError:
         raise ValueError(f"{shown(text)} nests too many lists") from None
     return None if value is None else _checked(value, levels, leaf)

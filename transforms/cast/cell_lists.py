@@ -24,7 +24,7 @@ from recordmill.schemas.features.feature import Shape, shape_text
 from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64, offsets_of
 from recordmill.transforms.cast.cast_result import ARROW_TYPES, CastResult, present
-from recordmill.transforms.cast.cast_values import convert_values
+from recordmill.transforms.cast.cast_values import cast_values
 from recordmill.transforms.cast.text_values import trim
 from recordmill.transforms.encode.nested import (
     list_lengths,
@@ -54,7 +54,7 @@ def split_cells(cells: pa.StringArray, separator: str) -> pa.ListArray:
     return _list_array(starts, values, ~present(cells))
 
 
-def convert_lists(array: pa.Array, feature: DeclaredFeature) -> CastResult:
+def cast_lists(array: pa.Array, feature: DeclaredFeature) -> CastResult:
     """Converts a column of lists to the feature's values in its shape.
 
     Raises:
@@ -62,7 +62,7 @@ def convert_lists(array: pa.Array, feature: DeclaredFeature) -> CastResult:
     """
     shape, valid = feature.shape, present(array)
     levels, values, errors = take_apart(array, len(shape) + feature.sequence)
-    made = convert_values(values, feature)
+    made = cast_values(values, feature)
     wrong_values = merge(made.errors, null_errors(made.array))
     errors = merge(errors, by_row(wrong_values, row_starts(levels)))
     ragged = shape.count(None) > 1

@@ -1,4 +1,4 @@
-"""Class labels: the text or the index of a class as its index.
+"""Converts class labels, or indices of classes, to indices.
 
 Text is taken as it is: no white space is cut off, and "3" is a label only where a class
 is named so. An integer column holds indices.
@@ -27,7 +27,7 @@ from recordmill.transforms.encode.row_errors import RowErrors, flag_invalid, mas
 
 _NAMES_SHOWN = 10
 _COMPARISONS = 20_000  # of labels with class names in one batch; each takes 10 us
-_LONGEST_LABEL = 64  # a longer one is no slip of the pen, and slow to compare
+_LONGEST_LABEL = 64  # a longer one is not a typing error, and slow to compare
 
 
 def label_indices(
@@ -47,7 +47,7 @@ def label_indices(
             budget -= len(classes)
             near = get_close_matches(label, classes, 1, cutoff=0.6)
         hint = f"did you mean {near[0]!r}?" if near else _listed(classes)
-        return f"{shown(label)} is no class name; {hint}"
+        return f"{shown(label)} is not a class name; {hint}"
 
     errors = flag_invalid(unknown, lambda i: reason(labels[i].as_py()))
     return CastResult(indices.cast(ARROW_TYPES[dtype]), errors)
@@ -68,7 +68,7 @@ def index_errors(indices: npt.NDArray[Any], classes: Sequence[str]) -> RowErrors
 
 def beyond_classes(index: int | np.integer, classes: Sequence[str]) -> str:
     """Returns the reason for an index that no class has."""
-    return f"{index} is no class index (0 to {len(classes) - 1})"
+    return f"{index} is not a class index (0 to {len(classes) - 1})"
 
 
 def _listed(classes: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Files that cells name: found beside the table, never outside the input root."""
+"""Reads files that cells name: beside the table, never outside the input root."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from recordmill.transforms.storage.retry import with_retries
 
 
 class SideFileError(Exception):
-    """A path that a row must not have, or that names no file; a reason to refuse it."""
+    """A path that a row must not have, or that names no file; a reason to reject it."""
 
 
 class FileReader(Protocol):
@@ -65,7 +65,7 @@ class SideFiles:
             if is_local(self.root):
                 facts = os.stat(uri)  # noqa: PTH116 (the hot call)
                 if not stat.S_ISREG(facts.st_mode):
-                    raise SideFileError(f"{path!r} is no file")
+                    raise SideFileError(f"{path!r} is not a file")
                 return facts.st_size
             facts = with_retries(lambda: self._system().info(uri))
         except (FileNotFoundError, NotADirectoryError):
@@ -73,7 +73,7 @@ class SideFiles:
         except OSError as error:
             raise _failure(path, uri, error) from error
         if facts["type"] != "file" or facts["size"] is None:
-            raise SideFileError(f"{path!r} is no file")
+            raise SideFileError(f"{path!r} is not a file")
         return int(facts["size"])
 
     def read(self, path: str) -> bytes:
@@ -85,7 +85,7 @@ class SideFiles:
         except (FileNotFoundError, NotADirectoryError):
             raise SideFileError(f"{path!r}: no such file") from None
         except IsADirectoryError:
-            raise SideFileError(f"{path!r} is no file") from None
+            raise SideFileError(f"{path!r} is not a file") from None
         except OSError as error:
             raise _failure(path, uri, error) from error
 
@@ -96,40 +96,42 @@ class SideFiles:
           SideFileError: it is not within the root, or no path at all.
         """
         if not path or "\0" in path:
-            raise SideFileError(f"{path!r} is no path")
+            raise SideFileError(f"{path!r} is not a valid path")
         if path.startswith("/") or "://" in path:
             raise SideFileError(
                 f"{path!r} is absolute, expected a path relative to the table's folder"
             )
-        place = posixpath.normpath(posixpath.join(self._places[1], path))
-        if not _within(place, self._places[0]):
+        location = posixpath.normpath(posixpath.join(self._normal_paths[1], path))
+        if not _within(location, self._normal_paths[0]):
             raise SideFileError(f"{path!r} is outside the input root")
         if not is_local(self.root):
-            return place
+            return location
         # Links may lead out. Those of a folder are followed once for all its files.
-        above = posixpath.dirname(place)
+        above = posixpath.dirname(location)
         if above not in self._seen:
             self._seen[above] = self._really_within(above)
         inside = self._seen[above]
-        if inside and os.path.islink(place):  # noqa: PTH114 (the hot call)
-            inside = self._really_within(place)
+        if inside and os.path.islink(location):  # noqa: PTH114 (the hot call)
+            inside = self._really_within(location)
         if not inside:
             raise SideFileError(f"{path!r} is a link out of the input root")
-        return place
+        return location
 
     @cached_property
-    def _places(self) -> tuple[str, str]:
+    def _normal_paths(self) -> tuple[str, str]:
         """Returns root and folder as the file system knows them."""
-        return self._place(self.root), self._place(self.folder)
+        return self._normal_path(self.root), self._normal_path(self.folder)
 
-    def _really_within(self, place: str) -> bool:
-        return _within(os.path.realpath(place), os.path.realpath(self._places[0]))
+    def _really_within(self, location: str) -> bool:
+        return _within(
+            os.path.realpath(location), os.path.realpath(self._normal_paths[0])
+        )
 
     def _system(self) -> Any:
         # Of the root alone: a path like a::b must not become a chain of file systems.
         return filesystem_of(self.root, self.storage)[0]
 
-    def _place(self, uri: str) -> str:
+    def _normal_path(self, uri: str) -> str:
         """Returns a uri's path as its file system knows it, normalized."""
         if is_local(uri):
             return os.path.abspath(local_path(uri))  # noqa: PTH100 (keeps links)
@@ -143,5 +145,5 @@ def _failure(path: str, uri: str, error: OSError) -> Exception:
     return InputError(f"{uri}: cannot be read: {error}")
 
 
-def _within(place: str, root: str) -> bool:
-    return place == root or place.startswith(root.rstrip("/") + "/")
+def _within(location: str, root: str) -> bool:
+    return location == root or location.startswith(root.rstrip("/") + "/")

@@ -1,11 +1,11 @@
-"""Text cells in ISO 8601 as counts of a unit: of days, seconds, milliseconds...
+"""Parses ISO 8601 cells as counts of a unit: of days, seconds, milliseconds...
 
     2024-01-31                     midnight, counted from 1970-01-01
     2024-01-31T10:20:30.123Z       without a zone it is UTC; up to nine decimals
     2024-01-31 10:20+02:00         a space for the T; seconds, minutes may be left out
     10:20:30.5                     a time of day, counted from midnight
 
-Nothing is rounded: what the unit cannot hold is errors, like a time in days.
+Nothing is rounded: what the unit cannot hold is rejected, like a time in days.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def parse_times(cells: pa.StringArray, unit: str) -> CastResult:
 
 
 def _quick_times(cells: pa.StringArray, unit: str) -> pa.Array | None:
-    """Casts cells that are all in one form, of the unit's precision; else returns None."""
+    """Casts cells that all have one form and the unit's precision; else returns None."""
     if unit == "d":
         targets = [pa.date32()]
     else:
@@ -76,14 +76,14 @@ def read_times(cells: pa.StringArray, unit: str) -> CastResult:
     errors = flag_invalid(
         present(cells) & ~real,
         lambda i: (
-            f"{shown(cells[i].as_py())} is no date or time in ISO 8601 "
+            f"{shown(cells[i].as_py())} is not a date or time in ISO 8601 "
             "(like 2024-01-31 or 2024-01-31T10:20:30Z)"
         ),
     )
     counts, exact, inside = _in_unit(seconds, fraction, unit)
     rough = flag_invalid(
         real & ~exact,
-        lambda i: f"{shown(cells[i].as_py())} is no whole number of {unit}",
+        lambda i: f"{shown(cells[i].as_py())} is not a whole number of {unit}",
     )
     beyond = flag_invalid(
         real & exact & ~inside,
@@ -124,12 +124,12 @@ def _count(parts: pa.StructArray) -> tuple[I64, I64, Mask]:
 
 
 def _first_day(months: I64) -> I64:
-    """Returns days from 1970-01-01 to the first of a month, given in months from then."""
+    """Returns the days from 1970-01-01 to the first of a month (months from then)."""
     return months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
 
 
 def _in_unit(seconds: I64, fraction: I64, unit: str) -> tuple[I64, Mask, Mask]:
-    """Returns counts of the unit, whether they are exact, and whether int64 holds them."""
+    """Returns (counts of the unit, whether they are exact, whether int64 holds them)."""
     inside = np.ones(len(seconds), np.bool_)
     if unit == "d":
         return seconds // 86_400, (seconds % 86_400 == 0) & (fraction == 0), inside
@@ -144,7 +144,7 @@ def _in_unit(seconds: I64, fraction: I64, unit: str) -> tuple[I64, Mask, Mask]:
 
 
 def rescale(counts: I64, unit: str, wanted: str) -> tuple[I64, Mask, Mask]:
-    """Converts counts of one unit to another; as `_in_unit`, for times that Arrow holds."""
+    """Converts counts of one unit to another; returns what `_in_unit` does."""
     size, wanted_size = NANOSECONDS[unit], NANOSECONDS[wanted]
     if size < wanted_size:
         ratio = wanted_size // size

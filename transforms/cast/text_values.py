@@ -1,11 +1,11 @@
-"""Text cells as numbers and booleans, as they are declared.
+"""Parses text cells as numbers and booleans, as they are declared.
 
     integer   [+-] digits                     leading zeros count for nothing: 007 is 7
     float     [+-] digits . digits [e+-digits]    also inf, infinity, nan
     boolean   true, false, 1, 0               letters in upper or lower case
 
-White space (ASCII) around a value is no part of it, and a cell of nothing else is a
-missing value. 1.0, 0x10 and 1_000 are no integers. Arrow casts whole columns; only
+White space (ASCII) around a value is not part of it, and a cell of nothing else is a
+missing value. 1.0, 0x10 and 1_000 are not integers. Arrow casts whole columns; only
 where it cannot, or takes what is not in this list, are single cells looked at.
 """
 
@@ -52,7 +52,9 @@ def parse_booleans(cells: pa.StringArray) -> CastResult:
     wrong = present(cells) & ~matches(cells, _BOOLEAN)
     errors = flag_invalid(
         wrong,
-        lambda i: f"{shown(cells[i].as_py())} is no bool (true, false, 1 or 0)",
+        lambda i: (
+            f"{shown(cells[i].as_py())} is not a valid bool (true, false, 1 or 0)"
+        ),
     )
     return CastResult(without(cells, wrong).cast(pa.bool_()), errors)
 
@@ -68,7 +70,7 @@ def parse_integers(cells: pa.StringArray, dtype: str) -> CastResult:
     written = matches(cells, _INTEGER)
     errors = flag_invalid(
         present(cells) & ~written,
-        lambda i: f"{shown(cells[i].as_py())} is no {dtype}",
+        lambda i: f"{shown(cells[i].as_py())} is not a valid {dtype}",
     )
     limits = np.iinfo(dtype)
     values = np.zeros(len(cells), dtype)
@@ -86,7 +88,7 @@ def parse_integers(cells: pa.StringArray, dtype: str) -> CastResult:
         text = cells[row].as_py()
         sign = -1 if text.startswith("-") else 1
         digits = text.lstrip("+-").lstrip("0") or "0"
-        # Python refuses to convert thousands of digits.
+        # Python does not convert thousands of digits.
         value = sign * int(digits) if len(digits) <= 20 else None
         if value is not None and limits.min <= value <= limits.max:
             values[row] = value
@@ -109,7 +111,7 @@ def parse_floats(cells: pa.StringArray, dtype: str) -> CastResult:
     written = matches(cells, _FLOAT)
     errors = flag_invalid(
         present(cells) & ~written,
-        lambda i: f"{shown(cells[i].as_py())} is no {dtype}",
+        lambda i: f"{shown(cells[i].as_py())} is not a valid {dtype}",
     )
     wide = without(cells, ~written).cast(pa.float64())
     infinite = np.isinf(wide.to_numpy(zero_copy_only=False))
@@ -147,12 +149,12 @@ def matches(cells: pa.StringArray, pattern: str) -> Mask:
 
 
 def _quick_integers(cells: pa.StringArray, dtype: str) -> pa.Array | None:
-    """Casts the cells by Arrow; returns None if it cannot or might have read 0x10."""
+    """Casts the cells by Arrow, unless it cannot or might read 0x10; else returns None."""
     return None if _has_byte(cells, b"xX") else _cast(cells, ARROW_TYPES[dtype])
 
 
 def _quick_floats(cells: pa.StringArray) -> pa.Array | None:
-    """Casts the cells by Arrow; None if it might have read nan(1) or made 1e400 infinite."""
+    """Casts the cells by Arrow, unless it might read nan(1) or make 1e400 infinite."""
     if _has_byte(cells, b"("):
         return None
     wide = _cast(cells, pa.float64())

@@ -1,4 +1,4 @@
-"""Values that Arrow already holds as numbers, times or bytes, as a declared dtype.
+"""Casts values that Arrow holds as numbers, times or bytes to a declared dtype.
 
 from                      to
 bool                      bool, integers
@@ -47,7 +47,7 @@ from recordmill.transforms.encode.value_limits import (
 )
 
 
-def convert_typed(array: pa.Array, dtype: str, unit: str | None) -> CastResult:
+def cast_typed(array: pa.Array, dtype: str, unit: str | None) -> CastResult:
     """Casts values of any type but text that is to be parsed.
 
     Args:
@@ -80,7 +80,7 @@ def _way_out(array: pa.Array, dtype: str) -> str:
     if family == TIME:
         return ": declare dtype int64 and a unit"
     if family == FLOAT and dtype.startswith(("int", "uint")):
-        return ": 1.0 is no integer; declare a float dtype"
+        return ": 1.0 is not an integer; declare a float dtype"
     if family == BYTES:
         return ": binary values hold a list; declare a shape"
     if family is None and not pt.is_decimal(array.type):
@@ -107,7 +107,9 @@ def _integers(array: pa.Array, dtype: str) -> CastResult:
             return CastResult(array, {})
         values = array.fill_null(0).to_numpy(zero_copy_only=False)
         wrong = (values != 0) & (values != 1)
-        errors = flag_invalid(wrong, lambda i: f"{values[i]} is no bool (1 or 0)")
+        errors = flag_invalid(
+            wrong, lambda i: f"{values[i]} is not a valid bool (1 or 0)"
+        )
         return CastResult(without(array, wrong).cast(pa.bool_()), errors)
     try:
         return CastResult(array.cast(ARROW_TYPES[dtype]), {})
@@ -143,11 +145,11 @@ def _decimals(array: pa.Array, dtype: str) -> CastResult:
         if value is None:
             return ""
         if value != value.to_integral_value():
-            return f"{value} is no {dtype}"
+            return f"{value} is not a valid {dtype}"
         inside = limits.min <= value <= limits.max
         return "" if inside else beyond_integer(f"{value:f}", dtype)
 
-    # Row by row: only a batch that holds something to refuse.
+    # Row by row: only a batch with an invalid value.
     reasons = {row: why for row, v in enumerate(array) if (why := reason(v.as_py()))}
     valid = without(array, mask_of(reasons, len(array)))
     return CastResult(valid.cast(ARROW_TYPES[dtype]), reasons)
@@ -162,7 +164,9 @@ def _times(array: pa.Array, wanted: str | None) -> CastResult:
         )
     unit = "d" if pt.is_date32(kind) else "ms" if pt.is_date64(kind) else kind.unit
     if pt.is_time(kind) and wanted == "d":
-        raise SchemaError(f"{kind} is a time of day, no count of days: give unit s")
+        raise SchemaError(
+            f"{kind} is a time of day, which cannot be stored in days; use unit: s"
+        )
     bits = pa.int32() if kind.bit_width == 32 else pa.int64()
     valid = present(array)
     raw = array.view(bits).cast(pa.int64()).fill_null(0).to_numpy()
@@ -173,7 +177,7 @@ def _times(array: pa.Array, wanted: str | None) -> CastResult:
         lambda i: (
             f"{text(i)} is beyond int64 in {wanted}"
             if exact[i]
-            else f"{text(i)} is no whole number of {wanted}"
+            else f"{text(i)} is not a whole number of {wanted}"
         ),
     )
     bad: Mask = ~valid | ~exact | ~inside

@@ -14,7 +14,7 @@ from recordmill.schemas.dataset.manifest import (
     Manifest,
     ShardEntry,
     SplitEntry,
-    joined,
+    join_manifests,
 )
 from recordmill.schemas.dataset.parts import (
     REJECTS_NAME,
@@ -216,7 +216,7 @@ def _with_base(context: RunContext, more: Manifest) -> Manifest:
             f"{store.uri}: the dataset changed since this run began to append to it "
             f"(fingerprint {base.fingerprint}, was {context.base}); run again"
         )
-    whole = joined(base, more)
+    whole = join_manifests(base, more)
     check_reject_limit(
         context.job.max_rejects,
         whole.rows_read,

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.features.declare import declared_of
+from recordmill.schemas.features.declare import declare_schema
 from recordmill.schemas.features.declared import DeclaredSchema
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.ranges import InputFile, InputRange
@@ -117,7 +117,7 @@ class Inferred:
     @property
     def declared(self) -> DeclaredSchema:
         """The same, as a schema file says it; CSV columns in the file's order."""
-        declared = declared_of(self.schema)
+        declared = declare_schema(self.schema)
         if not isinstance(self.source, CsvSource):
             return declared
         return DeclaredSchema(

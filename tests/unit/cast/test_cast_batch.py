@@ -32,48 +32,52 @@ GOLDEN = Path(__file__).parents[2] / "data" / "golden"
 
 REASONS: list[tuple[dict[str, Any], str | None, str]] = [
     ({"dtype": "int8"}, "300", "300 is beyond int8 (-128 to 127)"),
-    ({"dtype": "int8"}, " 1.0", "'1.0' is no int8"),
+    ({"dtype": "int8"}, " 1.0", "'1.0' is not a valid int8"),
     (
         *({"dtype": "int64"}, "9" * 50),
         f"{'9' * 40}... is beyond int64 (-9223372036854775808 to 9223372036854775807)",
     ),
-    ({"dtype": "float32"}, "1,5", "'1,5' is no float32"),
+    ({"dtype": "float32"}, "1,5", "'1,5' is not a valid float32"),
     ({"dtype": "float64"}, "1e400", "1e400 is beyond float64 (at most 1.8e308)"),
     ({"dtype": "float32"}, "1e39", "1e+39 is beyond float32 (at most 3.4e38)"),
     ({"dtype": "float16"}, "7e4", "70000.0 is beyond float16 (at most 65504)"),
-    ({"dtype": "bool"}, "yes", "'yes' is no bool (true, false, 1 or 0)"),
+    ({"dtype": "bool"}, "yes", "'yes' is not a valid bool (true, false, 1 or 0)"),
     ({"dtype": "int8", "min": 1, "max": 5}, "7", "7 is out of range (min 1, max 5)"),
     ({"dtype": "float32", "max": 1}, "nan", "nan is out of range (max 1)"),
     (
         *({"dtype": "int64", "unit": "s"}, "31.1.2024"),
-        "'31.1.2024' is no date or time in ISO 8601 (like 2024-01-31 or "
+        "'31.1.2024' is not a date or time in ISO 8601 (like 2024-01-31 or "
         "2024-01-31T10:20:30Z)",
     ),
     (
         *({"dtype": "int64", "unit": "d"}, "2024-01-31T10:20"),
-        "'2024-01-31T10:20' is no whole number of d",
+        "'2024-01-31T10:20' is not a whole number of d",
     ),
     (
         *({"dtype": "int64", "unit": "ns"}, "9999-12-31"),
         "'9999-12-31' is beyond int64 in ns",
     ),
-    ({"classes": ["cat", "dog"]}, "dgo", "'dgo' is no class name; did you mean 'dog'?"),
+    (
+        {"classes": ["cat", "dog"]},
+        "dgo",
+        "'dgo' is not a class name; did you mean 'dog'?",
+    ),
     (
         *({"classes": ["cat", "dog"]}, "1"),
-        "'1' is no class name; the names are 'cat', 'dog'",
+        "'1' is not a class name; the names are 'cat', 'dog'",
     ),
     (
         *({"classes": list("abcdefghijkl")}, "?"),
-        "'?' is no class name; the names are 'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', "
+        "'?' is not a class name; the names are 'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', "
         "'i', 'j' and 2 more",
     ),
     (
         *({"dtype": "bytes", "cell": "hex"}, "0x41"),
-        "'0x41' is no hex digits (two a byte, 0-9 and a-f)",
+        "'0x41' is not valid hex (two digits a byte, 0-9 and a-f)",
     ),
     (
         *({"dtype": "bytes", "cell": "base64"}, "-_8="),
-        "'-_8=' is no base64 (four digits A-Z a-z 0-9 + / for three bytes, = at the "
+        "'-_8=' is not valid base64 (four digits A-Z a-z 0-9 + / for three bytes, = at the "
         "end)",
     ),
     (
@@ -98,7 +102,7 @@ REASONS: list[tuple[dict[str, Any], str | None, str]] = [
     ),
     (
         *({"dtype": "int8", "shape": [None], "cell": "json"}, "[1, 2"),
-        "'[1, 2' is no JSON: Expecting ',' delimiter: line 1 column 6 (char 5)",
+        "'[1, 2' is not valid JSON: Expecting ',' delimiter: line 1 column 6 (char 5)",
     ),
     (
         *({"dtype": "int8", "shape": [None], "cell": "json"}, "[" * 100_000),
@@ -151,7 +155,7 @@ REASONS: list[tuple[dict[str, Any], str | None, str]] = [
     ),
     (
         *({"classes": ["cat"], "shape": [None], "cell": "json"}, '["cat", 1]'),
-        "1 is no class index (0 to 0)",
+        "1 is not a class index (0 to 0)",
     ),
     ({"dtype": "int8"}, None, "missing; it is neither optional nor has a default"),
     ({"dtype": "int8"}, " ", "missing; it is neither optional nor has a default"),
@@ -169,16 +173,16 @@ TYPED_REASONS: list[tuple[dict[str, Any], pa.Array, str]] = [
         pa.array([b"a\xff"]),
         "not UTF-8: b'\\xff' at byte 1 of the value",
     ),
-    ({"dtype": "bool"}, pa.array([2]), "2 is no bool (1 or 0)"),
+    ({"dtype": "bool"}, pa.array([2]), "2 is not a valid bool (1 or 0)"),
     ({"dtype": "uint8"}, pa.array([-1]), "-1 is beyond uint8 (0 to 255)"),
     (
         *({"dtype": "float32"}, pa.array([2**24 + 1])),
         "16777217 would be rounded in float32: declare an integer dtype",
     ),
-    ({"classes": ["a"]}, pa.array([1]), "1 is no class index (0 to 0)"),
+    ({"classes": ["a"]}, pa.array([1]), "1 is not a class index (0 to 0)"),
     (
         *({"dtype": "int64", "unit": "s"}, pa.array([1500], pa.timestamp("ms", "UTC"))),
-        "'1970-01-01 00:00:01.500' is no whole number of s",
+        "'1970-01-01 00:00:01.500' is not a whole number of s",
     ),
     (
         *({"dtype": "int64", "unit": "ns"}, pa.array([1 << 60], pa.duration("s"))),
@@ -186,7 +190,7 @@ TYPED_REASONS: list[tuple[dict[str, Any], pa.Array, str]] = [
     ),
     (
         *({"dtype": "int16", "shape": [None]}, pa.array([b"abc"])),
-        "3 bytes are no whole number of int16 (2 bytes)",
+        "3 bytes are not a whole number of int16 values (2 bytes each)",
     ),
 ]
 
@@ -202,9 +206,9 @@ def test_closest_names_have_a_limit() -> None:
     """Comparing names is slow: many unknown labels must not hold up a batch."""
     classes = [f"class {i}" for i in range(5000)]
     found = outcome([f"klass {i}" for i in range(200)], classes=classes)
-    assert found[0] == "'klass 0' is no class name; did you mean 'class 0'?"
+    assert found[0] == "'klass 0' is not a class name; did you mean 'class 0'?"
     assert found[199].startswith(
-        "'klass 199' is no class name; the names are 'class 0'"
+        "'klass 199' is not a class name; the names are 'class 0'"
     )
 
 
@@ -223,9 +227,9 @@ def test_first_reason_in_declared_order() -> None:
     assert made.batch.to_pydict() == {"b": [1], "a": [1]}
     assert made.kept.tolist() == [1]
     assert made.invalid_rows == [
-        (0, "feature 'b': 'x' is no int8"),
-        (2, "feature 'b': 'y' is no int8"),
-        (3, "feature 'a': 'x' is no int8"),
+        (0, "feature 'b': 'x' is not a valid int8"),
+        (2, "feature 'b': 'y' is not a valid int8"),
+        (3, "feature 'a': 'x' is not a valid int8"),
     ]
 
 
@@ -276,17 +280,17 @@ def test_defaults(fields: dict[str, Any], default: Any, expected: Any) -> None:
 
 
 def test_a_refused_value_does_not_become_the_default() -> None:
-    check(["x", None], [Refusal("'x' is no int8"), 5], dtype="int8", default=5)
+    check(["x", None], [Refusal("'x' is not a valid int8"), 5], dtype="int8", default=5)
 
 
 WRONG_DEFAULTS: list[tuple[dict[str, Any], Any, str]] = [
     ({"dtype": "int8"}, 300, "300: 300 is beyond int8 (-128 to 127)"),
-    ({"dtype": "int8"}, "x", "'x': 'x' is no int8"),
+    ({"dtype": "int8"}, "x", "'x': 'x' is not a valid int8"),
     ({"dtype": "int8", "max": 5}, 7, "7: 7 is out of range (max 5)"),
     ({"dtype": "int8"}, "", "'': no value"),
     (
         *({"dtype": "int8"}, 1.0),
-        "1.0: double cannot become int8: 1.0 is no integer; declare a float dtype",
+        "1.0: double cannot become int8: 1.0 is not an integer; declare a float dtype",
     ),
     (
         *({"dtype": "int8", "shape": [3], "cell": "json"}, [1]),
@@ -320,7 +324,7 @@ def test_columns_that_are_not_there_are_named_all() -> None:
         "mean 'labels'?",
         "feature 'x': two columns 'twice'",
         "feature 'path': bytes_from: path names files beside a table; this source has "
-        "no such place",
+        "no such files",
     ]
 
 
@@ -331,7 +335,7 @@ def test_columns_that_fit() -> None:
 
 
 def test_files_without_a_place() -> None:
-    with pytest.raises(SchemaError, match="no such place"):
+    with pytest.raises(SchemaError, match="no such files"):
         list(cast(table(c=["a"]), declare(bytes_from="path")))
 
 
@@ -408,7 +412,7 @@ def test_file_bytes_come_in_parts(
     ]
     assert parts[0].invalid_rows == [
         (2, "feature 'data': 'gone': no such file"),
-        (3, "feature 'number': 'x' is no int8"),
+        (3, "feature 'number': 'x' is not a valid int8"),
     ]
     rows = [row for part in parts for row in part.batch.to_pylist()]
     assert [row["number"] for row in rows] == [0, 1, 4, 5, 6, 7]
@@ -484,7 +488,7 @@ class AnyFiles:
 
     def size(self, path: str) -> int:
         if not path:
-            raise SideFileError("'' is no path")
+            raise SideFileError("'' is not a valid path")
         return len(path)
 
     def read(self, path: str) -> bytes:

@@ -54,14 +54,14 @@ BAD_PATHS = [
     ("/etc/passwd", "is absolute, expected a path relative to the table's folder"),
     ("file:///etc/passwd", "is absolute, expected a path relative to the"),
     ("a::file:///etc/passwd", "is absolute, expected a path relative to the"),
-    ("", "is no path"),
-    ("a\0b", "is no path"),
+    ("", "is not a valid path"),
+    ("a\0b", "is not a valid path"),
     ("none.bin", "no such file"),
     ("a.bin/x", "no such file"),
     ("A.BIN", "no such file"),
     ("x" * 5000, "File name too long"),
-    ("sub", "is no file"),
-    (".", "is no file"),
+    ("sub", "is not a file"),
+    (".", "is not a file"),
 ]
 
 
@@ -137,7 +137,7 @@ def test_remote_files() -> None:
         ("../../secret", "outside the input root"),
         ("memory://bucket/secret", "is absolute"),
         ("none", "no such file"),
-        ("../pictures", "is no file"),
+        ("../pictures", "is not a file"),
     ):
         with pytest.raises(SideFileError, match=reason):
             files.size(path)

@@ -256,7 +256,7 @@ def test_class_indices(values: list[int | None]) -> None:
 UNFIT: list[tuple[pa.DataType, dict[str, Any], str]] = [
     (
         *(pa.float64(), {"dtype": "int64"}),
-        "double cannot become int64: 1.0 is no integer; declare a float dtype",
+        "double cannot become int64: 1.0 is not an integer; declare a float dtype",
     ),
     (pa.bool_(), {"dtype": "float32"}, "bool cannot become float32"),
     (pa.int64(), {"dtype": "string"}, "int64 cannot become string"),
@@ -276,7 +276,7 @@ UNFIT: list[tuple[pa.DataType, dict[str, Any], str]] = [
     ),
     (
         *(pa.time32("s"), {"dtype": "int64", "unit": "d"}),
-        "time32[s] is a time of day, no count of days: give unit s",
+        "time32[s] is a time of day, which cannot be stored in days; use unit: s",
     ),
     (
         *(pa.struct([("x", pa.int8())]), {"dtype": "int8"}),
@@ -320,7 +320,7 @@ UNFIT: list[tuple[pa.DataType, dict[str, Any], str]] = [
     ),
     (
         *(pa.string(), {"dtype": "bytes", "bytes_from": "path", "sequence": True}),
-        "a column of paths gives one file a row, no sequence",
+        "a column of paths has one file a row: drop sequence",
     ),
     (
         *(pa.string(), {"dtype": "int8", "classes": [str(i) for i in range(200)]}),

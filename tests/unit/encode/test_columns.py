@@ -31,7 +31,7 @@ def encode_column(array: pa.Array, kind: Kind, **facts: Any) -> pa.BinaryArray:
 
 
 WRONG_TYPES = [
-    (INT64, [1.0], pa.float64(), "1.0 in row 0", "1.0 is no int64"),
+    (INT64, [1.0], pa.float64(), "1.0 in row 0", "1.0 is not a valid int64"),
     (INT64, [None, None, 2.5], pa.float32(), "2.5 in row 2", "first value not null"),
     (INT64, ["1"], pa.string(), "'1' in row 0", "text is no number"),
     (FLOAT, [7], pa.int64(), "7 in row 0", "no silent loss above 2**24"),

@@ -25,7 +25,7 @@ from recordmill.schemas.job.job_spec import (
     RejectLimit,
     SplitSpec,
 )
-from recordmill.schemas.parsing.problems import declare
+from recordmill.schemas.parsing.problems import parse_declared
 from recordmill.schemas.ranges import InputFile
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.exchange.block import Block
@@ -59,7 +59,7 @@ HALVES = (SplitSpec(name="a", fraction="1/2"), SplitSpec(name="b", fraction="1/2
 
 
 def schema(features: dict[str, Any]) -> DeclaredSchema:
-    return declare({"features": features}, "schema")
+    return parse_declared({"features": features}, "schema")
 
 
 def job(features: dict[str, Any], **fields: Any) -> JobSpec:

@@ -42,7 +42,7 @@ PICTURE = FeatureSpec(
         (
             INT,
             replace(INT, sequence=True),
-            ["place changed: was in the context, is in the feature list"],
+            ["moved: was in the context, is in the feature list"],
         ),
         (
             FeatureSpec("x", Kind.BYTES, dtype="int8", content=Content.TENSOR),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from infer_tools import renamed
 
-from recordmill.schemas.features.declare import declared_of
+from recordmill.schemas.features.declare import declare_schema
 from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.parsing.schema_file import dump_yaml, load_schema
 from recordmill.transforms.sources.images.source import ImagesSource
@@ -16,7 +16,7 @@ from recordmill.transforms.sources.images.source import ImagesSource
 @pytest.mark.parametrize("names", ["default", "tutorial", "imagenet"])
 def test_declared_pictures_have_their_features(names: Any) -> None:
     source = ImagesSource(feature_names=names, classes=("a", "b"))
-    declared = declared_of(source.schema())
+    declared = declare_schema(source.schema())
     assert declared.to_schema() == renamed(source.schema())
     for feature in source.schema().features:
         assert declared.column_of(feature.name) == feature.column
@@ -43,7 +43,7 @@ def test_declared_pictures_have_their_features(names: Any) -> None:
     ],
 )
 def test_declared_again(spec: FeatureSpec) -> None:
-    declared = declared_of(Schema((spec,)))
+    declared = declare_schema(Schema((spec,)))
     assert declared.to_schema() == renamed(Schema((spec,)))
     assert declared.column_of("x") == spec.column
     assert load_schema(dump_yaml(declared).encode(), "it.yaml") == declared

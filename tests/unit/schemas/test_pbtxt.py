@@ -252,7 +252,7 @@ WRONG = [
     ('feature { name: "a" type: STRUCT struct_domain {} }', "feature 'a': STRUCT holds features of its own, which a tf.train.Example cannot nest: declare each of them by a name like outer/inner"),
     ('feature { name: "a" type: BYTES struct_domain {} }', "feature 'a': BYTES cannot have a struct_domain"),
     ("feature { name: 'a' type: INT annotation { comment: 'recordmill: {dtype: int9}' } }", "feature 'a': dtype: expected 'bool'"),
-    ("feature { name: 'a' type: INT annotation { comment: 'recordmill: {dtype' } }", "comment of feature 'a': line 1, column 7: no YAML: while parsing"),
+    ("feature { name: 'a' type: INT annotation { comment: 'recordmill: {dtype' } }", "comment of feature 'a': line 1, column 7: not valid YAML: while parsing"),
     ("feature { name: 'a' type: INT annotation { comment: 'recordmill: yes' } }", "comment of feature 'a': expected {field: value}, found 'yes'"),
     ("feature { name: 'a' type: FLOAT annotation { comment: 'recordmill: {unit: ms}' } }", "feature 'a': unit needs dtype int64, got float32"),
 ]  # fmt: skip
@@ -266,5 +266,5 @@ def test_wrong(text: str, message: str) -> None:
 
 
 def test_not_utf8() -> None:
-    with pytest.raises(SchemaError, match=r"^s.pbtxt: is no UTF-8: "):
+    with pytest.raises(SchemaError, match=r"^s.pbtxt: is not UTF-8: "):
         load_pbtxt(b'feature { name: "\xff" }', "s.pbtxt")

@@ -183,10 +183,10 @@ WRONG = [
     # Not YAML at all.
     ("", "s.yaml: is empty"),
     ("# nothing\n", "s.yaml: is empty"),
-    ("features:\n\ta: int8\n", "s.yaml: line 2, column 1: no YAML: while scanning for the next token, found character '\\t' that cannot start any token"),
-    ("features:\n  a: [1\n", "s.yaml: line 3, column 1: no YAML: while parsing a flow sequence, expected ',' or ']', but got '<stream end>'"),
-    ("a: 1\n---\nb: 2\n", "s.yaml: line 2, column 1: no YAML: expected a single document in the stream, but found another document"),
-    ("a: 1\nb: \x01\n", "s.yaml: line 2: no YAML: the character U+0001 may not be in it"),
+    ("features:\n\ta: int8\n", "s.yaml: line 2, column 1: not valid YAML: while scanning for the next token, found character '\\t' that cannot start any token"),
+    ("features:\n  a: [1\n", "s.yaml: line 3, column 1: not valid YAML: while parsing a flow sequence, expected ',' or ']', but got '<stream end>'"),
+    ("a: 1\n---\nb: 2\n", "s.yaml: line 2, column 1: not valid YAML: expected a single document in the stream, but found another document"),
+    ("a: 1\nb: \x01\n", "s.yaml: line 2: not valid YAML: the character U+0001 may not be in it"),
     ("[" * 3000, "s.yaml: lists or mappings are nested too deep"),
     # YAML that must not be read in silence.
     ("features:\n  a: int8\n  b: int8\n  a: int16\n", "s.yaml: line 4: 'a' is given twice, first on line 2"),
@@ -269,7 +269,9 @@ def test_aliases_that_stand_for_more_than_memory_holds() -> None:
 
 @pytest.mark.parametrize("data", [b"\xffeatures", b"features:\n  caf\xe9: int8\n"])
 def test_not_utf8(data: bytes) -> None:
-    with pytest.raises(SchemaError, match=r"^s.yaml: line [12]: byte 0x.. is no UTF-8"):
+    with pytest.raises(
+        SchemaError, match=r"^s.yaml: line [12]: byte 0x.. is not UTF-8"
+    ):
         load_schema(data, "s.yaml")
 
 

@@ -55,7 +55,7 @@ def fit_rows(
         columns.append(column)
         for row in np.flatnonzero(wrong).tolist():
             what = shown(cells[row].as_py())
-            why = f"{name}: {what} is no {dtype}, as {name} is in the dataset"
+            why = f"{name}: {what} is not a valid {dtype}, as {name} is in the dataset"
             reasons.setdefault(row, why)
         if cells.null_count and not settled[name].optional:
             missing = cells.is_null().to_numpy(zero_copy_only=False)
