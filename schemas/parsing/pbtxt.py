@@ -127,7 +127,7 @@ def from_proto(proto: Message, uri: str) -> DeclaredSchema:
     features: dict[str, Fields] = {}
     for name, said, source in read_features(proto, uri):
         if name in features:
-            raise SchemaError(f"{uri}: feature {name!r} stands there twice")
+            raise SchemaError(f"{uri}: feature {name!r} is defined twice")
         features[name] = said | _annotated(source, uri)
     return parse_declared({"features": features}, uri)
 

@@ -319,7 +319,7 @@ def test_storage_takes_what_the_command_takes() -> None:
         ("seed: -1", "seed: expected greater than or equal to 0, found -1"),
         ("schema: 3", None),  # a file called 3, which the reader below does not know
         ("a: !!python/object:os.system {}", "the tag !!python/object:os.system is not"),
-        ("a: b: c", "no YAML"),
+        ("a: b: c", "not valid YAML"),
     ],
 )  # fmt: skip
 def test_refused(more: str, message: str | None) -> None:

@@ -248,7 +248,7 @@ WRONG = [
     ('feature { name: "a" }', "feature 'a': has no type; expected INT, FLOAT or BYTES"),
     ('feature { type: INT }', "feature '': a feature needs a name, found an empty one"),
     ('feature { name: "a" type: INT domain: "b" }', "feature 'a': the schema has no domain 'b'"),
-    ('feature { name: "a" type: INT } feature { name: "a" type: BYTES }', "feature 'a' is given twice"),
+    ('feature { name: "a" type: INT } feature { name: "a" type: BYTES }', "feature 'a' is defined twice"),
     ('feature { name: "a" type: STRUCT struct_domain {} }', "feature 'a': STRUCT holds features of its own, which a tf.train.Example cannot nest: declare each of them by a name like outer/inner"),
     ('feature { name: "a" type: BYTES struct_domain {} }', "feature 'a': BYTES cannot have a struct_domain"),
     ("feature { name: 'a' type: INT annotation { comment: 'recordmill: {dtype: int9}' } }", "feature 'a': dtype: expected 'bool'"),

@@ -193,8 +193,8 @@ WRONG = [
     ("features:\n  a: {dtype: int8,\n    dtype: int16}\n", "s.yaml: line 3: 'dtype' is given twice, first on line 2"),
     ("features: !!python/object/apply:os.system [ls]\n", "s.yaml: line 1: the tag !!python/object/apply:os.system is not known here"),
     ("features:\n  a: !thing x\n", "s.yaml: line 2: the tag !thing is not known here"),
-    ("features:\n  a: {default: !!int x}\n", "s.yaml: line 2: 'x' is no int"),
-    ("features:\n  a: {default: !!binary x}\n", "s.yaml: line 2: 'x' is no binary"),
+    ("features:\n  a: {default: !!int x}\n", "s.yaml: line 2: 'x' is not a valid int"),
+    ("features:\n  a: {default: !!binary x}\n", "s.yaml: line 2: 'x' is not a valid binary"),
     ("features: &all\n  a: *all\n", "s.yaml: line 1: aliases that hold themselves, or far too many"),
     ("features:\n  [a]: int8\n", "s.yaml: line 2: a key is text, found a list or a mapping"),
     # Not a schema.
@@ -298,5 +298,5 @@ def test_yaml_by_ending_or_content(uri: str) -> None:
 def test_ending_is_believed() -> None:
     with pytest.raises(SchemaError, match=r"line 1, column 1: no tensorflow-metadata"):
         load_schema(b"features: {a: int8}", "s.pbtxt")
-    with pytest.raises(SchemaError, match=r"no YAML"):
+    with pytest.raises(SchemaError, match=r"not valid YAML"):
         load_schema(b'feature {\n  name: "a"\n}\n', "s.yaml")
