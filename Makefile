@@ -2,8 +2,8 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 PYTHON ?= python3
-# Processes that run tests: as many as there are cores.
-WORKERS ?= auto
+# Processes that run tests: one more than there are cores, as many tests wait for others.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(1 + (os.cpu_count() or 1))')
 VENV := .venv
 INTEROP := .venv-interop
 BIN := $(VENV)/bin
@@ -26,9 +26,9 @@ install = $(1)/bin/pip install --no-compile --progress-bar off --disable-pip-ver
 endif
 # One line for each package; "unpacking" is the last step of pip.
 BRIEFLY := | awk '/^Collecting/ { print "  " $$2 } /^Installing coll/ { print "  unpacking" } \
-	!/^(Collecting|Installing|Downloading|Using|Looking|Obtaining|Requirement|Successfully| )/ { print } { fflush() }'
+	!/^(Collecting|Installing|Downloading|Using|Looking|Obtaining|Requirement|Ignoring|Successfully| )/ { print } { fflush() }'
 
-.PHONY: demo test test-fast test-integration environments tools check bench lock clean
+.PHONY: demo test test-fast test-integration fuzz environments tools check bench lock clean
 
 demo: $(VENV)/.run
 	sh tests/demo.sh $(BIN)/recordmill
@@ -38,7 +38,11 @@ test: $(VENV)/.ready $(INTEROP)/.ready
 
 # While one edits: functions and classes alone, without the tests marked slow.
 test-fast: $(VENV)/.ready
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" tests/unit
+	RECORDMILL_EXAMPLES=0.1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" tests/unit
+
+# The tests that draw their input, with fifty times the examples of `make test`.
+fuzz: $(VENV)/.ready
+	RECORDMILL_EXAMPLES=20 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" tests/unit
 
 # Every store on a server of its own and the engines as clusters of processes, which the
 # tests start and stop; and all of deploy/ under the tools that know its files. Needs Go,

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from example_counts import examples
 from flaky_store import Flaky
 from hypothesis import settings
 from job_inputs import MixedInput, make_cifar, make_mixed, make_pictures
@@ -16,9 +17,9 @@ from tcp_proxy import proxy_to
 
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.transforms.storage import RemoteStore
+from recordmill.transforms.storage.lease import acquire
 
-# How long one example takes tells more of the machine's load than of the code.
-settings.register_profile("recordmill", deadline=None)
+settings.register_profile("recordmill", examples(100))
 settings.load_profile("recordmill")
 
 
@@ -96,6 +97,9 @@ def store_place(
     server: Callable[[str], str],
 ) -> Place:
     """An empty root of the kind of store that the test is run for."""
+    if request.param == "folders":
+        # No exclusive create: each run waits for others, of which there are none here.
+        monkeypatch.setitem(acquire.__kwdefaults__, "settle_seconds", 0.1)
     return display_path(request.param, tmp_path, monkeypatch, server)
 
 

@@ -12,16 +12,17 @@ import pyarrow as pa
 import pyarrow.csv
 from PIL import Image
 
-MIXED_ROWS = 60_000
+FIRST_ROWS = 17_300  # just above 16 MiB: two input ranges
+MIXED_ROWS = 26_000
 _CHARACTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz     " * 4 + b',"\n;', np.uint8)
 
 
 @dataclass(frozen=True)
 class MixedInput:
-    """60,000 rows in two files of four input ranges.
+    """26,000 rows in two files of three input ranges.
 
     Attributes:
-      files: the first has 45,000 rows, the second the others.
+      files: the first has FIRST_ROWS rows, the second the others.
       groups: the column "group", by the column "id".
       texts: the column "text" (0 to 2,000 characters; commas, quotes and newlines).
     """
@@ -47,8 +48,8 @@ def make_mixed(folder: Path) -> MixedInput:
         }
     )
     files = (folder / "first.csv", folder / "second.csv")
-    pyarrow.csv.write_csv(table[:45_000], files[0])
-    pyarrow.csv.write_csv(table[45_000:], files[1])
+    pyarrow.csv.write_csv(table[:FIRST_ROWS], files[0])
+    pyarrow.csv.write_csv(table[FIRST_ROWS:], files[1])
     return MixedInput(files, table["group"].to_pylist(), table["text"].to_pylist())
 
 
@@ -56,7 +57,7 @@ def make_cifar(folder: Path) -> None:
     """CIFAR-10 in the data set's own files; the first has two input ranges."""
     random = np.random.default_rng(6)
     for name, records in (
-        ("data_batch_1.bin", 6000),
+        ("data_batch_1.bin", 5500),
         ("data_batch_2.bin", 1000),
         ("test_batch.bin", 500),
     ):

@@ -81,14 +81,14 @@ def test_twice_gives_the_rows_of_a_full_run(
         assert before.items() <= after.items()
         before = after
         assert manifest_of(output).get("appended", 0) == number
-        full = tmp_path / f"full{number}" / "out"
-        convert(growing.source, source, full, *options)
-        assert records_of(output) == records_of(full)
-        assert_sound(output, manifest_of(full)["rows_read"])
-        schemas = [manifest_of(folder)["features"] for folder in (output, full)]
-        assert schemas[0] == schemas[1]
-        pages = [(folder / "schema.pbtxt").read_bytes() for folder in (output, full)]
-        assert pages[0] == pages[1]
+    full = tmp_path / "full" / "out"
+    convert(growing.source, source, full, *options)
+    assert records_of(output) == records_of(full)
+    assert_sound(output, manifest_of(full)["rows_read"])
+    schemas = [manifest_of(folder)["features"] for folder in (output, full)]
+    assert schemas[0] == schemas[1]
+    pages = [(folder / "schema.pbtxt").read_bytes() for folder in (output, full)]
+    assert pages[0] == pages[1]
     unchanged = states(output)
     assert "nothing to do" in append(growing.source, source, output, *options).err
     assert states(output) == unchanged

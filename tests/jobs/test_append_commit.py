@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from append_tools import assert_sound, write_rows
+from example_counts import steps_to_kill_at
 from job_inputs import MixedInput
 from job_tools import (
     Argument,
@@ -32,7 +33,7 @@ from recordmill.transforms.dataset.verify import verify_dataset
 OPTIONS: list[Argument] = ["--shard-size", "2kB", "--max-rejects", 5]
 APPEND: list[Argument] = [*OPTIONS, "--append"]
 # Of the larger input: a hundred shards.
-LARGE: list[Argument] = ["--shard-size", "500kB", "--max-rejects", 5]
+LARGE: list[Argument] = ["--shard-size", "250kB", "--max-rejects", 5]
 MAX_STEPS = 200
 
 
@@ -155,7 +156,7 @@ THEN = [the_same_again, one_more_file, one_file_less, cleaned, replaced]
 def test_killed_at_every_step(tmp_path: Path, model: Model) -> None:
     """Whatever comes then finds a whole dataset, and leaves one without remains."""
     seen = set()
-    for step in range(MAX_STEPS):
+    for step in steps_to_kill_at(MAX_STEPS):
         root = tmp_path / str(step)
         source, folder, finished = model.killed_at(step, root)
         state = state_of(folder)
@@ -287,7 +288,7 @@ def test_another_run_came_between(
         assert recordmill("verify", folder).status == 0
 
 
-@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("number", range(3))
 def test_killed_at_any_moment(
     tmp_path: Path, mixed: MixedInput, number: int, appended: tuple[Path, float]
 ) -> None:
@@ -296,7 +297,7 @@ def test_killed_at_any_moment(
     folder = shutil.copytree(model / "base" / "out", tmp_path / "out")
     before = published(folder)
     job = [*mixed.files, folder, *LARGE, "--append"]
-    moment = 0.3 + 0.7 * (number + random.Random(number).random()) / 5
+    moment = 0.4 + 0.6 * (number + random.Random(number).random()) / 3
     with started("convert", "csv", *job) as process:
         time.sleep(moment * seconds)
         kill(process)

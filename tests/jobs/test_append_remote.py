@@ -39,10 +39,9 @@ def to_store(place: Place, source: str, folder: Path, *more: Any) -> Ran:
     return recordmill("convert", source, folder, place.root, *job, *reach)
 
 
-@pytest.mark.parametrize("kind", ["csv", "images"])
-def test_a_store_gets_what_a_folder_gets(
-    store_place: Place, tmp_path: Path, kind: str
-) -> None:
+def test_a_store_gets_what_a_folder_gets(store_place: Place, tmp_path: Path) -> None:
+    # A store knows nothing of formats: half of the stores with each is enough.
+    kind = "images" if store_place.kind in ("folders", "s3", "azure") else "csv"
     growing = GROWING[kind]
     source, local = tmp_path / "in", tmp_path / "local"
     source.mkdir()

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from example_counts import steps_to_kill_at
 from job_tools import (
     IRIS,
     Argument,
@@ -39,7 +40,7 @@ def test_switch_killed_at_every_step(
     convert("csv", IRIS, tmp_path / "fresh" / "iris", *options)
     expected = contents(tmp_path / "fresh" / "iris")
     before = contents(iris) if overwrite else {}
-    for step in range(100):
+    for step in steps_to_kill_at(100):
         folder = shutil.copytree(model, tmp_path / str(step) / "iris")
         finished = run_until(step, IRIS, folder, *options)
         if (folder / "manifest.json").exists():

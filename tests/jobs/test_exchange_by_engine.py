@@ -6,8 +6,10 @@ well; tests/integration has the engines.
 
 from __future__ import annotations
 
+import functools
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -75,6 +77,20 @@ def test_the_portable_runner_gives_the_same_bytes(tmp_path: Path, source: str) -
     assert (facts["runner"], facts["exchange"]) == ("PortableRunner", "engine")
 
 
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The dataset of an input of three shards, made when it is first asked for."""
+
+    @functools.cache
+    def make(source: str) -> Path:
+        first, *rest = INPUTS[source]
+        output = tmp_path_factory.mktemp(source) / "same"
+        convert(source, first, output, *rest, "--shards", 3, "--name", "same")
+        return output
+
+    return make
+
+
 @pytest.mark.parametrize(
     ("source", "exchange"),
     [
@@ -87,9 +103,9 @@ def test_the_portable_runner_gives_the_same_bytes(tmp_path: Path, source: str) -
 )
 def test_workers_that_share_nothing_but_the_store(
     store_place: Place,
-    tmp_path: Path,
     cache: Path,
     monkeypatch: pytest.MonkeyPatch,
+    model: Callable[[str], Path],
     source: str,
     exchange: str,
 ) -> None:
@@ -108,8 +124,7 @@ def test_workers_that_share_nothing_but_the_store(
     assert ran.status == 0, ran.err
     if store_place.kind != "local":
         assert kept <= {"", "errors"}  # the launcher's own folder, an earlier try's
-    convert(source, first, tmp_path / "local", *job)
-    assert published(store_place) == local_files(tmp_path / "local")
+    assert published(store_place) == local_files(model(source))
     assert not [path for path in cache.rglob("*") if path.is_file()]
     again = to_store(store_place, source, first, job, beam=PORTABLE)
     assert "this dataset is there already" in again.err

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from job_inputs import MixedInput
+from example_counts import steps_to_kill_at
+from job_inputs import MIXED_ROWS, MixedInput
 from job_tools import (
     HANG_SECONDS,
     IRIS,
@@ -214,7 +215,7 @@ def test_killed_at_every_step(tmp_path: Path) -> None:
     half = model / "1.0.2" / ".recordmill" / "another"  # of a job that was killed
     half.mkdir(parents=True)
     options: list[Argument] = ["--seed", 2, "--keep", 1]
-    for step in range(100):
+    for step in steps_to_kill_at(100):
         output = shutil.copytree(model, tmp_path / str(step) / "iris")
         finished = run_until(step, output, *options)
         assert latest_is_whole(output), step
@@ -262,7 +263,7 @@ def test_kill_9(
     assert {fact: fact.stat().st_mtime_ns for fact in before} == before
     shutil.rmtree(output / "1.0.1" / ".recordmill")
     assert latest(output) == "1.0.1"
-    assert manifest_of(output / "1.0.1")["rows_read"] == 60_000
+    assert manifest_of(output / "1.0.1")["rows_read"] == MIXED_ROWS
 
 
 def test_killed_before_latest_moved(tmp_path: Path) -> None:

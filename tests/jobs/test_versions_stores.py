@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from example_counts import steps_to_kill_at
 from job_inputs import MixedInput
 from job_tools import (
     HANG_SECONDS,
@@ -191,7 +192,7 @@ def test_killed_at_every_step_of_an_object_store(tmp_path: Path) -> None:
     model.store.put_bytes(b"half", f"1.0.3/{WORK_FOLDER}/another/staging/a")
     files = {name: model.store.read(name) for name in model.store.list()}
     options: list[Argument] = ["--seed", 3, "--keep", 1]
-    for step in range(100):
+    for step in steps_to_kill_at(100):
         place = memory.make_place("", tmp_path)
         copied(files, place)
         finished = run_until(step, place, *options)

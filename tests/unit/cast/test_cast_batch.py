@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 from cast_tools import PREFIX, Outcome, Refusal, check, declare, outcome
 from declared_zoo import declared_features
-from hypothesis import given, settings
+from example_counts import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -495,7 +496,7 @@ class AnyFiles:
         return path.encode()
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(declared_features(), st.sampled_from(COLUMNS), st.data())
 def test_what_passes_the_check_never_fails(
     feature: DeclaredFeature,
@@ -606,7 +607,7 @@ def csv_cells(rows: list[dict[str, Any]]) -> pa.RecordBatch:
     return parsed.table.combine_chunks().to_batches(max_chunksize=None)[0]
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(st.lists(ROWS, min_size=1, max_size=8))
 def test_csv_to_examples(rows: list[dict[str, Any]]) -> None:
     batch = csv_cells(rows)

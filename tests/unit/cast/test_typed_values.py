@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from cast_tools import REFUSED, check, declare, rounded
-from hypothesis import example, given, settings
+from example_counts import examples
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from recordmill.schemas.errors import SchemaError
@@ -41,7 +42,7 @@ def integers(dtype: str) -> st.SearchStrategy[int | None]:
 
 @pytest.mark.parametrize("dtype", INT_DTYPES)
 @pytest.mark.parametrize("source", INT_DTYPES)
-@settings(max_examples=25)
+@examples(25)
 @given(data=st.data())
 def test_integers_to_integers(source: str, dtype: str, data: st.DataObject) -> None:
     values = data.draw(st.lists(integers(source), max_size=5))
@@ -155,7 +156,7 @@ def in_unit(count: int | None, unit: str, wanted: str) -> Any:
 
 @pytest.mark.parametrize("wanted", UNITS)
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
-@settings(max_examples=40)
+@examples(40)
 @given(counts=st.lists(COUNTS, max_size=5))
 def test_times_in_the_declared_unit(
     unit: str, wanted: str, counts: list[int | None]

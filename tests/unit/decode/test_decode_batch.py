@@ -14,7 +14,8 @@ from decode_cases import (
 )
 from decode_oracle import NotReadableError, read_row
 from encoder_cases import batches
-from hypothesis import assume, example, given, settings
+from example_counts import examples
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from recordmill.schemas.errors import RowsError, SchemaError
@@ -59,19 +60,19 @@ def check(schema: Schema, records: list[bytes]) -> None:
                 assert plain(rows[index][name]) == plain(value), name
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(written(others=False))
 def test_reads_what_protobuf_wrote(made: tuple[Schema, list[bytes]]) -> None:
     check(*made)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(written(others=True))
 def test_reads_what_others_wrote(made: tuple[Schema, list[bytes]]) -> None:
     check(*made)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(written(others=False), st.data())
 def test_flipped_bytes(made: tuple[Schema, list[bytes]], data: st.DataObject) -> None:
     schema, records = made
@@ -92,14 +93,14 @@ def unfinished_before_too_long() -> tuple[Schema, list[bytes]]:
     return Schema((INTS,)), [with_payload(Kind.INT64, each) for each in payloads]
 
 
-@settings(max_examples=1000)
+@examples(1000)
 @given(with_odd_payloads())
 @example(unfinished_before_too_long())
 def test_odd_payloads(made: tuple[Schema, list[bytes]]) -> None:
     check(*made)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(batches())
 def test_takes_back_what_the_encoder_wrote(made: tuple[Any, ...]) -> None:
     batch, schema, _ = made

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 from decode_cases import stored, tells_dimensions
 from encoder_cases import batches
-from hypothesis import assume, given, settings
+from example_counts import examples
+from hypothesis import assume, given
 
 from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
@@ -32,13 +33,13 @@ def takes_back(batch: pa.RecordBatch, schema: Schema, payload: Payload) -> None:
     assert again.to_pylist() == records.to_pylist()
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(batches(sequences=True))
 def test_takes_back_sequence_examples(made: tuple[Any, ...]) -> None:
     takes_back(made[0], made[1], "sequence_example")
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(batches())
 def test_takes_back_json(made: tuple[Any, ...]) -> None:
     takes_back(made[0], made[1], "json")

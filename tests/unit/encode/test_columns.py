@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from example_counts import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.schemas.errors import RecordmillError, RowsError, SchemaError
@@ -324,7 +325,7 @@ PIECES = st.lists(
 ).map(b"".join)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.lists(PIECES, max_size=4), st.integers(0, 2))
 def test_utf8_is_judged_by_value(values: list[bytes], start: int) -> None:
     array = pa.array(values, pa.binary()).slice(start)

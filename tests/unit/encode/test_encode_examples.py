@@ -8,8 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from encoder_cases import Case, batches, example_of, fill_feature
+from example_counts import examples
 from google.protobuf.internal import api_implementation
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.schemas.features.feature import FeatureSpec, Kind, Schema
@@ -49,7 +50,7 @@ def test_oracle_is_the_c_runtime() -> None:
     assert api_implementation.Type() == "upb"
 
 
-@settings(max_examples=2000)
+@examples(2000)
 @given(batches(), st.sampled_from([(0, 0), (12, 4), (1, 0), (0, 3)]))
 def test_equals_protobuf(
     made: tuple[pa.RecordBatch, Schema, list[Case]], room: tuple[int, int]

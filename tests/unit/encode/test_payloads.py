@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from encoder_cases import Case, batches, example_of, sequence_of
+from example_counts import examples
 from google.protobuf import json_format
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.schemas.errors import RowsError, SchemaError
@@ -56,7 +57,7 @@ def without_room(records: pa.BinaryArray, room: tuple[int, int]) -> list[bytes]:
     return found
 
 
-@settings(max_examples=1000)
+@examples(1000)
 @given(batches(sequences=True), ROOMS)
 def test_sequence_examples_equal_protobuf(made: Made, room: tuple[int, int]) -> None:
     batch, schema, cases = made
@@ -71,7 +72,7 @@ def test_sequence_examples_equal_protobuf(made: Made, room: tuple[int, int]) -> 
     ]
 
 
-@settings(max_examples=1000)
+@examples(1000)
 @given(batches(), ROOMS)
 def test_json_means_the_example(made: Made, room: tuple[int, int]) -> None:
     batch, schema, cases = made

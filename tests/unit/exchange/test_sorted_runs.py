@@ -12,7 +12,8 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from example_counts import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.schemas.dataset.shards import KEY_SPACE, ShardTask
@@ -77,7 +78,7 @@ ROWS = st.lists(
 BOUNDS = st.one_of(KEYS, st.just(KEY_SPACE))
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     st.lists(ROWS, max_size=5), st.integers(0, 2), BOUNDS, BOUNDS, st.integers(1, 40)
 )

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from declared_zoo import declared_schemas
-from hypothesis import given, settings
+from example_counts import examples
+from hypothesis import given
 
 from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.features.declared import DeclaredSchema
@@ -147,7 +148,7 @@ def test_refuses_as_a_whole(value: Any) -> None:
     assert not fits(value, SCHEMA)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(declared_schemas())
 def test_accepts_what_is_written(schema: DeclaredSchema) -> None:
     assert fits(YamlDocument(dump_yaml(schema).encode(), "s.yaml").value, SCHEMA)

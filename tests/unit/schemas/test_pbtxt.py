@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 from declared_zoo import declared_schemas
+from example_counts import examples
 from google.protobuf import text_format
-from hypothesis import given, settings
+from hypothesis import given
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from recordmill.schemas.errors import SchemaError
@@ -144,7 +145,7 @@ def test_feature_lists_are_in_the_struct_of_sequences() -> None:
     assert proto.feature[1].struct_domain == steps
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(declared_schemas())
 def test_load_gives_back_what_dump_wrote(schema: DeclaredSchema) -> None:
     data = dump_pbtxt(schema)
@@ -153,7 +154,7 @@ def test_load_gives_back_what_dump_wrote(schema: DeclaredSchema) -> None:
     assert dump_pbtxt(schema) == data
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(declared_schemas())
 def test_the_schema_of_the_records_comes_back(schema: DeclaredSchema) -> None:
     records = schema.to_schema()

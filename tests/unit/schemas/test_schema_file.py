@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import yaml
 from declared_zoo import declared_schemas
-from hypothesis import given, settings
+from example_counts import examples
+from hypothesis import given
 
 from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.features.declared import (
@@ -88,7 +89,7 @@ def test_dump() -> None:
     assert text == EVERYTHING
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(declared_schemas())
 def test_load_gives_back_what_dump_wrote(schema: DeclaredSchema) -> None:
     text = dump_yaml(schema, {name: [name, "x"] for name in schema.features}, ["y"])
