@@ -74,6 +74,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("store_place", kinds, indirect=True)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what talks to a server as slow: its start alone takes seconds."""
+    for item in items:
+        if "server" in getattr(item, "fixturenames", ()):
+            item.add_marker("slow")
+
+
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], str]]:
     """Starts the server of a kind of store when it is first asked for; its address."""

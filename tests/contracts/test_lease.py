@@ -125,7 +125,7 @@ def test_a_killed_run_of_this_machine_is_taken_over_at_once(
         with acquire(store) as mine:
             mine.require_held()
             assert list(store.list()) == [SECOND]
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < lease.LEASE_SECONDS / 2
     finally:
         child.kill()
         child.wait()
@@ -265,7 +265,7 @@ def test_a_forked_child_does_not_release_it(tmp_path: Path) -> None:
     with take(LocalStore(str(tmp_path))) as mine:
         child = context.Process(target=child_releases, args=(mine, done))
         child.start()
-        assert done.get(timeout=20)
+        assert done.get(timeout=120)
         child.join(20)
         mine.require_held()
 

@@ -27,6 +27,9 @@ from job_tools import (
     started,
 )
 
+from recordmill.beam_jobs.pipelines import convert as convert_pipeline
+from recordmill.beam_jobs.pipelines import exchange_by_files
+
 PROCESSES = ["--", "--direct_running_mode=multi_processing", "--direct_num_workers=2"]
 
 # Runs the command with a task that ends otherwise than by an ordinary error.
@@ -101,22 +104,43 @@ def workers_of(pid: int) -> list[int]:
 @pytest.mark.parametrize(
     ("task", "error", "message"),
     [
-        ("convert_range", "SystemExit(0)", "unexpected SystemExit: 0"),
-        ("convert_range", "KeyboardInterrupt", "unexpected KeyboardInterrupt"),
-        ("convert_range", "MemoryError('no memory')", "no memory"),
-        ("write_shard", "SystemExit(3)", "unexpected SystemExit: 3"),
-        ("write_shard", "MemoryError('no memory')", "no memory"),
-        ("write_shard", "ZeroDivisionError('oh')", "unexpected ZeroDivisionError: oh"),
-        ("stage", "SystemExit", "unexpected SystemExit"),
-        ("commit", "OSError(28, 'No space left')", "[Errno 28] No space left"),
+        ("convert_range", SystemExit(0), "unexpected SystemExit: 0"),
+        ("convert_range", KeyboardInterrupt(), "unexpected KeyboardInterrupt"),
+        ("convert_range", MemoryError("no memory"), "no memory"),
+        ("write_shard", SystemExit(3), "unexpected SystemExit: 3"),
+        ("write_shard", MemoryError("no memory"), "no memory"),
+        ("write_shard", ZeroDivisionError("oh"), "unexpected ZeroDivisionError: oh"),
+        ("stage", SystemExit(), "unexpected SystemExit"),
+        ("commit", OSError(28, "No space left"), "[Errno 28] No space left"),
     ],
 )
-def test_task_that_breaks(tmp_path: Path, task: str, error: str, message: str) -> None:
+def test_task_that_breaks(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    task: str,
+    error: BaseException,
+    message: str,
+) -> None:
+    def broken(*arguments: object, **options: object) -> None:
+        raise error
+
+    for module in (convert_pipeline, exchange_by_files):
+        if hasattr(module, task):
+            monkeypatch.setattr(module, task, broken)
     output = tmp_path / "iris"
-    ran = run_broken(task, error, "convert", "csv", IRIS, output)
+    ran = recordmill("convert", "csv", IRIS, output)
     assert (ran.status, ran.out) == (1, "")
     assert f"Error: {message}" in ran.err
     assert "Nothing was published" in ran.err
+    assert_unpublished(output)
+
+
+def test_a_process_ends_although_a_task_broke(tmp_path: Path) -> None:
+    """No thread of the runner keeps it alive."""
+    output = tmp_path / "iris"
+    ran = run_broken("write_shard", "SystemExit(3)", "convert", "csv", IRIS, output)
+    assert (ran.status, ran.out) == (1, "")
+    assert "Error: unexpected SystemExit: 3" in ran.err
     assert_unpublished(output)
 
 
