@@ -40,9 +40,10 @@ test: $(VENV)/.ready $(INTEROP)/.ready
 test-fast: $(VENV)/.ready
 	RECORDMILL_EXAMPLES=0.1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" tests/unit
 
-# The tests that draw their input, with fifty times the examples of `make test`.
-fuzz: $(VENV)/.ready
-	RECORDMILL_EXAMPLES=20 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" tests/unit
+# All tests at length: fifty times the examples of `make test`, every step of a run that
+# can be killed, every way to store every dtype. Takes hours.
+fuzz: $(VENV)/.ready $(INTEROP)/.ready
+	RECORDMILL_EXAMPLES=20 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # Every store on a server of its own and the engines as clusters of processes, which the
 # tests start and stop; and all of deploy/ under the tools that know its files. Needs Go,
