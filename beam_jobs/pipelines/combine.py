@@ -8,7 +8,6 @@ from functools import reduce
 
 import apache_beam as beam
 
-from recordmill.schemas.dataset.parts import REJECTS_NAME
 from recordmill.schemas.dataset.shards import ShardPlan
 from recordmill.schemas.ranges import RangeResult, TypeFlags, merge_type_flags
 from recordmill.transforms.commit.staging import check_reject_limit, merge_column_info
@@ -16,6 +15,7 @@ from recordmill.transforms.dataset.expected import require_schema
 from recordmill.transforms.exchange.plan import Histogram, PackedHistogram, plan_shards
 from recordmill.transforms.tasks.checkpoints import report_errors_to_launcher
 from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.read_rejects import rejects_command, run_rejects
 
 
 class MergeTypeFlags(beam.CombineFn):
@@ -74,7 +74,8 @@ def plan_dataset(
             context.job.max_rejects,
             sum(result.rows_read for result in results),
             sum(result.rows_rejected for result in results),
-            context.workspace.display_path(REJECTS_NAME),
+            rejects_command(context.workspace),
+            run_rejects(context.workspace),
         )
         require_schema(
             context.expected_schema, context.schema(*merge_column_info(results))

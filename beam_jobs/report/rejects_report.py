@@ -8,9 +8,7 @@ from typing import Any, TextIO
 from recordmill.beam_jobs.report.text_tables import make_console, make_table
 from recordmill.schemas.ranges import Reject
 from recordmill.schemas.text import count, printable
-from recordmill.transforms.tasks.read_rejects import RejectKind
-
-RAW_CHARACTERS = 60
+from recordmill.transforms.tasks.read_rejects import RejectKind, readable_raw
 
 
 def rejects_summary(
@@ -54,21 +52,6 @@ def show_rejects(
     for row in rows:
         console.print(f"{_where(row)}: {printable(row.reason)}", soft_wrap=True)
         console.print(f"    {readable_raw(row.raw)}", soft_wrap=True)
-
-
-def readable_raw(raw: bytes) -> str:
-    """Returns a reject's bytes as text if they are UTF-8, or their first bytes as hex.
-
-    >>> readable_raw(b"6.0,two"), readable_raw(b"\\xff\\xd8\\xff")
-    ('"6.0,two"', 'ff d8 ff')
-    """
-    try:
-        text = raw.decode()
-    except UnicodeDecodeError:
-        more = " ..." if len(raw) > RAW_CHARACTERS // 3 else ""
-        return raw[: RAW_CHARACTERS // 3].hex(" ") + more
-    more = "..." if len(text) > RAW_CHARACTERS else ""
-    return f'"{printable(text[:RAW_CHARACTERS])}{more}"'
 
 
 def _where(reject: Reject) -> str:

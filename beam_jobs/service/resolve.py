@@ -11,7 +11,6 @@ from recordmill.beam_jobs.service.append import AppendPlan, plan_append
 from recordmill.beam_jobs.service.choose_version import VersionPlan, choose_version
 from recordmill.beam_jobs.service.inputs import Inputs, list_all_inputs
 from recordmill.schemas.dataset.manifest import Manifest, schema_of
-from recordmill.schemas.dataset.parts import REJECTS_NAME
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.job_spec import JobSpec, RunOptions
@@ -21,6 +20,7 @@ from recordmill.transforms.dataset.expected import load_expected, require_schema
 from recordmill.transforms.dataset.files import class_names
 from recordmill.transforms.storage import Store, open_store
 from recordmill.transforms.storage.reading import is_local
+from recordmill.transforms.tasks.read_rejects import published_rejects
 from recordmill.transforms.tasks.workspace import Workspace
 
 
@@ -138,9 +138,14 @@ def find_published(run: ResolvedRun, store: Store) -> Manifest | None:
     if manifest is None:
         return None
     require_stored(store, manifest)
-    rejects = store.uri_of(REJECTS_NAME)
     read, rejected = manifest.rows_read, manifest.rows_rejected
-    check_reject_limit(run.job.max_rejects, read, rejected, rejects)
+    check_reject_limit(
+        run.job.max_rejects,
+        read,
+        rejected,
+        f"recordmill rejects {store.uri}",
+        published_rejects(store),
+    )
     require_schema(run.expected, schema_of(manifest, class_names(store, manifest)))
     return manifest
 

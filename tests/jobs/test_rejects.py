@@ -124,8 +124,8 @@ def test_no_reject_by_default(tmp_path: Path, make: Callable[[Path], Spoilt]) ->
     assert (ran.status, ran.out) == (1, "")
     assert_unpublished(output)
     (folder,) = output.glob(".recordmill/*/rejects")
-    assert str(folder) in ran.err
-    assert f"1 of {spoilt.rows} rows rejected (limit 0)" in ran.err
+    assert f"1 of {spoilt.rows} rows rejected (limit 0):\n  1 x " in ran.err
+    assert f"first at {spoilt.uri} byte {spoilt.position:,}: " in ran.err
     assert "--max-rejects" in ran.err
     (reject,) = rejects_in(folder)
     assert_reject(reject, spoilt)

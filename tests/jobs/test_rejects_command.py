@@ -74,6 +74,19 @@ def test_in_a_store(table: Path, tmp_path: Path) -> None:
     assert (found["published"], found["rows_rejected"]) == (True, 3)
 
 
+def test_the_command_that_an_error_names(table: Path, tmp_path: Path) -> None:
+    convert("csv", table, tmp_path / "out", "--max-rejects", 3)
+    table.write_text(ROWS + "10\n")
+    output: list[str | Path] = [tmp_path / "out", "--overwrite"]
+    remote = ["memory://rejects-message/out", "--scratch", tmp_path / "scratch"]
+    for arguments in (output, remote):
+        ran = recordmill("convert", "csv", table, *arguments)
+        [line] = [line for line in ran.err.splitlines() if "All of them: " in line]
+        command = line.removeprefix("Error: ").removeprefix("All of them: recordmill ")
+        ran = recordmill(*command.partition(". ")[0].split(), "--json")
+        assert json.loads(ran.out)["rows_rejected"] == 4
+
+
 def test_nothing_there(tmp_path: Path) -> None:
     ran = recordmill("rejects", tmp_path / "out")
     assert ran.status == 1

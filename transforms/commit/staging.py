@@ -6,9 +6,9 @@ The manifest is staged last. The commit makes the staged files the dataset (comm
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
-from pathlib import Path
+from itertools import chain
 
 from recordmill.schemas.dataset.manifest import (
     Manifest,
@@ -34,6 +34,7 @@ from recordmill.schemas.parsing.pbtxt import SCHEMA_PBTXT_NAME, dump_pbtxt
 from recordmill.schemas.ranges import (
     InputFile,
     RangeResult,
+    Reject,
     TypeFlags,
     merge_type_flags,
 )
@@ -46,10 +47,20 @@ from recordmill.transforms.dataset.files import find_manifest, read_manifest
 from recordmill.transforms.dataset.tfds_files import labels_files, metadata_files
 from recordmill.transforms.dataset.verify import verify_store
 from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.read_rejects import (
+    describe_kinds,
+    published_rejects,
+    rejects_command,
+    run_rejects,
+)
 
 
 def check_reject_limit(
-    limit: RejectLimit, rows_read: int, rows_rejected: int, kept: str | Path
+    limit: RejectLimit,
+    rows_read: int,
+    rows_rejected: int,
+    command: str,
+    rejects: Iterable[Reject],
 ) -> None:
     """Checks that no more rows were rejected than the job allows.
 
@@ -57,7 +68,8 @@ def check_reject_limit(
       limit: what the job allows.
       rows_read: rows found, rejects included.
       rows_rejected: rows left out.
-      kept: folder with the rejects.
+      command: the one that lists the rejects.
+      rejects: those that are kept; read only if there are too many.
 
     Raises:
       RejectLimitError: more rows were rejected.
@@ -65,8 +77,8 @@ def check_reject_limit(
     if rows_rejected > limit.allowed(rows_read):
         raise RejectLimitError(
             f"{rows_rejected:,} of {count(rows_read, 'row')} rejected (limit "
-            f"{limit.text}). They are in {kept}, with the reasons. Fix the rows or raise "
-            "--max-rejects"
+            f"{limit.text}):{describe_kinds(rejects)}\nAll of them: "
+            f"{command}. Fix the rows or raise --max-rejects"
         )
 
 
@@ -84,8 +96,9 @@ def build_manifest(
     rejected = sum(result.rows_rejected for result in ranges)
     rejected += sum(shard.rows_rejected for shard in shards)
     limit = context.job.max_rejects
+    found = run_rejects(context.workspace)
     check_reject_limit(
-        limit, rows_read, rejected, context.workspace.display_path(REJECTS_NAME)
+        limit, rows_read, rejected, rejects_command(context.workspace), found
     )
     records = sum(shard.records for shard in shards)
     if rows_read != records + rejected:
@@ -221,7 +234,8 @@ def _with_base(context: RunContext, more: Manifest) -> Manifest:
         context.job.max_rejects,
         whole.rows_read,
         whole.rows_rejected,
-        f"{store.uri_of(REJECTS_NAME)} and {context.workspace.display_path(REJECTS_NAME)}",
+        rejects_command(context.workspace),
+        chain(run_rejects(context.workspace), published_rejects(store)),
     )
     return whole
 

@@ -15,17 +15,21 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from recordmill.schemas.dataset.parts import REJECTS_NAME
 from recordmill.schemas.errors import OutputError
 from recordmill.schemas.ranges import Reject
+from recordmill.schemas.text import printable
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.store import WORK_FOLDER
-from recordmill.transforms.tasks.workspace import work_folder_of
+from recordmill.transforms.tasks.workspace import Workspace, work_folder_of
 
 MAX_KINDS = 1_000  # reasons of further kinds are counted together
 OTHER_KINDS = "other reasons"
+MAX_DESCRIBED = 10_000  # rejects that an error message counts
+RAW_CHARACTERS = 60  # of a reject that are shown
 
 _VALUES = re.compile(r"'[^']*'|\"[^\"]*\"|\d[\d,.]*")
 
@@ -68,9 +72,56 @@ def count_kinds(rejects: Iterable[Reject]) -> list[RejectKind]:
     return sorted(kinds, key=lambda kind: (-kind.rows, kind.kind))
 
 
+def readable_raw(raw: bytes) -> str:
+    """Returns a reject's bytes as text if they are UTF-8, or their first bytes as hex.
+
+    >>> readable_raw(b"6.0,two"), readable_raw(b"\\xff\\xd8\\xff")
+    ('"6.0,two"', 'ff d8 ff')
+    """
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        more = " ..." if len(raw) > RAW_CHARACTERS // 3 else ""
+        return raw[: RAW_CHARACTERS // 3].hex(" ") + more
+    more = "..." if len(text) > RAW_CHARACTERS else ""
+    return f'"{printable(text[:RAW_CHARACTERS])}{more}"'
+
+
+def describe_kinds(rejects: Iterable[Reject]) -> str:
+    """Describes the commonest kinds of rejects, a line for each; "" without rejects.
+
+    Counts the first rejects only, so that a message never takes long.
+    """
+    kinds = count_kinds(islice(rejects, MAX_DESCRIBED))
+    return "".join(
+        f"\n  {kind.rows:,} x {printable(kind.first.reason)}; first at "
+        f"{printable(kind.first.path)} byte {kind.first.position:,}: "
+        f"{readable_raw(kind.first.raw)}"
+        for kind in kinds[:3]
+    )
+
+
 def published_rejects(store: Store) -> Iterator[Reject]:
     """Yields the rejects that are kept beside a dataset, file by file."""
     yield from _rejects_below(store, REJECTS_NAME)
+
+
+def run_rejects(workspace: Workspace) -> Iterator[Reject]:
+    """Yields the rejects of one run that has not published."""
+    for name in workspace.names(REJECTS_NAME):
+        data = workspace.get(f"{REJECTS_NAME}/{name}") or b""
+        for number, line in enumerate(data.splitlines(), 1):
+            yield parse_reject(line, f"{REJECTS_NAME}/{name}: line {number}")
+
+
+def rejects_command(workspace: Workspace) -> str:
+    """Returns the command that lists the rejects of a run that has not published."""
+    command = f"recordmill rejects {workspace.store.uri} --unpublished"
+    folder = str(Path(workspace.root).parent)
+    is_default = workspace.shared or isinstance(workspace.store, LocalStore)
+    if is_default or folder == work_folder_of(workspace.store.uri):
+        return command
+    return f"{command} --scratch {folder}"
 
 
 def unpublished_rejects(store: Store, scratch: str = "") -> Iterator[Reject]:
