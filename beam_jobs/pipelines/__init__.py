@@ -1,1 +1,1 @@
-"""The Beam graphs. Read convert.py first."""
+"""The Beam pipelines. Read convert.py first."""

@@ -1,4 +1,4 @@
-"""What both ways through the pipeline add up: types and histograms; and the plan."""
+"""Combines type flags and histograms of all ranges, and makes the shard plan from them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from recordmill.transforms.tasks.read_rejects import rejects_command, run_reject
 
 
 class MergeTypeFlags(beam.CombineFn):
-    """ORs tuples of bits place by place."""
+    """A CombineFn that merges type flags: (1, 2) and (4, 2) give (5, 2)."""
 
     def create_accumulator(self) -> TypeFlags:
         return ()
@@ -36,13 +36,13 @@ class MergeTypeFlags(beam.CombineFn):
 
 @dataclass
 class SumHistograms(beam.CombineFn):
-    """Adds histograms; within a bundle before they leave the worker."""
+    """A CombineFn that adds histograms, first those of a bundle in its worker."""
 
     num_splits: int
-    bits: int
+    bucket_bits: int
 
     def create_accumulator(self) -> Histogram:
-        return Histogram.empty(self.num_splits, self.bits)
+        return Histogram.empty(self.num_splits, self.bucket_bits)
 
     def add_input(
         self, accumulator: Histogram, element: Histogram | PackedHistogram
@@ -66,8 +66,11 @@ class SumHistograms(beam.CombineFn):
 def plan_dataset(
     histogram: Histogram, context: RunContext, results: list[RangeResult]
 ) -> ShardPlan:
-    """The plan; stops the run here if too many rows were rejected already, or the
-    columns did not turn out as expected.
+    """Plans the shards of the dataset, from the results of all ranges.
+
+    Raises:
+      RejectLimitError: too many rows were rejected.
+      SchemaError: the schema differs from the one that is expected.
     """
     with report_errors_to_launcher(context.workspace):
         check_reject_limit(

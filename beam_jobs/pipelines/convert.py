@@ -1,16 +1,16 @@
-"""The pipeline, from input ranges to a published dataset. Read this first.
+"""Builds the pipeline of a job, from input ranges to a published dataset. Read this first.
 
-    ranges -> survey -> settle -> convert -> redo -> histogram -> plan
-                          |                    ^                    |
-                          +-> guess the types  +- final types       v
-                                                   publish <- write shards
+    ranges -> survey -> resolve -> convert -> redo -> histogram -> plan
+                           |                   ^                     |
+                           +-> guessed types   +- final types        v
+                                                    publish <- write shards
 
-Convert, plan and write hang on the exchange. With scratch and by reference payload stays
-in sorted runs (exchange_by_files), and only small facts cross the engine: ranges, type
-bits, histograms, shard tasks, results. With the engine's own shuffle (exchange_by_engine)
-convert only measures, and after the plan every range is read again and sent in pieces.
-A step that an input does not need, because it is small or its types are known, is left
-out.
+Convert, plan and write depend on the exchange. With scratch and by reference, records
+stay in sorted runs (exchange_by_files), and only metadata passes through the runner:
+ranges, type flags, histograms, shard tasks, results. With the engine's own shuffle
+(exchange_by_engine) convert only measures; after the plan every range is read again and
+its records are sent in pieces. Steps that an input does not need, because it is small or
+its types are known, are left out.
 """
 
 from __future__ import annotations
@@ -43,27 +43,34 @@ def convert_dataset(
     ranges: Sequence[InputRange],
     run_metadata: dict[str, object],
 ) -> PCollection[Manifest]:
-    """Builds the whole job; its last step publishes the dataset."""
-    input_ranges = pipeline | "Ranges" >> ResolveRanges(
+    """Builds all steps of a job; the last one publishes the dataset.
+
+    Args:
+      pipeline: to which the steps are added.
+      context: the run.
+      ranges: all input ranges, in order.
+      run_metadata: for the run's JSON file, such as versions and the runner.
+    """
+    input_ranges = pipeline | "ResolveRanges" >> ResolveRanges(
         context, ranges
-    )  # (InputRange, bits)
-    # One range tells its types alone, so nothing it encodes has to be redone.
+    )  # (InputRange, guessed TypeFlags)
+    # A single range determines its types itself, so nothing has to be encoded again.
     redo = context.source.infers_types and len(ranges) > 1
     if context.exchange == "engine":
-        settled, shards = exchange_by_engine(input_ranges, context, redo=redo)
+        range_results, shards = exchange_by_engine(input_ranges, context, redo=redo)
     else:
-        settled, shards = exchange_by_files(input_ranges, context, redo=redo)
-    return pipeline | "Publish" >> PublishDataset(
-        context, settled, shards, run_metadata
+        range_results, shards = exchange_by_files(input_ranges, context, redo=redo)
+    return pipeline | "PublishDataset" >> PublishDataset(
+        context, range_results, shards, run_metadata
     )
 
 
 @dataclass
 class PublishDataset(beam.PTransform[PBegin, PCollection[Manifest]]):
-    """Checks the facts, stages the metadata, switches; once, safe to repeat."""
+    """Checks all results, stages the metadata and commits; once, and safe to repeat."""
 
     context: RunContext
-    settled: PCollection[RangeResult]
+    range_results: PCollection[RangeResult]
     shards: PCollection[ShardResult]
     run_metadata: dict[str, object]
 
@@ -75,7 +82,7 @@ class PublishDataset(beam.PTransform[PBegin, PCollection[Manifest]]):
                 publish_dataset,
                 self.context,
                 self.run_metadata,
-                results=AsList(self.settled),
+                results=AsList(self.range_results),
                 shards=AsList(self.shards),
             )
         )
@@ -88,13 +95,14 @@ def publish_dataset(
     results: list[RangeResult],
     shards: list[ShardResult],
 ) -> Iterator[Manifest]:
+    """Publishes the dataset from the results of all ranges and shards."""
     with report_errors_to_launcher(context.workspace):
         started = float(str(run_metadata.get("started_unix", time.time())))
-        facts = run_metadata | {"seconds": round(time.time() - started, 3)}
+        metadata = run_metadata | {"seconds": round(time.time() - started, 3)}
         ordered = sorted(results, key=lambda result: result.range.index)
         if not context.lease:
-            yield publish_detached(context, ordered, shards, json_bytes(facts))
+            yield publish_detached(context, ordered, shards, json_bytes(metadata))
             return
-        stage(context, ordered, shards, json_bytes(facts))
+        stage(context, ordered, shards, json_bytes(metadata))
         require_holder(context.workspace.store, context.lease)
         yield commit(context.workspace)

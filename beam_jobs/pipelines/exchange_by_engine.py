@@ -1,9 +1,9 @@
-"""Convert, plan, write: rows go to their shards through the engine's own shuffle.
+"""Converts, plans and writes: records reach their shards through the engine's shuffle.
 
-    measure -> redo -> plan -> send again, in pieces -> group by shard -> write
+    measure -> redo -> plan -> send in pieces -> group by shard -> write
 
-Nothing but results and finished shards is written, so workers need to share no more
-than the output.
+Only results and finished shards are written to files, so workers need to share nothing
+but the output.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from recordmill.transforms.tasks.send_range import (
 )
 from recordmill.transforms.tasks.write_shard import finished_shards
 
-# Of a range's pieces: below a hundred messages of 10 MB, as Python's workers make them.
+# Pieces of one range: less than 100 messages of 10 MB, the size that Python workers send.
 FLINK_BUNDLE_BYTES = 900_000_000
 
 _RESULTS = "results"
@@ -48,36 +48,44 @@ def exchange_by_engine(
     *,
     redo: bool,
 ) -> tuple[PCollection[RangeResult], PCollection[ShardResult]]:
-    """The facts of all ranges and of all shards, which lie in staging then.
+    """Converts all ranges and writes all shards into staging.
 
     Args:
-      input_ranges: ranges, with a guess of their types.
+      input_ranges: ranges, each with a guess of its types.
       context: the run.
-      redo: whether what was measured for other types must be measured again.
+      redo: whether ranges that were measured with other types are measured again.
+
+    Returns:
+      The results of all ranges and of all shards.
     """
-    measured = input_ranges | "Measure" >> beam.Map(measure_one, context)  # Measured
-    final = (
+    measured = input_ranges | "MeasureRanges" >> beam.Map(
+        measure_one, context
+    )  # MeasuredRange
+    final_types = (
         measured
-        | "Observed" >> beam.Map(lambda one: one.result.observed_types)  # (bits, ...)
-        | "FinalTypes" >> beam.CombineGlobally(MergeTypeFlags())
+        | "GetTypes" >> beam.Map(lambda one: one.result.observed_types)  # TypeFlags
+        | "MergeTypes" >> beam.CombineGlobally(MergeTypeFlags())
     )
     if redo:
-        measured = measured | "Redo" >> beam.Map(
-            measure_again, context, final=AsSingleton(final)
+        measured = measured | "MeasureAgain" >> beam.Map(
+            measure_again, context, final_types=AsSingleton(final_types)
         )
-    plan = measured | "Plan" >> PlanMeasured(context)  # ShardPlan
-    to_write = plan | "ToWrite" >> beam.Map(find_finished, context)  # ShardsToWrite
+    plan = measured | "PlanShards" >> PlanMeasured(context)  # ShardPlan
+    to_write = plan | "FindFinished" >> beam.Map(
+        find_finished, context
+    )  # ShardsToWrite
     sent = (
         measured
-        | "Again" >> beam.Map(by_index).with_output_types(tuple[int, RangeResult])
-        | "Send"
+        | "KeyByIndex" >> beam.Map(by_index).with_output_types(tuple[int, RangeResult])
+        | "SendRanges"
         >> beam.ParDo(
             SendRange(context, on_flink=is_flink(input_ranges.pipeline)),
-            AsSingleton(final),
+            AsSingleton(final_types),
             AsSingleton(to_write),
         ).with_outputs(_RESULTS, main="pieces")
     )
-    shards = sent["pieces"] | "Write" >> WritePieces(to_write)
+    # sent["pieces"]: (shard number, piece)
+    shards = sent["pieces"] | "WriteShards" >> WritePieces(to_write)
     return sent[_RESULTS], shards
 
 
@@ -90,28 +98,30 @@ def measure_one(
 
 
 def measure_again(
-    measured: MeasuredRange, context: RunContext, final: TypeFlags
+    measured: MeasuredRange, context: RunContext, final_types: TypeFlags
 ) -> MeasuredRange:
     result = measured.result
     if not context.source.needs_reencode(
-        result.observed_types, result.encoded_types, final
+        result.observed_types, result.encoded_types, final_types
     ):
         return measured
     with report_errors_to_launcher(context.workspace):
-        return measure_range(context, result.range, final, redo=True)
+        return measure_range(context, result.range, final_types, redo=True)
 
 
 @dataclass
 class PlanMeasured(beam.PTransform[PCollection[MeasuredRange], PCollection[ShardPlan]]):
-    """Adds up the histograms of all ranges and cuts every split into shards."""
+    """Adds the histograms of all ranges and cuts every split into shards."""
 
     context: RunContext
 
     def expand(self, measured: PCollection[MeasuredRange]) -> PCollection[ShardPlan]:
-        results = measured | "Results" >> beam.Map(lambda one: one.result)
+        results = measured | "GetResults" >> beam.Map(
+            lambda one: one.result
+        )  # RangeResult
         return (
             measured
-            | "Histograms" >> beam.Map(lambda one: one.histogram)  # packed
+            | "GetHistograms" >> beam.Map(lambda one: one.histogram)  # PackedHistogram
             | beam.CombineGlobally(
                 SumHistograms(self.context.num_splits, self.context.bucket_bits)
             )
@@ -129,27 +139,27 @@ def by_index(measured: MeasuredRange) -> tuple[int, RangeResult]:
 
 
 class SendRange(beam.DoFn):
-    """Reads a range again; emits its pieces, and its facts on the side.
+    """A DoFn that reads a range again; emits its pieces, and its result on the side.
 
-    The state is never used. It is there because Flink's batch runner makes one bundle of
-    all that a worker gets, takes nothing out of a bundle before its end, and stands
-    still for ever at a hundred messages (about 1 GB); of a stateful step it makes a
-    bundle for each key. It also spreads the ranges anew, as a Reshuffle would.
+    Its state is never used. It makes Flink's batch runner use one bundle per key. Without
+    state, Flink makes one bundle of all that a worker gets, takes no output before the
+    end of the bundle, and hangs at a hundred messages (about 1 GB). Like a Reshuffle, it
+    also distributes the ranges again.
 
-    A range that gives more than that all the same (a table of which each row names a
-    large file) is an error there.
+    A range whose pieces are larger than that (a table where each row names a large file)
+    is an error on Flink.
     """
 
     BUNDLE_FOR_EACH_RANGE = ReadModifyWriteStateSpec("unused", VarIntCoder())
 
     def __init__(self, context: RunContext, *, on_flink: bool) -> None:
         self._context = context
-        self._most_bytes = FLINK_BUNDLE_BYTES if on_flink else None
+        self._max_bytes = FLINK_BUNDLE_BYTES if on_flink else None
 
     def process(
         self,
         element: tuple[int, RangeResult],
-        final: TypeFlags,
+        final_types: TypeFlags,
         to_write: ShardsToWrite,
         unused: object = beam.DoFn.StateParam(BUNDLE_FOR_EACH_RANGE),
     ) -> Iterator[tuple[int, bytes] | TaggedOutput[str, RangeResult]]:
@@ -157,17 +167,18 @@ class SendRange(beam.DoFn):
         num_bytes = 0
         with report_errors_to_launcher(context.workspace):
             for sent in send_range(
-                context, measured, final, to_write.plan, to_write.finished
+                context, measured, final_types, to_write.plan, to_write.finished
             ):
                 if isinstance(sent, RangeResult):
                     yield TaggedOutput(_RESULTS, sent)
                     return
                 num_bytes += len(sent[1])
-                if self._most_bytes is not None and num_bytes > self._most_bytes:
+                if self._max_bytes is not None and num_bytes > self._max_bytes:
                     input_range = measured.range
                     raise InputError(
-                        f"{input_range.uri}: the rows from {input_range.start} to {input_range.stop} make "
-                        f"records of more than {human_bytes(self._most_bytes)}, which "
-                        "Flink's runner does not carry at once: use --exchange scratch"
+                        f"{input_range.uri}: bytes {input_range.start} to "
+                        f"{input_range.stop} make records of more than "
+                        f"{human_bytes(self._max_bytes)}, the limit of exchange engine "
+                        "for one range on Flink. Use --exchange scratch"
                     )
                 yield sent

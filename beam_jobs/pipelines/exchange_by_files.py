@@ -1,4 +1,4 @@
-"""Convert, plan, write: rows wait in sorted runs, or travel by reference."""
+"""Converts, plans and writes: records wait in sorted runs, or are read by reference."""
 
 from __future__ import annotations
 
@@ -28,18 +28,25 @@ def exchange_by_files(
     *,
     redo: bool,
 ) -> tuple[PCollection[RangeResult], PCollection[ShardResult]]:
-    """The facts of all ranges and of all shards, which lie in staging then.
+    """Converts all ranges and writes all shards into staging.
 
     Args:
-      input_ranges: ranges, with a guess of their types.
+      input_ranges: ranges, each with a guess of its types.
       context: the run.
-      redo: whether what was encoded for other types must be converted again.
+      redo: whether ranges that were encoded with other types are converted again.
+
+    Returns:
+      The results of all ranges and of all shards.
     """
-    settled = input_ranges | "Convert" >> ConvertRanges(context)  # RangeResult
+    range_results = input_ranges | "ConvertRanges" >> ConvertRanges(
+        context
+    )  # RangeResult
     if redo:
-        settled = settled | "Redo" >> RedoRanges(context)  # RangeResult
-    plan = settled | "Plan" >> PlanShards(context)  # ShardPlan
-    return settled, plan | "Write" >> WriteShards(context, settled)
+        range_results = range_results | "RedoRanges" >> RedoRanges(
+            context
+        )  # RangeResult
+    plan = range_results | "PlanShards" >> PlanShards(context)  # ShardPlan
+    return range_results, plan | "WriteShards" >> WriteShards(context, range_results)
 
 
 @dataclass
@@ -66,42 +73,46 @@ def convert_one(
 
 @dataclass
 class RedoRanges(beam.PTransform[PCollection[RangeResult], PCollection[RangeResult]]):
-    """Converts again what was encoded before a column turned out to be wider."""
+    """Converts ranges again whose columns turned out to need wider types."""
 
     context: RunContext
 
     def expand(self, converted: PCollection[RangeResult]) -> PCollection[RangeResult]:
-        final = (
+        final_types = (
             converted
-            | beam.Map(lambda result: result.observed_types)  # (bits, ...)
-            | "FinalTypes" >> beam.CombineGlobally(MergeTypeFlags())
+            | "GetTypes" >> beam.Map(lambda result: result.observed_types)  # TypeFlags
+            | "MergeTypes" >> beam.CombineGlobally(MergeTypeFlags())
         )
-        return converted | beam.Map(redo_one, self.context, final=AsSingleton(final))
+        return converted | beam.Map(
+            redo_one, self.context, final_types=AsSingleton(final_types)
+        )
 
 
-def redo_one(result: RangeResult, context: RunContext, final: TypeFlags) -> RangeResult:
+def redo_one(
+    result: RangeResult, context: RunContext, final_types: TypeFlags
+) -> RangeResult:
     if not context.source.needs_reencode(
-        result.observed_types, result.encoded_types, final
+        result.observed_types, result.encoded_types, final_types
     ):
         return result
     with report_errors_to_launcher(context.workspace):
-        return convert_range(context, result.range, final, redo=True)
+        return convert_range(context, result.range, final_types, redo=True)
 
 
 @dataclass
 class PlanShards(beam.PTransform[PCollection[RangeResult], PCollection[ShardPlan]]):
-    """Adds up the histograms of all ranges and cuts every split into shards."""
+    """Adds the histograms of all ranges and cuts every split into shards."""
 
     context: RunContext
 
-    def expand(self, settled: PCollection[RangeResult]) -> PCollection[ShardPlan]:
+    def expand(self, range_results: PCollection[RangeResult]) -> PCollection[ShardPlan]:
         return (
-            settled
+            range_results
             | beam.Map(count_range, self.context)  # Histogram
             | beam.CombineGlobally(
                 SumHistograms(self.context.num_splits, self.context.bucket_bits)
             )
-            | beam.Map(plan_dataset, self.context, results=AsList(settled))
+            | beam.Map(plan_dataset, self.context, results=AsList(range_results))
         )
 
 
@@ -115,14 +126,14 @@ class WriteShards(beam.PTransform[PCollection[ShardPlan], PCollection[ShardResul
     """Writes every planned shard into staging, each a task of its own."""
 
     context: RunContext
-    settled: PCollection[RangeResult]
+    range_results: PCollection[RangeResult]
 
     def expand(self, plan: PCollection[ShardPlan]) -> PCollection[ShardResult]:
         return (
             plan
             | beam.FlatMap(lambda plan: plan.tasks())  # ShardTask
             | beam.Reshuffle()
-            | beam.Map(write_one, self.context, results=AsList(self.settled))
+            | beam.Map(write_one, self.context, results=AsList(self.range_results))
         )
 
 
@@ -134,6 +145,6 @@ def write_one(
 
 
 def runs_in_order(results: Iterable[RangeResult]) -> list[SortedRunRef]:
-    """All runs, ordered by range: a side input comes in any order."""
+    """Orders all sorted runs by range; a side input has no order."""
     ordered = sorted(results, key=lambda result: result.range.index)
     return [run for result in ordered for run in result.runs]

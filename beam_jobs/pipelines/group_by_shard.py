@@ -1,13 +1,13 @@
-"""Pieces that came through the engine's own shuffle: grouped by shard, and written.
+"""Groups pieces by shard through the engine's own shuffle, and writes the shards.
 
-By GroupByKey; but on Flink by a step with state. Both go through the same shuffle there,
-but what GroupByKey groups is held, serialised and sent whole: a shard is one value, and a
-hundred are sent to a worker before the runner looks whether it takes any. A step with state
-gets pieces one by one, and has a shard's turn to itself. It is not for all runners: Prism
-(2.77) may split such a step in the middle of a key, and forgets state when it does.
+It uses GroupByKey, and on Flink a stateful step. On Flink both use the same shuffle, but
+a group of GroupByKey is held in memory, serialized and sent as one value, and up to a
+hundred shards are sent to a worker before it has taken one. A stateful step gets pieces
+one by one, one shard at a time. It does not suit all runners: Prism (2.77) can split such
+a step within a key, and loses the state then.
 
-A step with state is not told when a key's last value came, so it counts: every shard's
-rows are planned, and every piece says how many of them it accounts for.
+A stateful step is not told which value of a key is the last, so it counts: the plan has
+the rows of every shard, and every piece says for how many of them it accounts.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from recordmill.transforms.tasks.write_shard import write_inline
 
 @dataclass(frozen=True, slots=True)
 class ShardsToWrite:
-    """What the writers of shards need to know.
+    """The shards of a run, for the steps that write them.
 
     Attributes:
       context: the run.
       plan: of the shards.
-      finished: numbers of the shards that an earlier try has written.
+      finished: numbers of the shards that an earlier try wrote.
     """
 
     context: RunContext
@@ -56,45 +56,47 @@ class WritePieces(
     def expand(
         self, pieces: PCollection[tuple[int, bytes]]
     ) -> PCollection[ShardResult]:
-        # A finished shard gets no piece, and its facts are wanted all the same.
-        finished = self.to_write | "Finished" >> beam.FlatMap(
+        # A finished shard gets no piece, but its result is needed: an empty one asks for it.
+        finished = self.to_write | "ListFinished" >> beam.FlatMap(
             lambda to_write: ((number, b"") for number in to_write.finished)
         )
         keyed = [
             part
-            | f"Typed{place}"
+            | f"SetType{index}"
             >> beam.Map(lambda pair: pair).with_output_types(tuple[int, bytes])
-            for place, part in enumerate((pieces, finished))
+            for index, part in enumerate((pieces, finished))
         ]
-        all_keyed = keyed | beam.Flatten()
+        all_keyed = keyed | beam.Flatten()  # (shard number, piece)
         to_write = AsSingleton(self.to_write)
         if is_flink(pieces.pipeline):
-            return all_keyed | "Shards" >> beam.ParDo(WriteWhenComplete(), to_write)
+            return all_keyed | "WriteShards" >> beam.ParDo(
+                WriteWhenComplete(), to_write
+            )
         return (
             all_keyed
-            | "ByShard" >> beam.GroupByKey()
-            | "Shards" >> beam.Map(write_one, to_write=to_write)
+            | "GroupByShard" >> beam.GroupByKey()
+            | "WriteShards" >> beam.Map(write_one, to_write=to_write)
         )
 
 
 class WriteWhenComplete(beam.DoFn):
-    """Holds the pieces of a shard until all are there; then writes it.
+    """A DoFn that keeps the pieces of a shard until it has all, and then writes it.
 
-    State is kept in the worker while a bundle lasts, and leaves it only if the bundle
-    ends before the shard is complete.
+    The state stays in the worker until the end of a bundle, and is sent to the runner
+    only if the shard is not complete by then.
     """
 
     PIECES = BagStateSpec("pieces", BytesCoder())
     ROWS = ReadModifyWriteStateSpec("rows", VarIntCoder())
 
     def setup(self) -> None:
-        release_memory()  # what the steps before have left
+        release_memory()  # of the steps before
 
     def process(
         self,
         element: tuple[int, bytes],
         to_write: ShardsToWrite,
-        pieces: Any = beam.DoFn.StateParam(PIECES),  # noqa: B008  Beam's way
+        pieces: Any = beam.DoFn.StateParam(PIECES),  # noqa: B008  as Beam declares state
         rows: Any = beam.DoFn.StateParam(ROWS),  # noqa: B008
     ) -> Iterator[ShardResult]:
         number, piece = element
@@ -104,11 +106,11 @@ class WriteWhenComplete(beam.DoFn):
         planned = to_write.plan.rows_of(number)
         rows_received = rows.read() or 0
         if rows_received >= planned:
-            return  # it is written: the piece has come twice
+            return  # the shard is written: this piece is a repeated one
         pieces.add(piece)
         rows_received += planned_rows([piece])
         if rows_received >= planned:
-            rows_received = planned_rows(pieces.read())  # some may have come twice
+            rows_received = planned_rows(pieces.read())  # without repeated ones
         rows.write(rows_received)
         if rows_received >= planned:
             yield write_one((number, pieces.read()), to_write)
@@ -119,7 +121,7 @@ class WriteWhenComplete(beam.DoFn):
 def write_one(
     grouped: tuple[int, Iterable[bytes]], to_write: ShardsToWrite
 ) -> ShardResult:
-    """Writes a shard; of one that is finished a single empty value has come."""
+    """Writes a shard from its pieces; a finished one comes with one empty piece."""
     number, pieces = grouped
     with report_errors_to_launcher(to_write.context.workspace):
         return write_inline(

@@ -1,10 +1,10 @@
-"""ReadDataset: a PTransform that reads a dataset into any pipeline.
+"""Reads a dataset into any pipeline: the PTransform ReadDataset.
 
     with beam.Pipeline() as pipeline:
         pipeline | ReadDataset("out/words", "train", as_="dict") | beam.Map(print)
 
-Every record's checksums, and the number of records, size and checksum of every shard,
-are verified against the manifest; the first damage ends the pipeline. See
+The checksums of every record are verified, and the records, size and checksum of every
+shard are compared with the manifest; the first damaged record fails the pipeline. See
 docs/pipelines.md.
 """
 
@@ -45,8 +45,8 @@ _MESSAGES: dict[Payload, type[Example | SequenceExample]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class DatasetPart:
-    """One shard of a dataset, and what its records hold."""
+class DatasetShard:
+    """One shard to read, with the schema and payload of its records."""
 
     shard: ShardToRead
     schema: Schema
@@ -54,19 +54,19 @@ class DatasetPart:
 
 
 class ReadDataset(beam.PTransform[PBegin, PCollection[Any]]):
-    """Reads the records of a finished dataset, in no order.
+    """Reads the records of a dataset, in any order.
 
     Elements are, by `as_`:
 
-    - "bytes": the records as they lie in the shards.
+    - "bytes": the records as they are in the shards.
     - "example": tf.train.Example messages (recordmill.schemas.proto.example_pb2), or
       SequenceExample, as the dataset's payload says.
     - "dict": {feature: value}; values with a shape are NumPy arrays, a missing one is
       None (see recordmill.transforms.rows.dicts).
     - "batch": pyarrow.RecordBatch of some thousand records, a column for each feature.
 
-    The shards are read side by side, each as a stream: a worker holds a window of some
-    8 MB of records, or one record that is larger.
+    Shards are read in parallel, each as a stream: a worker keeps about 8 MB of records
+    in memory, or one larger record.
     """
 
     def __init__(
@@ -77,21 +77,21 @@ class ReadDataset(beam.PTransform[PBegin, PCollection[Any]]):
         as_: As = "bytes",
         storage: Mapping[str, Any] | None = None,
     ) -> None:
-        """Touches no storage: the manifest is read when the pipeline runs.
+        """Stores the arguments; the manifest is read when the pipeline runs.
 
         Args:
-          dataset: its folder or manifest, a path or a URL.
-          split: name of a split, or several; by default all.
-          as_: what each element is.
-          storage: non-secret options of the dataset's storage.
+          dataset: path or URL of its folder or its manifest.
+          split: name of a split, or several names; by default all splits.
+          as_: type of the elements.
+          storage: options of the file system of `dataset`, without secrets.
 
         Raises:
-          UsageError: an argument that cannot be.
+          UsageError: an argument is not valid.
         """
         super().__init__()
         if as_ not in _ELEMENTS:
             raise UsageError(
-                f"ReadDataset: as_ is bytes, example, dict or batch, got {as_!r}"
+                f"ReadDataset: as_={as_!r}: expected 'bytes', 'example', 'dict' or 'batch'"
             )
         folder = fspath(dataset).removesuffix(f"/{MANIFEST_NAME}")
         if folder == MANIFEST_NAME:
@@ -104,38 +104,39 @@ class ReadDataset(beam.PTransform[PBegin, PCollection[Any]]):
         return (
             begin
             | "Begin" >> beam.Create([None], reshuffle=False)
-            | "Shards" >> beam.FlatMap(_parts, self._store, self._splits, self._as)
-            | "Spread" >> beam.Reshuffle()
-            | "Read"
-            >> beam.FlatMap(read_part, self._as).with_output_types(_ELEMENTS[self._as])
+            | "ListShards"
+            >> beam.FlatMap(_list_shards, self._store, self._splits, self._as)
+            | "SpreadShards" >> beam.Reshuffle()  # DatasetShard
+            | "ReadShards"
+            >> beam.FlatMap(read_shard, self._as).with_output_types(_ELEMENTS[self._as])
         )
 
 
-def _parts(
+def _list_shards(
     _: None, store: Store, splits: Sequence[str] | None, as_: As
-) -> Iterator[DatasetPart]:
+) -> Iterator[DatasetShard]:
     manifest = read_manifest(store)
     if as_ == "example" and manifest.payload not in _MESSAGES:
         raise UsageError(
-            f"{store.uri}: its records are {manifest.payload}, no examples: read them as "
-            "bytes, dict or batch"
+            f"ReadDataset({store.uri!r}): its records have payload {manifest.payload!r}, "
+            "which holds no examples. Use as_='bytes', 'dict' or 'batch'"
         )
     schema = schema_of(manifest)
     for shard in shards_to_read(store, manifest, splits):
-        yield DatasetPart(shard, schema, manifest.payload)
+        yield DatasetShard(shard, schema, manifest.payload)
 
 
-def read_part(part: DatasetPart, as_: As) -> Iterator[Any]:
-    """The elements of one shard, one after the other."""
+def read_shard(shard: DatasetShard, as_: As) -> Iterator[Any]:
+    """Yields the elements of one shard."""
     if as_ == "bytes":
-        yield from map(bytes, part.shard.records())
+        yield from map(bytes, shard.shard.records())
     elif as_ == "example":
-        parse = _MESSAGES[part.payload].FromString
-        for record in part.shard.records():
+        parse = _MESSAGES[shard.payload].FromString
+        for record in shard.shard.records():
             yield parse(bytes(record))
     else:
-        for batch in part.shard.batches(part.schema, part.payload):
+        for batch in shard.shard.batches(shard.schema, shard.payload):
             if as_ == "batch":
                 yield batch
             else:
-                yield from to_dicts(batch, part.schema)
+                yield from to_dicts(batch, shard.schema)

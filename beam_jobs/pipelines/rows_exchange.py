@@ -1,4 +1,4 @@
-"""How a pipeline's rows reach their shards, by the runner that the pipeline has."""
+"""Chooses the exchange of WriteDataset by the runner of the pipeline."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def is_embedded(pipeline: beam.Pipeline) -> bool:
 
 
 def exchange_for(pipeline: beam.Pipeline) -> RowsExchange:
-    """The exchange for rows that somebody else's steps give.
+    """Returns the exchange for rows that a user's own steps make.
 
-    The embedded runner's shuffle holds all in memory. Flink's batch runner gives a step
-    all that a slot gets as one bundle, and stands still for ever when the bundle has
-    given a hundred messages (1 GB; Beam 2.62). A job of ours sends each input range in a
-    bundle of its own; here the bundles are as the steps before left them.
+    The embedded runner's shuffle holds all in memory. Flink's batch runner makes one
+    bundle of all that a slot gets of a step, and hangs when the step has emitted a
+    hundred messages for it (1 GB; Beam 2.62). Our own jobs send each input range in its
+    own bundle; here the bundles are those of the user's steps.
     """
     if is_embedded(pipeline) or is_flink(pipeline):
         return "scratch"

@@ -1,4 +1,4 @@
-"""The first steps of the pipeline: ranges, and a guess of what their columns hold."""
+"""Resolves the input ranges, and guesses the types of their columns."""
 
 from __future__ import annotations
 
@@ -18,14 +18,12 @@ from recordmill.transforms.tasks.checkpoints import (
 )
 from recordmill.transforms.tasks.context import RunContext
 
-NUM_SAMPLES = 16  # ranges looked at before all are read
+NUM_SAMPLES = 16  # ranges that are sampled to guess the types
 
 
 @dataclass
 class ResolveRanges(beam.PTransform[PBegin, PCollection[tuple[InputRange, TypeFlags]]]):
-    """Emits the input ranges, surveyed where the format needs it, with a guess of what
-    their columns hold.
-    """
+    """Emits the input ranges, surveyed if the format needs it, with guessed types."""
 
     context: RunContext
     ranges: Sequence[InputRange]
@@ -38,22 +36,23 @@ class ResolveRanges(beam.PTransform[PBegin, PCollection[tuple[InputRange, TypeFl
             surveys = (
                 pbegin
                 | beam.Create(ranges)
-                | "Survey" >> beam.Map(survey_range, context)  # (index, survey)
+                | "SurveyRanges"
+                >> beam.Map(survey_range, context)  # (range index, survey)
                 | beam.CombineGlobally(ToListCombineFn())
             )
         else:
-            nothing = [(input_range.index, 0) for input_range in ranges]
-            surveys = pbegin | beam.Create([nothing], reshuffle=False)
+            no_surveys = [(input_range.index, 0) for input_range in ranges]
+            surveys = pbegin | beam.Create([no_surveys], reshuffle=False)
         return (
             surveys
-            | "Settle" >> beam.FlatMap(settle_ranges, context, ranges)
-            | "Spread" >> beam.Reshuffle()  # (InputRange, bits)
+            | "ResolveRanges" >> beam.FlatMap(resolve_ranges, context, ranges)
+            | "SpreadRanges" >> beam.Reshuffle()  # (InputRange, guessed TypeFlags)
         )
 
 
 @dataclass(frozen=True)
 class SurveyResult:
-    """What the survey of a range found, for a run that goes on from there."""
+    """The survey of one range, as its checkpoint."""
 
     range: InputRange
     found: int
@@ -70,18 +69,18 @@ def survey_range(input_range: InputRange, context: RunContext) -> tuple[int, int
         return input_range.index, number
 
 
-def settle_ranges(
+def resolve_ranges(
     surveys: list[tuple[int, int]], context: RunContext, ranges: list[InputRange]
 ) -> Iterator[tuple[InputRange, TypeFlags]]:
-    """The ranges as the surveys tell; samples spread over them give the guess."""
+    """Yields the ranges, resolved by their surveys, with types guessed from samples."""
     with report_errors_to_launcher(context.workspace):
         numbers = [number for _, number in sorted(surveys)]
-        settled = context.source.resolve_ranges(ranges, numbers)
-        step = max(1, len(settled) // NUM_SAMPLES)
+        resolved = context.source.resolve_ranges(ranges, numbers)
+        step = max(1, len(resolved) // NUM_SAMPLES)
         samples = (
-            context.source.sample(input_range) for input_range in settled[::step]
+            context.source.sample(input_range) for input_range in resolved[::step]
         )
-        nothing: TypeFlags = ()
-        guess = reduce(merge_type_flags, samples, nothing)
-    for input_range in settled:
+        no_types: TypeFlags = ()
+        guess = reduce(merge_type_flags, samples, no_types)
+    for input_range in resolved:
         yield input_range, guess

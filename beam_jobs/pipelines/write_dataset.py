@@ -1,12 +1,12 @@
-"""WriteDataset: a PTransform that makes a dataset of the rows of any pipeline.
+"""Writes the rows of any pipeline as a dataset: the PTransform WriteDataset.
 
     with beam.Pipeline() as pipeline:
         rows = pipeline | beam.Create([{"text": "so", "label": 1}])
         rows | WriteDataset("out/words", {"text": "string", "label": "int64"})
 
-In place of beam.io.WriteToTFRecord: the records are shuffled globally, lie in balanced
-shards and are published whole or not at all, with manifest, schema and checksums. See
-docs/pipelines.md.
+Use it in place of beam.io.WriteToTFRecord: records are shuffled globally, in shards of
+about the same size, and published all together or not at all, with a manifest, a schema
+and checksums. See docs/pipelines.md.
 """
 
 from __future__ import annotations
@@ -70,19 +70,18 @@ AnySchema = DeclaredSchema | Schema | Mapping[str, Any] | str | PathLike[str]
 
 
 class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
-    """Writes a bounded collection as one dataset; gives its manifest, once.
+    """Writes a bounded collection as one dataset; emits its Manifest, once.
 
-    Elements, also mixed:
+    Elements can be mixed:
 
-    - dicts and pyarrow.RecordBatch (or Table): need a schema, by which they are
-      converted as CSV columns are. Columns that it does not name are left out.
-    - tf.train.Example (of TensorFlow or any other library), and bytes that are such:
-      written as they are. With a schema each is checked against it; without one the
-      features are those that are found.
-    - bytes of other records: with payload="raw" and no schema, written unseen.
+    - dicts and pyarrow.RecordBatch (or Table): need a schema, and are converted like the
+      columns of a CSV file. Columns that it does not name are left out.
+    - tf.train.Example (of TensorFlow or another library) or serialized examples: written
+      unchanged. With a schema each is checked; without one the features are inferred.
+    - other bytes: with payload="raw" and no schema, written unchanged and unchecked.
 
-    Where a record goes hangs on a seeded hash of its content, so the same rows give the
-    same bytes in whatever order, bundles and runner they come. Repeated rows stay.
+    A seeded hash of its content decides where a record goes, so the same rows give the
+    same bytes in any order, in any bundles and on any runner. Duplicates are kept.
     """
 
     def __init__(
@@ -105,33 +104,34 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
         scratch: str | PathLike[str] = "",
         storage: Mapping[str, Any] | None = None,
     ) -> None:
-        """Touches no storage.
+        """Checks the arguments; the output is accessed when the pipeline runs.
 
         Args:
           output: folder of the dataset, a path or a URL.
-          schema: of the records: the path of a schema file, {name: declaration} as one
-            has it, or what was loaded from one.
-          name: of the dataset; by default the output's last part.
-          version: three numbers.
-          splits: name and share of each; by default all rows are "train".
-          split_by: a column, or a feature of examples: rows with equal values share a
-            split. By default equal rows do.
-          shards: of each split; by default as many as `shard_size` asks for.
+          schema: of the records: path of a schema file, {name: declaration} as in such a
+            file, or a DeclaredSchema or Schema.
+          name: of the dataset; by default the last part of `output`.
+          version: of the dataset, three numbers like "1.0.0".
+          splits: share of each split by name; by default all rows are "train".
+          split_by: a column (or a feature of examples): rows with equal values are kept
+            in one split. By default equal rows are.
+          shards: number of shards of each split; by default chosen by `shard_size`.
           shard_size: bytes of a shard, or text like "128MiB".
-          seed: another gives another order and other splits.
+          seed: of the order and the splits; another seed changes both.
           compression: of the shards, "none" or "gzip".
-          payload: what a record holds; of examples and bytes, what it is taken for.
+          payload: what a record holds; what elements that are bytes are taken for.
           max_rejects: rows that may be rejected, a count or a share like "0.5%".
-          overwrite: replace another dataset.
+          overwrite: whether another dataset in `output` may be replaced.
           exchange: how records reach their shards: "scratch" through files, "engine"
-            through the runner's shuffle; the bytes are the same. By default what suits
-            the runner.
-          scratch: folder for these files that all workers see; by default in the output.
-          storage: non-secret options of the output's storage.
+            through the runner's shuffle; the bytes are the same. "auto" chooses by the
+            runner.
+          scratch: folder for temporary sorted files that all workers can reach; by
+            default inside `output`.
+          storage: options of the file system of `output`, without secrets.
 
         Raises:
-          UsageError: an argument that cannot be.
-          SchemaError: a schema that cannot be, or not with this payload.
+          UsageError: an argument is not valid.
+          SchemaError: the schema is not valid, or not for this payload.
         """
         super().__init__()
         self._output = fspath(output)
@@ -142,16 +142,16 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
         self._storage = StorageOptions.of(storage or {})
         if exchange not in ("auto", "scratch", "engine"):
             raise UsageError(
-                f"WriteDataset: exchange is auto, scratch or engine, got {exchange!r}"
+                f"WriteDataset: exchange={exchange!r}: expected 'auto', 'scratch' or "
+                "'engine'"
             )
         if not is_local(self._scratch):
             raise UsageError(
-                f"WriteDataset: scratch: expected a local folder, got {self._scratch}"
+                f"WriteDataset: scratch={self._scratch!r}: expected a local folder"
             )
         if schema is None and payload not in ("example", "raw"):
             raise UsageError(
-                f"WriteDataset: payload {payload!r} needs a schema that says what the "
-                "records hold"
+                f"WriteDataset: payload={payload!r} needs a schema: give schema="
             )
         shares = splits or {"train": 1}
         try:
@@ -183,50 +183,55 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
     def expand(self, rows: PCollection[Any]) -> PCollection[Manifest]:
         if not rows.is_bounded:
             raise UsageError(
-                f"WriteDataset({self._output!r}): the collection is unbounded, and a "
-                "dataset is published once, when all rows were seen"
+                f"WriteDataset({self._output!r}): the collection is unbounded; expected a "
+                "bounded one, as a dataset is published once, after its last row"
             )
-        work = self._work(rows.pipeline)
+        rows_job = self._rows_job(rows.pipeline)
         begin = rows.pipeline | "Begin" >> beam.Create([None], reshuffle=False)
-        ready = begin | "LookAhead" >> beam.Map(_look_ahead, work)  # Preflight
+        preflight = begin | "CheckOutput" >> beam.Map(
+            _check_output, rows_job
+        )  # Preflight
         encoded = (
             rows
-            | "OneWindow" >> beam.WindowInto(GlobalWindows())
-            | "Encode"
-            >> beam.ParDo(EncodeRows(work)).with_outputs(
+            | "RemoveWindows" >> beam.WindowInto(GlobalWindows())
+            | "EncodeRows"
+            >> beam.ParDo(EncodeRows(rows_job)).with_outputs(
                 SUMMARIES, REJECTS, main="pieces"
             )
         )
-        facts = encoded[SUMMARIES]  # RowsSummary
-        planned = (
-            facts
-            | "SumRows"
-            >> beam.CombineGlobally(SumRows(len(work.split_names), work.bucket_bits))
-            | "Plan" >> beam.Map(plan_rows, work)  # Planned
+        summaries = encoded[SUMMARIES]  # RowsSummary
+        plan = (
+            summaries
+            | "SumSummaries"
+            >> beam.CombineGlobally(
+                SumRows(len(rows_job.split_names), rows_job.bucket_bits)
+            )
+            | "PlanShards" >> beam.Map(plan_rows, rows_job)  # RowsPlan
         )
         write = (
-            WriteFromRuns(work, facts)
-            if work.exchange == "scratch"
+            WriteFromRuns(rows_job, summaries)
+            if rows_job.exchange == "scratch"
             else WriteFromPieces(encoded["pieces"])
         )
-        shards = planned | "Write" >> write  # ShardResult
-        kept = (
+        shards = plan | "WriteShards" >> write  # ShardResult
+        # encoded[REJECTS]: (number of a rejects file, line)
+        reject_counts = (
             encoded[REJECTS]
-            | "Typed"
+            | "SetType"
             >> beam.Map(lambda pair: pair).with_output_types(tuple[int, bytes])
-            | "ByFile" >> beam.GroupByKey()
-            | "KeepRejects" >> beam.Map(write_reject_file, planned=AsSingleton(planned))
+            | "GroupByFile" >> beam.GroupByKey()
+            | "WriteRejects" >> beam.Map(write_reject_file, plan=AsSingleton(plan))
         )
-        return begin | "Publish" >> beam.Map(
+        return begin | "PublishDataset" >> beam.Map(
             _publish,
-            work,
-            ready=AsSingleton(ready),
-            planned=AsSingleton(planned),
+            rows_job,
+            preflight=AsSingleton(preflight),
+            plan=AsSingleton(plan),
             shards=AsList(shards),
-            kept=AsList(kept),
+            reject_counts=AsList(reject_counts),
         )
 
-    def _work(self, pipeline: beam.Pipeline) -> RowsJob:
+    def _rows_job(self, pipeline: beam.Pipeline) -> RowsJob:
         job = self._job
         if isinstance(self._schema, str):
             data = read_file(self._schema)
@@ -245,19 +250,19 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
         )
 
 
-def _look_ahead(_: None, work: RowsJob) -> Preflight:
-    return check_output_early(work)
+def _check_output(_: None, rows_job: RowsJob) -> Preflight:
+    return check_output_early(rows_job)
 
 
 def _publish(
     _: None,
-    work: RowsJob,
-    ready: Preflight,
-    planned: RowsPlan,
+    rows_job: RowsJob,
+    preflight: Preflight,
+    plan: RowsPlan,
     shards: list[ShardResult],
-    kept: list[int],
+    reject_counts: list[int],
 ) -> Manifest:
-    return publish_rows(work, ready, planned, shards, sum(kept))
+    return publish_rows(rows_job, preflight, plan, shards, sum(reject_counts))
 
 
 def _declared(schema: Any) -> DeclaredSchema:
@@ -267,25 +272,23 @@ def _declared(schema: Any) -> DeclaredSchema:
         return declare_schema(schema)
     if not isinstance(schema, Mapping):
         raise UsageError(
-            "WriteDataset: schema is a path, a mapping of features, a DeclaredSchema or "
-            f"a Schema, got {type(schema).__name__}"
+            f"WriteDataset: schema of type {type(schema).__name__}; expected a path, a "
+            "mapping of features, a DeclaredSchema or a Schema"
         )
-    return parse_declared(
-        {"features": dict(schema)}, "the schema given to WriteDataset"
-    )
+    return parse_declared({"features": dict(schema)}, "the schema of WriteDataset")
 
 
 def _with_schema(job: JobSpec, declared: DeclaredSchema) -> JobSpec:
-    """The job with its schema.
+    """Returns the job with its schema.
 
     Raises:
-      SchemaError: no such records can be made of it.
+      SchemaError: the schema does not suit rows, or not the payload.
     """
     for name, feature in declared.features.items():
         if feature.bytes_from:
             raise SchemaError(
-                f"feature {name!r}: bytes_from: path names files beside a table, and a "
-                "pipeline's rows stand beside none: let the rows hold the bytes"
+                f"feature {name!r}: bytes_from: path reads files beside a table, which "
+                "the rows of a pipeline do not have; let the rows hold the bytes"
             )
     check_payload(declared.to_schema(), job.payload)
     return job.model_copy(update={"declared": declared})
@@ -295,6 +298,6 @@ def _first_problem(error: ValueError) -> str:
     if not isinstance(error, ValidationError):
         return str(error)
     first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
-    what = first["msg"].removeprefix("Value error, ")
-    return f"{where}: {what}" if where else what
+    location = ".".join(str(part) for part in first["loc"])
+    message = first["msg"].removeprefix("Value error, ")
+    return f"{location}: {message}" if location else message

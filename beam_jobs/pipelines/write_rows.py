@@ -1,13 +1,13 @@
-"""The steps of WriteDataset: rows -> records in runs or pieces -> shards.
+"""Defines the steps of WriteDataset: rows become records in sorted runs or pieces, then shards.
 
-    rows -> encode --+-> facts -> totals -> plan ----------+
-                     |                                     v
-                     +-> sorted runs (scratch) --------> write shards -> publish
-                     +-> pieces (engine) -> cut by plan -> by shard ---^
+    rows -> encode --+-> summaries -> totals -> plan ------------+
+                     |                                           v
+                     +-> sorted runs (scratch) -------------> write shards -> publish
+                     +-> pieces (engine) -> cut by plan -> group by shard -^
 
-With scratch only facts cross the engine. With the engine exchange the encoded rows do,
-twice: they wait in the engine for the plan, which hangs on all of them, and then go
-through its shuffle.
+With scratch only summaries pass through the runner. With the engine exchange the encoded
+rows do, twice: the engine keeps them until the plan is made, which needs all of them, and
+then shuffles them.
 """
 
 from __future__ import annotations
@@ -40,77 +40,77 @@ from recordmill.transforms.rows.rows_job import RowsJob, RowsPlan, write_rejects
 from recordmill.transforms.tasks.write_shard import write_shard
 
 SUMMARIES, REJECTS = "facts", "rejects"
-REJECT_FILES = 16  # each is sorted in memory
+REJECT_FILES = 16  # each file is sorted in memory
 
-_RUN_BYTES = 64 << 20  # records of a bundle that are sorted at once, with scratch
-_PIECES_BYTES = 16 << 20  # the same with the engine's shuffle
+_RUN_BYTES = 64 << 20  # of records that make one sorted run, with scratch
+_PIECES_BYTES = 16 << 20  # of records that are cut into pieces, with engine
 
 Piece = tuple[int, bytes]
-"""Index of a split and records of it; or number of a shard and records of it."""
+"""(split index, records), or after the plan (shard number, records)."""
 
 
 class EncodeRows(beam.DoFn):
-    """Makes records of elements.
+    """A DoFn that encodes elements as records.
 
-    Emits pieces (engine exchange only), and on the side RowsSummary (SUMMARIES) and rejects
-    (REJECTS) as (number of their file, line).
+    It emits pieces (only with the engine exchange) and, as tagged outputs, RowsSummary
+    (SUMMARIES) and rejects as (number of their file, line) (REJECTS).
     """
 
-    def __init__(self, work: RowsJob) -> None:
-        self._work = work
+    def __init__(self, rows_job: RowsJob) -> None:
+        self._rows_job = rows_job
 
     def start_bundle(self) -> None:
-        # Anew: a bundle that failed may have left something.
-        self._reading = RowsEncoder(self._work.job, self._work.bucket_bits)
+        # A bundle that failed can have left rows here.
+        self._encoder = RowsEncoder(self._rows_job.job, self._rows_job.bucket_bits)
         self._blocks: list[Block] = []
-        self._facts: list[RowsSummary] = []
+        self._summaries: list[RowsSummary] = []
         self._bytes = 0
 
     def process(self, element: object) -> Iterator[Piece | TaggedOutput[str, object]]:
-        for block, facts in self._reading.add(element):
-            yield from self._buffer(block, facts)
-        yield from self._tell_rejects()
+        for block, summary in self._encoder.add(element):
+            yield from self._buffer(block, summary)
+        yield from self._emit_rejects()
 
     def finish_bundle(
         self,
     ) -> Iterator[WindowedValue | TaggedOutput[str, WindowedValue]]:
-        for block, facts in self._reading.flush():
-            for output in self._buffer(block, facts):
-                yield _at_the_end(output)
-        for output in (*self._flush(), *self._tell_rejects()):
-            yield _at_the_end(output)
+        for block, summary in self._encoder.flush():
+            for output in self._buffer(block, summary):
+                yield _in_global_window(output)
+        for output in (*self._flush(), *self._emit_rejects()):
+            yield _in_global_window(output)
 
     def _buffer(
-        self, block: Block, facts: RowsSummary
+        self, block: Block, summary: RowsSummary
     ) -> Iterator[Piece | TaggedOutput[str, object]]:
         self._blocks.append(block)
-        self._facts.append(facts)
+        self._summaries.append(summary)
         self._bytes += block.payloads.nbytes
-        limit = _RUN_BYTES if self._work.exchange == "scratch" else _PIECES_BYTES
+        limit = _RUN_BYTES if self._rows_job.exchange == "scratch" else _PIECES_BYTES
         if self._bytes >= limit:
             yield from self._flush()
 
     def _flush(self) -> Iterator[Piece | TaggedOutput[str, object]]:
-        """Sends what is held on its way."""
+        """Sends the buffered records to a sorted run or in pieces."""
         if not self._blocks:
             return
-        facts, self._facts, self._bytes = self._facts, [], 0
+        summaries, self._summaries, self._bytes = self._summaries, [], 0
         block = Block.joined(self._blocks)
         runs: tuple[SortedRunRef, ...] = ()
-        num_splits = len(self._work.split_names)
-        if self._work.exchange == "scratch":
-            runs = (_store_run(self._work, block, num_splits),)
+        num_splits = len(self._rows_job.split_names)
+        if self._rows_job.exchange == "scratch":
+            runs = (_store_run(self._rows_job, block, num_splits),)
         else:
-            # What tells it from all others, also from those of a retried bundle.
+            # Unique, also among the pieces of a repeated bundle.
             origin = (uuid4().int >> 64, 0)
             yield from cut_block(block, _one_shard_each(num_splits), origin)
-        for one in facts:
-            yield TaggedOutput(SUMMARIES, one)
+        for summary in summaries:
+            yield TaggedOutput(SUMMARIES, summary)
         if runs:
             yield TaggedOutput(SUMMARIES, RowsSummary(runs=runs))
 
-    def _tell_rejects(self) -> Iterator[TaggedOutput[str, object]]:
-        rejects = self._reading.take_rejects()
+    def _emit_rejects(self) -> Iterator[TaggedOutput[str, object]]:
+        rejects = self._encoder.take_rejects()
         if not rejects:
             return
         for digest, line in rejects:
@@ -118,7 +118,7 @@ class EncodeRows(beam.DoFn):
         yield TaggedOutput(SUMMARIES, summarize_rejects(rejects))
 
 
-def _at_the_end(
+def _in_global_window(
     output: Piece | TaggedOutput[str, object],
 ) -> WindowedValue | TaggedOutput[str, WindowedValue]:
     if isinstance(output, TaggedOutput):
@@ -127,8 +127,8 @@ def _at_the_end(
     return GlobalWindows.windowed_value(output)
 
 
-def _store_run(work: RowsJob, block: Block, num_splits: int) -> SortedRunRef:
-    workspace = work.run_workspace
+def _store_run(rows_job: RowsJob, block: Block, num_splits: int) -> SortedRunRef:
+    workspace = rows_job.run_workspace
     if not workspace.shared:
         workspace.local_path("runs").mkdir(parents=True, exist_ok=True)
     with workspace.runs.writing(uuid4().hex) as stem:
@@ -136,14 +136,14 @@ def _store_run(work: RowsJob, block: Block, num_splits: int) -> SortedRunRef:
 
 
 def _one_shard_each(num_splits: int) -> ShardPlan:
-    """A plan by which each split's rows stay together."""
+    """Returns a plan with one shard for each split."""
     whole = SplitPlan("", (0, KEY_SPACE), (1,), (1,))
     return ShardPlan((whole,) * num_splits)
 
 
 @dataclass
 class SumRows(beam.CombineFn):
-    """Adds up summaries of rows; within a bundle before they leave the worker."""
+    """A CombineFn that adds summaries, first those of a bundle in its worker."""
 
     num_splits: int
     bucket_bits: int
@@ -167,61 +167,59 @@ class SumRows(beam.CombineFn):
 
 @dataclass
 class WriteFromRuns(beam.PTransform[PCollection[RowsPlan], PCollection[ShardResult]]):
-    """Writes every planned shard from the sorted runs, each a task of its own."""
+    """Writes every planned shard from the sorted runs, each as one task."""
 
-    work: RowsJob
-    facts: PCollection[RowsSummary]
+    rows_job: RowsJob
+    summaries: PCollection[RowsSummary]
 
-    def expand(self, planned: PCollection[RowsPlan]) -> PCollection[ShardResult]:
-        runs = self.facts | "Runs" >> beam.FlatMap(lambda facts: facts.runs)
+    def expand(self, plan: PCollection[RowsPlan]) -> PCollection[ShardResult]:
+        runs = self.summaries | "ListRuns" >> beam.FlatMap(lambda summary: summary.runs)
         return (
-            planned
-            | "Tasks" >> beam.FlatMap(lambda planned: planned.plan.tasks())
-            | "Spread" >> beam.Reshuffle()
-            | "Shards"
+            plan
+            | "ListTasks" >> beam.FlatMap(lambda plan: plan.shard_plan.tasks())
+            | "SpreadTasks" >> beam.Reshuffle()  # ShardTask
+            | "WriteShards"
             >> beam.Map(
                 write_from_runs,
-                self.work,
-                planned=AsSingleton(planned),
+                self.rows_job,
+                plan=AsSingleton(plan),
                 runs=AsList(runs),
             )
         )
 
 
 def write_from_runs(
-    task: ShardTask, work: RowsJob, planned: RowsPlan, runs: list[SortedRunRef]
+    task: ShardTask, rows_job: RowsJob, plan: RowsPlan, runs: list[SortedRunRef]
 ) -> ShardResult:
-    folder = work.run_workspace.runs
-    return write_shard(planned.context, task, runs, folder=folder)
+    folder = rows_job.run_workspace.runs
+    return write_shard(plan.context, task, runs, folder=folder)
 
 
 @dataclass
 class WriteFromPieces(beam.PTransform[PCollection[RowsPlan], PCollection[ShardResult]]):
-    """Sends the pieces to their shards, groups them and writes every planned shard."""
+    """Cuts the pieces by the plan, groups them by shard and writes every planned shard."""
 
     pieces: PCollection[Piece]
 
-    def expand(self, planned: PCollection[RowsPlan]) -> PCollection[ShardResult]:
-        to_write = planned | "ToWrite" >> beam.Map(
-            lambda planned: ShardsToWrite(
-                planned.context, planned.plan, planned.finished
-            )
+    def expand(self, plan: PCollection[RowsPlan]) -> PCollection[ShardResult]:
+        to_write = plan | "ListShards" >> beam.Map(
+            lambda plan: ShardsToWrite(plan.context, plan.shard_plan, plan.finished)
         )
         return (
             self.pieces
-            | "Cut" >> beam.FlatMap(cut_piece, to_write=AsSingleton(to_write))
-            | "Write" >> WritePieces(to_write)
+            | "CutPieces" >> beam.FlatMap(cut_piece, to_write=AsSingleton(to_write))
+            | "WriteShards" >> WritePieces(to_write)
         )
 
 
 def cut_piece(piece: Piece, to_write: ShardsToWrite) -> Iterator[Piece]:
-    """Cuts a piece of a split at the shards' bounds."""
+    """Cuts a piece of a split at the boundaries of the shards."""
     if not to_write.plan.num_shards:
         return
     block, (origin, number) = open_piece(piece[1], piece[0])
     yield from cut_block(block, to_write.plan, (origin, number), to_write.finished)
 
 
-def write_reject_file(grouped: tuple[int, Iterable[bytes]], planned: RowsPlan) -> int:
-    """Writes one file of rejects; how many there are."""
-    return write_rejects(grouped[0], grouped[1], planned)
+def write_reject_file(grouped: tuple[int, Iterable[bytes]], plan: RowsPlan) -> int:
+    """Writes one file of rejects; returns how many it holds."""
+    return write_rejects(grouped[0], grouped[1], plan)

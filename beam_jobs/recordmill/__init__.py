@@ -1,8 +1,8 @@
-"""The package that users import: `from recordmill import WriteDataset, ReadDataset`.
+"""Offers the names that users import: `from recordmill import WriteDataset, ReadDataset`.
 
-The names are imported when they are asked for, so that the command and the workers do
-not pay for what they do not use. What is installed is this package with the project's
-three folders below it: recordmill.beam_jobs, recordmill.transforms, recordmill.schemas.
+A name is imported on first use, so that the command and the workers do not load what they
+do not use. Installed, the three folders of the project are below this package:
+recordmill.beam_jobs, recordmill.transforms and recordmill.schemas.
 """
 
 from __future__ import annotations

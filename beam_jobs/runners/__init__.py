@@ -1,1 +1,1 @@
-"""Beam's runners: how a pipeline is started, watched and stopped on each."""
+"""Beam's runners: starts, watches and stops a pipeline on each."""

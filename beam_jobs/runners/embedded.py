@@ -1,8 +1,8 @@
-"""Running a pipeline: the embedded runner made explicit, and never a silent hang.
+"""Runs a pipeline on the embedded runner, and notices when one of its workers dies.
 
-The bare DirectRunner may download and run another engine, so "DirectRunner" here means
-an FnApiRunner of our own. Its workers are threads: Arrow, NumPy and file calls let the
-interpreter go, so threads measured faster than processes and start at once.
+Beam's DirectRunner can download and start another engine, so here "DirectRunner" means
+Beam's FnApiRunner. Its workers are threads: Arrow, NumPy and file calls release the
+interpreter lock, so threads measured faster than processes, and they start at once.
 """
 
 from __future__ import annotations
@@ -35,34 +35,38 @@ from recordmill.schemas.job.job_spec import is_embedded_runner
 
 DATAFLOW = ("dataflowrunner", "dataflow")
 POLL_SECONDS = 0.05
-# A worker that comes back from Arrow or NumPy waits this long for one that is in
-# Python; at the interpreter's own 5 ms two workers lose a tenth of their time.
+# A worker that returns from Arrow or NumPy waits this long for the interpreter lock; with
+# Python's default of 5 ms two workers lose 10 % of their time.
 SWITCH_SECONDS = 0.0005
 
 
 class WorkerDiedError(RecordmillError):
-    """A worker ended in mid-run; the runner itself would wait for it for ever."""
+    """A worker ended during the run; the runner itself would wait for it for ever."""
 
 
 def pipeline_options(beam_args: Sequence[str], workers: int) -> PipelineOptions:
-    """The options given after "--", strictly, with the embedded runner's defaults.
+    """Parses Beam's options strictly, with defaults for the embedded runner.
+
+    Args:
+      beam_args: as Beam spells them.
+      workers: threads of the embedded runner; 0 for one per core.
 
     Raises:
-      UsageError: an option that Beam does not know, or a value it refuses.
+      UsageError: Beam does not know an option, or refuses its value.
     """
     options = PipelineOptions(list(beam_args))
     parsers: list[object] = []
-    complaint = StringIO()
+    printed = StringIO()
     try:
-        with redirect_stderr(complaint):
+        with redirect_stderr(printed):
             options.get_all_options(add_extra_args_fn=parsers.append)
             _, unknown = parsers[0].parse_known_args(list(beam_args))  # type: ignore[attr-defined]
     except SystemExit as error:
-        reason = complaint.getvalue().strip().splitlines()[-1:]
+        reason = printed.getvalue().strip().splitlines()[-1:]
         raise UsageError(f"Beam option: {''.join(reason)}") from error
     embedded, server_knows = is_embedded(options), False
     if not embedded:
-        # Several runners come with this: only where one of them is asked for.
+        # This imports several runners, so only if one of them is used.
         from recordmill.beam_jobs.runners.portable_options import (
             StrictOptions,
             asks_job_server,
@@ -73,61 +77,61 @@ def pipeline_options(beam_args: Sequence[str], workers: int) -> PipelineOptions:
         server_knows = asks_job_server(options)
     if unknown and not (server_knows and unknown[0].startswith("--")):
         raise UsageError(
-            f"Beam knows no option {unknown[0]}; what stands after -- goes to Beam"
+            f"Beam has no option {unknown[0]}; arguments after -- are passed to Beam"
         )
-    # Code lives in importable packages, so the launcher's main module never travels.
+    # All code is in installed packages, so the main module is never sent to workers.
     options.view_as(SetupOptions).save_main_session = False
     if embedded:
         direct = options.view_as(DirectOptions)
-        given = " ".join(beam_args)
-        # In memory, several workers are threads all the same (whatever Beam logs), and
-        # no bundle goes through gRPC.
-        if "--direct_running_mode" not in given:
+        arguments = " ".join(beam_args)
+        # In this mode several workers are threads (whatever Beam logs), and no bundle is
+        # sent through gRPC.
+        if "--direct_running_mode" not in arguments:
             direct.direct_running_mode = "in_memory"
-        if "--direct_num_workers" not in given:
+        if "--direct_num_workers" not in arguments:
             direct.direct_num_workers = workers or os.cpu_count() or 1
     else:
-        only_translates(options)  # refuses wishes that the runner would pass over
+        only_translates(options)  # raises if the runner would ignore such an option
         check_remote(options, beam_args)
     return options
 
 
 def is_embedded(options: PipelineOptions) -> bool:
-    """Whether the job runs in this process, on the embedded runner."""
+    """Returns whether the job runs in this process, on the embedded runner."""
     return is_embedded_runner(options.view_as(StandardOptions).runner)
 
 
 def only_translates(options: PipelineOptions) -> bool:
-    """Whether the pipeline is only translated: for a dry run, or into a template.
+    """Returns whether the pipeline is only translated, for a dry run or a template.
 
-    A Flex launch is one, too: its launcher asks for a template, and the service runs
-    what it finds there.
+    A Flex Template is launched like this, too: its launcher writes a template, and the
+    service runs it.
 
     Raises:
-      UsageError: a runner that would pass over the wish, and run.
+      UsageError: the runner would ignore the option, and run the job.
     """
     dry_run = bool(options.view_as(TestOptions).dry_run)
     if not dry_run and not options.view_as(GoogleCloudOptions).template_location:
         return False
     name = str(options.view_as(StandardOptions).runner)
     if name.rpartition(".")[2].lower() not in DATAFLOW:
-        wish = "--dry_run" if dry_run else "--template_location"
+        option = "--dry_run" if dry_run else "--template_location"
         raise UsageError(
-            f"{wish} is for --runner=DataflowRunner, got {runner_name(options)}, which "
-            "would run the job; to see what it would do, say --plan instead"
+            f"{option} needs --runner=DataflowRunner, got {runner_name(options)}, which "
+            "would run the job. To see what a job would do, use --plan"
         )
     return True
 
 
 def embedded_workers(options: PipelineOptions) -> int:
-    """Workers of the embedded runner; 0 if the job runs elsewhere."""
+    """Returns the number of workers of the embedded runner, 0 on another runner."""
     if not is_embedded(options):
         return 0
     return int(options.view_as(DirectOptions).direct_num_workers)
 
 
 def runner_name(options: PipelineOptions) -> str:
-    """The runner's name for people."""
+    """Returns the name of the runner for messages."""
     if is_embedded(options):
         direct = options.view_as(DirectOptions)
         return f"embedded ({direct.direct_num_workers} workers)"
@@ -139,11 +143,11 @@ def run_pipeline(
     options: PipelineOptions,
     on_poll: Callable[[], None] = lambda: None,
 ) -> None:
-    """Runs a pipeline to its end, calling `on_poll` from this thread meanwhile.
+    """Runs a pipeline to its end, and calls `on_poll` from this thread meanwhile.
 
     Raises:
-      WorkerDiedError: a worker thread or process ended in mid-run.
-      Exception: whatever the pipeline failed with.
+      WorkerDiedError: a worker thread or process ended during the run.
+      Exception: the error with which the pipeline failed.
     """
     if not is_embedded(options):
         from recordmill.beam_jobs.runners.portable import run_remote
@@ -157,10 +161,10 @@ def run_pipeline(
             pipeline = beam.Pipeline(runner=_embedded(options), options=options)
             build(pipeline)
             pipeline.run().wait_until_finish()
-        except BaseException as error:  # carried to the caller's thread
+        except BaseException as error:  # raised again in the caller's thread
             failures.append(error)
 
-    # A daemon, because after a worker's death it never comes back.
+    # A daemon, because it never ends after the death of a worker.
     thread = threading.Thread(target=run, name="pipeline", daemon=True)
     with _watching_workers() as deaths, _switching_threads_often():
         thread.start()
@@ -169,18 +173,18 @@ def run_pipeline(
             on_poll()
             if deaths:
                 raise WorkerDiedError(
-                    f"a worker died: {deaths[0]}. Out of memory, or killed? What was "
-                    "finished is kept; the same command goes on from there"
+                    f"a worker died: {deaths[0]}. Was it out of memory, or killed? Run "
+                    "the same command again to resume"
                 )
     if failures:
         raise failures[0]
 
 
 def _embedded(options: PipelineOptions) -> FnApiRunner:
-    # Without provision info the workers of multi_processing would see no options.
-    everything = JobServiceHandle.encode_pipeline_options(options.get_all_options())
+    # Without provision info the workers of multi_processing would get no options.
+    all_options = JobServiceHandle.encode_pipeline_options(options.get_all_options())
     info = beam_provision_api_pb2.ProvisionInfo(
-        pipeline_options=everything, retrieval_token="unused-retrieval-token"
+        pipeline_options=all_options, retrieval_token="unused-retrieval-token"
     )
     return FnApiRunner(provision_info=ExtendedProvisionInfo(info))
 
@@ -199,21 +203,21 @@ def _switching_threads_often() -> Iterator[None]:
 def _watching_workers() -> Iterator[list[BaseException]]:
     """Collects the errors that end worker threads.
 
-    The runner has no check of its own that its workers live. It starts each in a
-    thread "run_worker", which ends with an error when the worker (the thread itself,
-    or the process it waits for) does.
+    The runner does not check that its workers are alive. It starts each in a thread
+    named "run_worker", which ends with an error when the worker does: the thread
+    itself, or the process for which it waits.
     """
     deaths: list[BaseException] = []
     before = threading.excepthook
 
-    def note(facts: threading.ExceptHookArgs) -> None:
-        name = facts.thread.name if facts.thread else ""
-        if name.startswith("run_worker") and facts.exc_value is not None:
-            deaths.append(facts.exc_value)
+    def collect(hook: threading.ExceptHookArgs) -> None:
+        name = hook.thread.name if hook.thread else ""
+        if name.startswith("run_worker") and hook.exc_value is not None:
+            deaths.append(hook.exc_value)
         else:
-            before(facts)
+            before(hook)
 
-    threading.excepthook = note
+    threading.excepthook = collect
     try:
         yield deaths
     finally:

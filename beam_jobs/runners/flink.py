@@ -1,8 +1,7 @@
-"""Whether a pipeline runs on Flink, whose portable runner wants things its own way.
+"""Detects pipelines on Flink, whose portable batch runner needs other steps.
 
-Its batch runner makes one value of all that GroupByKey groups, in memory, and one bundle of
-all that a slot gets of a step. A step with state gets values one by one there, and a
-bundle for each key.
+It holds each group of GroupByKey in memory as one value, and makes one bundle of all that
+a slot gets of a step. A stateful step gets values one by one, with one bundle per key.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ ASK_SECONDS = 10.0
 
 
 def is_flink(pipeline: beam.Pipeline) -> bool:
-    """Whether Flink runs a pipeline, by Beam's FlinkRunner or behind a job server."""
-    # Several runners come with these; most pipelines have the embedded one.
+    """Returns whether Flink runs a pipeline: by FlinkRunner, or through a job server."""
+    # Imported here: most pipelines use the embedded runner, and do not need these.
     from apache_beam.options.pipeline_options import PortableOptions
     from apache_beam.runners.portability.flink_runner import FlinkRunner
     from apache_beam.runners.portability.portable_runner import PortableRunner
@@ -32,7 +31,7 @@ def is_flink(pipeline: beam.Pipeline) -> bool:
 
 
 def _serves_flink(endpoint: str) -> bool:
-    """Whether a job server has options of Flink; may be starting just now."""
+    """Returns whether a job server, which may still be starting, has options of Flink."""
     import grpc
     from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 
@@ -44,5 +43,5 @@ def _serves_flink(endpoint: str) -> bool:
                 request, timeout=ASK_SECONDS, wait_for_ready=True
             )
         except grpc.RpcError:
-            return False  # submitting the job tells why
+            return False  # submitting the job will show the error
     return any(option.name == "flink_master" for option in answer.options)

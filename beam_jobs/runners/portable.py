@@ -1,9 +1,9 @@
-"""Runners outside this process: started, watched, cancelled when their launcher ends.
+"""Runs pipelines on runners outside this process; cancels the job if the launcher ends.
 
     launcher -- job API --> job server --> engine --> workers
 
-Left to itself, Beam waits minutes for a job server that is not there, and leaves a job
-running whose launcher was interrupted.
+Without this, Beam waits minutes for a job server that does not answer, and lets a job run
+on whose launcher was interrupted.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ def run_remote(
     options: PipelineOptions,
     on_poll: Callable[[], None],
 ) -> None:
-    """Runs a pipeline to its end, calling `on_poll` from this thread meanwhile.
+    """Runs a pipeline to its end, and calls `on_poll` from this thread meanwhile.
 
-    If this is interrupted (Ctrl-C, SIGTERM, an error of `on_poll`), the job is cancelled.
+    The job is cancelled if this is interrupted (Ctrl-C, SIGTERM, an error of `on_poll`).
 
     Raises:
-      RecordmillError: no job server answers, or it is lost in mid-run.
-      Exception: whatever the pipeline failed with.
+      RecordmillError: the job server does not answer, or is lost during the run.
+      Exception: the error with which the pipeline failed.
     """
     runner = runner_of(options)
     results: list[Any] = []
@@ -66,12 +66,12 @@ def run_remote(
             state = results[0].wait_until_finish()
             if state not in (PipelineState.DONE, None):
                 raise RecordmillError(f"the job ended in state {state}")
-        except BaseException as error:  # carried to the caller's thread
+        except BaseException as error:  # raised again in the caller's thread
             failures.append(error)
         finally:
             done.set()
 
-    # Not join(): where a signal interrupts it, Python 3.11 takes the thread for ended.
+    # Not join(): if a signal interrupts it, Python 3.11 reports the thread as ended.
     done = threading.Event()
     thread = threading.Thread(target=run, name="pipeline", daemon=True)
     with ExitStack() as stack:
@@ -86,18 +86,18 @@ def run_remote(
             _cancel(done, results, options)
             raise
     if failures:
-        raise _told(failures[0], options) from failures[0]
+        raise _translate_error(failures[0], options) from failures[0]
 
 
 def submit(build: Callable[[beam.Pipeline], object], options: PipelineOptions) -> str:
-    """Gives a pipeline to a runner that goes on alone, or that only translates.
+    """Submits a pipeline to a runner that runs it alone, or only translates it.
 
     Returns:
-      The runner's name of the job; "" if it gives none.
+      The job's id at the runner; "" if there is none.
 
     Raises:
       UsageError: the job would end with this process.
-      RecordmillError: no job server answers.
+      RecordmillError: the job server does not answer.
     """
     runner = runner_of(options)
     portable = options.view_as(PortableOptions)
@@ -105,12 +105,13 @@ def submit(build: Callable[[beam.Pipeline], object], options: PipelineOptions) -
         endpoint = portable.job_endpoint
         if not endpoint or endpoint == "embed":
             raise UsageError(
-                "--detach needs a job server that stays: give its --job_endpoint"
+                "--detach needs a job server that outlives this command: give its "
+                "--job_endpoint"
             )
         if portable.environment_type in (None, "LOOPBACK"):
             raise UsageError(
-                "--detach needs workers that stay: give --environment_type=EXTERNAL, "
-                "PROCESS or DOCKER"
+                "--detach needs workers that outlive this command: give "
+                "--environment_type=EXTERNAL, PROCESS or DOCKER"
             )
         require_listening(endpoint, "job server", "--job_endpoint")
     pipeline = beam.Pipeline(runner=runner, options=options)
@@ -119,17 +120,17 @@ def submit(build: Callable[[beam.Pipeline], object], options: PipelineOptions) -
     if isinstance(runner, PortableRunner):
         return str(vars(result)["_job_id"])
     name = getattr(result, "job_id", str)  # Dataflow's method
-    with suppress(AttributeError):  # of a template, which is no job yet
+    with suppress(AttributeError):  # of a template, which is not a job yet
         return str(name())
     return ""
 
 
 @contextmanager
 def _job_server(runner: PortableRunner, options: PipelineOptions) -> Iterator[None]:
-    """Makes sure that the job server answers; starts it if the runner has its own.
+    """Waits until the job server answers; starts it if the runner has its own.
 
     Raises:
-      RecordmillError: it does not.
+      RecordmillError: it does not answer.
     """
     endpoint = options.view_as(PortableOptions).job_endpoint
     if endpoint == "embed":
@@ -144,8 +145,8 @@ def _job_server(runner: PortableRunner, options: PipelineOptions) -> Iterator[No
         if master not in LOCAL_MASTERS:
             require_listening(master, "Flink JobManager", "--flink_master")
     server = runner.default_job_server(options)
-    # Its wrapper takes SIGINT for itself, in the main thread alone, and stops the server
-    # before the job could be cancelled; and counts on exit functions, which never run.
+    # Its wrapper handles SIGINT, only in the main thread, and would stop the server before
+    # the job can be cancelled; and it relies on exit functions, which do not run here.
     if isinstance(server, StopOnExitJobServer):
         server = server._job_server
     try:
@@ -153,18 +154,18 @@ def _job_server(runner: PortableRunner, options: PipelineOptions) -> Iterator[No
     except Exception as error:
         raise RecordmillError(
             f"the job server of --runner={type(runner).__name__} does not start: "
-            f"{error}; what it printed is in the log"
+            f"{error}. Its output is in the log"
         ) from error
     runner.default_job_server = lambda _: _Started(service)  # type: ignore[method-assign]
     try:
         yield
     finally:
-        with suppress(Exception):  # what counts has happened
+        with suppress(Exception):  # the job has ended
             server.stop()
 
 
 class _Started:
-    """A job server that runs already."""
+    """A job server that is already running."""
 
     def __init__(self, service: object) -> None:
         self._service = service
@@ -193,15 +194,15 @@ def _interrupted_by_sigterm() -> Iterator[None]:
 def _cancel(
     done: threading.Event, results: Sequence[Any], options: PipelineOptions
 ) -> None:
-    """Cancels the job, and waits a little for its end: its workers write until then."""
+    """Cancels the job, and waits up to CANCEL_SECONDS: its workers write until the end."""
     deadline = time.monotonic() + CANCEL_SECONDS
     while not (results or done.is_set()) and time.monotonic() < deadline:
-        time.sleep(0.05)  # it is being submitted, and can be cancelled after that
+        time.sleep(0.05)  # it can be cancelled only after it was submitted
     if not results:
         return
 
     def cancel() -> None:
-        with suppress(Exception):  # the error that led here is the one to tell
+        with suppress(Exception):  # the error that led here matters more
             _cancel_on_flink(options)
         with suppress(Exception):
             results[0].cancel()
@@ -212,7 +213,7 @@ def _cancel(
 
 
 def _cancel_on_flink(options: PipelineOptions) -> None:
-    """Cancels the job at Flink itself: Beam's job server only stops to wait for it."""
+    """Cancels the job at Flink itself: Beam's job server only stops waiting for it."""
     master = options.view_as(FlinkRunnerOptions).flink_master
     if master in LOCAL_MASTERS:
         return
@@ -226,13 +227,13 @@ def _cancel_on_flink(options: PipelineOptions) -> None:
             urlopen(request, timeout=CANCEL_SECONDS).close()
 
 
-def _told(error: BaseException, options: PipelineOptions) -> BaseException:
-    """What to raise for a failure of the pipeline's thread."""
+def _translate_error(error: BaseException, options: PipelineOptions) -> BaseException:
+    """Returns the error to raise for a failure of the pipeline's thread."""
     if not isinstance(error, grpc.RpcError) or isinstance(error, RecordmillError):
         return error
     code = error.code().name if hasattr(error, "code") else type(error).__name__
     server = options.view_as(PortableOptions).job_endpoint or "the runner's own"
     return RecordmillError(
-        f"lost the job server ({server}: {code}). If the job still runs, it can no "
-        "longer publish; cancel it there"
+        f"the job server was lost ({server}: {code}). If the job still runs, it cannot "
+        "publish any more; cancel it at the runner"
     )

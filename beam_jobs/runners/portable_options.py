@@ -1,7 +1,7 @@
-"""Options of runners outside this process, checked before anything is started or made.
+"""Checks the options of runners outside this process, before anything is started.
 
-Left to itself, Beam downloads a job server that nobody chose, throws away options that
-are misspelt, and runs workers in an image without recordmill.
+Without this, Beam downloads a job server that nobody chose, ignores misspelt options, and
+runs workers in an image without recordmill.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from apache_beam.runners.runner import PipelineRunner, create_runner
 from recordmill.schemas.errors import RecordmillError, UsageError
 from recordmill.transforms.exchange.messages import PIECE_BYTES
 
-CONNECT_SECONDS = 10.0  # for a job server that may be starting just now
-# Experiment of Beam's Java runners: bytes that they gather for a worker in one message.
-# A hundred may lie in direct memory, of which Flink has 128 MB by default.
+CONNECT_SECONDS = 10.0  # for a job server that may still be starting
+# Experiment of Beam's Java runners: bytes in one message to a worker. Up to a hundred
+# messages are held in direct memory, of which Flink has 128 MB by default.
 _MESSAGE_BYTES = "data_buffer_size_limit"
 LOCAL_MASTERS = ("[auto]", "[local]", "local")
 
 
 class StrictOptions(PipelineOptions):
-    """Options that only the job server may know are checked once it has told its own."""
+    """Options that are checked after the job server has declared its own."""
 
     def get_all_options(self, *args: Any, **named: Any) -> dict[str, Any]:
         add_known = named.get("add_extra_args_fn")
@@ -50,22 +50,22 @@ class StrictOptions(PipelineOptions):
             return dict(super().get_all_options(*args, **named))
         unknown: list[str] = []
 
-        def add_and_look(parser: Any) -> None:
+        def add_and_check(parser: Any) -> None:
             add_known(parser)
             unknown.extend(parser.parse_known_args(self._flags)[1])
 
-        given = super().get_all_options(
-            *args, **{**named, "add_extra_args_fn": add_and_look}
+        options = super().get_all_options(
+            *args, **{**named, "add_extra_args_fn": add_and_check}
         )
         if unknown:
             raise UsageError(
-                f"neither Beam nor the job server knows an option {unknown[0]}"
+                f"neither Beam nor the job server has an option {unknown[0]}"
             )
-        return dict(given)
+        return dict(options)
 
 
 def asks_job_server(options: PipelineOptions) -> bool:
-    """Whether the runner has a job server, which has options of its own.
+    """Returns whether the runner has a job server, which declares its own options.
 
     Raises:
       UsageError: there is no such runner.
@@ -74,25 +74,27 @@ def asks_job_server(options: PipelineOptions) -> bool:
 
 
 def check_remote(options: PipelineOptions, beam_args: Sequence[str]) -> None:
-    """Finds what is wrong with the options before anything is started or made.
+    """Checks the options of a runner outside this process.
 
     Raises:
-      UsageError: says which option is missing or wrong.
+      UsageError: an option is missing or not valid.
     """
     runner = runner_of(options)
     if not isinstance(runner, PortableRunner):
-        return  # Dataflow's checks its own, and asks its storage for it
+        return  # Dataflow's runner checks its options itself, and reads its storage for it
     errors = PipelineOptionsValidator(options, runner).validate()
     if errors:
         raise UsageError(f"Beam option: {errors[0].strip()}")
     if not options.view_as(PortableOptions).job_endpoint:
         _require_job_server(runner, options)
     _require_environment(runner, options)
-    named = options.view_as(GoogleCloudOptions)  # every runner's, in spite of its name
+    named = options.view_as(
+        GoogleCloudOptions
+    )  # of all runners, in spite of the class name
     named.job_name = named.job_name or f"recordmill-{uuid.uuid4().hex[:12]}"
     if not any(arg.startswith("--job_server_timeout") for arg in beam_args):
-        # It would limit not only each request but, on Prism, the whole job: the stream
-        # of its states is a request. That the server is there is looked at apart.
+        # It limits each request and, on Prism, the whole job, as the stream of its states
+        # is one request. Whether the server answers is checked by require_listening.
         options.view_as(PortableOptions).job_server_timeout = 30 * 24 * 3600
     limit = f"{_MESSAGE_BYTES}={PIECE_BYTES}"
     debug = options.view_as(DebugOptions)
@@ -109,7 +111,7 @@ def runner_of(options: PipelineOptions) -> PipelineRunner:
 
 
 def _require_job_server(runner: PortableRunner, options: PipelineOptions) -> None:
-    """Makes sure that a job server is named, so that Beam downloads none."""
+    """Requires that a job server is named, so that Beam downloads none."""
     name = type(runner).__name__
     flink = options.view_as(FlinkRunnerOptions)
     spark = options.view_as(SparkRunnerOptions)
@@ -129,16 +131,15 @@ def _require_job_server(runner: PortableRunner, options: PipelineOptions) -> Non
         raise UsageError(f"--runner={name} needs --job_endpoint=HOST:PORT")
     if not file:
         raise UsageError(
-            f"--runner={name} would have to download its job server: give "
-            f"{option}=FILE (from {source}, of Beam's own version), or one that runs "
-            "already, by --job_endpoint=HOST:PORT"
+            f"--runner={name} would download its job server: give {option}=FILE (from "
+            f"{source}, of Beam's version), or a running one by --job_endpoint=HOST:PORT"
         )
     if "://" not in file and not Path(file).is_file():
         raise UsageError(f"{option}={file}: no such file")
 
 
 def _require_environment(runner: PortableRunner, options: PipelineOptions) -> None:
-    """Makes sure that the workers will be somewhere where recordmill is installed."""
+    """Requires that the workers run where recordmill is installed."""
     portable = options.view_as(PortableOptions)
     kind = portable.environment_type
     master = options.view_as(FlinkRunnerOptions).flink_master
@@ -155,8 +156,8 @@ def _require_environment(runner: PortableRunner, options: PipelineOptions) -> No
     if kind in (None, "DOCKER") and not image:
         raise UsageError(
             f"the workers of --runner={type(runner).__name__} would run in Beam's own "
-            "image, which has no recordmill: say where they run by --environment_type="
-            "EXTERNAL, PROCESS or LOOPBACK, or DOCKER with --environment_config=IMAGE"
+            "image, which has no recordmill: give --environment_type=EXTERNAL, PROCESS "
+            "or LOOPBACK, or DOCKER with --environment_config=IMAGE"
         )
 
 
@@ -164,12 +165,12 @@ def _is_local_spark(options: PipelineOptions) -> bool:
     return str(options.view_as(SparkRunnerOptions).spark_master_url).startswith("local")
 
 
-def require_listening(address: str, what: str, option: str) -> None:
-    """Waits a few seconds for somebody to listen at host:port.
+def require_listening(address: str, server: str, option: str) -> None:
+    """Waits up to CONNECT_SECONDS for a server that listens at host:port.
 
     Raises:
-      UsageError: the address is none.
-      RecordmillError: nobody does.
+      UsageError: the address is not valid.
+      RecordmillError: no server listens.
     """
     parts = urlsplit(address if "://" in address else f"//{address}")
     try:
@@ -186,7 +187,7 @@ def require_listening(address: str, what: str, option: str) -> None:
         except OSError as error:
             if time.monotonic() > deadline:
                 raise RecordmillError(
-                    f"no {what} answers at {address} ({error}): is it started, and "
+                    f"no {server} answers at {address} ({error}): is it started, and "
                     f"is {option} its address?"
                 ) from error
         time.sleep(0.2)

@@ -254,7 +254,7 @@ def test_lost_job_server(
             server.kill()
             ran = ended(process)
     assert ran.status == 1
-    assert f"lost the job server ({endpoint}: UNAVAILABLE)" in ran.err
+    assert f"the job server was lost ({endpoint}: UNAVAILABLE)" in ran.err
     # What goes on there cannot publish.
     over = {"FINISHED", "FAILED", "CANCELED"}
     wait_until(lambda: set(cluster.jobs().values()) <= over, lambda: True)
@@ -276,7 +276,7 @@ def test_option_that_nobody_knows(tmp_path: Path, engines: Engines) -> None:
     options = [*engines.flink(), "--wrokers=2"]
     ran = command("convert", "csv", IRIS, tmp_path / "iris", "--", *options)
     assert ran.status == 2
-    assert "neither Beam nor the job server knows an option --wrokers=2" in ran.err
+    assert "neither Beam nor the job server has an option --wrokers=2" in ran.err
 
 
 def test_option_that_only_the_job_server_knows(

@@ -108,4 +108,11 @@ def test_a_template_holds_the_whole_job(bucket: Bucket, tmp_path: Path) -> None:
     data = bucket.store.read(staged["pipeline.pb"])
     pipeline = beam_runner_api_pb2.Pipeline.FromString(data)
     names = {step.unique_name for step in pipeline.components.transforms.values()}
-    assert {"Ranges", "Measure", "Plan", "Send", "Write", "Publish"} <= names
+    assert {
+        "ResolveRanges",
+        "MeasureRanges",
+        "PlanShards",
+        "SendRanges",
+        "WriteShards",
+        "PublishDataset",
+    } <= names

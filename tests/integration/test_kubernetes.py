@@ -171,7 +171,7 @@ def test_a_command_that_would_be_refused_is_noticed() -> None:
     """The parser of these tests is the command's own."""
     with pytest.raises(click.ClickException, match="No such option"):
         parse(["run", "job.yaml", "--shard", "3"])
-    with pytest.raises(UsageError, match="Beam knows no option --flink_mastre"):
+    with pytest.raises(UsageError, match="Beam has no option --flink_mastre"):
         parse(["run", "job.yaml", "--", "--flink_mastre=x"])
 
 

@@ -145,7 +145,7 @@ def test_beam_options_of_the_file(job: Path, tmp_path: Path) -> None:
     job.write_text(JOB + "beam: --no_such_option=1\n")
     ran = recordmill("run", job, "--output", tmp_path / "other")
     assert ran.status == 2
-    assert "Beam knows no option --no_such_option" in ran.err
+    assert "Beam has no option --no_such_option" in ran.err
 
 
 def test_versions_from_a_file(job: Path, tmp_path: Path) -> None:

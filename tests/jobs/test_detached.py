@@ -111,7 +111,7 @@ def test_a_dataset_that_came_meanwhile_is_not_replaced(tmp_path: Path) -> None:
         (["--dataset-version", "auto", "--", "--runner=FlinkRunner"], "version: auto"),
         (
             ["--", "--runner=PortableRunner", "--job_endpoint=embed"],
-            "--detach needs a job server that stays",
+            "--detach needs a job server that outlives this command",
         ),
         (
             [
@@ -120,7 +120,7 @@ def test_a_dataset_that_came_meanwhile_is_not_replaced(tmp_path: Path) -> None:
                 "--job_endpoint=127.0.0.1:9",
                 "--environment_type=LOOPBACK",
             ],
-            "--detach needs workers that stay",
+            "--detach needs workers that outlive this command",
         ),
     ],
 )

@@ -204,7 +204,7 @@ def test_goes_on_from_what_is_finished(
             yield number, piece
 
     monkeypatch.setattr("recordmill.transforms.tasks.send_range.cut_block", noting)
-    monkeypatch.setattr("recordmill.transforms.tasks.send_range.counted", None)
+    monkeypatch.setattr("recordmill.transforms.tasks.send_range.make_histogram", None)
     ran = recordmill("convert", "csv", *job, *ENGINE)
     assert ran.status == 0, ran.err
     assert set(sent) == {2}
@@ -264,7 +264,7 @@ def test_a_range_that_gives_more_than_flink_carries(
     )
     ran = recordmill("convert", "csv", IRIS, tmp_path / "out", *ENGINE)
     assert ran.status == 1
-    assert "more than 5.0 kB, which Flink's runner does not carry at once" in ran.err
+    assert "more than 5.0 kB, the limit of exchange engine" in ran.err
     assert "--exchange scratch" in ran.err
     assert_unpublished(tmp_path / "out")
 

@@ -183,8 +183,8 @@ def test_embedded_runner(
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ("--wrokers=2", "Beam knows no option --wrokers=2"),
-        ("stray", "Beam knows no option stray"),
+        ("--wrokers=2", "Beam has no option --wrokers=2"),
+        ("stray", "Beam has no option stray"),
         ("--direct_num_workers=many", "invalid int value: 'many'"),
         ("--direct_running_mode=magic", "invalid choice: 'magic'"),
     ],

@@ -208,10 +208,10 @@ def test_what_cannot_be_read(tmp_path: Path, model: Path) -> None:
     assert "no split 'valid'; there are 'train', 'test'" in error
     write([b"x"], tmp_path / "raw", None, payload="raw")
     error = error_of(lambda: read(tmp_path / "raw", as_="example"))
-    assert (
-        "its records are raw, no examples: read them as bytes, dict or batch" in error
-    )
-    with pytest.raises(UsageError, match="as_ is bytes, example, dict or batch"):
+    assert "its records have payload 'raw', which holds no examples" in error
+    with pytest.raises(
+        UsageError, match="expected 'bytes', 'example', 'dict' or 'batch'"
+    ):
         ReadDataset("out", as_="text")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="looks like a secret"):
         ReadDataset("out", storage={"password": "x"})

@@ -75,12 +75,12 @@ def test_too_many_rejects_show_one(tmp_path: Path) -> None:
     schema = {"a": "int64"}
     rows = [{"a": 1}, {"a": "x"}, {"a": 2}]
     error = error_of(lambda: write(rows, tmp_path / "out", schema))
-    assert "rows or more were rejected, allowed are 0" in error
+    assert "rows or more rejected (limit 0)" in error
     assert """column 'a'""" in error or "feature 'a'" in error
     assert '{"a": "x"}' in error
     assert "allow more with max_rejects" in error
     error = error_of(lambda: write(rows, tmp_path / "out", schema, max_rejects="10%"))
-    assert "1 of 3 rows were rejected, allowed are 10%" in error
+    assert "1 of 3 rows rejected (limit 10%)" in error
     assert_unpublished(tmp_path / "out")
     clean(LocalStore(str(tmp_path / "out")))  # what the two left
     write(rows, tmp_path / "out", schema, max_rejects=1)
@@ -94,8 +94,18 @@ SEQUENCE = SequenceExample()
     ("rows", "schema", "options", "expected"),
     [
         ([{"a": 1}], None, {}, "a dict needs a schema to become a record"),
-        (["text"], None, {}, "takes dicts, pyarrow.RecordBatch, tf.train.Example or"),
-        ([SEQUENCE], None, {}, "SequenceExample is no record of payload 'example'"),
+        (
+            ["text"],
+            None,
+            {},
+            "expected dicts, pyarrow.RecordBatch, tf.train.Example or",
+        ),
+        (
+            [SEQUENCE],
+            None,
+            {},
+            "SequenceExample is not a valid record of payload 'example'",
+        ),
         (
             [pa.RecordBatch.from_pydict({"b": [1]})],
             {"a": "int64"},
@@ -108,8 +118,13 @@ SEQUENCE = SequenceExample()
             {},
             "double cannot become int64",
         ),
-        ([b"\xff"], None, {}, "are no tf.train.Example; other records need payload"),
-        ([b"x"], {"a": "int64"}, {}, "are no tf.train.Example"),
+        (
+            [b"\xff"],
+            None,
+            {},
+            "are not a valid tf.train.Example; for other records use",
+        ),
+        ([b"x"], {"a": "int64"}, {}, "are not a valid tf.train.Example"),
         ([], {"a": "int64"}, {}, "no record to write: 0 rows read"),
         (
             [{"a": 1}],
@@ -121,19 +136,19 @@ SEQUENCE = SequenceExample()
             [{"a": [1]}],
             {"a": "int64[]"},
             {"split_by": "a"},
-            "told apart by single values",
+            "a row has a list; expected a single",
         ),
         (
             [pa.RecordBatch.from_pydict({"a": [1]})],
             {"a": "int64"},
             {"split_by": "b"},
-            "split_by 'b': a batch has no such column",
+            "split_by='b': expected one such column",
         ),
         (
             [pa.RecordBatch.from_pydict({"a": [[1]]})],
             {"a": "int64[]"},
             {"split_by": "a"},
-            "cannot be told apart by values of type list",
+            "values of type list",
         ),
     ],
 )
@@ -148,7 +163,11 @@ def test_what_cannot_be_written(
 @pytest.mark.parametrize(
     ("arguments", "kind", "expected"),
     [
-        ({"exchange": "reference"}, UsageError, "exchange is auto, scratch or engine"),
+        (
+            {"exchange": "reference"},
+            UsageError,
+            "exchange='reference': expected 'auto'",
+        ),
         (
             {"splits": {"a": 0.5}},
             UsageError,
@@ -157,13 +176,21 @@ def test_what_cannot_be_written(
         ({"shards": 0}, UsageError, "greater than or equal to 1"),
         ({"name": "1x"}, UsageError, "name: a dataset name starts with a letter"),
         ({"max_rejects": "some"}, UsageError, "give a count like 10"),
-        ({"payload": "json"}, UsageError, "payload 'json' needs a schema"),
+        ({"payload": "json"}, UsageError, "payload='json' needs a schema"),
         ({"storage": {"secret": "x"}}, UsageError, "looks like a secret"),
-        ({"scratch": "s3://b/x"}, UsageError, "scratch: expected a local folder"),
+        (
+            {"scratch": "s3://b/x"},
+            UsageError,
+            "scratch='s3://b/x': expected a local folder",
+        ),
         ({"shard_size": "big"}, UsageError, "give a size like 128MiB"),
-        ({"schema": 7}, UsageError, "schema is a path, a mapping of features"),
+        ({"schema": 7}, UsageError, "schema of type int; expected a path, a mapping"),
         ({"schema": {"a": "int65"}}, SchemaError, "int65"),
-        ({"schema": {"a": {"bytes_from": "path"}}}, SchemaError, "stand beside none"),
+        (
+            {"schema": {"a": {"bytes_from": "path"}}},
+            SchemaError,
+            "reads files beside a table",
+        ),
         (
             {"schema": {"a": "int64"}, "payload": "raw"},
             SchemaError,

@@ -1,1 +1,1 @@
-"""Rows that a pipeline brings: dicts, batches, examples, bytes; into blocks and back."""
+"""The rows of a user's pipeline (dicts, batches, examples, bytes) to records, and back."""

@@ -1,4 +1,4 @@
-"""Dicts as Arrow batches, each of rows whose values have the same forms."""
+"""Converts dicts to Arrow batches, each of rows whose values have the same forms."""
 
 from __future__ import annotations
 
@@ -20,18 +20,17 @@ from recordmill.transforms.rows.python_values import (
 
 Row = Mapping[str, Any]
 
-_GROUP = DeclaredFeature.model_validate(
-    "string"
-)  # of a column that only tells rows apart
+# Stands for a column that is only in `split_by`.
+_GROUP = DeclaredFeature.model_validate("string")
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of equal forms.
+    """An Arrow batch of rows with the same forms.
 
     Attributes:
-      rows: their indices among the rows given.
-      batch: the columns that features are made from, and that of the groups.
+      rows: indices of the rows in the list of dicts.
+      batch: the columns from which features are made, and that of `split_by`.
     """
 
     rows: list[int]
@@ -39,7 +38,7 @@ class Table:
 
 
 class TableBuilder:
-    """Makes batches of dicts; what one becomes never depends on the others."""
+    """A converter of dicts to batches; each dict is converted independently of the others."""
 
     def __init__(self, declared: DeclaredSchema, split_by: str | None) -> None:
         self._features: dict[str, list[DeclaredFeature]] = {}
@@ -49,15 +48,15 @@ class TableBuilder:
         if split_by is not None:
             self._features.setdefault(split_by, [_GROUP])
 
-    def of(self, rows: Sequence[Row]) -> Iterator[Table | tuple[int, str]]:
-        """Batches of the rows; or a row's index, and why it fits no feature.
+    def build(self, rows: Sequence[Row]) -> Iterator[Table | tuple[int, str]]:
+        """Yields batches of the rows, or (index, reason) of a row that is not valid.
 
         Raises:
-          UsageError: a row lacks the key that its split goes by.
+          UsageError: a row has no value to decide its split.
         """
         columns: dict[str, list[Any]] = {}
         forms: dict[str, list[Form | None]] = {}
-        unfit: dict[int, str] = {}
+        invalid_rows: dict[int, str] = {}
         for name, features in self._features.items():
             columns[name], forms[name] = [], []
             for index, row in enumerate(rows):
@@ -65,14 +64,14 @@ class TableBuilder:
                     value = plain_value(row.get(name), features)
                     form = form_of(value)
                 except InvalidValueError as error:
-                    unfit.setdefault(index, f"column {name!r}: {error}")
+                    invalid_rows.setdefault(index, f"column {name!r}: {error}")
                     value = form = None
                 columns[name].append(value)
                 forms[name].append(form)
         self._require_groups(rows, forms)
-        yield from sorted(unfit.items())
-        for members, found in _parts(forms, len(rows), unfit):
-            yield from self._tables(columns, members, found)
+        yield from sorted(invalid_rows.items())
+        for members, shared_forms in _group_by_form(forms, len(rows), invalid_rows):
+            yield from self._tables(columns, members, shared_forms)
 
     def _tables(
         self,
@@ -93,7 +92,7 @@ class TableBuilder:
                 if len(members) == 1:
                     yield members[0], f"column {name!r}: {error}"
                     return
-                for index in members:  # each alone, to find those that Arrow refuses
+                for index in members:  # one by one, to find those that Arrow rejects
                     yield from self._tables(columns, [index], forms)
                 return
         yield Table(members, pa.RecordBatch.from_pydict(arrays))
@@ -106,22 +105,24 @@ class TableBuilder:
         for row, form in zip(rows, forms[self._split_by], strict=True):
             if self._split_by not in row:
                 raise UsageError(
-                    f"split_by {self._split_by!r}: a row has no such key; it has "
+                    f"split_by={self._split_by!r}: a row has no such key; it has "
                     f"{', '.join(map(repr, row))}"
                 )
             if form is not None and form[0]:
                 raise UsageError(
-                    f"split_by {self._split_by!r}: rows are told apart by single "
-                    "values, but a row has a list"
+                    f"split_by={self._split_by!r}: a row has a list; expected a single "
+                    "value"
                 )
 
 
-def _parts(
-    forms: Mapping[str, Sequence[Form | None]], num_rows: int, unfit: Mapping[int, str]
+def _group_by_form(
+    forms: Mapping[str, Sequence[Form | None]],
+    num_rows: int,
+    invalid_rows: Mapping[int, str],
 ) -> Iterator[tuple[list[int], dict[str, Form]]]:
-    """Rows that can share a batch, and the forms of its columns.
+    """Yields (row indices, form of each column) for rows that can share a batch.
 
-    A missing value is the same in a column of any form.
+    A missing value fits a column of any form.
     """
     shared: dict[str, Form] = {}
     mixed: list[str] = []
@@ -131,11 +132,11 @@ def _parts(
             shared[name] = kinds.pop()
         elif kinds:
             mixed.append(name)
-    parts: dict[tuple[Form | None, ...], list[int]] = {}
+    groups: dict[tuple[Form | None, ...], list[int]] = {}
     for index in range(num_rows):
-        if index not in unfit:
+        if index not in invalid_rows:
             key = tuple(forms[name][index] for name in mixed)
-            parts.setdefault(key, []).append(index)
-    for key, members in parts.items():
+            groups.setdefault(key, []).append(index)
+    for key, members in groups.items():
         own = {n: form for n, form in zip(mixed, key, strict=True) if form is not None}
         yield members, shared | own

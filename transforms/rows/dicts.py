@@ -1,11 +1,11 @@
-"""Decoded batches as dicts, the way back from recordmill.transforms.rows.dict_tables.
+"""Converts decoded batches to dicts, the inverse of recordmill.transforms.rows.dict_tables.
 
 feature's shape                   value
 []                                bool, int, float, str or bytes
 [3], [null], [28, 28, 1]          NumPy array of the dtype and shape; of text and
                                   bytes nested lists
 several unknown dimensions        nested lists
-picture                           the bytes of its file
+image                             the bytes of its file
 missing                           None
 """
 
@@ -24,11 +24,11 @@ _Shape = tuple[int | None, ...]
 
 
 def to_dicts(batch: pa.RecordBatch, schema: Schema) -> Iterator[dict[str, Any]]:
-    """A dict for each row.
+    """Yields a dict for each row.
 
     Args:
-      batch: columns as recordmill.transforms.decode gives them.
-      schema: whose features they are; those without a column are left out.
+      batch: columns as recordmill.transforms.decode makes them.
+      schema: of the columns; features without a column are left out.
     """
     columns = {
         feature.name: _values(batch[feature.name], feature)
@@ -65,14 +65,14 @@ def _values(array: pa.Array, feature: FeatureSpec) -> list[Any]:
     values = array.values.to_numpy(zero_copy_only=False)
     valid = array.is_valid().to_numpy(zero_copy_only=False)
     return [
-        # A copy: a view would hold the whole batch as long as the row lives.
+        # A copy: a view would keep the whole batch in memory as long as the row.
         _shaped(values[start:stop].astype(feature.dtype), shape) if there else None
         for start, stop, there in zip(offsets, offsets[1:], valid, strict=False)
     ]
 
 
 def _steps(array: pa.Array, feature: FeatureSpec) -> list[Any]:
-    """A list of the steps' values in each row."""
+    """Returns for each row the list of its steps' values."""
     one = FeatureSpec(
         feature.name,
         feature.kind,
@@ -94,18 +94,18 @@ def _shaped(values: np.ndarray[Any, Any], shape: _Shape) -> np.ndarray[Any, Any]
 
 
 def _nested(values: Sequence[Any], sides: tuple[int, ...]) -> list[Any]:
-    """Row-major values as lists of these lengths."""
+    """Nests row-major values in lists of these lengths."""
     if len(sides) == 1:
         return list(values)
     step = len(values) // sides[0] if sides[0] else 0
     return [
-        _nested(values[place * step : (place + 1) * step], sides[1:])
-        for place in range(sides[0])
+        _nested(values[index * step : (index + 1) * step], sides[1:])
+        for index in range(sides[0])
     ]
 
 
 def _sides(count: int, shape: _Shape) -> tuple[int, ...]:
-    """The shape of so many values; what they leave open is 0."""
+    """Returns the shape of `count` values; an unknown side is 0 if it cannot be computed."""
     known = math.prod(size for size in shape if size is not None)
     open_side = count // known if known else 0
     return tuple(open_side if size is None else size for size in shape)

@@ -1,4 +1,4 @@
-"""What the elements of a pipeline's collection are, and what may be made of each."""
+"""Identifies the elements of a pipeline's collection, and what can be made of each."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PAYLOADS: dict[str, Payload] = {
 
 @runtime_checkable
 class Message(Protocol):
-    """A protobuf message, of whatever library."""
+    """A protobuf message of any library."""
 
     DESCRIPTOR: Any
 
@@ -41,17 +41,17 @@ class Message(Protocol):
 
 
 def element_kind(element: object, job: JobSpec) -> ElementKind:
-    """What an element is, if the job can make records of it.
+    """Returns the kind of an element.
 
     Raises:
-      UsageError: it cannot; what to do about it.
+      UsageError: the job cannot make records of it.
     """
     if isinstance(element, Mapping | pa.RecordBatch | pa.Table):
         kind: ElementKind = "dict" if isinstance(element, Mapping) else "batch"
         if job.declared is None:
             raise UsageError(
-                f"a {type(element).__name__} needs a schema to become a record: "
-                "WriteDataset(output, schema), a schema file or {name: dtype}"
+                f"a {type(element).__name__} needs a schema to become a record. Use "
+                "WriteDataset(output, schema) with a schema file or {name: dtype}"
             )
         return kind
     if isinstance(element, bytes | bytearray | memoryview):
@@ -60,8 +60,8 @@ def element_kind(element: object, job: JobSpec) -> ElementKind:
         _check_message(element, job.payload)
         return "message"
     raise UsageError(
-        "WriteDataset takes dicts, pyarrow.RecordBatch, tf.train.Example or bytes, got "
-        f"{shown(element)} of type {type(element).__name__}"
+        "WriteDataset: expected dicts, pyarrow.RecordBatch, tf.train.Example or bytes, "
+        f"got {shown(element)} of type {type(element).__name__}"
     )
 
 
@@ -70,14 +70,16 @@ def _check_message(message: Message, payload: Payload) -> None:
     if payload in ("raw", _PAYLOADS.get(name)):
         return
     known = _PAYLOADS.get(name)
-    way_out = f"say payload={known or 'raw'!r}"
-    raise UsageError(f"a {name} is no record of payload {payload!r}: {way_out}")
+    raise UsageError(
+        f"a {name} is not a valid record of payload {payload!r}. Use "
+        f"payload={known or 'raw'!r}"
+    )
 
 
 def parse_example(element: object, data: bytes) -> Example | None:
-    """The example that an element is, or that its bytes hold; None if they hold none."""
+    """Parses an element as an example; returns None if its bytes are not one."""
     if isinstance(element, Message):
-        # Of TensorFlow or of this project: both have the same fields.
+        # TensorFlow's class or ours: both have the same fields.
         return element  # type: ignore[return-value]
     try:
         return Example.FromString(data)
@@ -86,14 +88,14 @@ def parse_example(element: object, data: bytes) -> Example | None:
 
 
 def group_bytes(example: Example, split_by: str) -> bytes:
-    """What decides an example's split, if rows with equal values must not part."""
+    """Returns bytes of the feature that keeps examples with equal values in one split."""
     features = example.features.feature
     feature = features[split_by] if split_by in features else Feature()
     return feature.SerializeToString(deterministic=True)
 
 
 def row_as_json(row: Mapping[str, Any]) -> bytes:
-    """A row for people and for mending it; bytes become {"base64": ...}."""
+    """Returns a rejected row as JSON, to read and repair; bytes become {"base64": ...}."""
     return json.dumps(_plain(row), sort_keys=True, ensure_ascii=False).encode(
         errors="backslashreplace"
     )
@@ -112,4 +114,4 @@ def _plain(value: Any) -> Any:
         return value
     if isinstance(value, dt.date | dt.time | dt.timedelta | Decimal):
         return str(value)
-    return f"<{type(value).__name__}>"  # nothing of where it lies in memory
+    return f"<{type(value).__name__}>"  # repr() could hold a memory address, which differs between runs

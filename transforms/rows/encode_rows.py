@@ -1,8 +1,8 @@
-"""Rows of a pipeline -> blocks of framed records, with keys that hang on content alone.
+"""Encodes rows of a pipeline as blocks of framed records, with keys from their content.
 
-A row has no place in an input. Its order key and its split are seeded hashes of its
-record, so neither order nor bundles nor runner change where it goes; equal records tie,
-and being equal need no order.
+Such a row has no origin in an input. Its order key and its split are seeded hashes of its
+record, so they do not depend on order, bundles or runner. Equal records have equal keys;
+their order makes no difference.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ from recordmill.transforms.rows.row_summary import (
 )
 from recordmill.transforms.tasks.frame_records import FramedRows, frame_rows
 
-RECORD = "record"  # the feature of records that nothing is known of
+RECORD = "record"  # the feature of records whose content is unknown
 RECORD_SCHEMA = Schema((FeatureSpec(RECORD, Kind.BYTES),))
 
-_BATCH_ROWS = 1 << 12  # dicts and records are gathered up to this ...
-_BATCH_BYTES = 8 << 20  # ... or this
+_BATCH_ROWS = 1 << 12  # dicts and records are buffered up to this number ...
+_BATCH_BYTES = 8 << 20  # ... or size
 _SHOWN_BYTES = 300
 
 RejectLine = tuple[Digest, bytes]
@@ -65,13 +65,13 @@ RejectLine = tuple[Digest, bytes]
 
 @dataclass(slots=True)
 class RowsEncoder:
-    """Rows of one bundle on their way into blocks.
+    """An encoder of the rows of one bundle, which buffers them into batches.
 
     Attributes:
       job: what the rows become.
-      bucket_bits: of the order key, for the histogram.
-      rows_rejected: rows left out so far.
-      rejects: those not yet taken by `take_rejects`.
+      bucket_bits: leading bits of the order key that number a histogram bucket.
+      rows_rejected: rows that became no record so far.
+      rejects: those that `take_rejects` has not returned yet.
     """
 
     job: JobSpec
@@ -81,17 +81,17 @@ class RowsEncoder:
     _dicts: list[Row] = field(default_factory=list)
     _records: list[bytes] = field(default_factory=list)
     _groups: list[int] = field(default_factory=list)  # of the records, by split_by
-    _bytes: int = 0  # of dicts and records gathered, more or less
-    _found: ObservedFeatures = field(default_factory=ObservedFeatures)
+    _bytes: int = 0  # of the buffered dicts and records, approximately
+    _observed: ObservedFeatures = field(default_factory=ObservedFeatures)
     _tables: TableBuilder | None = None
 
     def add(self, element: object) -> Iterator[tuple[Block, RowsSummary]]:
-        """Takes an element; gives blocks, with their facts, when there is enough.
+        """Adds an element; yields blocks with their summaries when the buffer is full.
 
         Raises:
-          UsageError: an element that no record can be made of.
-          SchemaError: a batch whose columns cannot become the features.
-          RejectLimitError: too many rows do not fit.
+          UsageError: no record can be made of the element.
+          SchemaError: the columns of a batch cannot become the features.
+          RejectLimitError: too many rows were rejected.
         """
         kind = element_kind(element, self.job)
         if kind == "batch":
@@ -110,7 +110,7 @@ class RowsEncoder:
             yield from self.flush()
 
     def flush(self) -> Iterator[tuple[Block, RowsSummary]]:
-        """Blocks of all rows that are still gathered."""
+        """Yields blocks of all rows that are still buffered."""
         dicts, self._dicts = self._dicts, []
         records, self._records = self._records, []
         groups, self._groups = self._groups, []
@@ -121,7 +121,7 @@ class RowsEncoder:
             yield from self._frame_records(records, groups)
 
     def take_rejects(self) -> list[RejectLine]:
-        """The rejects since the last call."""
+        """Returns the rejects since the last call."""
         taken, self.rejects = self.rejects, []
         return taken
 
@@ -133,21 +133,21 @@ class RowsEncoder:
             data = element.SerializeToString(deterministic=True)
         if len(data) > MAX_CELL_BYTES:
             raise RecordmillError(
-                f"a record of {len(data)} bytes, more than one can have "
-                f"({MAX_CELL_BYTES}); it starts with {data[:24]!r}"
+                f"a record of {len(data):,} bytes; expected at most "
+                f"{MAX_CELL_BYTES:,} bytes; it starts with {data[:24]!r}"
             )
-        finds = job.declared is None and job.payload == "example"
-        if finds or job.split_by is not None:
+        infers_schema = job.declared is None and job.payload == "example"
+        if infers_schema or job.split_by is not None:
             example = parse_example(element, data)
             if example is None:
                 self._reject(
-                    f"{len(data)} bytes that start with {data[:24]!r} are no "
-                    "tf.train.Example; other records need payload='raw'",
+                    f"{len(data)} bytes that start with {data[:24]!r} are not a valid "
+                    "tf.train.Example; for other records use payload='raw'",
                     data,
                 )
                 return
-            if finds:
-                self._found.note(example)
+            if infers_schema:
+                self._observed.add_example(example)
             if job.split_by is not None:
                 self._groups.append(text_hash(group_bytes(example, job.split_by)))
         self._records.append(data)
@@ -156,7 +156,7 @@ class RowsEncoder:
     def _frame_records(
         self, records: list[bytes], groups: list[int]
     ) -> Iterator[tuple[Block, RowsSummary]]:
-        """Records as they are, those that do not fit a declared schema left out."""
+        """Frames records unchanged; rejects those that do not fit a declared schema."""
         array = pa.array(records, pa.binary())
         kept = np.arange(len(records))
         if self.job.declared is not None:
@@ -168,10 +168,10 @@ class RowsEncoder:
             array = array.take(pa.array(kept))
         batch = pa.RecordBatch.from_arrays([array], [RECORD])
         as_is = self.job.model_copy(update={"declared": None, "payload": "raw"})
-        found, self._found = self._found, ObservedFeatures()
+        observed, self._observed = self._observed, ObservedFeatures()
         for framed in frame_rows(batch, RECORD_SCHEMA, as_is):
             own = np.array(groups, np.uint64)[kept] if groups else None
-            yield from self._block(framed.records, own, found)
+            yield from self._block(framed.records, own, observed)
 
     def _add_batch(self, element: Any) -> Iterator[tuple[Block, RowsSummary]]:
         batches = element.to_batches() if isinstance(element, pa.Table) else [element]
@@ -193,26 +193,26 @@ class RowsEncoder:
         if self._tables is None:
             assert self.job.declared is not None  # by element_kind
             self._tables = TableBuilder(self.job.declared, self.job.split_by)
-        for made in self._tables.of(rows):
-            if not isinstance(made, Table):
-                index, reason = made
+        for table in self._tables.build(rows):
+            if not isinstance(table, Table):
+                index, reason = table
                 self._reject(reason, row_as_json(rows[index]))
                 continue
             try:
-                parts = list(self._frame(made.batch))
+                parts = list(self._frame(table.batch))
             except SchemaError as error:
-                # A type that cannot be the feature's: for a dict that is a value's own.
-                if len(made.rows) > 1:
-                    for index in made.rows:
+                # In a batch of dicts the type of a column is the type of its values: rejects.
+                if len(table.rows) > 1:
+                    for index in table.rows:
                         yield from self._encode_dicts([rows[index]])
                 else:
-                    (index,) = made.rows
+                    (index,) = table.rows
                     self._reject(str(error), row_as_json(rows[index]))
                 continue
             for framed in parts:
                 for row, reason in framed.invalid_rows:
-                    self._reject(reason, row_as_json(rows[made.rows[row]]))
-                groups = self._groups_of(made.batch, framed.kept)
+                    self._reject(reason, row_as_json(rows[table.rows[row]]))
+                groups = self._groups_of(table.batch, framed.kept)
                 yield from self._block(framed.records, groups)
 
     def _frame(self, batch: pa.RecordBatch) -> Iterator[FramedRows]:
@@ -223,7 +223,7 @@ class RowsEncoder:
         column = self.job.split_by
         if column is not None and batch.schema.names.count(column) != 1:
             raise UsageError(
-                f"split_by {column!r}: a batch has no such column, or two; it has "
+                f"split_by={column!r}: expected one such column in each batch, got "
                 f"{', '.join(batch.schema.names)}"
             )
 
@@ -235,15 +235,15 @@ class RowsEncoder:
             return value_hashes(column)
         except pa.ArrowException as error:
             raise UsageError(
-                f"split_by {self.job.split_by!r}: rows cannot be told apart by values "
-                f"of type {column.type}: {error}"
+                f"split_by={self.job.split_by!r}: values of type {column.type} cannot "
+                f"be compared: {error}"
             ) from error
 
     def _block(
         self,
         records: pa.BinaryArray,
         groups: U64 | None,
-        found: ObservedFeatures | None = None,
+        observed: ObservedFeatures | None = None,
     ) -> Iterator[tuple[Block, RowsSummary]]:
         if not len(records):
             return
@@ -265,7 +265,7 @@ class RowsEncoder:
                 rows_read=len(records),
                 digest=sum_hashes(hashes),
                 histogram=histogram,
-                found=found or ObservedFeatures(),
+                observed=observed or ObservedFeatures(),
             ),
         )
 
@@ -274,25 +274,25 @@ class RowsEncoder:
         self.rejects.append((text_digest(line), line))
         self.rows_rejected += 1
         limit = self.job.max_rejects.text
-        # A share is known only when all rows were seen.
+        # A limit that is a share can be checked only after the last row.
         if limit.isdigit() and self.rows_rejected > int(limit):
             raise reject_limit_error(f"{self.rows_rejected} rows or more", limit, line)
 
 
-def reject_limit_error(count: str, limit: str, line: bytes) -> RejectLimitError:
-    """The error that shows one of the rejects."""
+def reject_limit_error(rows: str, limit: str, line: bytes) -> RejectLimitError:
+    """Makes the error of too many rejects, which shows one of them."""
     reject = json.loads(line)
     raw = base64.b64decode(reject["raw"])
     shown = raw[:_SHOWN_BYTES].decode(errors="backslashreplace")
     more = "..." if len(raw) > _SHOWN_BYTES else ""
     return RejectLimitError(
-        f"{count} were rejected, allowed are {limit}. One of them: {reject['reason']}: "
-        f"{shown}{more}\nMend them, or allow more with max_rejects"
+        f"{rows} rejected (limit {limit}). One of them: {reject['reason']}: "
+        f"{shown}{more}\nFix the rows or raise max_rejects"
     )
 
 
 def summarize_rejects(rejects: Sequence[RejectLine]) -> RowsSummary:
-    """The facts of rows that were left out."""
+    """Summarizes rows that were rejected."""
     digest = (0, 0)
     for own, _ in rejects:
         digest = add_digests(digest, own)
@@ -301,7 +301,7 @@ def summarize_rejects(rejects: Sequence[RejectLine]) -> RowsSummary:
 
 
 def _reject_line(reason: str, raw: bytes) -> bytes:
-    """A line of a rejects file; a pipeline's row has no uri and no position."""
+    """Makes a line of a rejects file; a pipeline's row has no URI and no position."""
     line = {
         "uri": None,
         "position": None,
@@ -312,7 +312,7 @@ def _reject_line(reason: str, raw: bytes) -> bytes:
 
 
 def _size_of(value: Any) -> int:
-    """Bytes of a value, more or less."""
+    """Estimates the bytes of a value."""
     if isinstance(value, str | bytes | bytearray):
         return len(value)
     if isinstance(value, np.ndarray | memoryview):

@@ -1,4 +1,4 @@
-"""The features that examples turn out to have, where no schema says it."""
+"""Infers the features of examples that come without a schema."""
 
 from __future__ import annotations
 
@@ -8,110 +8,113 @@ from dataclasses import dataclass, field
 from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.features.feature import FeatureSpec, Kind, Schema
 from recordmill.schemas.proto.example_pb2 import Example
+from recordmill.schemas.text import count
 
 MAX_FEATURES = 10_000
 
 
 @dataclass(slots=True)
 class ObservedFeature:
-    """What the examples so far hold under one key.
+    """The values that the examples so far hold under one key.
 
     Attributes:
-      kinds: the list types seen.
-      examples: how many have it.
-      fewest, most: values in one example.
+      kinds: the list types observed.
+      examples: number of examples that have the key.
+      min_values, max_values: number of values in one example.
     """
 
     kinds: frozenset[str]
     examples: int
-    fewest: int
-    most: int
+    min_values: int
+    max_values: int
 
     def add(self, other: ObservedFeature) -> None:
         self.kinds |= other.kinds
         self.examples += other.examples
-        self.fewest = min(self.fewest, other.fewest)
-        self.most = max(self.most, other.most)
+        self.min_values = min(self.min_values, other.min_values)
+        self.max_values = max(self.max_values, other.max_values)
 
 
 @dataclass(slots=True)
 class ObservedFeatures:
-    """What the examples so far hold, by key."""
+    """The features that the examples so far hold, by name."""
 
     by_name: dict[str, ObservedFeature] = field(default_factory=dict)
 
-    def note(self, example: Example) -> None:
-        """Takes one more example into account."""
+    def add_example(self, example: Example) -> None:
+        """Adds the features of one example."""
         for name, feature in example.features.feature.items():
             kind = feature.WhichOneof("kind")
-            if kind is not None:  # else it is as if it were not there
-                count = len(getattr(feature, kind).value)
-                self._add(name, ObservedFeature(frozenset((kind,)), 1, count, count))
+            if kind is not None:  # a feature without values counts as missing
+                num_values = len(getattr(feature, kind).value)
+                self._add(
+                    name, ObservedFeature(frozenset((kind,)), 1, num_values, num_values)
+                )
 
     def add(self, other: ObservedFeatures) -> None:
-        """Takes what others saw into account."""
-        for name, found in other.by_name.items():
-            self._add(name, found)
+        """Adds the features that another worker observed."""
+        for name, observed in other.by_name.items():
+            self._add(name, observed)
 
-    def _add(self, name: str, found: ObservedFeature) -> None:
+    def _add(self, name: str, observed: ObservedFeature) -> None:
         known = self.by_name.get(name)
         if known is not None:
-            known.add(found)
+            known.add(observed)
             return
         if len(self.by_name) == MAX_FEATURES:
             raise SchemaError(
-                f"the examples have more than {MAX_FEATURES} different features "
-                f"({name!r} is one more): give a schema with those that are meant"
+                f"the examples have more than {MAX_FEATURES:,} different features "
+                f"({name!r} is one more). Give a schema with the features to keep"
             )
         self.by_name[name] = ObservedFeature(
-            found.kinds, found.examples, found.fewest, found.most
+            observed.kinds, observed.examples, observed.min_values, observed.max_values
         )
 
     def to_schema(self, num_examples: int) -> Schema:
-        """The schema that all examples fit.
+        """Returns a schema that all examples fit.
 
-        A feature that not all have is optional. One value in each is a scalar, another
-        number that never changes a fixed shape, all else of variable length. Bytes stay
-        bytes: whether they are text or a picture cannot be known.
+        A feature that some examples lack is optional. Always one value makes a scalar,
+        always the same number a fixed shape, anything else a variable length. Bytes stay
+        bytes: whether they are text or an image cannot be inferred.
 
         Raises:
-          SchemaError: a feature of several kinds, or no feature at all.
+          SchemaError: a feature has values of several kinds, or there is no feature.
         """
         if not self.by_name:
             raise SchemaError(
-                f"none of the {num_examples} examples has a feature: there is nothing "
-                "to write"
+                f"none of {count(num_examples, 'example')} has a feature: there is "
+                "nothing to write"
             )
         _require_one_kind(self.by_name)
         return Schema(
             tuple(
                 FeatureSpec(
                     name,
-                    Kind(next(iter(found.kinds))),
-                    shape=_shape(found),
-                    optional=found.examples < num_examples,
+                    Kind(next(iter(observed.kinds))),
+                    shape=_shape(observed),
+                    optional=observed.examples < num_examples,
                 )
-                for name, found in self.by_name.items()
+                for name, observed in self.by_name.items()
             )
         )
 
 
-def _shape(found: ObservedFeature) -> tuple[int | None, ...]:
-    if found.fewest != found.most or found.most == 0:
+def _shape(observed: ObservedFeature) -> tuple[int | None, ...]:
+    if observed.min_values != observed.max_values or observed.max_values == 0:
         return (None,)
-    return () if found.most == 1 else (found.most,)
+    return () if observed.max_values == 1 else (observed.max_values,)
 
 
 def _require_one_kind(by_name: Mapping[str, ObservedFeature]) -> None:
     problems = [
-        f"feature {name!r} is {' in some examples and '.join(sorted(found.kinds))} in "
+        f"feature {name!r} is {' in some examples and '.join(sorted(observed.kinds))} in "
         "others"
-        for name, found in sorted(by_name.items())
-        if len(found.kinds) > 1
+        for name, observed in sorted(by_name.items())
+        if len(observed.kinds) > 1
     ]
     if problems:
         raise SchemaError(
             "\n".join(
-                [*problems, "Give a schema: what does not fit it is then a reject"]
+                [*problems, "Give a schema: rows that do not fit it are then rejects"]
             )
         )

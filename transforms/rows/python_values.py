@@ -1,15 +1,15 @@
-"""Python values as Arrow arrays whose types never depend on the values beside them.
+"""Converts Python values to Arrow arrays whose types do not depend on neighbouring rows.
 
-How a pipeline bundles its rows is up to the runner, so what becomes of a row must hang
-on this row alone. Each value has a form of its own: how deep its lists are nested, and
-what is inside. Values of one form make one array, of one type:
+The runner decides which rows share a bundle, so the record of a row must depend on that
+row alone. Each value has a form: how deep its lists are nested, and what they hold.
+Values of the same form make one array of one type:
 
     bool, int, float, str, bytes     bool, int64 (uint64 beyond), float64, string, binary
     numpy scalars and arrays         the same; arrays keep their dtype
     datetime, date, time, timedelta  microseconds (UTC where there is a zone), days
     Decimal                          decimal
     lists and tuples                 lists; integers among floats are floats
-    an empty list                    what the feature asks for
+    an empty list                    the type of the feature
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from recordmill.transforms.cast.cell_lists import feature_type
 from recordmill.transforms.encode.arrow_types import is_list
 
 Form = tuple[int, str]
-"""How many lists are nested, and a name of _TYPES, a NumPy dtype, or "" for nothing."""
+"""(depth of nested lists, type inside): a name in _TYPES, a NumPy dtype, or "" if empty."""
 
 _TYPES: dict[str, pa.DataType | None] = {
     "bool": pa.bool_(),
@@ -45,7 +45,7 @@ _TYPES: dict[str, pa.DataType | None] = {
     "date": pa.date32(),
     "time": pa.time64("us"),
     "duration": pa.duration("us"),
-    "decimal": None,  # Arrow finds digits and scale; the values stay as they are
+    "decimal": None,  # Arrow infers precision and scale
 }
 _LEAVES: dict[type, str] = {
     bool: "bool",
@@ -69,18 +69,18 @@ _ARRAY_KINDS = "biufMm"  # booleans, numbers, times
 
 
 class InvalidValueError(Exception):
-    """A value that no feature can be made from; the message says why."""
+    """A value from which no feature can be made; the message says why."""
 
 
 def plain_value(value: Any, features: Sequence[DeclaredFeature]) -> Any:
-    """The value, a NumPy array being brought into a form that Arrow takes.
+    """Converts a NumPy array to a value that Arrow takes; returns other values unchanged.
 
     Args:
       value: of one row.
-      features: those made from its column.
+      features: the features that are made from its column.
 
     Raises:
-      InvalidValueError: an array of another shape than a feature has.
+      InvalidValueError: the array does not have the shape of a feature.
     """
     if not isinstance(value, np.ndarray):
         return value
@@ -106,10 +106,10 @@ def _fits(value: np.ndarray[Any, Any], feature: DeclaredFeature) -> bool:
 
 
 def form_of(value: Any) -> Form | None:
-    """The form of a value that `plain_value` let pass; None if it is missing.
+    """Returns the form of a value from `plain_value`; None if it is missing.
 
     Raises:
-      InvalidValueError: a value that has none, or lists with values of several kinds.
+      InvalidValueError: a value of another type, or a list with values of several types.
     """
     if value is None:
         return None
@@ -133,15 +133,15 @@ def form_of(value: Any) -> Form | None:
 
 
 def array_of(values: Sequence[Any], form: Form, feature: DeclaredFeature) -> pa.Array:
-    """Values of one form, and missing ones, as one array.
+    """Returns an array of values of one form, and of missing ones.
 
     Args:
-      values: as `plain_value` gives them.
-      form: of all those that are not None.
-      feature: one that is made from them; says what empty lists hold.
+      values: as `plain_value` returns them.
+      form: of all values that are not None.
+      feature: a feature that is made from them; it has the type of empty lists.
 
     Raises:
-      ValueError, TypeError, OverflowError: Arrow cannot hold one of them.
+      ValueError, TypeError, OverflowError: Arrow cannot hold one of the values.
     """
     depth, leaf = form
     if leaf not in _TYPES and leaf:
@@ -157,7 +157,7 @@ def array_of(values: Sequence[Any], form: Form, feature: DeclaredFeature) -> pa.
 
 
 def _empty_lists(depth: int, feature: DeclaredFeature) -> pa.DataType:
-    """A type of lists nested as deep as the values, and as the feature needs at least."""
+    """Returns a list type, nested as deep as the values and at least as the feature."""
     nested = leaf = feature_type(feature)
     while is_list(leaf):
         leaf, depth = leaf.value_type, depth - 1
@@ -181,11 +181,11 @@ def _leaf_of(kind: type) -> str | None:
 
 
 def _form_inside(values: Sequence[Any]) -> Form:
-    """The form that all items of a list have."""
+    """Returns the form that all items of a list share."""
     if not values:
         return 0, ""
     kind: type = type(values[0])
-    if set(map(type, values)) == {kind}:  # the usual case, without a look at each
+    if set(map(type, values)) == {kind}:  # the usual case is fast
         leaf = _leaf_of(kind)
         if leaf == "int64":
             return 0, _integers(values)
@@ -197,7 +197,7 @@ def _form_inside(values: Sequence[Any]) -> Form:
     forms = {form for form in map(form_of, items) if form is not None}
     depths = {depth for depth, leaf in forms}
     if len(depths) > 1:
-        raise InvalidValueError(f"{shown(values)} holds lists and single values")
+        raise InvalidValueError(f"{shown(values)} mixes lists and single values")
     leaves = {leaf for _, leaf in forms if leaf}
     return max(depths, default=0), _joined(leaves, values)
 
@@ -210,7 +210,7 @@ def _joined(leaves: set[str], values: Sequence[Any]) -> str:
     if leaves <= {"int64", "uint64", "float"}:
         return "float"
     raise InvalidValueError(
-        f"{shown(values)} holds values of {', '.join(sorted(leaves))}"
+        f"{shown(values)} mixes values of type {', '.join(sorted(leaves))}"
     )
 
 
@@ -221,12 +221,12 @@ def _integers(values: Sequence[Any]) -> str:
     if lowest >= 0 and highest < 1 << 64:
         return "uint64"
     raise InvalidValueError(
-        f"{shown(highest if lowest >= 0 else lowest)} is beyond 64 bits"
+        f"{shown(highest if lowest >= 0 else lowest)} does not fit into 64 bits"
     )
 
 
 def _datetimes(values: Iterable[dt.datetime]) -> str:
     zones = {value.tzinfo is not None for value in values}
     if len(zones) > 1:
-        raise InvalidValueError("times with a zone stand beside times without one")
+        raise InvalidValueError("the list mixes times with and without a time zone")
     return "instant" if zones == {True} else "datetime"

@@ -1,4 +1,4 @@
-"""What rows of a pipeline add up to: small facts that cross the engine."""
+"""Summarizes rows of a pipeline: small values that pass through the runner and add up."""
 
 from __future__ import annotations
 
@@ -25,54 +25,54 @@ from recordmill.transforms.tasks.context import FORMAT_VERSION, fixed_fields
 from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES
 
 Digest = tuple[int, int]
-"""The sums of all rows' two hashes, modulo 2**64: the same in every order."""
+"""Sums of two 64-bit hashes of each row, modulo 2**64: independent of the order."""
 
 _MAX_BUCKETS = 1 << 22  # of all splits together
 
 
 @dataclass(frozen=True, slots=True)
 class RowsSummary:
-    """Facts of some rows.
+    """A summary of some rows.
 
     Attributes:
-      rows_read: rows that came, rejects included.
-      rows_rejected: those left out.
-      digest: of all of them.
-      histogram: planned bytes and records of those that became records, or b"".
-      found: features of examples that came without a schema.
-      runs: sorted runs in which the records lie, with the scratch exchange.
-      reject: one of the rows left out, as a line of JSON, or b"".
+      rows_read: number of rows, rejects included.
+      rows_rejected: number of rejects.
+      digest: of all rows.
+      histogram: planned bytes and records of the rows that became records, or b"".
+      observed: features of examples without a schema.
+      runs: sorted runs that hold the records, with the scratch exchange.
+      reject: one of the rejects, as a line of JSON, or b"".
     """
 
     rows_read: int = 0
     rows_rejected: int = 0
     digest: Digest = (0, 0)
     histogram: PackedHistogram = b""
-    found: ObservedFeatures = field(default_factory=ObservedFeatures)
+    observed: ObservedFeatures = field(default_factory=ObservedFeatures)
     runs: tuple[SortedRunRef, ...] = ()
     reject: bytes = b""
 
 
 @dataclass(slots=True)
 class RowsTotals:
-    """The facts of all rows, added up."""
+    """The sum of all summaries."""
 
     histogram: Histogram
     rows_read: int = 0
     rows_rejected: int = 0
     digest: Digest = (0, 0)
-    found: ObservedFeatures = field(default_factory=ObservedFeatures)
+    observed: ObservedFeatures = field(default_factory=ObservedFeatures)
     reject: bytes = b""
 
-    def add(self, facts: RowsSummary) -> None:
-        self.rows_read += facts.rows_read
-        self.rows_rejected += facts.rows_rejected
-        self.digest = add_digests(self.digest, facts.digest)
-        self.found.add(facts.found)
-        if facts.reject:  # whatever order they come in, the same one is shown
-            self.reject = min(self.reject or facts.reject, facts.reject)
-        if facts.histogram:
-            self.histogram.add_bytes(facts.histogram)
+    def add(self, summary: RowsSummary) -> None:
+        self.rows_read += summary.rows_read
+        self.rows_rejected += summary.rows_rejected
+        self.digest = add_digests(self.digest, summary.digest)
+        self.observed.add(summary.observed)
+        if summary.reject:  # the same one in every order
+            self.reject = min(self.reject or summary.reject, summary.reject)
+        if summary.histogram:
+            self.histogram.add_bytes(summary.histogram)
 
     def merge(self, other: RowsTotals) -> None:
         self.add(
@@ -80,7 +80,7 @@ class RowsTotals:
                 other.rows_read,
                 other.rows_rejected,
                 other.digest,
-                found=other.found,
+                observed=other.observed,
                 reject=other.reject,
             )
         )
@@ -88,7 +88,7 @@ class RowsTotals:
 
 
 def rows_bucket_bits(job: JobSpec) -> int:
-    """Bits of the order key that number a bucket, when nobody knows the rows' bytes."""
+    """Chooses the bits of a histogram bucket when the size of all rows is unknown."""
     wanted = MAX_BUCKET_BITS
     if job.sharding.num_shards is not None:
         wanted = (job.sharding.num_shards * BUCKETS_PER_SHARD - 1).bit_length()
@@ -101,11 +101,14 @@ def add_digests(one: Digest, other: Digest) -> Digest:
 
 
 def content_hashes(framed: pa.BinaryArray) -> npt.NDArray[np.uint64]:
-    """Two u64 of each record's bytes, on every machine the same; shape (rows, 2)."""
+    """Returns two 64-bit hashes of each record's bytes, shape (rows, 2).
+
+    They are the first 16 bytes of its SHA-256, little-endian, on every machine.
+    """
     offsets, buffer = array_parts(framed)
     starts = (offsets[:-1] + HEAD_BYTES).tolist()
     ends = (offsets[1:] - TAIL_BYTES).tolist()
-    # Python per record, 1 us each: no library hashes a batch.
+    # A Python call per record, 1 us each: no library hashes a batch.
     datas = map(buffer.data.__getitem__, map(slice, starts, ends))
     digests = b"".join([sha256(data).digest() for data in datas])
     words = np.frombuffer(digests, "<u8").reshape(-1, 4)[:, :2]
@@ -113,21 +116,21 @@ def content_hashes(framed: pa.BinaryArray) -> npt.NDArray[np.uint64]:
 
 
 def text_digest(text: bytes) -> Digest:
-    """The two hashes of one row that became no record."""
+    """Returns the two hashes of one reject."""
     first, second = np.frombuffer(sha256(text).digest(), "<u8", 2).tolist()
     return first, second
 
 
 def sum_hashes(hashes: U64) -> Digest:
-    """The digest of records with these hashes, of shape (rows, 2)."""
+    """Returns the digest of records with these hashes, shape (rows, 2)."""
     first, second = hashes.sum(axis=0, dtype=np.uint64).tolist()
     return first, second
 
 
 def rows_fingerprint(job: JobSpec, totals: RowsTotals) -> str:
-    """Names what fixes the dataset's bytes: format version, job and all rows.
+    """Hashes all that fixes the bytes of a dataset: format version, job and all rows.
 
-    How many rejects are allowed fixes no byte, as in recordmill.transforms.tasks.context.
+    The reject limit changes no byte (see recordmill.transforms.tasks.context).
     """
     digest = blake2b(digest_size=16)
     digest.update(f"recordmill {FORMAT_VERSION}\n".encode())

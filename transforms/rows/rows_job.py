@@ -1,12 +1,12 @@
-"""A job on the rows of a pipeline, from their facts to the published dataset. No Beam.
+"""Runs the job of WriteDataset, from the sum of all rows to the published dataset. No Beam.
 
-Until all rows were seen nobody knows what the dataset will be, so two folders are used:
+The fingerprint is known only after the last row, so there are two workspaces:
 
-    .recordmill/rows-ID/        sorted runs, with the scratch exchange; ID is drawn when
-                                the pipeline is built, names in it are unique
-    .recordmill/FINGERPRINT/    what recordmill.transforms.tasks.workspace says, once all is known
+    .recordmill/rows-ID/        sorted runs, with the scratch exchange; ID is random, made
+                                with the pipeline, and file names in it are unique
+    .recordmill/FINGERPRINT/    all else (see recordmill.transforms.tasks.workspace)
 
-What a retried bundle left in the first is named by nobody, and goes with the folder.
+Files of a repeated bundle stay in the first without being used, and are removed with it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from recordmill.schemas.dataset.shards import ShardPlan, ShardResult
 from recordmill.schemas.errors import OutputError, RecordmillError, UsageError
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.ranges import InputRange, RangeResult
-from recordmill.schemas.text import json_bytes
+from recordmill.schemas.text import count, json_bytes
 from recordmill.transforms.commit.commit import check_output, require_stored
 from recordmill.transforms.commit.detached import acquire_for_commit, publish_once
 from recordmill.transforms.commit.staging import stage
@@ -45,17 +45,17 @@ _NO_FINGERPRINT = "0" * 32
 
 @dataclass(frozen=True, slots=True)
 class RowsJob:
-    """What every worker of the pipeline needs to know; small, and free of storage.
+    """The job of a WriteDataset, for all workers; without open connections.
 
     Attributes:
       job: what the rows become; its source is PIPELINE_ROWS.
       store: of the output.
-      bucket_bits: of the order key, for the histogram.
-      exchange: how records reach the shards' writers.
+      bucket_bits: leading bits of the order key that number a histogram bucket.
+      exchange: how records reach the writers of their shards.
       overwrite: whether another dataset may be replaced.
-      run_id: 11 hexadecimal digits, another for every pipeline.
-      scratch: folder for sorted runs and facts that all workers see, or "".
-      remote: whether workers may be on other machines.
+      run_id: 11 random hexadecimal digits of the pipeline.
+      scratch: folder for temporary sorted files that all workers can reach, or "".
+      remote: whether workers can be on other machines.
     """
 
     job: JobSpec
@@ -73,179 +73,184 @@ class RowsJob:
 
     @property
     def run_workspace(self) -> Workspace:
-        """Where sorted runs lie."""
+        """Returns the workspace of the sorted runs."""
         name = f"rows-{self.run_id}"
         return Workspace.of(self.store, name, self.scratch, remote=self.remote)
 
-    def staging(self, fingerprint: str) -> Workspace:
-        """Where shards are made."""
+    def workspace(self, fingerprint: str) -> Workspace:
+        """Returns the workspace of the shards."""
         return Workspace.of(self.store, fingerprint, self.scratch, remote=self.remote)
 
 
 @dataclass(frozen=True, slots=True)
 class RowsPlan:
-    """All that is known once every row was seen.
+    """A planned dataset, made after the last row.
 
     Attributes:
-      context: the run that follows from it.
-      plan: of the shards; without any if nothing is to be written.
-      rows_read: rows that came, rejects included.
-      rows_rejected: those left out.
-      finished: numbers of the shards that an earlier try has written.
-      is_published: whether this very dataset stands in the output already.
+      context: the run that writes it.
+      shard_plan: of all splits; without shards if nothing is to be written.
+      rows_read: number of rows, rejects included.
+      rows_rejected: number of rejects.
+      finished: numbers of the shards that an earlier try wrote.
+      is_published: whether the output already holds exactly this dataset.
     """
 
     context: RunContext
-    plan: ShardPlan
+    shard_plan: ShardPlan
     rows_read: int
     rows_rejected: int
     finished: frozenset[int] = frozenset()
     is_published: bool = False
 
 
-def check_output_early(work: RowsJob) -> Preflight:
-    """Finds out, while rows are worked on, whether the output can be used at all.
+def check_output_early(rows_job: RowsJob) -> Preflight:
+    """Checks, while rows are still encoded, that the output can be used.
 
     Raises:
-      OutputError: it is no folder for a dataset, or cannot be written.
+      OutputError: the output cannot hold a dataset, or cannot be written.
     """
-    store = work.store.with_short_retries()
-    with _in_python():
-        # What stands there may be replaced, or be this very dataset: known later.
+    store = rows_job.store.with_short_retries()
+    with _spelled_for_python():
+        # Whether a dataset there is this one, or is replaced, is known later.
         check_output(store, _NO_FINGERPRINT, overwrite=True)
     return store.preflight()
 
 
-def plan_rows(totals: RowsTotals, work: RowsJob) -> RowsPlan:
-    """The plan; makes the folders that the shards' writers need.
+def plan_rows(totals: RowsTotals, rows_job: RowsJob) -> RowsPlan:
+    """Plans the dataset and creates its workspace.
 
     Raises:
       RejectLimitError: too many rows were rejected.
-      SchemaError: examples without a schema contradict each other.
-      OutputError: another dataset stands in the output.
+      SchemaError: examples without a schema have features of several kinds.
+      OutputError: the output holds another dataset.
     """
-    job, rejected = work.job, totals.rows_rejected
+    job, rejected = rows_job.job, totals.rows_rejected
     if rejected > job.max_rejects.allowed(totals.rows_read):
         raise reject_limit_error(
-            f"{rejected} of {totals.rows_read} rows",
+            f"{rejected:,} of {count(totals.rows_read, 'row')}",
             job.max_rejects.text,
             totals.reject,
         )
     records = totals.rows_read - rejected
     if not records:
         raise RecordmillError(
-            f"no record to write: {totals.rows_read} rows read, {rejected} rejected"
+            f"no record to write: {count(totals.rows_read, 'row')} read, {rejected:,} rejected"
         )
-    context = _context(work, totals, records)
-    with _in_python():
+    context = _context(rows_job, totals, records)
+    with _spelled_for_python():
         manifest = check_output(
-            work.store.with_short_retries(),
+            rows_job.store.with_short_retries(),
             context.fingerprint,
-            overwrite=work.overwrite,
+            overwrite=rows_job.overwrite,
         )
     if manifest is not None:
-        require_stored(work.store, manifest)
-        plan = ShardPlan(())
-        return RowsPlan(context, plan, totals.rows_read, rejected, is_published=True)
-    plan = plan_shards(totals.histogram, job.sharding, work.split_names)
-    context.workspace.create(work.exchange)
-    finished = finished_shards(context, plan)
-    return RowsPlan(context, plan, totals.rows_read, rejected, finished)
+        require_stored(rows_job.store, manifest)
+        shard_plan = ShardPlan(())
+        return RowsPlan(
+            context, shard_plan, totals.rows_read, rejected, is_published=True
+        )
+    shard_plan = plan_shards(totals.histogram, job.sharding, rows_job.split_names)
+    context.workspace.create(rows_job.exchange)
+    finished = finished_shards(context, shard_plan)
+    return RowsPlan(context, shard_plan, totals.rows_read, rejected, finished)
 
 
-def write_rejects(group: int, lines: Iterable[bytes], planned: RowsPlan) -> int:
-    """Writes one file of rejects, in the order of its lines; how many there are."""
+def write_rejects(group: int, lines: Iterable[bytes], plan: RowsPlan) -> int:
+    """Writes one file of rejects, sorted; returns how many it holds."""
     ordered = sorted(lines)
-    if not planned.is_published:
-        workspace = planned.context.workspace
+    if not plan.is_published:
+        workspace = plan.context.workspace
         data = b"".join(line + b"\n" for line in ordered)
         workspace.put(f"{REJECTS_NAME}/rows-{group:02d}.jsonl", data)
     return len(ordered)
 
 
 def publish_rows(
-    work: RowsJob,
-    ready: Preflight,
-    planned: RowsPlan,
+    rows_job: RowsJob,
+    preflight: Preflight,
+    plan: RowsPlan,
     shards: Sequence[ShardResult],
     rejects_kept: int,
 ) -> Manifest:
-    """Publishes what was written; once, and safe to repeat.
+    """Publishes the dataset; once, and safe to repeat.
 
     Raises:
-      OutputError: another run holds the output, or put something else there.
-      RecordmillError: rows are missing or double.
+      OutputError: another run writes to the output, or published another dataset.
+      RecordmillError: rows are missing or duplicated.
     """
-    context = planned.context
-    workspace, store = context.workspace, work.store
-    if rejects_kept != planned.rows_rejected:
+    context = plan.context
+    workspace, store = context.workspace, rows_job.store
+    if rejects_kept != plan.rows_rejected:
         raise RecordmillError(
-            f"{planned.rows_rejected} rows were rejected, but {rejects_kept} kept: "
-            "nothing is published"
+            f"{count(plan.rows_rejected, 'row')} rejected, but {rejects_kept:,} "
+            "in the rejects files; nothing was published. Run the pipeline again"
         )
 
-    def put_into_staging() -> None:
-        if planned.is_published:
+    def stage_dataset() -> None:
+        if plan.is_published:
             raise OutputError(
-                f"{store.uri}: held this dataset when the run planned it, and does no "
-                "longer: run the pipeline again"
+                f"{store.uri}: this dataset was there when the run began, and is not "
+                "there any more. Run the pipeline again"
             )
-        stage(context, [_as_range(planned)], shards, _run_metadata(work))
+        stage(context, [_range_result(plan)], shards, _run_metadata(rows_job))
 
-    with acquire_for_commit(store, exclusive=ready.exclusive), _in_python():
-        manifest = publish_once(context, put_into_staging)
-        work.run_workspace.remove()
+    with (
+        acquire_for_commit(store, exclusive=preflight.exclusive),
+        _spelled_for_python(),
+    ):
+        manifest = publish_once(context, stage_dataset)
+        rows_job.run_workspace.remove()
         workspace.remove()
     return manifest
 
 
-def _context(work: RowsJob, totals: RowsTotals, records: int) -> RunContext:
-    job = work.job
+def _context(rows_job: RowsJob, totals: RowsTotals, records: int) -> RunContext:
+    job = rows_job.job
     if job.declared is not None:
         schema = job.declared.to_schema()
     elif job.payload == "example":
-        schema = totals.found.to_schema(records)
+        schema = totals.observed.to_schema(records)
     else:
         schema = RECORD_SCHEMA
     fingerprint = rows_fingerprint(job, totals)
     return RunContext(
         job=job,
         source=PipelineRowsSource(schema),
-        split_names=work.split_names,
-        bucket_bits=work.bucket_bits,
-        exchange=work.exchange,
+        split_names=rows_job.split_names,
+        bucket_bits=rows_job.bucket_bits,
+        exchange=rows_job.exchange,
         fingerprint=fingerprint,
-        output=work.store.uri,
-        workspace=work.staging(fingerprint),
-        overwrite=work.overwrite,
+        output=rows_job.store.uri,
+        workspace=rows_job.workspace(fingerprint),
+        overwrite=rows_job.overwrite,
     )
 
 
-def _as_range(planned: RowsPlan) -> RangeResult:
-    """The facts of all rows, in the form that publishing adds up."""
+def _range_result(plan: RowsPlan) -> RangeResult:
+    """Returns the result of all rows as if they were one input range."""
     return RangeResult(
         range=InputRange(0, "", "", 0, 0, 0, 0),
-        rows_read=planned.rows_read,
-        rows_rejected=planned.rows_rejected,
+        rows_read=plan.rows_read,
+        rows_rejected=plan.rows_rejected,
         runs=(),
     )
 
 
-def _run_metadata(work: RowsJob) -> bytes:
+def _run_metadata(rows_job: RowsJob) -> bytes:
     return json_bytes(
         {
             "recordmill": version("recordmill"),
             "beam": version("apache-beam"),
             "python": platform.python_version(),
-            "exchange": work.exchange,
+            "exchange": rows_job.exchange,
             "published_unix": round(time.time(), 3),
         }
     )
 
 
 @contextmanager
-def _in_python() -> Iterator[None]:
-    """Says in errors how the way out is called here."""
+def _spelled_for_python() -> Iterator[None]:
+    """Spells options in errors as the arguments of WriteDataset."""
     try:
         yield
     except (OutputError, UsageError) as error:

@@ -25,7 +25,7 @@ VERBS = frozenset(
     Frames Gathers Generates Gets Gives Groups Guesses Handles Hashes Holds Identifies
     Ignores Imports Indexes Infers Initializes Inserts Inspects Installs Invokes Issues
     Iterates Joins Keeps Kills Labels Launches Lays Lets Limits Lists Loads Locates Locks
-    Logs Looks Lowers Makes Maps Marks Masks Matches Measures Merges Moves Names
+    Logs Looks Lowers Makes Maps Marks Masks Matches Measures Merges Moves Names Nests
     Normalizes Notes Numbers Opens Orders Overwrites Packs Pads Parses Passes Patches
     Picks Plans Points Prefixes Prepares Prints Processes Produces Projects Publishes
     Pulls Puts Quotes Raises Ranks Reads Rebuilds Receives Records Recovers Reduces
@@ -34,7 +34,7 @@ VERBS = frozenset(
     Rewrites Rounds Runs Samples Saves Scales Scans Schedules Searches Selects Sends
     Separates Serializes Sets Shifts Shows Shuffles Signals Sizes Skips Slices Sorts
     Spawns Spells Spills Splits Spreads Squeezes Stages Starts Stops Stores Streams
-    Strips Submits Sums Suppresses Synchronizes Syncs Takes Tells Terminates Tests Times
+    Strips Submits Sums Summarizes Suppresses Synchronizes Syncs Takes Tells Terminates Tests Times
     Tracks Transforms Translates Transposes Treats Tries Trims Truncates Turns Unlocks
     Unpacks Unwraps Updates Uploads Uses Validates Verifies Views Visits Waits Walks
     Warns Wraps Writes Yields

@@ -166,14 +166,14 @@ def test_values(feature: Any, value: Any, expected: Any) -> None:
 
 
 UNFIT: list[tuple[Any, Any, str]] = [
-    ("int64", 2**64, "is beyond 64 bits"),
-    ("int64[]", [1, -(2**63) - 1], "is beyond 64 bits"),
+    ("int64", 2**64, "does not fit into 64 bits"),
+    ("int64[]", [1, -(2**63) - 1], "does not fit into 64 bits"),
     ("uint64[]", [-1, 2**63], "column 'a'"),
     ("int64", 1.5, "double cannot become int64"),
     ("int64", object(), "a value of type object; expected a bool, a number"),
     ("int64", {"b": 1}, "a value of type dict"),
-    ("int64[]", [1, [2]], "holds lists and single values"),
-    ("int64[]", [1, "x"], "holds values of int64, text"),
+    ("int64[]", [1, [2]], "mixes lists and single values"),
+    ("int64[]", [1, "x"], "mixes values of type int64, text"),
     ("int64[]", [1, None], "a list holds an empty or null value"),
     ("int64", [1], "list"),
     ("string", "\ud800", "surrogates not allowed"),
@@ -187,7 +187,7 @@ UNFIT: list[tuple[Any, Any, str]] = [
     (
         {"dtype": "int64", "shape": [None], "unit": "s"},
         [dt.datetime(1970, 1, 1), dt.datetime(1970, 1, 1, tzinfo=ZONE)],
-        "times with a zone stand beside times without one",
+        "the list mixes times with and without a time zone",
     ),
 ]
 
@@ -301,7 +301,7 @@ def test_too_many_features() -> None:
 
 
 def test_no_features() -> None:
-    with pytest.raises(SchemaError, match="none of the 3 examples has a feature"):
+    with pytest.raises(SchemaError, match="none of 3 examples has a feature"):
         ObservedFeatures().to_schema(3)
 
 

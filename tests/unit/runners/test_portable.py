@@ -35,7 +35,7 @@ ENDPOINT = "--job_endpoint=127.0.0.1:1"
         (["--runner=PortableRunner"], "PortableRunner needs --job_endpoint=HOST:PORT"),
         (
             ["--runner=PrismRunner"],
-            "would have to download its job server: give --prism_location=FILE",
+            "would download its job server: give --prism_location=FILE",
         ),
         (
             ["--runner=PrismRunner", "--prism_location=nowhere/prism"],
@@ -53,8 +53,7 @@ ENDPOINT = "--job_endpoint=127.0.0.1:1"
         (["--runner=SparkRunner"], "give --spark_job_server_jar=FILE"),
         (
             ["--runner=PortableRunner", ENDPOINT],
-            "Beam's own image, which has no recordmill: say where they run by "
-            "--environment_type",
+            "Beam's own image, which has no recordmill: give --environment_type",
         ),
         (
             ["--runner=FlinkRunner", ENDPOINT, "--flink_master=127.0.0.1:8081"],
@@ -66,7 +65,7 @@ ENDPOINT = "--job_endpoint=127.0.0.1:1"
         ),
         (
             ["--runner=PortableRunner", ENDPOINT, "stray"],
-            "Beam knows no option stray",
+            "Beam has no option stray",
         ),
     ],
 )

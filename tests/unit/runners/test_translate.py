@@ -19,5 +19,5 @@ def test_a_runner_that_would_run_all_the_same(
 ) -> None:
     ran = recordmill("convert", "csv", IRIS, tmp_path / "out", "--", wish, *runner)
     assert ran.status == 2
-    assert f"{wish.partition('=')[0]} is for --runner=DataflowRunner, got " in ran.err
+    assert f"{wish.partition('=')[0]} needs --runner=DataflowRunner, got " in ran.err
     assert not (tmp_path / "out").exists()
