@@ -65,7 +65,8 @@ def test_rejects_are_kept_the_same_in_every_bundle(
     assert "double cannot become int64" in reasons[b'{"label": 1.5}']
     assert "of type object" in reasons[b'{"label": "cat", "size": "<object>"}']
     assert (
-        "beyond 64 bits" in reasons[b'{"label": "cat", "size": 1180591620717411303424}']
+        "does not fit into 64 bits"
+        in reasons[b'{"label": "cat", "size": 1180591620717411303424}']
     )
     assert "missing" in reasons[b"{}"]
     assert "5" in reasons[example(label=[5]).SerializeToString()]
@@ -78,7 +79,7 @@ def test_too_many_rejects_show_one(tmp_path: Path) -> None:
     assert "rows or more rejected (limit 0)" in error
     assert """column 'a'""" in error or "feature 'a'" in error
     assert '{"a": "x"}' in error
-    assert "allow more with max_rejects" in error
+    assert "raise max_rejects" in error
     error = error_of(lambda: write(rows, tmp_path / "out", schema, max_rejects="10%"))
     assert "1 of 3 rows rejected (limit 10%)" in error
     assert_unpublished(tmp_path / "out")

@@ -235,7 +235,7 @@ def test_rows_with_missing_values_share_a_batch() -> None:
     """Or each of them would be encoded alone."""
     rows = [{f"f{bit}": 1 for bit in range(6) if n >> bit & 1} for n in range(64)]
     tables = TableBuilder(schema({f"f{bit}": "int64?" for bit in range(6)}), None)
-    (table,) = tables.of(rows)
+    (table,) = tables.build(rows)
     assert isinstance(table, Table)
     assert table.rows == list(range(64))
 
@@ -296,7 +296,7 @@ def test_too_many_features() -> None:
     for number in range(MAX_FEATURES):
         many.add(ObservedFeatures({f"{number}": one}))
     many.add(ObservedFeatures({"0": one}))
-    with pytest.raises(SchemaError, match="more than 10000 different features"):
+    with pytest.raises(SchemaError, match="more than 10,000 different features"):
         many.add(ObservedFeatures({"more": one}))
 
 
