@@ -74,11 +74,13 @@ def main(argv: list[str]) -> int:
         assert isinstance(source, CsvSource)
         range_bytes = given.range_mib * MIB
         context = replace(context, source=replace(source, range_bytes=range_bytes))
+        first = context.source.cut(prepared.inputs.files)[:3]
+        surveys = [context.source.survey(input_range) for input_range in first]
         input_ranges = [
             input_range
-            for input_range in context.source.cut(prepared.inputs.files)
+            for input_range in context.source.resolve_ranges(first, surveys)[:2]
             if input_range.num_positions == range_bytes
-        ][:2]
+        ]
         if len(input_ranges) < 2:
             print("the input has no two whole ranges of that size", file=sys.stderr)
             return 1
