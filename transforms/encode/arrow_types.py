@@ -1,4 +1,4 @@
-"""Which Arrow types a feature can be made from, known before any row is read.
+"""Checks which Arrow types a feature can be made from, before any row is read.
 
     integers of every width, bool, date, time, timestamp, duration  -> int64_list
     float16, float32, float64                                       -> float_list
@@ -9,7 +9,7 @@
     null                                                            -> anything
 
 Dates and times are the integers that Arrow keeps, in the column's own unit. Decimals,
-structs, maps, unions and intervals have no place in a feature as they are.
+structs, maps, unions and intervals cannot be features as they are.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _STORED_AS = {
 
 
 def check_types(arrow_schema: pa.Schema, schema: Schema) -> None:
-    """Makes sure that every feature can be made from its column.
+    """Checks that every feature can be made from its column.
 
     Raises:
       SchemaError: a column is missing or there twice, or has a type that its feature
@@ -91,7 +91,7 @@ def check_types(arrow_schema: pa.Schema, schema: Schema) -> None:
 
 
 def require_column(arrow_schema: pa.Schema, feature: FeatureSpec) -> None:
-    """Makes sure that the feature's column is there, once.
+    """Checks that the feature's column is there, once.
 
     Raises:
       SchemaError: if not.
@@ -107,7 +107,7 @@ def require_column(arrow_schema: pa.Schema, feature: FeatureSpec) -> None:
 def value_problem(
     arrow_type: pa.DataType, feature: FeatureSpec
 ) -> tuple[str, str] | None:
-    """Returns why the column's innermost values cannot be the feature's, and the way out."""
+    """Returns why the innermost values cannot be the feature's, and the way out."""
     depth, leaf = _take_apart(arrow_type)
     family = _FAMILY.get(leaf.id)
     if family == NULL or family in _accepted(feature, depth):
@@ -122,7 +122,7 @@ def value_problem(
 def depth_problem(
     arrow_type: pa.DataType, feature: FeatureSpec
 ) -> tuple[str, str] | None:
-    """Returns why the column's lists cannot have the feature's shape, and the way out."""
+    """Returns why the lists cannot have the feature's shape, and the way out."""
     depth, leaf = _take_apart(arrow_type)
     family = _FAMILY.get(leaf.id)
     fewest, most = list_depths(feature, of_bytes=family == BYTES)

@@ -1,4 +1,4 @@
-"""Base64 of whole Arrow columns (RFC 4648, section 4: padded, no line breaks).
+"""Encodes whole Arrow columns in base64 (RFC 4648, section 4: padded, no line breaks).
 
 3 bytes = 24 bits -> 4 characters of 6 bits; a last group of 1 or 2 bytes ends
 in == or =

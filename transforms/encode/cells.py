@@ -1,9 +1,16 @@
-"""The cells of a key: what it adds to each row, in a few Arrow arrays.
+"""Makes the cells of a key, the bytes it adds to each row, as a few Arrow arrays.
 
 A column of numbers of fixed size is a template and a matrix of values; neighbouring
 ones share one matrix, one template row and one copy. All others become a header (by
 payload length) and a payload. The element-wise join in C++ lays the cells of a row
-end to end.
+end to end. Three features, a int64, b float and c bytes, in two rows:
+
+    template  0a 0a 0a 01 61 12 05 1a 03 0a 01 ..            a: one byte to fill in
+              0a 0d 0a 01 62 12 08 12 06 0a 04 .. .. .. ..   b: four bytes
+              .. .. .. .. .. .. .. .. .. .. ..               c: its header
+    row 0     07 | 00 00 80 3f | 0a 0a 0a 01 63 12 05 0a 03 0a 01
+    row 1     08 | 00 00 00 40 | 0a 0b 0a 01 63 12 06 0a 04 0a 02
+    payload   "x", "yz" of c: a second array, joined behind the first
 """
 
 from __future__ import annotations
@@ -11,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +45,7 @@ from recordmill.transforms.encode.wire import (
 
 
 class MakeHeader(Protocol):
-    """What stands before a payload of so many bytes.
+    """A function that makes what stands before a payload of so many bytes.
 
     `delimited` says that the payload is one length-delimited field of the list (packed
     numbers, one bytes value) and not a series of such fields.
@@ -57,10 +64,13 @@ class Fixed:
 
 @dataclass(slots=True)
 class Cells:
-    """Cells of differing size: arrays to lay end to end, and the sum's lengths.
+    """Cells of differing size.
 
-    `head` stands before them: what of the cells is of one size can go into the block
-    of its neighbours, which spares the join an array.
+    Attributes:
+      arrays: to lay end to end, row by row.
+      lengths: bytes of each row's cell, without the head.
+      head: stands before them. It has one size, so it goes into the block of its
+        neighbours, which saves an array in the join.
     """
 
     arrays: list[pa.Array]
@@ -106,7 +116,10 @@ def cells_of(kind: Kind, column: Column, make_header: MakeHeader) -> Fixed | Cel
     if column.lists is None:
         payload, delimited = column.values, True
     else:
-        payload, delimited = _list_payload(kind, column), kind is not Kind.BYTES
+        payload, delimited = (
+            _list_payload(kind, column.values, column.lists),
+            kind is not Kind.BYTES,
+        )
     return payload_cells(
         payload, column.valid, partial(make_header, delimited=delimited)
     )
@@ -154,9 +167,9 @@ def _scalar_number_cells(
     rows = np.empty((len(values), header_width + width), np.uint8)
     rows[:, :header_width] = headers.view(np.uint8).reshape(-1, header_width)
     if len(values) and header_lengths.min() < header_width:
-        # Only names near a varint's limit: the payload's place differs by row.
-        places = header_lengths[:, None] + np.arange(width)
-        np.put_along_axis(rows, places, payload, axis=1)
+        # Only names near a varint's limit: payloads begin at different columns.
+        columns = header_lengths[:, None] + np.arange(width)
+        np.put_along_axis(rows, columns, payload, axis=1)
     else:
         rows[:, header_width:] = payload
     if column.valid is None:
@@ -169,18 +182,17 @@ def _scalar_number_cells(
     return Cells([cells], np.diff(offsets))
 
 
-def _list_payload(kind: Kind, column: Column) -> pa.BinaryArray:
+def _list_payload(kind: Kind, values: Any, lists: I64) -> pa.BinaryArray:
     """Makes each row's list content: packed numbers or length-delimited values."""
-    assert column.lists is not None  # the caller's branch
     if kind is Kind.FLOAT:
-        data = np.ascontiguousarray(column.values, "<f4").view(np.uint8)
-        return binary_array(column.lists * 4, data)
+        data = np.ascontiguousarray(values, "<f4").view(np.uint8)
+        return binary_array(lists * 4, data)
     if kind is Kind.INT64:
-        unsigned = np.ascontiguousarray(column.values, np.int64).view(np.uint64)
+        unsigned = np.ascontiguousarray(values, np.int64).view(np.uint64)
         offsets, data = varint_stream(unsigned)
     else:
-        offsets, data = delimited_stream(column.values, b"\x0a")
-    return binary_array(offsets[column.lists], data)
+        offsets, data = delimited_stream(values, b"\x0a")
+    return binary_array(offsets[lists], data)
 
 
 def _fill_block(block: list[Fixed], num_rows: int) -> U8:
@@ -193,16 +205,18 @@ def _fill_block(block: list[Fixed], num_rows: int) -> U8:
     )
     matrix = np.empty((num_rows, len(template)), np.uint8)
     matrix[:] = template
-    place = 0
+    offset = 0
     for cell in block:
-        place += len(cell.template)
+        offset += len(cell.template)
         if cell.values is not None and num_rows:
             width = cell.values.shape[1]
             # One item per row copies three times faster than single bytes.
             item = np.dtype("<u4") if width == 4 else np.dtype(f"V{width}")
-            target = np.ndarray((num_rows,), item, matrix.data, place, (len(template),))
+            target = np.ndarray(
+                (num_rows,), item, matrix.data, offset, (len(template),)
+            )
             target[:] = np.ascontiguousarray(cell.values).view(item).ravel()
-            place += width
+            offset += width
     return matrix
 
 

@@ -1,4 +1,4 @@
-"""Arrow batch + schema -> serialized tf.train.Example, without Python per row.
+"""Serializes Arrow batches as tf.train.Example, without Python per row.
 
     Example   0a len Features
     Features  entry*                         sorted by key

@@ -1,4 +1,4 @@
-"""Batch + features -> what each key of the feature map holds, in the map's order."""
+"""Loads what each key of the feature map holds from a batch, in the map's order."""
 
 from __future__ import annotations
 
@@ -106,21 +106,21 @@ def load_steps(array: pa.Array, feature: FeatureSpec) -> tuple[Nested, Column]:
 
 
 def require_no_steps(feature: FeatureSpec) -> None:
-    """Makes sure that a feature is no feature list.
+    """Checks that a feature is not a feature list.
 
     Raises:
       SchemaError: if it is one.
     """
     if feature.sequence:
         raise SchemaError(
-            f"feature {feature.name!r}: only sequence examples have feature lists: use "
-            "--payload sequence_example, or in place of the sequence declare one more "
-            "unknown dimension"
+            f"feature {feature.name!r}: only sequence examples have feature lists. Use "
+            "payload sequence_example, or declare one more unknown dimension instead of "
+            "the sequence"
         )
 
 
 def require_plain_steps(feature: FeatureSpec) -> None:
-    """Makes sure that each step of a feature list is one feature.
+    """Checks that each step of a feature list is one feature.
 
     Raises:
       SchemaError: if the steps are ragged.

@@ -1,4 +1,4 @@
-"""Arrow batch + schema -> tf.train.Example as JSON, as tf.io.decode_json_example reads.
+"""Writes Arrow batches as tf.train.Example in JSON, as tf.io.decode_json_example reads.
 
     {"features":{"feature":{"age":{"int64List":{"value":["7"]}},"x":{"floatList":...}}}}
 
@@ -89,7 +89,7 @@ def _choose(texts: list[str], which: npt.NDArray[np.integer]) -> pa.BinaryArray:
 
 
 def _value_texts(kind: Kind, values: Any) -> pa.BinaryArray:
-    """Formats each value as JSON text, without the quotes around integers and base64."""
+    """Formats each value as JSON, without the quotes around integers and base64."""
     if kind is Kind.BYTES:
         return base64_texts(values)
     texts = pa.array(values).cast(pa.string()).cast(pa.binary())

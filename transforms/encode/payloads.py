@@ -1,4 +1,4 @@
-"""What a record holds: an example, a sequence example, JSON, or a column's own bytes."""
+"""Encodes records: examples, sequence examples, JSON, or a column's own bytes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from recordmill.transforms.encode.sequences import encode_sequences
 
 
 def check_payload(schema: Schema, payload: Payload) -> None:
-    """Makes sure that records of a kind can be made of a schema's features.
+    """Checks that records of a kind can be made of a schema's features.
 
     Raises:
       SchemaError: if not, with the features that are in the way.
@@ -65,8 +65,8 @@ def raw_feature(schema: Schema) -> FeatureSpec:
         )
     raise SchemaError(
         "payload raw: a record holds the bytes of one feature, there are "
-        f"{', '.join(feature.name for feature in media or candidates)}: say which "
-        "by a schema with one of them (--schema)"
+        f"{', '.join(feature.name for feature in media or candidates)}: choose "
+        "one by a schema that has no other"
     )
 
 

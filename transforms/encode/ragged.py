@@ -1,4 +1,4 @@
-"""Ragged features: the values in one key, the lengths of their rows in others.
+"""Splits ragged features into keys: the values in one, row lengths in others.
 
     tokens = [[5, 6], [], [7]]   of shape [null, null] is stored as
     tokens/ragged_flat_values    5 6 7

@@ -1,4 +1,4 @@
-"""Arrow batch + schema -> serialized tf.train.SequenceExample.
+"""Serializes Arrow batches as tf.train.SequenceExample.
 
     SequenceExample  0a len Features | 12 len FeatureLists
     FeatureLists     list*                   sorted by key

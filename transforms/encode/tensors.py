@@ -1,9 +1,14 @@
-"""Numbers and text in bytes: serialized tensors, and arrays without a header.
+"""Serializes numbers and text as tensors, and numbers as arrays without a header.
 
     TensorProto   08 dtype | 12 len TensorShapeProto | content
     shape         (12 len dim)*      dim     08 size, nothing for size 0
     content       22 len row-major little-endian numbers, nothing if there are none
                   (42 len bytes)* for text and bytes
+
+The int32 rows [1, 2] and [3] become
+
+    08 03 | 12 04 12 02 08 02 | 22 08 01 00 00 00 02 00 00 00    int32, [2], 8 bytes
+    08 03 | 12 04 12 02 08 01 | 22 04 03 00 00 00                int32, [1], 4 bytes
 
 The bytes are those of tf.io.serialize_tensor, and tf.io.parse_tensor reads them.
 Source: tensorflow/core/framework/{tensor,tensor_shape,types}.proto; that content goes
@@ -129,12 +134,15 @@ def _head(dtype: str, dims: list[int]) -> bytes:
 
 
 def _distinct_rows(dims: I64) -> tuple[list[list[int]], I64]:
-    """Finds the distinct rows of a matrix, and which of them each row is."""
+    """Finds the distinct rows of a matrix, and which of them each row is.
+
+    The rows [2, 3], [1, 3], [2, 3] give [[1, 3], [2, 3]] and [1, 0, 1].
+    """
     which = np.zeros(len(dims), np.int64)
     for column in dims.T:
         if len(column) and (column != column[0]).any():
             # By numbers below rows squared: no hash, no order of opaque rows.
-            _, place = np.unique(column, return_inverse=True)
-            _, which = np.unique(which * len(dims) + place, return_inverse=True)
+            _, number = np.unique(column, return_inverse=True)
+            _, which = np.unique(which * len(dims) + number, return_inverse=True)
     _, first = np.unique(which, return_index=True)
     return dims[first].tolist(), which

@@ -1,4 +1,4 @@
-"""Protobuf's wire format on whole Arrow arrays.
+"""Writes protobuf's wire format for whole Arrow arrays.
 
 A column becomes an Arrow binary array of *cells*: the bytes it adds to each row.
 Three operations make every cell without a Python loop over rows: varints of an
@@ -7,6 +7,12 @@ lays rows of differing length end to end.
 
     varint            7 bits a byte, least significant first, high bit = more follow
     length-delimited  tag | varint length | bytes
+
+An int64 feature "a" with the values 7 and 300 becomes these cells, the entries of the
+example's feature map (300 = 0b10_0101100: ac = 1|0101100, 02 = 0|0000010):
+
+    0a 0a | 0a 01 61 | 12 05 | 1a 03 | 0a 01 | 07       entry of 10 bytes: key "a",
+    0a 0b | 0a 01 61 | 12 06 | 1a 04 | 0a 02 | ac 02    Feature, Int64List, packed value
 
 Source: protobuf.dev, "Encoding".
 """
@@ -70,20 +76,25 @@ def varint_lengths(values: U64) -> I64:
 
 
 def varint_rows(values: U64, lengths: npt.NDArray[np.integer]) -> U8:
-    """Makes varints, left-aligned in a matrix of shape (values, longest varint)."""
+    """Makes varints, left-aligned in a matrix of shape (values, longest varint).
+
+    The values 3, 300, 7 give the rows 03 00, ac 02, 07 00; the zeros are not used.
+    """
     width = int(lengths.max()) if len(lengths) else 1
     rows = np.empty((len(values), width), np.uint8)
     if width == 1:
         rows[:, 0] = values
         return rows
-    for place in range(width):
-        low = (values >> np.uint64(7 * place)).astype(np.uint8) & np.uint8(0x7F)
-        rows[:, place] = low | ((lengths > place + 1).astype(np.uint8) << np.uint8(7))
+    for index in range(width):
+        low = (values >> np.uint64(7 * index)).astype(np.uint8) & np.uint8(0x7F)
+        rows[:, index] = low | ((lengths > index + 1).astype(np.uint8) << np.uint8(7))
     return rows
 
 
 def varint_stream(values: U64) -> tuple[I64, U8]:
     """Lays the varints of all values end to end.
+
+    The values 3, 300, 7 give the offsets 0, 1, 3, 4 and the bytes 03 ac 02 07.
 
     Returns:
       Where each value's varint starts (values + 1), and the bytes.
@@ -108,7 +119,7 @@ def varint_stream(values: U64) -> tuple[I64, U8]:
     return offsets, out[: offsets[-1]]
 
 
-_BLOCK_VALUES = 1 << 15  # what is made of so many stays in the processor's cache
+_BLOCK_VALUES = 1 << 15  # the arrays of so many fit in the processor's cache
 
 
 def _varint_words(
@@ -116,13 +127,18 @@ def _varint_words(
 ) -> tuple[npt.NDArray[np.void], npt.NDArray[np.integer]]:
     """Makes varints of up to four bytes, one item each, and returns their lengths too.
 
-    All bytes at once in a 32-bit word: twice as fast as `varint_rows`.
+    All bytes at once in a 32-bit word: twice as fast as `varint_rows`. For 300:
+
+        300                 00000001 00101100
+        low 7 bits          00000000 00101100
+        | next 7 bits << 1  00000010 00101100    each group of 7 bits in its own byte
+        | high bits         00000010 10101100    0x02ac; little-endian: ac 02
     """
     more = np.zeros(len(values), np.uint8)
     words = values & np.uint32(0x7F)
-    for place in range(1, longest):
-        words |= (values & np.uint32(0x7F << 7 * place)) << np.uint32(place)
-        more += (values >= np.uint32(1 << 7 * place)).view(np.uint8)
+    for index in range(1, longest):
+        words |= (values & np.uint32(0x7F << 7 * index)) << np.uint32(index)
+        more += (values >= np.uint32(1 << 7 * index)).view(np.uint8)
     words |= _CONTINUED.take(more)
     return words.astype("<u4", copy=False).view("V4"), more + np.uint8(1)
 
@@ -179,6 +195,9 @@ _SHORT_BYTES = 32
 def delimited_stream(values: pa.BinaryArray, tag: bytes) -> tuple[I64, U8]:
     """Lays all values end to end, each as a length-delimited field.
 
+    The values "ab", "c" with tag 0a give the offsets 0, 4, 7 and the bytes
+    0a 02 61 62 0a 01 63.
+
     Args:
       values: plain binary without nulls.
       tag: the field's, one byte.
@@ -195,8 +214,10 @@ def delimited_stream(values: pa.BinaryArray, tag: bytes) -> tuple[I64, U8]:
         offsets = offsets_of(lengths + header_lengths)
         return offsets, data[: offsets[-1]]
     # Short values: headers of two bytes, and every value copied at the longest one's
-    # width; what is too much, the next value or the headers overwrite. The copies
-    # are made in index order, see scatter.
+    # width. The excess is overwritten by the next value (copies are made in index
+    # order, see scatter) or by the headers. "ab", "c" in rows of width 2:
+    #   values at 2 and 6   .. .. 61 62 .. .. 63 00
+    #   headers at 0 and 4  0a 02 61 62 0a 01 63 | 00
     first, end = int(starts[0]), int(starts[-1])
     source = np.zeros(end - first + longest, np.uint8)
     source[: end - first] = np.frombuffer(values.buffers()[2], np.uint8)[first:end]

@@ -220,7 +220,7 @@ def test_column_of_no_type_for_steps() -> None:
 def test_feature_lists_need_sequence_examples(payload: Payload) -> None:
     schema = Schema((FRAMES, LABEL))
     message = (
-        "^feature 'frames': only sequence examples have feature lists: use --payload"
+        "^feature 'frames': only sequence examples have feature lists. Use payload"
     )
     with pytest.raises(SchemaError, match=message):
         check_payload(schema, payload)
@@ -271,7 +271,7 @@ def test_no_feature_or_several_for_raw(
     features: tuple[FeatureSpec, ...], said: str
 ) -> None:
     with pytest.raises(
-        SchemaError, match=f"^payload raw: .*{said}: .*(declare|--schema)"
+        SchemaError, match=f"^payload raw: .*{said}: .*(declare|choose)"
     ):
         check_payload(Schema(features), "raw")
 
