@@ -23,7 +23,7 @@ def parse_size(text: str) -> int:
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"give a size like 128MiB or 100MB, got {text!r}")
+        raise ValueError(f"expected a size like 128MiB or 100MB, found {text!r}")
     number, unit, binary, is_bytes = match.groups(default="")
     thousand = 1000 if is_bytes and not binary else 1024
     size = int(Fraction(number) * thousand ** _UNITS.index(unit.upper()))

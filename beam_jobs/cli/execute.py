@@ -1,4 +1,4 @@
-"""One run as a command has it: bars or log lines, metrics, and how it ended."""
+"""Runs a job for a command: bars or log lines, metrics, and the summary."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from recordmill.beam_jobs.report.events import LogFormat, LogLines
+from recordmill.beam_jobs.report.events import LogLines
 from recordmill.beam_jobs.report.metrics import (
     Stages,
     require_metrics_file,
@@ -17,38 +17,25 @@ from recordmill.beam_jobs.report.metrics import (
 from recordmill.beam_jobs.report.progress import Bars, Silent
 from recordmill.beam_jobs.report.summary import (
     outcome_facts,
-    show_handover,
     show_outcome,
+    show_submitted,
 )
 from recordmill.beam_jobs.service.detach import JobSubmitted
 from recordmill.beam_jobs.service.run_job import Outcome, Reporter
 from recordmill.beam_jobs.service.run_versioned import run_versioned
 from recordmill.schemas.errors import RecordmillError, UsageError
-from recordmill.schemas.job.job_spec import JobSpec, RunOptions
+from recordmill.schemas.job.job_spec import JobSpec
+from recordmill.schemas.job.options import spell
+from recordmill.schemas.job.run_options import ReportOptions, RunOptions
 from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.tasks.context import RunContext
 
 
-@dataclass(frozen=True, slots=True)
-class ReportOptions:
-    """Where a run's accounts go.
-
-    Attributes:
-      as_json: the summary as one object on stdout.
-      metrics_file: Prometheus textfile, or "".
-      log_format: log lines on stderr instead of bars and summary, or None.
-    """
-
-    as_json: bool = False
-    metrics_file: str = ""
-    log_format: LogFormat | None = None
-
-
 def execute(job: JobSpec, options: RunOptions, report_options: ReportOptions) -> None:
-    """Runs a job and tells how it ended.
+    """Runs a job and shows how it ended.
 
     Raises:
-      RecordmillError: it did not end well; that is told, too.
+      RecordmillError: it failed; metrics and log say so, too.
     """
     stages = Stages()
     lines = (
@@ -65,7 +52,7 @@ def execute(job: JobSpec, options: RunOptions, report_options: ReportOptions) ->
         try:
             outcome = run_versioned(job, options, reporter)
         except JobSubmitted as end:
-            # The metrics tell of datasets: they stay those of the last run.
+            # The metrics are about datasets: those of the last run stay.
             if lines:
                 lines.event(
                     f"run_{end.status}",
@@ -74,7 +61,7 @@ def execute(job: JobSpec, options: RunOptions, report_options: ReportOptions) ->
                     job=end.job,
                 )
             if report_options.as_json or not lines:
-                show_handover(end, as_json=report_options.as_json)
+                show_submitted(end, as_json=report_options.as_json)
             return
     if report_options.metrics_file:
         with report_failure(without_metrics, job.name):
@@ -114,7 +101,10 @@ def report_failure(
         if report_options.metrics_file:
             _write_failure(report_options, dataset, time.time() - started, stages or {})
         if report_options.log_format:
-            kind, message = type(error).__name__, str(error)
+            kind, message = (
+                type(error).__name__,
+                spell(str(error), report_options.style),
+            )
             lines = LogLines(report_options.log_format, sys.stderr)
             lines.event(
                 "run_failed", "error", dataset=dataset, kind=kind, message=message

@@ -1,4 +1,4 @@
-"""The command as a Flex Template of Dataflow has it: parameters instead of arguments.
+"""Turns the parameters of a Dataflow Flex Template into arguments of the command.
 
 The launcher calls a Python file with --NAME=VALUE for every parameter, and Beam's own
 options among them. A parameter is named like the option of `recordmill run` or `convert`
@@ -8,7 +8,8 @@ that it stands for, with "_" for "-":
     shuffle, overwrite, ...                       true or false
     split, set, storage_option, inputs            several, with spaces between; "a b" is one
 
-All others are Beam's. Airflow's Beam operators call a Python file in the same way.
+All others are passed to Beam. Airflow's Beam operators call a Python file in the same
+way.
 """
 
 from __future__ import annotations
@@ -21,17 +22,18 @@ import click
 
 from recordmill.beam_jobs.cli import main as cli
 from recordmill.beam_jobs.cli.convert_command import convert
+from recordmill.beam_jobs.cli.formats import all_commands
 from recordmill.beam_jobs.cli.run_command import run_command
 
 JOB_FILE, SOURCE, INPUTS, OUTPUT = "job_file", "source", "inputs", "output"
-# Options that make no sense where nobody looks on, or are about the launcher's machine.
+# Options for people at a terminal, or about the launcher's own machine.
 NOT_OFFERED = frozenset({"detach", "job_schema", "plan", "scratch", "workers"})
 
 _Parameters = dict[str, list[str]]
 
 
 def main() -> None:
-    """Entry point of the file that a launcher calls; never returns."""
+    """Runs the command with a launcher's parameters, and ends the process."""
     try:
         arguments = command_line(sys.argv[1:])
     except click.ClickException as error:
@@ -41,13 +43,13 @@ def main() -> None:
 
 
 def command_line(given: Sequence[str]) -> list[str]:
-    """The arguments of `recordmill` that a launcher's stand for.
+    """Returns the arguments of `recordmill` that a launcher's parameters stand for.
 
     >>> command_line(["--job_file=gs://b/users.yaml", "--set=n=2 m=3", "--region=x"])
     ['run', '--set=n=2', '--set=m=3', 'gs://b/users.yaml', '--', '--region=x']
 
     Raises:
-      click.UsageError: a parameter is missing, or has no place beside the others.
+      click.UsageError: a parameter is missing, or the command does not have it.
     """
     known = {name for command in _commands() for name in parameters_of(command)}
     known |= {JOB_FILE, SOURCE, INPUTS, OUTPUT}
@@ -64,13 +66,15 @@ def command_line(given: Sequence[str]) -> list[str]:
     arguments = list(words)
     for name, values in parameters.items():
         if name not in options:
-            raise click.UsageError(f"{name}: recordmill {' '.join(words)} has none")
-        arguments += _spelt(name, options[name], values)
+            raise click.UsageError(
+                f"{name}: not an option of recordmill {' '.join(words)}"
+            )
+        arguments += _argument(name, options[name], values)
     return [*arguments, *paths, "--", *beam_args]
 
 
 def parameters_of(command: click.Command) -> dict[str, click.Option]:
-    """A command's options by the names that they have as parameters."""
+    """Returns a command's options by the names that they have as parameters."""
     options = {
         max(option.opts, key=len).removeprefix("--").replace("-", "_"): option
         for option in command.params
@@ -80,18 +84,18 @@ def parameters_of(command: click.Command) -> dict[str, click.Option]:
 
 
 def _commands() -> list[click.Command]:
-    return [run_command, *convert.commands.values()]
+    return [run_command, *all_commands(convert).values()]
 
 
 def _find(words: Sequence[str]) -> click.Command:
     if words[0] == "run":
         return run_command
-    return convert.commands[words[1]]
+    return all_commands(convert)[words[1]]
 
 
 def _command(parameters: _Parameters) -> tuple[list[str], list[str]]:
-    """The command's words and its paths; takes from the parameters what tells them."""
-    sources = sorted(convert.commands)
+    """Takes from the parameters the command's words and its paths."""
+    sources = convert.list_commands(None)
     if JOB_FILE in parameters:
         return ["run"], parameters.pop(JOB_FILE)[-1:]
     if SOURCE not in parameters:
@@ -100,20 +104,22 @@ def _command(parameters: _Parameters) -> tuple[list[str], list[str]]:
         )
     source = parameters.pop(SOURCE)[-1]
     if source not in sources:
-        raise click.UsageError(f"{SOURCE} is one of {', '.join(sources)}, got {source}")
+        raise click.UsageError(
+            f"{SOURCE}: expected one of {', '.join(sources)}, got {source}"
+        )
     for name in (INPUTS, OUTPUT):
         if name not in parameters:
-            raise click.UsageError(f"{SOURCE}={source} needs {name}, too")
+            raise click.UsageError(f"{SOURCE}={source} also needs {name}")
     inputs = [path for text in parameters.pop(INPUTS) for path in _words(INPUTS, text)]
     return ["convert", source], [*inputs, parameters.pop(OUTPUT)[-1]]
 
 
-def _spelt(name: str, option: click.Option, values: Sequence[str]) -> list[str]:
-    """An option as the command line has it."""
+def _argument(name: str, option: click.Option, values: Sequence[str]) -> list[str]:
+    """Returns an option as the command line has it."""
     spelling = max(option.opts, key=len)
     if option.is_flag:
         if values[-1].lower() not in ("true", "false"):
-            raise click.UsageError(f"{name} is true or false, got {values[-1]}")
+            raise click.UsageError(f"{name}: expected true or false, got {values[-1]}")
         wanted = [spelling] if values[-1].lower() == "true" else option.secondary_opts
         return list(wanted[:1])
     if option.multiple:

@@ -1,4 +1,7 @@
-"""The recordmill command. Imports nothing heavy before it knows what is wanted."""
+"""Defines the command `recordmill`, and runs it.
+
+Nothing heavy is imported before it is known what is wanted.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,16 @@ from collections.abc import Sequence
 
 import click
 
+from recordmill.beam_jobs.cli.click_options import (
+    json_option,
+    storage_of,
+    storage_option,
+)
 from recordmill.beam_jobs.cli.convert_command import convert
 from recordmill.beam_jobs.cli.rejects_command import rejects_command
 from recordmill.beam_jobs.cli.run_command import plan_command, run_command
 from recordmill.beam_jobs.cli.schema_command import schema
-from recordmill.beam_jobs.cli.shared_options import storage_of, storage_option
+from recordmill.schemas.job.options import Style, spell
 
 _EXIT_FAILED = 1
 _EXIT_USAGE = 2
@@ -23,7 +31,7 @@ _EXIT_INTERRUPTED = 130
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="recordmill")
 def cli() -> None:
-    """Turns images, CIFAR binary files and CSV into TFRecord shards."""
+    """Converts images, CIFAR binary files and CSV into TFRecord datasets."""
 
 
 @cli.command()
@@ -32,14 +40,14 @@ def cli() -> None:
     "--quick", is_flag=True, help="Read no records: sizes, counts, stored checksums."
 )
 @click.option("--deep", is_flag=True, help="Decode every record: does it fit?")
-@click.option("--json", "as_json", is_flag=True, help="One object on stdout.")
+@json_option
 @storage_option
 def verify(
     output: str,
     quick: bool,
     deep: bool,
     as_json: bool,
-    storage_options: tuple[str, ...],
+    storage: tuple[str, ...],
 ) -> None:
     """Checks every CRC, every count and size against the manifest."""
     if quick and deep:
@@ -48,7 +56,7 @@ def verify(
     from recordmill.transforms.dataset.verify import verify_dataset
 
     result = verify_dataset(
-        output, full=not quick, deep=deep, storage=storage_of(storage_options).output
+        output, full=not quick, deep=deep, storage=storage_of(storage).output
     )
     show_verify(result, as_json=as_json)
     if result.problems:
@@ -58,7 +66,7 @@ def verify(
 @cli.command()
 @click.argument("output", type=click.Path(file_okay=False))
 @click.option("--examples", default=3, show_default=True, help="Examples to show.")
-@click.option("--json", "as_json", is_flag=True, help="One object on stdout.")
+@json_option
 @click.option("--tf", is_flag=True, help="TensorFlow code that parses the records.")
 @storage_option
 def inspect(
@@ -66,7 +74,7 @@ def inspect(
     examples: int,
     as_json: bool,
     tf: bool,
-    storage_options: tuple[str, ...],
+    storage: tuple[str, ...],
 ) -> None:
     """Shows features, splits, shards, and the first examples."""
     from recordmill.beam_jobs.report.dataset_report import show_inspect
@@ -76,15 +84,15 @@ def inspect(
         num_examples=examples,
         as_json=as_json,
         tf=tf,
-        storage=storage_of(storage_options).output,
+        storage=storage_of(storage).output,
     )
 
 
 @cli.command()
 @click.argument("output", type=click.Path(file_okay=False))
-@click.option("--json", "as_json", is_flag=True, help="One object on stdout.")
+@json_option
 @storage_option
-def clean(output: str, as_json: bool, storage_options: tuple[str, ...]) -> None:
+def clean(output: str, as_json: bool, storage: tuple[str, ...]) -> None:
     """Removes what dead runs left in OUTPUT: scratch, staging, half files."""
     import json
 
@@ -92,7 +100,7 @@ def clean(output: str, as_json: bool, storage_options: tuple[str, ...]) -> None:
     from recordmill.transforms.commit.cleanup import clean as clean_output
     from recordmill.transforms.storage import open_store
 
-    cleaned = clean_output(open_store(output, storage_of(storage_options).output))
+    cleaned = clean_output(open_store(output, storage_of(storage).output))
     if as_json:
         click.echo(json.dumps({"files": cleaned.files, "bytes": cleaned.bytes}))
     else:
@@ -104,6 +112,11 @@ for _command in (convert, schema, run_command, plan_command, rejects_command):
     cli.add_command(_command)
 
 
+def style_of(arguments: Sequence[str]) -> Style:
+    """Returns how the messages of a command spell options."""
+    return "job_file" if arguments[:1] in (["run"], ["plan"]) else "command"
+
+
 def run(argv: Sequence[str]) -> int:
     """Runs the command and returns its exit status.
 
@@ -113,10 +126,10 @@ def run(argv: Sequence[str]) -> int:
     arguments = list(argv)
     beam_args: list[str] = []
     if "--" in arguments:
-        place = arguments.index("--")
-        arguments, beam_args = arguments[:place], arguments[place + 1 :]
+        end = arguments.index("--")
+        arguments, beam_args = arguments[:end], arguments[end + 1 :]
         if arguments[:1] not in (["convert"], ["run"], ["plan"]):
-            message = "Error: only convert, run and plan take Beam options after --"
+            message = "Error: only convert, run and plan take arguments after --"
             click.echo(message, err=True)
             return _EXIT_USAGE
     try:
@@ -141,12 +154,13 @@ def run(argv: Sequence[str]) -> int:
 
         if not isinstance(error, RecordmillError):
             raise
-        click.echo(f"Error: {error}", err=True)
+        message = spell(str(error), style_of(arguments))
+        click.echo(f"Error: {message}", err=True)
         return _EXIT_USAGE if isinstance(error, UsageError) else _EXIT_FAILED
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Entry point of the recordmill command; never returns."""
+    """Runs the command, and ends the process with its exit status."""
     try:
         status = run(sys.argv[1:] if argv is None else argv)
     except Exception:

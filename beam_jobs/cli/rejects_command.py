@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from recordmill.beam_jobs.cli.shared_options import storage_of, storage_option
+from recordmill.beam_jobs.cli.click_options import (
+    json_option,
+    storage_of,
+    storage_option,
+)
 
 if TYPE_CHECKING:
     from recordmill.schemas.ranges import Reject
@@ -32,7 +36,7 @@ if TYPE_CHECKING:
 @click.option(
     "--scratch", default="", metavar="DIR", help="The scratch folder of these runs."
 )
-@click.option("--json", "as_json", is_flag=True, help="One object on stdout.")
+@json_option
 @storage_option
 def rejects_command(
     output: str,
@@ -41,7 +45,7 @@ def rejects_command(
     unpublished: bool,
     scratch: str,
     as_json: bool,
-    storage_options: tuple[str, ...],
+    storage: tuple[str, ...],
 ) -> None:
     """Shows the rows that were rejected: how many for which reason, and the first.
 
@@ -60,7 +64,7 @@ def rejects_command(
         unpublished_rejects,
     )
 
-    store = open_store(output, storage_of(storage_options).output)
+    store = open_store(output, storage_of(storage).output)
     published = not unpublished and store.size(MANIFEST_NAME) is not None
 
     def found() -> Iterator[Reject]:

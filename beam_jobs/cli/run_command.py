@@ -1,67 +1,27 @@
-"""`recordmill run JOB.yaml` and `recordmill plan JOB.yaml`: jobs from a file."""
+"""Defines `recordmill run JOB.yaml` and `recordmill plan JOB.yaml`: jobs from a file.
+
+pydantic, yaml and Beam are imported inside the functions: the command line imports this
+module whatever it is asked to do.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from recordmill.beam_jobs.cli.click_options import with_options
+from recordmill.schemas.job.options import BY_NAME, offered_by
+
 if TYPE_CHECKING:
-    from recordmill.schemas.job.job_spec import RunOptions
-    from recordmill.schemas.job.load_job import LoadedJob
+    from recordmill.schemas.job.make_job import LoadedJob
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
+_Record = TypeVar("_Record")
 
-# pydantic, yaml and Beam are imported inside the functions: the command line imports
-# this module whatever it is asked to do.
-
-
-def report_options_group(command: _Command) -> _Command:
-    """Gives a command the options of all that run a job: where its accounts go."""
-    options = [
-        click.option(
-            "--metrics-file",
-            default="",
-            metavar="FILE",
-            help="Write a Prometheus textfile when the run ends.",
-        ),
-        click.option(
-            "--log-format",
-            type=click.Choice(["text", "json"]),
-            help="Log lines on stderr, for runs that nobody looks at.",
-        ),
-        click.option("--json", "as_json", is_flag=True, help="One object on stdout."),
-        click.option(
-            "--detach",
-            is_flag=True,
-            help="Give the job to the runner, and do not wait for its end.",
-        ),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-def _job_options(command: _Command) -> _Command:
-    options = [
-        click.argument("job_file", metavar="JOB.yaml"),
-        click.option(
-            "--set",
-            "settings",
-            multiple=True,
-            metavar="KEY=VALUE",
-            help="A value for {{ KEY }}; repeat.  [{{ date }}: today, UTC]",
-        ),
-        click.option("--output", metavar="DIR", help="Another folder than the file's."),
-        click.option(
-            "--workers", type=click.IntRange(0), help="Others than the file's."
-        ),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+_RUN_OPTIONS = offered_by("run")
+_PLAN_OPTIONS = [BY_NAME[name] for name in ("set", "output", "workers", "as_json")]
+_job_file = click.argument("job_file", metavar="JOB.yaml")
 
 
 def _print_schema(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -74,8 +34,8 @@ def _print_schema(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 
 
 @click.command("run")
-@_job_options
-@report_options_group
+@_job_file
+@with_options(_RUN_OPTIONS, replaces=True)
 @click.option(
     "--job-schema",
     is_flag=True,
@@ -85,48 +45,38 @@ def _print_schema(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     help="Print the JSON Schema of job files, for editors.",
 )
 @click.pass_context
-def run_command(ctx: click.Context, /, **options: Any) -> None:
-    """Runs the job in a file; nothing to do if nothing has changed.
+def run_command(ctx: click.Context, /, **values: Any) -> None:
+    """Runs the job in a file; does nothing if nothing has changed.
 
-    What stands after -- goes to Beam, behind the file's own options.
+    An option replaces what the file says. Arguments after -- are passed to Beam, behind
+    the file's own.
     """
-    from recordmill.beam_jobs.cli.execute import ReportOptions, execute, report_failure
+    from recordmill.beam_jobs.cli.execute import execute, report_failure
+    from recordmill.schemas.job.run_options import ReportOptions
 
-    given = ReportOptions(
-        as_json=options.pop("as_json"),
-        metrics_file=options.pop("metrics_file"),
-        log_format=options.pop("log_format"),
-    )
-    with report_failure(given, ""):
-        loaded = _load(options)
-        run_options = _run_options(ctx, loaded, options)
-        run_options = replace(run_options, detach=options["detach"])
-    report_options = replace(
-        given,
-        metrics_file=given.metrics_file or loaded.file.metrics_file or "",
-        log_format=given.log_format or loaded.file.log_format,
-    )
-    execute(loaded.job, run_options, report_options)
+    report = _with_given(ReportOptions(style="job_file"), values)
+    with report_failure(report, ""):
+        loaded = _load(ctx, values)
+    execute(loaded.job, loaded.options, loaded.report)
 
 
 @click.command("plan")
-@_job_options
-@click.option("--json", "as_json", is_flag=True, help="One object on stdout.")
+@_job_file
+@with_options(_PLAN_OPTIONS, replaces=True)
 @click.pass_context
-def plan_command(ctx: click.Context, /, **options: Any) -> None:
-    """Tells what running the job in a file would do, and does nothing.
+def plan_command(ctx: click.Context, /, **values: Any) -> None:
+    """Shows what running the job in a file would do, and does nothing.
 
     Exit status 1: it would be refused, for the reason given.
     """
-    from recordmill.beam_jobs.report.plan_report import tell_plan
+    from recordmill.beam_jobs.report.plan_report import show_plan
 
-    loaded = _load(options)
-    run_options = _run_options(ctx, loaded, options)
-    tell_plan(loaded.job, run_options, as_json=options["as_json"])
+    loaded = _load(ctx, values)
+    show_plan(loaded.job, loaded.options, loaded.report)
 
 
-def _load(options: dict[str, Any]) -> LoadedJob:
-    """Reads the job file, from whatever storage.
+def _load(ctx: click.Context, values: dict[str, Any]) -> LoadedJob:
+    """Reads the job file, from whatever storage; options replace what it says.
 
     Raises:
       RecordmillError: it cannot be read, or what is wrong with it.
@@ -138,25 +88,25 @@ def _load(options: dict[str, Any]) -> LoadedJob:
     from recordmill.transforms.sources.registry import InstalledFormats
     from recordmill.transforms.storage.reading import read_file
 
-    uri = options["job_file"]
-    return load_job(
+    uri = values["job_file"]
+    loaded = load_job(
         read_file(uri),
         uri,
-        parse_settings(options["settings"]),
+        parse_settings(values["set"]),
         datetime.now(UTC).date(),
         read_file,
         InstalledFormats(),
     )
-
-
-def _run_options(
-    ctx: click.Context, loaded: LoadedJob, options: dict[str, Any]
-) -> RunOptions:
-    """The file's, with what the command line says instead."""
-    more: dict[str, Any] = {}
-    if options["output"] is not None:
-        more["output"] = options["output"]
-    if options["workers"] is not None:
-        more["workers"] = options["workers"]
     beam_args = (*loaded.options.beam_args, *(ctx.find_root().obj or ()))
-    return replace(loaded.options, beam_args=beam_args, **more)
+    return replace(
+        loaded,
+        options=_with_given(replace(loaded.options, beam_args=beam_args), values),
+        report=_with_given(loaded.report, values),
+    )
+
+
+def _with_given(record: _Record, values: dict[str, Any]) -> _Record:
+    """Replaces the fields that the command line gives."""
+    names = [field.name for field in fields(record)]  # type: ignore[arg-type]
+    changes = {name: values[name] for name in names if values.get(name) is not None}
+    return replace(record, **changes)  # type: ignore[type-var]

@@ -1,6 +1,6 @@
-"""recordmill schema: infers a schema file from raw data, and checks one.
+"""Defines `recordmill schema`: infers a schema file from raw data, and checks one.
 
-As cli.py, it imports nothing heavy before it knows what is wanted.
+Nothing heavy is imported before it is known what is wanted.
 """
 
 from __future__ import annotations
@@ -8,41 +8,41 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from recordmill.beam_jobs.cli.shared_options import (
-    feature_names_option,
+from recordmill.beam_jobs.cli.click_options import (
+    Command,
+    json_option,
     storage_of,
     storage_option,
-    variant_option,
+    with_options,
 )
+from recordmill.beam_jobs.cli.formats import FormatGroup
+from recordmill.schemas.text import count
 
 if TYPE_CHECKING:
     from recordmill.transforms.profile.profile_input import Inferred
-
-_Command = TypeVar("_Command", bound=Callable[..., Any])
+    from recordmill.transforms.sources.registry import SourceFormat
 
 
 @click.group()
 def schema() -> None:
-    """Schema files: what features the examples have, and where they come from."""
+    """Infers and checks schema files: which features the records have."""
 
 
-@schema.group()
-def infer() -> None:
-    """Looks at all of INPUT... and writes a schema file that `convert` takes.
+_INFER_HELP = """Reads all of INPUT... and writes a schema file that `convert` takes.
 
-    Every row counts for the types. Comments tell ranges, missing and distinct values.
-    """
+Every row counts for the types. Comments tell ranges, missing and distinct values.
+"""
+
+_inputs = click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 
 
-def _infer_options(command: _Command) -> _Command:
+def _infer_options(command: Command) -> Command:
     options = [
-        click.argument("inputs", nargs=-1, required=True, metavar="INPUT..."),
         click.option(
             "-o",
             "--output",
@@ -51,11 +51,10 @@ def _infer_options(command: _Command) -> _Command:
         ),
         click.option("--overwrite", is_flag=True, help="Replace FILE."),
         click.option(
-            "--workers", type=click.IntRange(0), default=0, help="[default: all cores]"
-        ),
-        storage_option,
-        click.option(
-            "--json", "as_json", is_flag=True, help="All facts as one object on stdout."
+            "--workers",
+            type=click.IntRange(0),
+            default=0,
+            help="Threads.  [default: all cores]",
         ),
     ]
     for option in reversed(options):
@@ -63,52 +62,51 @@ def _infer_options(command: _Command) -> _Command:
     return command
 
 
-@infer.command("images")
-@_infer_options
-@feature_names_option
-def infer_images(**options: Any) -> None:
-    """A folder of pictures for each class."""
-    _infer("images", **options)
+def _infer_command(source: SourceFormat[Any]) -> click.Command:
+    from recordmill.schemas.job.source_options import declared_options
+
+    own = declared_options(source.name, source.options)
+
+    @_inputs
+    @_infer_options
+    @json_option
+    @storage_option
+    @with_options(own)
+    def infer_format(**values: Any) -> None:
+        section = {option.name: values.pop(option.name) for option in own}
+        _infer(source, section, **values)
+
+    return click.command(source.name, help=source.summary)(infer_format)
 
 
-@infer.command("cifar")
-@_infer_options
-@variant_option
-def infer_cifar(**options: Any) -> None:
-    """CIFAR-10 and CIFAR-100 binary files (.bin)."""
-    _infer("cifar", **options)
-
-
-@infer.command("csv")
-@_infer_options
-def infer_csv(**options: Any) -> None:
-    """CSV files with a header."""
-    _infer("csv", **options)
+schema.add_command(FormatGroup("infer", _INFER_HELP, _infer_command))
 
 
 @schema.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 def check(file: str) -> None:
-    """Says what is wrong with a schema file."""
+    """Checks a schema file, and shows all that is wrong with it."""
     from recordmill.schemas.parsing.schema_file import load_schema
 
     declared = load_schema(Path(file).read_bytes(), file)
-    click.echo(f"{file}: all right, features: {len(declared.features):,}", err=True)
+    features = count(len(declared.features), "feature")
+    click.echo(f"{file}: valid, {features}", err=True)
 
 
 def _infer(
-    kind: str,
+    source: SourceFormat[Any],
+    section: dict[str, Any],
     *,
     inputs: tuple[str, ...],
     output: str | None,
     overwrite: bool,
     workers: int,
     as_json: bool,
-    storage_options: tuple[str, ...],
-    **source_options: Any,
+    storage: tuple[str, ...],
 ) -> None:
     from recordmill.beam_jobs.report.progress import showing_ranges
     from recordmill.schemas.job.job_spec import JobSpec
+    from recordmill.schemas.job.source_options import make_options
     from recordmill.schemas.parsing.schema_file import dump_yaml
     from recordmill.transforms.profile.profile_input import infer as infer_schema
     from recordmill.transforms.profile.stats_report import (
@@ -117,17 +115,17 @@ def _infer(
         head_of,
     )
     from recordmill.transforms.sources.listing import list_inputs
-    from recordmill.transforms.sources.registry import load_format, make_source
+    from recordmill.transforms.sources.registry import make_source
 
     started = time.perf_counter()
     if output is not None:
         _require_writable(Path(output), overwrite)
-    own_options = load_format(kind).options(**source_options)
-    job = JobSpec(source=kind, name=kind, source_options=own_options)
-    storage = storage_of(storage_options).input
-    _, files = list_inputs(inputs, storage)
+    own_options = make_options(source.options, section)
+    job = JobSpec(source=source.name, name=source.name, source_options=own_options)
+    access = storage_of(storage).input
+    _, files = list_inputs(inputs, access)
     with showing_ranges(sys.stderr, wanted=not as_json) as on_progress:
-        inferred = infer_schema(make_source(job, storage), files, workers, on_progress)
+        inferred = infer_schema(make_source(job, access), files, workers, on_progress)
     text = dump_yaml(inferred.declared, comments_of(inferred), head_of(inferred))
     if output is not None:
         _write(Path(output), text)
@@ -142,12 +140,13 @@ def _infer(
 
 
 def _show(inferred: Inferred, output: str | None, seconds: float) -> None:
-    """What people see on stderr."""
+    """Shows people on stderr what was found."""
     from recordmill.transforms.profile.stats_report import reject_lines
 
     facts = inferred.facts
     where = f"{output}: " if output is not None else ""
-    counts = f"features: {len(inferred.schema):,}, rows: {facts.rows:,}"
+    features, rows = count(len(inferred.schema), "feature"), count(facts.rows, "row")
+    counts = f"{features}, {rows}"
     for line in (f"{where}{counts}, {seconds:.1f} s", *reject_lines(facts)):
         click.echo(line, err=True)
 
@@ -159,9 +158,13 @@ def _require_writable(path: Path, overwrite: bool) -> None:
     if path.is_dir():
         raise OutputError(f"{path}: is a folder; name a file, like schema.yaml")
     if path.exists() and not overwrite:
-        raise OutputError(f"{path}: is there already; --overwrite replaces it")
+        raise OutputError(
+            f"{path}: exists; choose another file, or replace it with `overwrite`"
+        )
     if not path.absolute().parent.is_dir():
-        raise OutputError(f"{path}: there is no folder {path.absolute().parent}")
+        raise OutputError(
+            f"{path}: no such folder: {path.absolute().parent}; create it first"
+        )
 
 
 def _write(path: Path, text: str) -> None:

@@ -179,6 +179,6 @@ class SendRange(beam.DoFn):
                         f"{input_range.uri}: bytes {input_range.start} to "
                         f"{input_range.stop} make records of more than "
                         f"{human_bytes(self._max_bytes)}, the limit of exchange engine "
-                        "for one range on Flink. Use --exchange scratch"
+                        "for one range on Flink. Use `exchange=scratch`"
                     )
                 yield sent

@@ -6,7 +6,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import StandardOptions
 
 from recordmill.beam_jobs.runners.flink import is_flink
-from recordmill.schemas.job.job_spec import is_embedded_runner
+from recordmill.schemas.job.run_options import is_embedded_runner
 from recordmill.transforms.rows.rows_job import RowsExchange
 
 

@@ -50,8 +50,9 @@ from recordmill.schemas.job.job_spec import (
     SplitSpec,
     identifier_from,
 )
+from recordmill.schemas.job.options import spell
 from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.parsing.problems import parse_declared
+from recordmill.schemas.parsing.problems import expectation, parse_declared
 from recordmill.schemas.parsing.schema_file import load_schema
 from recordmill.schemas.sizes import parse_size
 from recordmill.transforms.encode.payloads import check_payload
@@ -299,5 +300,5 @@ def _first_problem(error: ValueError) -> str:
         return str(error)
     first = error.errors()[0]
     location = ".".join(str(part) for part in first["loc"])
-    message = first["msg"].removeprefix("Value error, ")
+    message = spell(expectation(first), "python")
     return f"{location}: {message}" if location else message

@@ -1,4 +1,4 @@
-"""What `inspect` and `verify` show: tables for people, one JSON object for programs."""
+"""Shows what `inspect` and `verify` found: tables for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -121,8 +121,8 @@ def show_verify(
         table.add_row(printable(problem.file), printable(problem.message))
     console.print(table)
     console.print(
-        f"\n{printable(result.output)} is not whole. Shards that are damaged or missing "
-        "come back with: recordmill convert ... --overwrite",
+        f"\n{printable(result.output)} is damaged. Convert again with --overwrite to "
+        "replace it",
         soft_wrap=True,
     )
 
@@ -195,8 +195,9 @@ def _print_header(console: Console, output: str, manifest: Manifest) -> None:
     console.print(
         f"{count(manifest.rows_read, 'row')} read, {manifest.rows_rejected:,} rejected"
         + (
-            f", appended to {count(manifest.appended, 'time')}"
-            * bool(manifest.appended)
+            f", appended {count(manifest.appended, 'time')}"
+            if manifest.appended
+            else ""
         )
     )
 

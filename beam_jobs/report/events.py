@@ -1,4 +1,4 @@
-"""Log lines of a run on stderr, one event a line: JSON for machines, or plain text.
+"""Writes the log lines of a run, one event a line: JSON for machines, or plain text.
 
 {"time": "2026-11-20T02:00:03Z", "level": "info", "event": "run_done", ...}
 2026-11-20T02:00:03Z INFO run_done dataset=users version=1.0.7 records=1200
@@ -10,13 +10,13 @@ import json
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal, TextIO
+from typing import Any, TextIO
 
+from recordmill.schemas.job.run_options import LogFormat
 from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.tasks.checkpoints import FinishedTasks
 from recordmill.transforms.tasks.context import RunContext
 
-LogFormat = Literal["text", "json"]
 SECONDS_BETWEEN = 30.0  # two lines on a run's progress
 
 

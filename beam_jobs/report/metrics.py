@@ -1,7 +1,8 @@
-"""A run's accounts as a Prometheus textfile, for node_exporter's textfile collector.
+"""Writes a run's metrics as a Prometheus textfile, for node_exporter's collector.
 
-Written in one step when the run ends, well or not, so an alert can tell a job that fails
-(recordmill_last_run_success 0) from one that is no longer run (its time stands still).
+It is written in one step when the run ends, with success or not, so an alert can tell a
+job that fails (recordmill_last_run_success 0) from one that no longer runs (its time
+stands still).
 Source: the text exposition format 0.0.4 of Prometheus.
 """
 
@@ -34,7 +35,7 @@ _Family = tuple[str, str, list[_Sample]]  # name, help, samples
 class Stages:
     """A reporter that notes how long the stages of a run took.
 
-    The facts of finished tasks tell when the last range was read and the last shard
+    The checkpoints of finished tasks tell when the last range was read and the last shard
     written; `end` comes before they are removed.
     """
 
@@ -189,7 +190,7 @@ def _dataset_families(manifest: Manifest, reasons: Mapping[str, int]) -> list[_F
 
 
 def count_reasons(rejects: Path) -> dict[str, int]:
-    """How many rows were rejected for each class of reasons, most frequent first."""
+    """Counts the rejected rows for each class of reasons, most frequent first."""
     counts: Counter[str] = Counter()
     for file in sorted(rejects.glob("*.jsonl")):
         with file.open(encoding="utf-8") as lines:
@@ -206,7 +207,7 @@ _DETAILS = re.compile(
 
 
 def reason_class(reason: str) -> str:
-    """A reason without what belongs to one row alone, so that series stay few.
+    """Returns a reason without what belongs to one row alone, so that series stay few.
 
     >>> reason_class("labels [12] for label, expected below [10]")
     'labels # for label, expected below #'
@@ -230,7 +231,7 @@ def _escaped(text: str) -> str:
 
 
 def _last_success(path: Path) -> tuple[str, float]:
-    """The dataset and the time of the last good run, as the old file tells."""
+    """Returns the dataset and the time of the last good run, as the old file tells."""
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError):

@@ -1,21 +1,24 @@
-"""What `plan` shows: a few lines for people, or one JSON object."""
+"""Shows what a run would do: a few lines for people, or one JSON object."""
 
 from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from typing import Any
 
 import click
 
 from recordmill.beam_jobs.service.preview import RunPlan, plan_run
-from recordmill.schemas.job.job_spec import JobSpec, RunOptions
-from recordmill.schemas.text import human_bytes
+from recordmill.schemas.job.job_spec import JobSpec
+from recordmill.schemas.job.options import spell
+from recordmill.schemas.job.run_options import ReportOptions, RunOptions
+from recordmill.schemas.text import count, human_bytes
 
 _VERDICTS = {
     "convert": "would convert",
     "append": "would append to the dataset that is there",
-    "resume": "would go on where a killed run was",
+    "resume": "would resume a run that was killed",
     "publish": "would publish what a killed run had finished",
     "replace": "would replace the dataset that is there",
     "unchanged": "is there already: nothing to do",
@@ -23,14 +26,15 @@ _VERDICTS = {
 }
 
 
-def tell_plan(job: JobSpec, options: RunOptions, *, as_json: bool) -> None:
+def show_plan(job: JobSpec, options: RunOptions, report: ReportOptions) -> None:
     """Shows on stdout what a run would do.
 
     Raises:
       SystemExit: it would be refused.
     """
     plan = plan_run(job, options)
-    if as_json:
+    plan = replace(plan, reason=spell(plan.reason, report.style))
+    if report.as_json:
         click.echo(json.dumps(plan_facts(plan)))
     else:
         for line in plan_lines(plan):
@@ -40,8 +44,8 @@ def tell_plan(job: JobSpec, options: RunOptions, *, as_json: bool) -> None:
 
 
 def plan_facts(plan: RunPlan) -> dict[str, Any]:
-    """What --json prints."""
-    made = plan.estimate
+    """Returns the JSON object."""
+    estimate = plan.estimate
     facts: dict[str, Any] = {
         "verdict": plan.verdict,
         "reason": plan.reason,
@@ -53,28 +57,28 @@ def plan_facts(plan: RunPlan) -> dict[str, Any]:
         "input_bytes": plan.input_bytes,
         "kept_files": plan.kept_files,
     }
-    if made is None:
+    if estimate is None:
         return facts
     return facts | {
         "ranges": plan.ranges,
         "finished_ranges": plan.finished_ranges,
         "removed": list(plan.removed),
         "exchange": plan.exchange,
-        "exact": made.is_exact,
-        "rows": made.rows,
-        "rows_rejected": made.rejected,
-        "records": made.records,
-        "bytes": made.bytes,
-        "shards": made.shards,
+        "exact": estimate.is_exact,
+        "rows": estimate.rows,
+        "rows_rejected": estimate.rejected,
+        "records": estimate.records,
+        "bytes": estimate.bytes,
+        "shards": estimate.shards,
         "splits": {
             split.name: {
                 "records": split.records,
                 "bytes": split.bytes,
                 "shards": split.shards,
             }
-            for split in made.splits
+            for split in estimate.splits
         },
-        "scratch_bytes": made.scratch_bytes,
+        "scratch_bytes": estimate.scratch_bytes,
         "space": [
             {"folder": disk.folder, "needed": disk.needed, "free": disk.free}
             for disk in plan.space
@@ -86,35 +90,37 @@ def plan_facts(plan: RunPlan) -> dict[str, Any]:
 
 
 def plan_lines(plan: RunPlan) -> list[str]:
-    """What a person sees."""
-    job, made = plan.job, plan.estimate
+    """Returns the lines that people see."""
+    job, estimate = plan.job, plan.estimate
     lines = [f"{job.name} {job.version} in {plan.output}: {_VERDICTS[plan.verdict]}"]
     if plan.reason:
         lines.append(f"  because {plan.reason}")
     lines.append(
-        f"  input    {_count(plan.files, 'file')}, {human_bytes(plan.input_bytes)}"
+        f"  input    {count(plan.files, 'file')}, {human_bytes(plan.input_bytes)}"
     )
     if plan.kept_files:
-        lines[-1] += f" (of new inputs; {_count(plan.kept_files, 'file')} kept)"
-    if made is None:
+        lines[-1] += f" (of new inputs; {count(plan.kept_files, 'file')} kept)"
+    if estimate is None:
         return lines
-    lines[-1] += f", {_count(plan.ranges, 'range')}"
+    lines[-1] += f", {count(plan.ranges, 'range')}"
     if plan.finished_ranges:
         lines[-1] += f", {plan.finished_ranges:,} of them finished before"
-    about = "" if made.is_exact else "about "
-    rows = f"  rows     {about}{made.rows:,}"
-    lines.append(rows + (f", {made.rejected:,} rejected" if made.rejected else ""))
-    for split in made.splits:
+    about = "" if estimate.is_exact else "about "
+    rows = f"  rows     {about}{estimate.rows:,}"
+    lines.append(
+        rows + (f", {estimate.rejected:,} rejected" if estimate.rejected else "")
+    )
+    for split in estimate.splits:
         each = human_bytes(split.bytes // split.shards) if split.shards else "nothing"
         lines.append(
             f"  {split.name:<8} {about}{split.records:,} records in "
-            f"{_count(split.shards, 'shard')} of {each}"
+            f"{count(split.shards, 'shard')} of {each}"
         )
     lines.append(f"  exchange {plan.exchange}")
     lines += [
         f"  space    about {human_bytes(disk.needed)} on the disk of {disk.folder}, "
-        f"{human_bytes(disk.free)} free (shards {human_bytes(made.bytes)}, scratch "
-        f"{human_bytes(made.scratch_bytes)})"
+        f"{human_bytes(disk.free)} free (shards {human_bytes(estimate.bytes)}, scratch "
+        f"{human_bytes(estimate.scratch_bytes)})"
         for disk in plan.space
     ]
     if plan.seconds is None:
@@ -122,16 +128,12 @@ def plan_lines(plan: RunPlan) -> list[str]:
     else:
         lines.append(
             f"  time     about {_duration(plan.seconds)} with "
-            f"{_count(plan.workers, 'worker')}, by rates measured on two cores and a "
+            f"{count(plan.workers, 'worker')}, by rates measured on two cores and a "
             "local disk"
         )
     lines += [f"  removes  {folder} (unfinished)" for folder in plan.removed]
     lines += [f"  warning  {warning}" for warning in plan.warnings]
     return lines
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _duration(seconds: float) -> str:

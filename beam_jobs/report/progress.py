@@ -1,4 +1,4 @@
-"""Progress of a run for people, read from the facts that finished tasks leave."""
+"""Shows people the progress of a run, read from the checkpoints of finished tasks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Silent:
-    """Shows nothing: for --json, and where stderr is no terminal."""
+    """A reporter that shows nothing: for JSON, and where stderr is not a terminal."""
 
     def begin(self, context: RunContext, ranges: Sequence[InputRange]) -> None:
         pass
@@ -29,7 +29,7 @@ class Silent:
 
 
 class Bars:
-    """One bar for the ranges read, one for the bytes written."""
+    """A reporter with one bar for the ranges read, one for the shards written."""
 
     def __init__(self, console: Console) -> None:
         self._progress: Progress = _progress_on(console)
@@ -59,7 +59,7 @@ class Bars:
 def showing_ranges(
     stream: TextIO, *, wanted: bool = True
 ) -> Iterator[Callable[[int, int], None]]:
-    """A function that is told (ranges done, all ranges), and shows it on a terminal."""
+    """Gives a function that shows (ranges done, all ranges) on a terminal."""
     if not (wanted and stream.isatty()):
         yield lambda _done, _total: None
         return

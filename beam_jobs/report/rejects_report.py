@@ -14,7 +14,7 @@ from recordmill.transforms.tasks.read_rejects import RejectKind, readable_raw
 def rejects_summary(
     kinds: Sequence[RejectKind], rows: Sequence[Reject], *, published: bool
 ) -> dict[str, Any]:
-    """Returns what --json prints."""
+    """Returns the JSON object."""
     return {
         "published": published,
         "rows_rejected": sum(kind.rows for kind in kinds),

@@ -1,4 +1,4 @@
-"""The outcome of a run: a few lines for people, or one JSON object."""
+"""Shows the outcome of a run: a few lines for people, or one JSON object."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recordmill.schemas.text import human_bytes
+from recordmill.schemas.text import count, human_bytes
 
 if TYPE_CHECKING:
     from recordmill.beam_jobs.service.detach import JobSubmitted
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def show_outcome(outcome: Outcome, *, as_json: bool) -> None:
-    """People read stderr; stdout carries the JSON object alone."""
+    """Shows how a run ended: lines on stderr, or the JSON object alone on stdout."""
     if as_json:
         click.echo(json.dumps(outcome_facts(outcome)))
         return
@@ -23,26 +23,28 @@ def show_outcome(outcome: Outcome, *, as_json: bool) -> None:
         click.echo(line, err=True)
 
 
-def show_handover(end: JobSubmitted, *, as_json: bool) -> None:
-    """As `show_outcome`, where nobody waits for the job's end."""
+def show_submitted(end: JobSubmitted, *, as_json: bool) -> None:
+    """Shows that the runner has the job, where nobody waits for its end."""
     if as_json:
         facts = {"status": end.status, "output": end.output, "template": end.template}
         click.echo(json.dumps(facts | ({"job": end.job} if end.job else {})))
         return
     if end.status == "submitted":
-        line = f"{end.job or 'the job'}: is with the runner. {end.output} is published "
-        line += "by its last step"
+        line = (
+            f"{end.job or 'the job'}: submitted to the runner. Its last step publishes "
+        )
+        line += end.output
     elif end.template:
-        line = f"{end.template}: the job, for Dataflow to run. Nothing is published in "
-        line += f"{end.output} before it has run"
+        line = f"{end.template}: the job as a template for Dataflow. {end.output} is "
+        line += "published when Dataflow has run it"
     else:
-        line = "Dry run: Dataflow's runner takes the job; nothing was run and nothing "
+        line = "Dry run: the job can be translated for Dataflow; nothing was run or "
         line += "published"
     click.echo(line, err=True)
 
 
 def outcome_facts(outcome: Outcome) -> dict[str, Any]:
-    """What --json prints."""
+    """Returns the JSON object."""
     manifest = outcome.manifest
     added = _appended_facts(outcome)
     return {
@@ -71,7 +73,7 @@ def outcome_facts(outcome: Outcome) -> dict[str, Any]:
 
 
 def _appended_facts(outcome: Outcome) -> dict[str, int] | None:
-    """What the run added to the dataset that was there, if it did."""
+    """Returns what the run appended to the dataset that was there, if it did."""
     base, manifest = outcome.base, outcome.manifest
     if base is None or outcome.status == "unchanged":
         return None
@@ -85,36 +87,34 @@ def _appended_facts(outcome: Outcome) -> dict[str, int] | None:
 
 
 def outcome_lines(outcome: Outcome) -> list[str]:
-    """What a person sees."""
+    """Returns the lines that people see."""
     manifest = outcome.manifest
     if outcome.status == "unchanged":
-        return [f"{outcome.output}: this dataset is there already, nothing to do"]
+        return [f"{outcome.output}: this dataset is already there; nothing to do"]
     added = _appended_facts(outcome)
     rate = (added["rows_read"] if added else manifest.rows_read) / outcome.seconds
     lines = [
-        f"{manifest.name} {manifest.version}: {manifest.records:,} records in "
-        f"{_shards(manifest.num_shards)}, {human_bytes(manifest.num_bytes)}, "
+        f"{manifest.name} {manifest.version}: {count(manifest.records, 'record')} in "
+        f"{count(manifest.num_shards, 'shard')}, {human_bytes(manifest.num_bytes)}, "
         f"{outcome.seconds:.1f} s ({rate:,.0f} rows/s)"
     ]
     if added:
         lines.append(
-            f"  appended: {added['records']:,} records in {_shards(added['shards'])}, "
-            f"{human_bytes(added['bytes'])}, {added['rows_rejected']:,} rows rejected"
+            f"  appended: {count(added['records'], 'record')} in "
+            f"{count(added['shards'], 'shard')}, {human_bytes(added['bytes'])}, "
+            f"{count(added['rows_rejected'], 'row')} rejected"
         )
     for name, split in manifest.splits.items():
         lines.append(
-            f"  {name}: {split.records:,} records, {_shards(len(split.shards))}, "
+            f"  {name}: {count(split.records, 'record')}, {count(len(split.shards), 'shard')}, "
             f"{human_bytes(split.bytes)}"
         )
         if not split.records:
-            lines[-1] += " (no row fell into it: the input is small)"
+            lines[-1] += " (no row fell into this split, because the input is small)"
     if manifest.rows_rejected:
         lines.append(
-            f"  {manifest.rows_rejected:,} rows rejected, kept in {outcome.rejects}"
+            f"  {count(manifest.rows_rejected, 'row')} rejected, kept in {outcome.rejects}"
+            f" (recordmill rejects {outcome.output})"
         )
-    lines.append(f"Look at it: recordmill inspect {outcome.output}")
+    lines.append(f"To see what is in it: recordmill inspect {outcome.output}")
     return lines
-
-
-def _shards(count: int) -> str:
-    return "1 shard" if count == 1 else f"{count:,} shards"

@@ -1,4 +1,4 @@
-"""What the commands print with: tables, counts of things, and JSON."""
+"""Prints for the commands: tables and JSON."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-# rich and pydantic are imported inside the functions: see recordmill.beam_jobs.report.dataset_report.
+# rich and pydantic are imported inside the functions, so that --help stays fast.
 
 
 def make_console(stream: TextIO | None) -> Console:
-    """A console that takes all text as it is; without colour unless on a terminal."""
+    """Makes a console that takes all text as it is; with colour only on a terminal."""
     from rich.console import Console
 
     return Console(
@@ -22,7 +22,7 @@ def make_console(stream: TextIO | None) -> Console:
 
 
 def make_table(*columns: tuple[str, Any]) -> Table:
-    """A table with these columns: name, and "left" or "right"."""
+    """Makes a table with these columns: name, and "left" or "right"."""
     from rich import box
     from rich.table import Table
 

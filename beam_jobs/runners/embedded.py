@@ -31,7 +31,7 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import (
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
 
 from recordmill.schemas.errors import RecordmillError, UsageError
-from recordmill.schemas.job.job_spec import is_embedded_runner
+from recordmill.schemas.job.run_options import is_embedded_runner
 
 DATAFLOW = ("dataflowrunner", "dataflow")
 POLL_SECONDS = 0.05
@@ -118,7 +118,7 @@ def only_translates(options: PipelineOptions) -> bool:
         option = "--dry_run" if dry_run else "--template_location"
         raise UsageError(
             f"{option} needs --runner=DataflowRunner, got {runner_name(options)}, which "
-            "would run the job. To see what a job would do, use --plan"
+            "would run the job. To see what a job would do, use `plan`"
         )
     return True
 

@@ -105,12 +105,12 @@ def submit(build: Callable[[beam.Pipeline], object], options: PipelineOptions) -
         endpoint = portable.job_endpoint
         if not endpoint or endpoint == "embed":
             raise UsageError(
-                "--detach needs a job server that outlives this command: give its "
+                "`detach` needs a job server that outlives this command: give its "
                 "--job_endpoint"
             )
         if portable.environment_type in (None, "LOOPBACK"):
             raise UsageError(
-                "--detach needs workers that outlive this command: give "
+                "`detach` needs workers that outlive this command: give "
                 "--environment_type=EXTERNAL, PROCESS or DOCKER"
             )
         require_listening(endpoint, "job server", "--job_endpoint")

@@ -77,7 +77,7 @@ def plan_append(job: JobSpec, store: Store, inputs: Inputs) -> AppendPlan | None
     if new and base.appended >= MAX_APPENDS:
         raise OutputError(
             f"{store.uri}: was appended to {base.appended:,} times, which is the most; "
-            "convert everything again with --overwrite"
+            "convert all inputs again with `overwrite=true`"
         )
     fresh = {file.path for file in new}
     return AppendPlan(

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 from recordmill.beam_jobs.service.inputs import Inputs
 from recordmill.schemas.dataset.manifest import Manifest
-from recordmill.schemas.job.job_spec import JobSpec, RunOptions
+from recordmill.schemas.job.job_spec import JobSpec
+from recordmill.schemas.job.run_options import RunOptions
 from recordmill.transforms.commit.versions import (
     VersionFolder,
     is_ours,

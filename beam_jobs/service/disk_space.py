@@ -125,7 +125,7 @@ def first_short(space: Sequence[Space]) -> str:
             return (
                 f"{disk.folder}: about {human_bytes(disk.needed)} are needed, "
                 f"{human_bytes(disk.free)} are free; make room, or choose another "
-                "folder with --scratch or OUTPUT"
+                "folder with `scratch` or `output`"
             )
     return ""
 

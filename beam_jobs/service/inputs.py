@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.job.job_spec import JobSpec, RunOptions
+from recordmill.schemas.job.job_spec import JobSpec
+from recordmill.schemas.job.run_options import RunOptions
 from recordmill.schemas.ranges import InputFile
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.storage.reading import is_local, local_path

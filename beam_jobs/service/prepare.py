@@ -104,7 +104,7 @@ def _require_same_schema(append_plan: AppendPlan, source: Source) -> None:
             "the new files cannot be appended, because records would differ from those "
             "of the dataset:\n"
             + "\n".join(f"  {change}" for change in changes)
-            + "\nConvert everything again without appending"
+            + "\nConvert all inputs again without `append`"
         )
 
 

@@ -15,7 +15,8 @@ from recordmill.beam_jobs.service.resolve import (
 )
 from recordmill.schemas.dataset.manifest import MANIFEST_NAME
 from recordmill.schemas.errors import OutputError
-from recordmill.schemas.job.job_spec import JobSpec, RunOptions
+from recordmill.schemas.job.job_spec import JobSpec
+from recordmill.schemas.job.run_options import RunOptions
 from recordmill.schemas.text import count, human_bytes
 from recordmill.transforms.commit.commit import is_staged
 from recordmill.transforms.tasks.estimate import (

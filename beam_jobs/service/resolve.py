@@ -13,7 +13,8 @@ from recordmill.beam_jobs.service.inputs import Inputs, list_all_inputs
 from recordmill.schemas.dataset.manifest import Manifest, schema_of
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features.feature import Schema
-from recordmill.schemas.job.job_spec import JobSpec, RunOptions
+from recordmill.schemas.job.job_spec import JobSpec
+from recordmill.schemas.job.run_options import RunOptions
 from recordmill.transforms.commit.commit import check_output, require_stored
 from recordmill.transforms.commit.staging import check_reject_limit
 from recordmill.transforms.dataset.expected import load_expected, require_schema
@@ -82,7 +83,7 @@ def resolve(
       OutputError: nothing can be appended to the dataset that is there, or the folder
         cannot hold versions.
     """
-    require_compatible(options)
+    require_detachable(options)
     if inputs is None:
         inputs = list_all_inputs(job, options)
     version_plan = None
@@ -157,37 +158,25 @@ def output_store(options: RunOptions) -> Store:
       UsageError: the scratch folder is not local, or a URL holds a secret.
     """
     if not is_local(options.scratch):
-        raise UsageError(f"--scratch {options.scratch}: expected a local folder")
+        raise UsageError(f"`scratch` {options.scratch}: expected a local folder")
     return open_store(options.output, options.storage.output)
 
 
-def require_compatible(options: RunOptions) -> None:
-    """Refuses options that contradict each other.
+def require_detachable(options: RunOptions) -> None:
+    """Refuses what cannot work once the launcher is gone.
 
     Raises:
-      UsageError: names them, and says what each does.
+      UsageError: says what.
     """
-    if options.append and options.overwrite:
-        raise UsageError(
-            "append and overwrite exclude each other: append adds to the dataset that "
-            "is there, overwrite replaces it"
-        )
-    if options.append and options.auto_version:
-        raise UsageError(
-            "append and version auto exclude each other: append adds to the dataset "
-            "that is there, version auto publishes a new one beside it"
-        )
-    if options.overwrite and options.auto_version:
-        raise UsageError("version: auto never overwrites: leave out --overwrite")
     if not options.detach:
         return
     if options.is_embedded:
         raise UsageError(
-            "--detach hands the job over to a runner, but the embedded one ends with "
-            "this process: name another behind --, or leave out --detach"
+            "`detach` needs a runner that stays, but the embedded one ends with this "
+            "process: name another one behind --, or leave out `detach`"
         )
     if options.auto_version:
         raise UsageError(
-            "--detach goes without version: auto, whose latest.json moves when the "
-            "launcher has seen the end: give the version itself"
+            "`detach` and `version=auto` exclude each other: latest.json moves when the "
+            "launcher has seen the end. Give the version itself"
         )

@@ -28,7 +28,7 @@ from recordmill.beam_jobs.service.set_up import (
 from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.dataset.parts import REJECTS_NAME
 from recordmill.schemas.errors import RecordmillError
-from recordmill.schemas.job.job_spec import RunOptions
+from recordmill.schemas.job.run_options import RunOptions
 from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.commit.commit import commit, is_staged
 from recordmill.transforms.commit.recovery import clean_up, is_clean

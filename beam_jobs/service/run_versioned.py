@@ -12,7 +12,8 @@ from pathlib import Path
 from recordmill.beam_jobs.service.choose_version import VersionPlan
 from recordmill.beam_jobs.service.resolve import resolve
 from recordmill.beam_jobs.service.run_job import Outcome, Reporter, run_job
-from recordmill.schemas.job.job_spec import JobSpec, RunOptions
+from recordmill.schemas.job.job_spec import JobSpec
+from recordmill.schemas.job.run_options import RunOptions
 from recordmill.transforms.commit.versions import (
     expired_versions,
     list_versions,

@@ -1,4 +1,4 @@
-"""The JSON Schema of job files, by which editors complete and check them.
+"""Makes the JSON Schema of job files, by which editors complete and check them.
 
 It is made from JobFile and the options of each format. What is shipped beside this file
 has the formats that are built in; the command adds those of other packages:
@@ -53,7 +53,7 @@ def job_schema_bytes(formats: Mapping[str, type[SourceOptions]]) -> bytes:
 
 
 def _or_placeholder(field: dict[str, Any]) -> dict[str, Any]:
-    """A field's schema that also takes a placeholder, where it takes no text anyway."""
+    """Lets a field's schema take a placeholder too, where it takes no text anyway."""
     if isinstance(field.get("default"), dict | list):
         field = {key: value for key, value in field.items() if key != "default"}
     told = {key: field[key] for key in _TOLD if key in field}

@@ -1,9 +1,8 @@
-"""JobSpec: everything that fixes the bytes of a dataset; RunOptions: what does not."""
+"""Defines JobSpec: everything of a job that fixes the bytes of a dataset."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from typing import Annotated, Final, Literal, Self
@@ -20,7 +19,6 @@ from pydantic import (
 
 from recordmill.schemas.features.declared import DeclaredSchema
 from recordmill.schemas.job.source_options import SourceOptions
-from recordmill.schemas.job.storage_options import BothSides
 
 MIB = 1 << 20
 DEFAULT_SHARD_BYTES = 128 * MIB
@@ -56,7 +54,7 @@ class SplitSpec(_Frozen):
     def _name(cls, name: str) -> str:
         if not SPLIT_PATTERN.fullmatch(name):
             raise ValueError(
-                f"a split name has letters, digits, '_' and '-', got {name!r}"
+                f"expected a split name of letters, digits, '_' and '-', found {name!r}"
             )
         return name
 
@@ -65,13 +63,13 @@ class SplitSpec(_Frozen):
     def _fraction(cls, fraction: str) -> str:
         if not 0 < parse_fraction(fraction) <= 1:
             raise ValueError(
-                f"a split's fraction is above 0 and at most 1, got {fraction}"
+                f"expected a fraction above 0 and at most 1, found {fraction}"
             )
         return fraction
 
 
 def parse_fraction(text: str) -> Fraction:
-    """The exact value of "0.8" or "4/5".
+    """Returns the exact value of "0.8" or "4/5".
 
     Raises:
       ValueError: if the text is neither.
@@ -79,16 +77,16 @@ def parse_fraction(text: str) -> Fraction:
     try:
         # No exponents: the exact value of 1e-999999999 would fill the memory.
         if not FRACTION_PATTERN.fullmatch(text):
-            raise ValueError("no such number")
+            raise ValueError("not a fraction")
         return Fraction(text)
     except (ValueError, ZeroDivisionError) as error:
         raise ValueError(
-            f"a fraction is a number like 0.8 or 4/5, got {text!r}"
+            f"expected a fraction like 0.8 or 4/5, found {text!r}"
         ) from error
 
 
 class Sharding(_Frozen):
-    """How many shards each split gets: by count, by size or by readers."""
+    """A rule for the number of shards of a split: by count, by size or by readers."""
 
     num_shards: Annotated[int, Field(ge=1, le=99_999)] | None = None
     shard_bytes: Annotated[int, Field(ge=1)] | None = None
@@ -98,11 +96,11 @@ class Sharding(_Frozen):
     def _one_rule(self) -> Self:
         rules = (self.num_shards, self.shard_bytes, self.num_readers)
         if sum(rule is not None for rule in rules) != 1:
-            raise ValueError("give one of the number of shards, their size, or readers")
+            raise ValueError("`shards`, `shard_size` and `readers` exclude each other")
         return self
 
     def shards_for(self, num_bytes: int, num_records: int) -> int:
-        """Shards of a split of that size; never more shards than records."""
+        """Returns the number of shards of a split; never more than it has records."""
         if num_records == 0:
             return 0
         if self.num_shards is not None:
@@ -119,7 +117,7 @@ class Sharding(_Frozen):
 
 
 class RejectLimit(_Frozen):
-    """How many rows may be rejected: a count, or a share of the rows read."""
+    """The number of rows that may be rejected: a count, or a share of the rows read."""
 
     text: str = "0"
 
@@ -127,48 +125,50 @@ class RejectLimit(_Frozen):
     @classmethod
     def _text(cls, text: str) -> str:
         if not re.fullmatch(r"\d+|\d+(\.\d+)?%", text, re.ASCII):
-            raise ValueError(f"give a count like 10 or a share like 0.5%, got {text!r}")
+            raise ValueError(
+                f"expected a count like 10 or a share like 0.5%, found {text!r}"
+            )
         if text.endswith("%") and Decimal(text[:-1]) > 100:
-            raise ValueError(f"a share is at most 100%, got {text}")
+            raise ValueError(f"expected a share of at most 100%, found {text}")
         return text
 
     def allowed(self, rows_read: int) -> int:
-        """The highest number of rejects that is still accepted."""
+        """Returns the highest number of rejects that is still accepted."""
         if self.text.endswith("%"):
             return int(Fraction(Decimal(self.text[:-1])) / 100 * rows_read)
         return int(self.text)
 
 
 def check_name(name: str) -> str:
-    """A dataset's name, as it stands in file names and in TFDS."""
+    """Checks a dataset's name, which stands in file names and in TFDS."""
     if not NAME_PATTERN.fullmatch(name):
         raise ValueError(
-            "a dataset name starts with a letter and has letters, digits and "
-            f"'_' only, got {name!r}"
+            "expected a name of letters, digits and '_' that starts with a letter, "
+            f"found {name!r}"
         )
     return name
 
 
 def check_version(version: str) -> str:
-    """A dataset's version, three numbers."""
+    """Checks a dataset's version, three numbers."""
     if not VERSION_PATTERN.fullmatch(version):
-        raise ValueError(f"a version is like 1.0.0, got {version!r}")
+        raise ValueError(f"expected a version like 1.0.0, found {version!r}")
     return version
 
 
 def check_splits(splits: tuple[SplitSpec, ...]) -> tuple[SplitSpec, ...]:
-    """Splits that no row falls between."""
+    """Checks that the splits differ and that every row falls into one."""
     names = [split.name for split in splits]
     if len(names) > MAX_SPLITS:
-        raise ValueError(f"at most {MAX_SPLITS} splits, got {len(names)}")
+        raise ValueError(f"expected at most {MAX_SPLITS} splits, found {len(names)}")
     if len(set(names)) != len(names):
-        raise ValueError(f"split names must differ, got {', '.join(names)}")
+        raise ValueError(f"split names must differ, found {', '.join(names)}")
     total = sum(parse_fraction(split.fraction) for split in splits)
     if total != 1:
         given = " + ".join(split.fraction for split in splits)
         raise ValueError(
-            "the splits' fractions must add up to 1 so that no row is lost, "
-            f"got {given or 'no split'}"
+            "the fractions of the splits must add up to 1, so that no row is lost; "
+            f"found {given or 'no split'}"
         )
     return splits
 
@@ -202,7 +202,7 @@ class JobSpec(_Frozen):
 
 
 def identifier_from(text: str) -> str:
-    """A valid dataset name made from a folder's name.
+    """Makes a valid dataset name from a folder's name.
 
     >>> identifier_from("2024 my-photos")
     'dataset_2024_my_photos'
@@ -211,78 +211,3 @@ def identifier_from(text: str) -> str:
     if not name:
         return "dataset"
     return name if name[0].isalpha() else f"dataset_{name}"
-
-
-_NO_STORAGE_OPTIONS = BothSides()
-_EMBEDDED_RUNNERS = (
-    "direct",
-    "directrunner",
-    "bundlebaseddirectrunner",
-    "switchingdirectrunner",
-    "fnapirunner",
-)
-
-
-def is_embedded_runner(name: str | None) -> bool:
-    """Returns whether a runner's name, or none at all, means Beam's embedded runner.
-
-    >>> is_embedded_runner("apache_beam.runners.direct.DirectRunner")
-    True
-    """
-    return name is None or name.rpartition(".")[2].lower() in _EMBEDDED_RUNNERS
-
-
-VerifyLevel = Literal["quick", "full"]
-
-
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """How a job is run; none of it changes a byte of the dataset.
-
-    Attributes:
-      inputs: files, folders or globs.
-      output: folder of the dataset.
-      scratch: folder for sorted runs and staging; empty means inside the output.
-      exchange: how rows reach the shards' writers: auto, reference, scratch, engine.
-      workers: threads of the embedded runner; 0 means all cores.
-      overwrite: replace a dataset that differs.
-      append: convert only inputs that the dataset was not made from, and add them to it.
-      auto_version: publish each change as the next version, in a folder of its own
-        inside the output.
-      keep: versions to keep then; 0 keeps all.
-      verify: what is checked before a dataset is published: quick looks at names,
-        sizes, counts and checksums that the store keeps, full reads every byte again.
-      expect_schema: schema file or dataset that the new dataset must keep to.
-      storage: non-secret options of the inputs' and the output's storage.
-      detach: give the job to the runner and do not wait for its end.
-      beam_args: pipeline options as Beam spells them.
-    """
-
-    inputs: tuple[str, ...]
-    output: str
-    scratch: str = ""
-    exchange: str = "auto"
-    workers: int = 0
-    overwrite: bool = False
-    append: bool = False
-    auto_version: bool = False
-    keep: int = 0
-    verify: VerifyLevel = "quick"
-    expect_schema: str = ""
-    storage: BothSides = _NO_STORAGE_OPTIONS
-    detach: bool = False
-    beam_args: tuple[str, ...] = field(default=())
-
-    @property
-    def is_embedded(self) -> bool:
-        """Whether the job runs in this process, on Beam's embedded runner.
-
-        >>> RunOptions((), "out", beam_args=("--runner", "FlinkRunner")).is_embedded
-        False
-        """
-        runner = None
-        for index, arg in enumerate(self.beam_args):
-            name, equals, value = arg.partition("=")
-            if name == "--runner":
-                runner = value if equals else "".join(self.beam_args[index + 1 :][:1])
-        return is_embedded_runner(runner)

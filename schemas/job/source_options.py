@@ -17,10 +17,73 @@ left out, so a format may get new options later, but never a new default for an 
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from collections.abc import Mapping
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
+
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.job.options import BY_NAME, Default, Kind, Option
+from recordmill.schemas.parsing.problems import expectation
 
 
 class SourceOptions(BaseModel):
     """Options of one input format; this class itself has none."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def declared_options(source: str, model: type[SourceOptions]) -> tuple[Option, ...]:
+    """Declares a format's own options as those of all jobs are declared.
+
+    Args:
+      source: name of the format.
+      model: of its options.
+    """
+    return tuple(
+        _declare(source, name, field) for name, field in model.model_fields.items()
+    )
+
+
+def make_options(model: type[SourceOptions], given: Mapping[str, Any]) -> SourceOptions:
+    """Makes a format's options of values that the command was given, or None.
+
+    Raises:
+      UsageError: all that is wrong with them.
+    """
+    values = {name: value for name, value in given.items() if value is not None}
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        problems = [
+            f"`{detail['loc'][0]}`: {expectation(detail)}" for detail in error.errors()
+        ]
+    raise UsageError("; ".join(problems))
+
+
+def _declare(source: str, name: str, field: FieldInfo) -> Option:
+    kind: Kind = "text"
+    choices: tuple[str, ...] = ()
+    default: Default = None
+    if get_origin(field.annotation) is Literal:
+        kind, choices = "choice", get_args(field.annotation)
+    elif field.annotation is bool:
+        kind = "flag"
+    elif field.annotation is int:
+        kind = "integer"
+    if isinstance(field.default, str | int):
+        default = field.default
+    # An option that all jobs have keeps its flag; the format's gets a longer one.
+    flag = f"{source}-{name}".replace("_", "-") if name in BY_NAME else ""
+    return Option(
+        name=name,
+        kind=kind,
+        help=field.description or "",
+        fronts=frozenset({"convert", "job_file", "template"}),
+        default=default,
+        choices=choices,
+        flag=flag,
+        label=f"{name.replace('_', ' ').capitalize()} ({source})",
+        group="Formats",
+    )

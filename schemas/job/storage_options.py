@@ -1,8 +1,8 @@
-"""Storage options: how to reach a store; never how to prove who asks.
+"""Parses storage options: how to reach a store, never how to prove who asks.
 
-    --storage-option endpoint_url=http://127.0.0.1:9000        input and output
-    --storage-option output:account_name=prod                  one side only
-    --storage-option input:client_kwargs={"region_name":"x"}   JSON where a dict is due
+    endpoint_url=http://127.0.0.1:9000         input and output
+    output:account_name=prod                   one side only
+    input:client_kwargs={"region_name":"x"}    JSON where a dict is due
 
 The values are pickled to workers and may be written down, so secrets are refused here,
 by name and by look; credentials come from the environment or workload identity.
@@ -68,7 +68,7 @@ class StorageOptions:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> StorageOptions:
-        """Options of these values, which JSON must be able to hold.
+        """Makes options of these values, which JSON must be able to hold.
 
         Raises:
           UsageError: one of them is, or holds, a secret.
@@ -77,7 +77,7 @@ class StorageOptions:
         return cls(tuple(sorted(pairs)))
 
     def to_dict(self) -> dict[str, Any]:
-        """New values, as the constructor takes them."""
+        """Returns new values, as the constructor takes them."""
         return {name: json.loads(value) for name, value in self.items}
 
     def __repr__(self) -> str:
@@ -97,7 +97,7 @@ class BothSides:
 
 
 def parse_storage_options(given: Sequence[str]) -> BothSides:
-    """The options of each side from texts like `output:key=value`.
+    """Parses the options of each side from texts like `output:key=value`.
 
     A later option replaces an earlier one of the same name, one for a side replaces one
     for both. Values that are JSON are taken as such (`anon=true`, `"007"` for a text of
@@ -114,7 +114,7 @@ def parse_storage_options(given: Sequence[str]) -> BothSides:
         if not (equals and known and name.isidentifier()):
             # The value may be a secret; what stands left of it is not.
             raise UsageError(
-                f"--storage-option {left}{equals}: expected key=value, "
+                f"`storage` {left}{equals}: expected key=value, "
                 "input:key=value or output:key=value"
             )
         value = _value(right)
@@ -153,7 +153,7 @@ def _value(text: str) -> Any:
 
 
 def names_secret(name: str) -> bool:
-    """Whether an option of this name would hold a secret."""
+    """Returns whether an option of this name would hold a secret."""
     words = [word.lower() for word in _WORDS.findall(name)]
     plain = "_".join(words)
     if any(plain == name or plain.endswith(f"_{name}") for name in _SECRET_NAMES):
@@ -175,7 +175,7 @@ def _refuse_secrets(name: str, value: Any, shown: str) -> None:
 
 
 def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Every plain value inside, with the names that lead to it."""
+    """Yields every plain value inside, with the names that lead to it."""
     if isinstance(value, dict) and value:
         for name, inner in value.items():
             yield from _leaves(f"{path}.{name}", inner)

@@ -1,10 +1,10 @@
-"""Placeholders in a job file: {{ date }}, {{ name }}, filled in after parsing.
+"""Fills the placeholders of a job file in, {{ date }} or {{ name }}, after parsing.
 
 A value can only ever become the text of a scalar, or the scalar itself where the
 placeholder stands alone, so no value changes the structure of the file. Where a
 number or a boolean is wanted, "{{ shards }}" alone is what the value looks like.
 
-Values come from --set, else from the file's own `params`, else {{ date }} is today.
+Values come from the command (set KEY=VALUE), else from the file's own `params`, else {{ date }} is today.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PLAIN = re.compile(r"[-+]?\.?\w[\w.+-]*", re.ASCII)
 
 
 def parse_settings(settings: Sequence[str]) -> dict[str, str]:
-    """The parameters given as KEY=VALUE.
+    """Parses the parameters given as KEY=VALUE.
 
     Raises:
       UsageError: one that is not of that form, or a key given twice.
@@ -35,15 +35,15 @@ def parse_settings(settings: Sequence[str]) -> dict[str, str]:
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not equals or not PARAMETER.fullmatch(key):
-            raise UsageError(f"--set is KEY=VALUE, got {setting!r}")
+            raise UsageError(f"`set`: expected KEY=VALUE, found {setting!r}")
         if key in values:
-            raise UsageError(f"--set {key} is given twice")
+            raise UsageError(f"`set`: {key} is given twice")
         values[key] = value
     return values
 
 
 def built_in(today: date) -> dict[str, str]:
-    """The parameters that every job file can use."""
+    """Returns the parameters that every job file can use."""
     return {"date": today.isoformat()}
 
 
@@ -69,7 +69,7 @@ class Template:
         *,
         as_text: bool,
     ) -> Any:
-        """The value with every placeholder filled in.
+        """Returns a value with every placeholder filled in.
 
         Args:
           value: plain values as YamlDocument has them.
@@ -110,12 +110,12 @@ class Template:
         if name.split(".")[0] == "env":
             raise UsageError(
                 f"{{{{ {name} }}}}: job files do not read the environment: secrets "
-                "belong into the environment of the process, where storage finds them "
-                "by itself, never into a job; what is no secret comes with --set"
+                "belong in the environment of the process, where storage finds them "
+                "by itself, never in a job; other values come with `set`"
             )
         if not PARAMETER.fullmatch(name):
             raise UsageError(
-                f"{{{{ {name} }}}}: between the braces stands one parameter's name, "
+                f"{{{{ {name} }}}}: expected one parameter's name between the braces, "
                 "like {{ date }}"
             )
         self.used.add(name)
@@ -124,17 +124,17 @@ class Template:
         near = get_close_matches(name, {*self.values, *self.required} - {name}, 1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise UsageError(
-            f"{{{{ {name} }}}} has no value: give one with --set {name}=VALUE, or a "
+            f"{{{{ {name} }}}} has no value: give one with `set` {name}=VALUE, or a "
             f"default in params{hint}"
         )
 
 
 def scalar_of(text: str) -> Any:
-    """What a parameter's text is where a value of any type may stand.
+    """Returns what a parameter's text is where a value of any type may stand.
 
     >>> scalar_of("8"), scalar_of("true"), scalar_of("2026-11-20"), scalar_of("a: b")
     (8, True, '2026-11-20', 'a: b')
     """
     if not _PLAIN.fullmatch(text):
         return text
-    return YamlDocument(text.encode(), "--set").value
+    return YamlDocument(text.encode(), "set").value

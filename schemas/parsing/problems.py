@@ -88,6 +88,10 @@ def expectation(detail: ErrorDetails) -> str:
             return f"expected true or false{found}"
         case "model_type" | "dict_type":
             return f"expected a mapping{found}"
+        case "greater_than_equal":
+            return f"expected {detail['ctx']['ge']} or more{found}"
+        case "less_than_equal":
+            return f"expected {detail['ctx']['le']} or less{found}"
     message = detail["msg"].removeprefix("Input should be ").removeprefix("a valid ")
     return f"expected {message[0].lower()}{message[1:]}{found}"
 

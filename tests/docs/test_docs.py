@@ -12,9 +12,12 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from pages import PAGES, ROOT, Block, blocks, commands, page_name, run_python, run_shell
 
+from recordmill.beam_jobs.cli.convert_command import convert
+from recordmill.beam_jobs.cli.formats import all_commands
 from recordmill.beam_jobs.cli.main import cli, run
 from recordmill.schemas.parsing.schema_file import load_schema
 
+CONTEXT = click.Context(cli)
 README = ROOT / "README.md"
 RUN = ("sh", "python", "yaml")
 RUNNABLE = [page for page in PAGES if any(b.language in RUN for b in blocks(page))]
@@ -87,7 +90,9 @@ def test_the_readme_stays_short() -> None:
 
 
 def commands_below(group: click.Group) -> Iterator[click.Command]:
-    for command in group.commands.values():
+    for name in group.list_commands(CONTEXT):
+        command = group.get_command(CONTEXT, name)
+        assert command
         if isinstance(command, click.Group):
             yield from commands_below(command)
         else:
@@ -105,9 +110,7 @@ def options_of(command: click.Command) -> set[str]:
 
 def test_every_option_of_convert_is_on_its_page() -> None:
     text = (ROOT / "docs/options.md").read_text()
-    group = cli.get_command(click.Context(cli), "convert")
-    assert isinstance(group, click.Group)
-    for command in group.commands.values():
+    for command in all_commands(convert).values():
         for name in options_of(command):
             assert f"`{name}" in text or f" / `{name}" in text, name
 

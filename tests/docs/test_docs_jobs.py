@@ -5,19 +5,21 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from recordmill.beam_jobs.cli.main import run
-from recordmill.schemas.job.job_file import JobFile
-from recordmill.transforms.sources.registry import BUILT_IN
+from recordmill.beam_jobs.cli.option_table import with_tables
 
-TEXT = (Path(__file__).parents[2] / "docs" / "jobs.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+TEXT = (DOCS / "jobs.md").read_text()
 
 
-def test_every_field_is_told() -> None:
-    table = TEXT[TEXT.index("## Fields") : TEXT.index("## Parameters")]
-    first_cells = re.findall(r"^\| (`.*?`) \|", table, re.MULTILINE)
-    told = re.findall(r"`(\w+)`", " ".join(first_cells))
-    names = {field.alias or name for name, field in JobFile.model_fields.items()}
-    assert sorted(told) == sorted([*names, *BUILT_IN])
+@pytest.mark.parametrize("page", ["options.md", "jobs.md"])
+def test_option_tables_are_up_to_date(page: str) -> None:
+    """If not: python -m recordmill.beam_jobs.cli.option_table --write docs/*.md"""
+    text = (DOCS / page).read_text()
+    assert "<!-- option_table" in text
+    assert with_tables(text) == text
 
 
 def test_every_series_is_told(tmp_path: Path) -> None:

@@ -89,8 +89,8 @@ def test_a_template_holds_the_whole_job(bucket: Bucket, tmp_path: Path) -> None:
     ran = translate(bucket, "convert", "csv", IRIS, output, "--", wish, *RUNNER)
     assert ran.status == 0, ran.err
     assert ran.err == (
-        f"{template}: the job, for Dataflow to run. Nothing is published in {output} "
-        "before it has run\n"
+        f"{template}: the job as a template for Dataflow. {output} is published when "
+        "Dataflow has run it\n"
     )
     # What its workers will read is there; its last step publishes.
     assert [entry.name for entry in output.iterdir()] == [".recordmill"]

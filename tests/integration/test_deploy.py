@@ -30,6 +30,7 @@ from store_servers import tool
 
 from recordmill.beam_jobs.cli.convert_command import convert
 from recordmill.beam_jobs.cli.flex_template import command_line, parameters_of
+from recordmill.beam_jobs.cli.formats import all_commands
 from recordmill.beam_jobs.cli.run_command import run_command
 
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
@@ -151,14 +152,14 @@ def test_dataflow_takes_the_metadata() -> None:
 
 
 def test_the_template_offers_what_the_command_does() -> None:
-    commands = [run_command, *convert.commands.values()]
+    commands = [run_command, *all_commands(convert).values()]
     known = {name for command in commands for name in parameters_of(command)}
     assert set(PARAMETERS) == (known - NOT_IN_THE_TEMPLATE) | OURS | BEAMS
 
 
 def test_parameters_say_what_the_options_do() -> None:
     options: dict[str, click.Option] = {}
-    for command in convert.commands.values():
+    for command in all_commands(convert).values():
         options |= parameters_of(command)
     for name, parameter in PARAMETERS.items():
         # The console sends defaults along: one of `convert` would spoil a job file.
@@ -177,7 +178,7 @@ def test_parameters_say_what_the_options_do() -> None:
         if name in VALUES and "regexes" in parameter:
             assert re.fullmatch(parameter["regexes"][0], VALUES[name]), name
     sources = [one["value"] for one in PARAMETERS["source"]["enumOptions"]]
-    assert sorted(sources) == sorted(convert.commands)
+    assert sorted(sources) == sorted(all_commands(convert))
 
 
 def value_of(name: str) -> str:
@@ -189,9 +190,9 @@ def value_of(name: str) -> str:
     return "3" if parameter["paramType"] == "NUMBER" else f"gs://b/{name}"
 
 
-@pytest.mark.parametrize("mode", ["run", *sorted(convert.commands)])
+@pytest.mark.parametrize("mode", ["run", *sorted(all_commands(convert))])
 def test_every_parameter_reaches_the_command(mode: str) -> None:
-    command = run_command if mode == "run" else convert.commands[mode]
+    command = run_command if mode == "run" else all_commands(convert)[mode]
     names = set(parameters_of(command)) - NOT_IN_THE_TEMPLATE | BEAMS | {"output"}
     given = {name: value_of(name) for name in sorted(names)}
     if mode == "run":
@@ -220,8 +221,6 @@ def test_every_parameter_reaches_the_command(mode: str) -> None:
             assert value == ("date=2026-11-20", "shards=3")
         elif option.is_flag:
             assert value is False  # the last of true and false
-        elif name == "shard_size":
-            assert value == 64 << 20
         else:
             assert str(value) == given[name], name
     if mode == "run":

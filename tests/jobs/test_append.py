@@ -516,8 +516,14 @@ def test_without_append(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["--overwrite"], "append and overwrite exclude each other"),
-        (["--dataset-version", "auto"], "append and version auto exclude each other"),
+        (
+            ["--overwrite"],
+            "--append: adds to the dataset that --overwrite would replace",
+        ),
+        (
+            ["--dataset-version", "auto"],
+            "--append: adds to one dataset, but --dataset-version auto publishes",
+        ),
     ],
 )
 @pytest.mark.parametrize("plan", [[], ["--plan"]])

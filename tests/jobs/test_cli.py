@@ -72,7 +72,7 @@ def test_error_is_one_message(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("a,b\n1\n")
     ran = command("convert", "csv", tmp_path / "in.csv", tmp_path / "out", "--json")
     assert (ran.status, ran.out) == (1, "")
-    assert ran.err.startswith("Error: 1 of 1 rows were rejected")
+    assert ran.err.startswith("Error: 1 of 1 row rejected (limit 0)")
     assert ran.err.count("\n") == 2
     (log,) = (tmp_path / "out").glob(".recordmill/*/run.log")
     assert "Traceback" in log.read_text()
@@ -85,38 +85,56 @@ CONVERT: list[Argument] = ["convert", "csv", IRIS, "out"]
     ("arguments", "message"),
     [
         (["convert", "csv"], "Missing argument 'INPUT... OUTPUT'"),
-        (["convert", "csv", IRIS], "give at least one INPUT, and the folder OUTPUT"),
+        (
+            ["convert", "csv", IRIS],
+            "expected one INPUT or more, and OUTPUT as the last",
+        ),
         (["convert", "parquet", "a", "b"], "No such command 'parquet'"),
         (["melt"], "No such command 'melt'"),
         ([*CONVERT, "--colour"], "No such option '--colour'"),
         ([*CONVERT, "--variant", "cifar10"], "No such option '--variant'"),
-        ([*CONVERT, "--split", "train"], "--split is NAME=FRACTION, got 'train'"),
-        ([*CONVERT, "--split", "train=much"], "a fraction is a number like 0.8"),
-        ([*CONVERT, "--split", "train=1/0"], "a fraction is a number like 0.8"),
-        ([*CONVERT, "--split", "train=0"], "above 0 and at most 1, got 0"),
-        ([*CONVERT, "--split", "a b=1"], "a split name has letters, digits"),
+        (
+            [*CONVERT, "--split", "train"],
+            "--split: expected NAME=FRACTION, found 'train'",
+        ),
+        ([*CONVERT, "--split", "train=much"], "expected a fraction like 0.8"),
+        ([*CONVERT, "--split", "train=1/0"], "expected a fraction like 0.8"),
+        ([*CONVERT, "--split", "train=0"], "above 0 and at most 1, found 0"),
+        ([*CONVERT, "--split", "a b=1"], "expected a split name of letters, digits"),
         ([*CONVERT, "--split", "a=0.5", "--split", "b=0.4"], "must add up to 1"),
-        ([*CONVERT, "--split", "a=0.5", "--split", "a=0.5"], "names must differ"),
-        ([*CONVERT, "--shards", 0], "greater than or equal to 1"),
+        (
+            [*CONVERT, "--split", "a=0.5", "--split", "a=0.5"],
+            "--split: a is given twice",
+        ),
+        ([*CONVERT, "--shards", 0], "0 is not in the range 1<=x<=99999"),
         ([*CONVERT, "--shards", "many"], "'many' is not a valid integer"),
-        ([*CONVERT, "--shards", 100_000], "less than or equal to 99999"),
-        ([*CONVERT, "--readers", 0], "greater than or equal to 1"),
-        ([*CONVERT, "--shard-size", "huge"], "give a size like 128MiB or 100MB"),
-        ([*CONVERT, "--shard-size", "1e6"], "give a size like 128MiB or 100MB"),
-        ([*CONVERT, "--shard-size", "²"], "give a size like 128MiB or 100MB"),
-        ([*CONVERT, "--shard-size", "-1"], "give a size like 128MiB or 100MB"),
+        ([*CONVERT, "--shards", 100_000], "100000 is not in the range"),
+        ([*CONVERT, "--readers", 0], "0 is not in the range x>=1"),
+        ([*CONVERT, "--shard-size", "huge"], "expected a size like 128MiB or 100MB"),
+        ([*CONVERT, "--shard-size", "1e6"], "expected a size like 128MiB or 100MB"),
+        ([*CONVERT, "--shard-size", "²"], "expected a size like 128MiB or 100MB"),
+        ([*CONVERT, "--shard-size", "-1"], "expected a size like 128MiB or 100MB"),
         ([*CONVERT, "--shard-size", "0"], "a shard has at least one byte"),
-        ([*CONVERT, "--shard-size", "9" * 40], "give a size like 128MiB or 100MB"),
-        ([*CONVERT, "--shards", 2, "--shard-size", "1M"], "give one of the number of"),
-        ([*CONVERT, "--shards", 2, "--readers", 1], "give one of the number of"),
-        ([*CONVERT, "--max-rejects", "some"], "give a count like 10 or a share like"),
-        ([*CONVERT, "--max-rejects", "101%"], "a share is at most 100%"),
-        ([*CONVERT, "--max-rejects", "-1"], "give a count like 10 or a share like"),
-        ([*CONVERT, "--seed", "-1"], "greater than or equal to 0"),
-        ([*CONVERT, "--seed", 1 << 64], "less than 18446744073709551616"),
-        ([*CONVERT, "--name", "7up"], "a dataset name starts with a letter"),
-        ([*CONVERT, "--name", "a/b"], "a dataset name starts with a letter"),
-        ([*CONVERT, "--dataset-version", "1.0"], "a version is like 1.0.0"),
+        ([*CONVERT, "--shard-size", "9" * 40], "expected a size like 128MiB or 100MB"),
+        (
+            [*CONVERT, "--shards", 2, "--shard-size", "1M"],
+            "--shards, --shard-size and --readers exclude each other",
+        ),
+        (
+            [*CONVERT, "--shards", 2, "--readers", 1],
+            "--shards, --shard-size and --readers exclude each other",
+        ),
+        ([*CONVERT, "--max-rejects", "some"], "a count like 10 or a share like"),
+        ([*CONVERT, "--max-rejects", "101%"], "expected a share of at most 100%"),
+        ([*CONVERT, "--max-rejects", "-1"], "a count like 10 or a share like"),
+        (
+            [*CONVERT, "--seed", "-1"],
+            "-1 is not in the range 0<=x<=18446744073709551615",
+        ),
+        ([*CONVERT, "--seed", 1 << 64], "18446744073709551616 is not in the range"),
+        ([*CONVERT, "--name", "7up"], "expected a name of letters, digits and '_'"),
+        ([*CONVERT, "--name", "a/b"], "expected a name of letters, digits and '_'"),
+        ([*CONVERT, "--dataset-version", "1.0"], "expected a version like 1.0.0"),
         ([*CONVERT, "--compression", "zip"], "'zip' is not one of 'none', 'gzip'"),
         ([*CONVERT, "--workers", "-1"], "-1 is not in the range x>=0"),
         (["verify", "out", "--", "--runner=Flink"], "only convert, run and plan take"),
@@ -155,9 +173,12 @@ def test_wrong_usage(
     ],
 )
 def test_help_imports_nothing_heavy(arguments: list[str], message: str) -> None:
+    # The options of a format are a pydantic model, which only its own help needs.
+    by_format = any(word in arguments for word in ("convert", "infer"))
+    heavy = set(HEAVY) - ({"pydantic", "numpy"} if by_format else set())
     code = (
         "import sys; from recordmill.beam_jobs.cli.main import run; status = run(sys.argv[1:]); "
-        f"heavy = sorted(set({HEAVY}) & set(sys.modules)); print('heavy', heavy); "
+        f"heavy = sorted(set({heavy}) & set(sys.modules)); print('heavy', heavy); "
         "sys.exit(status)"
     )
     ran = python(code, *arguments)

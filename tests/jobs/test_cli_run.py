@@ -87,7 +87,7 @@ def test_schema_of_a_file(job: Path, tmp_path: Path) -> None:
     job.write_text(JOB + f"schema:\n  {indented}\nexpect_schema: features.yaml\n")
     run(job)
     job.write_text(JOB + "schema: features.yaml\n")
-    assert "already, nothing to do" in run(job).err
+    assert "already there; nothing to do" in run(job).err
     output = tmp_path / "sets" / "iris"
     names = [feature["name"] for feature in manifest_of(output)["features"]]
     assert sorted(names) == ["sepal_length_cm", "species"]
@@ -103,7 +103,7 @@ def test_unchanged(job: Path, tmp_path: Path) -> None:
     ran = run(job)
     assert (
         ran.err
-        == f"{tmp_path}/sets/iris: this dataset is there already, nothing to do\n"
+        == f"{tmp_path}/sets/iris: this dataset is already there; nothing to do\n"
     )
     assert states(tmp_path) == before
 
@@ -159,7 +159,7 @@ def test_versions_from_a_file(job: Path, tmp_path: Path) -> None:
         "latest.json",
     ]
     ran = run(job, "--set", "seed=2")
-    assert "1.0.2: this dataset is there already, nothing to do" in ran.err
+    assert "1.0.2: this dataset is already there; nothing to do" in ran.err
 
 
 def test_accounts_of_a_file(job: Path, tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_accounts_of_a_job_that_cannot_be_read(job: Path, tmp_path: Path) -> Non
             2,
             "nothing in the file uses it; did you mean name?",
         ),
-        (JOB, ["--set", "name"], 2, "--set is KEY=VALUE, got 'name'"),
+        (JOB, ["--set", "name"], 2, "--set: expected KEY=VALUE, found 'name'"),
         (JOB + "colour: red\n", [], 2, "line 9: colour: unknown field"),
         (JOB.replace("3", "{{ n }}"), [], 2, "a value that begins with {{ needs"),
         (JOB + "seed: 4\n", [], 2, "line 9: 'seed' is given twice, first on line 7"),

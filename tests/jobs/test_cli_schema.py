@@ -44,7 +44,7 @@ features:
 def test_yaml_is_all_on_stdout() -> None:
     ran = command("schema", "infer", "csv", IRIS)
     assert (ran.status, ran.out) == (0, IRIS_YAML)
-    assert re.fullmatch(r"features: 5, rows: 150, \d+\.\d s\n", ran.err)
+    assert re.fullmatch(r"5 features, 150 rows, \d+\.\d s\n", ran.err)
 
 
 @pytest.mark.parametrize("option", ["-o", "--output"])
@@ -52,7 +52,7 @@ def test_yaml_in_a_file(tmp_path: Path, option: str) -> None:
     path = tmp_path / "iris.yaml"
     ran = recordmill("schema", "infer", "csv", IRIS, option, path)
     assert (ran.status, ran.out) == (0, "")
-    assert ran.err.startswith(f"{path}: features: 5, rows: 150, ")
+    assert ran.err.startswith(f"{path}: 5 features, 150 rows, ")
     assert path.read_text() == IRIS_YAML
     assert list(tmp_path.iterdir()) == [path]
 
@@ -62,7 +62,10 @@ def test_existing_file_is_kept_unless_told(tmp_path: Path) -> None:
     path.write_text("mine")
     ran = recordmill("schema", "infer", "csv", IRIS, "-o", path)
     assert (ran.status, ran.out) == (1, "")
-    assert ran.err == f"Error: {path}: is there already; --overwrite replaces it\n"
+    assert (
+        ran.err
+        == f"Error: {path}: exists; choose another file, or replace it with --overwrite\n"
+    )
     assert path.read_text() == "mine"
     ran = recordmill("schema", "infer", "csv", IRIS, "-o", path, "--overwrite")
     assert ran.status == 0
@@ -135,12 +138,16 @@ def test_rows_that_cannot_be_read_are_told(tmp_path: Path) -> None:
         (["schema", "infer", "csv"], 2, "Missing argument 'INPUT...'"),
         (["schema", "infer", "xml", "in"], 2, "No such command 'xml'"),
         (["schema", "infer", "csv", IRIS, "--workers", "-1"], 2, "-1 is not in the"),
-        (["schema", "infer", "csv", IRIS, "--", "--runner=x"], 2, "take Beam options"),
+        (
+            ["schema", "infer", "csv", IRIS, "--", "--runner=x"],
+            2,
+            "take arguments after",
+        ),
         (["schema", "infer", "csv", "nothing.csv"], 1, "nothing.csv: no such file"),
         (["schema", "infer", "images", IRIS], 1, "no pictures among the 1 input files"),
         (["schema", "infer", "csv", IRIS, "-o", "."], 1, ".: is a folder"),
-        (["schema", "infer", "csv", IRIS, "-o", "no/it.yaml"], 1, "there is no folder"),
-        (["schema", "infer", "csv", IRIS, "-o", "s3://b/it"], 1, "there is no folder"),
+        (["schema", "infer", "csv", IRIS, "-o", "no/it.yaml"], 1, "no such folder:"),
+        (["schema", "infer", "csv", IRIS, "-o", "s3://b/it"], 1, "no such folder:"),
         (["schema", "check"], 2, "Missing argument 'FILE'"),
         (["schema", "check", "nothing.yaml"], 2, "'nothing.yaml' does not exist"),
     ],
@@ -164,7 +171,7 @@ def test_check(tmp_path: Path) -> None:
     path.write_text(IRIS_YAML)
     ran = recordmill("schema", "check", path)
     assert (ran.status, ran.out) == (0, "")
-    assert ran.err == f"{path}: all right, features: 5\n"
+    assert ran.err == f"{path}: valid, 5 features\n"
     path.write_text(IRIS_YAML.replace("species: string", "species: strings"))
     ran = recordmill("schema", "check", path)
     assert (ran.status, ran.out) == (1, "")
@@ -183,9 +190,12 @@ def test_check(tmp_path: Path) -> None:
     ],
 )
 def test_help_imports_nothing_heavy(arguments: list[str], message: str) -> None:
+    # The options of a format are a pydantic model, which only its own help needs.
+    by_format = any(word in arguments for word in ("convert", "infer"))
+    heavy = set(HEAVY) - ({"pydantic", "numpy"} if by_format else set())
     code = (
         "import sys; from recordmill.beam_jobs.cli.main import run; status = run(sys.argv[1:]); "
-        f"print('heavy', sorted(set({HEAVY}) & set(sys.modules))); sys.exit(status)"
+        f"print('heavy', sorted(set({heavy}) & set(sys.modules))); sys.exit(status)"
     )
     ran = python(code, *arguments)
     assert (ran.status, ran.err) == (0, "")
@@ -214,4 +224,4 @@ def test_progress_on_a_terminal(tmp_path: Path) -> None:
     assert (process.returncode, out.decode()) == (0, IRIS_YAML)
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
     assert "1/1 ranges" in text
-    assert "features: 5, rows: 150" in text
+    assert "5 features, 150 rows" in text

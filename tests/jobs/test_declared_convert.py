@@ -170,7 +170,7 @@ def test_cifar_by_a_declared_schema(tmp_path: Path) -> None:
         "reference",
     )
     assert by_reference.status == 2
-    assert "leave out --exchange" in by_reference.err
+    assert "Use --exchange auto or --exchange scratch" in by_reference.err
 
 
 def test_cells_that_name_files(tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ from recordmill.beam_jobs.service.prepare import prepare_run
 from recordmill.beam_jobs.service.resolve import resolve
 from recordmill.beam_jobs.service.set_up import prepare_workspace, run_metadata
 from recordmill.schemas.dataset.manifest import Manifest
-from recordmill.schemas.job.job_spec import JobSpec, RunOptions, Sharding
+from recordmill.schemas.job.job_spec import JobSpec, Sharding
+from recordmill.schemas.job.run_options import RunOptions
 from recordmill.schemas.job.storage_options import BothSides
 from recordmill.transforms.commit import detached as detached
 from recordmill.transforms.storage import LocalStore

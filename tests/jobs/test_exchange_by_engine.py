@@ -127,7 +127,7 @@ def test_workers_that_share_nothing_but_the_store(
     assert published(store_place) == local_files(model(source))
     assert not [path for path in cache.rglob("*") if path.is_file()]
     again = to_store(store_place, source, first, job, beam=PORTABLE)
-    assert "this dataset is there already" in again.err
+    assert "this dataset is already there" in again.err
 
 
 def test_rejects_are_kept_and_counted_once(tmp_path: Path) -> None:

@@ -17,10 +17,11 @@ from recordmill.beam_jobs.cli.flex_template import (
     command_line,
     parameters_of,
 )
+from recordmill.beam_jobs.cli.formats import all_commands
 from recordmill.beam_jobs.cli.run_command import run_command
 
 MAIN = Path(__file__).parents[2] / "deploy" / "dataflow" / "main.py"
-COMMANDS = [run_command, *convert.commands.values()]
+COMMANDS = [run_command, *all_commands(convert).values()]
 
 CASES = [
     (  # a job file with its settings; Beam's options stay apart
@@ -73,18 +74,18 @@ CASES = [
 ]
 
 WRONG = [
-    ([], "give job_file, or source (cifar, csv, images), inputs and output"),
-    (["--source=cvs"], "source is one of cifar, csv, images, got cvs"),
-    (["--source=csv", "--output=o"], "source=csv needs inputs, too"),
-    (["--job_file=j", "--inputs=i"], "inputs: recordmill run has none"),
-    (["--job_file=j", "--source=csv"], "source: recordmill run has none"),
+    ([], "give job_file, or source (images, cifar, csv), inputs and output"),
+    (["--source=cvs"], "source: expected one of images, cifar, csv, got cvs"),
+    (["--source=csv", "--output=o"], "source=csv also needs inputs"),
+    (["--job_file=j", "--inputs=i"], "inputs: not an option of recordmill run"),
+    (["--job_file=j", "--source=csv"], "source: not an option of recordmill run"),
     (
         ["--source=csv", "--inputs=i", "--output=o", "--variant=cifar10"],
-        "variant: recordmill convert csv has none",
+        "variant: not an option of recordmill convert csv",
     ),
     (
         ["--source=csv", "--inputs=i", "--output=o", "--shuffle=no"],
-        "shuffle is true or false, got no",
+        "shuffle: expected true or false, got no",
     ),
     (["--source=csv", "--inputs='i", "--output=o"], "inputs: No closing quotation: 'i"),
 ]
@@ -136,7 +137,7 @@ def test_the_file_that_a_launcher_calls(tmp_path: Path) -> None:
 def test_its_usage_errors_are_told(tmp_path: Path) -> None:
     ran = launch("--source=csv")
     assert ran.status == 2
-    assert "Error: source=csv needs inputs, too" in ran.err
+    assert "Error: source=csv also needs inputs" in ran.err
 
 
 def test_it_runs_nothing_when_imported(monkeypatch: pytest.MonkeyPatch) -> None:

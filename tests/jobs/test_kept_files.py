@@ -90,7 +90,7 @@ def test_a_run_killed_after_its_last_step_leaves_nothing_for_long(
     python(LEFT_BY_THE_DEAD, output)
     assert list(output.glob(".recordmill/lock/*"))
     ran = convert("csv", IRIS, output)
-    assert "is there already" in ran.err
+    assert "is already there" in ran.err
     assert_whole(output)
 
 

@@ -177,7 +177,7 @@ def test_people_are_told(tmp_path: Path) -> None:
     spoilt = wrong_column_count(tmp_path / "in")
     output = tmp_path / "out"
     ran = convert("csv", spoilt.path, output, "--max-rejects", "1")
-    assert f"1 rows rejected, kept in {output / 'rejects'}" in ran.err
+    assert f"1 row rejected, kept in {output / 'rejects'}" in ran.err
 
 
 def disk_is_full(*arguments: object) -> None:

@@ -70,7 +70,7 @@ def test_nothing_changed(tmp_path: Path) -> None:
     before = states(output)
     ran = publish(output, "--seed", 1)
     assert states(output) == before
-    assert "1.0.1: this dataset is there already, nothing to do" in ran.err
+    assert "1.0.1: this dataset is already there; nothing to do" in ran.err
     facts = json.loads(publish(output, "--seed", 1, "--json").out)
     assert (facts["status"], facts["version"]) == ("unchanged", "1.0.1")
 
@@ -327,8 +327,8 @@ def files_in_the_next_version(folder: Path) -> list[Argument]:
     [
         (dataset_in_the_way, 1, "out: is a dataset itself, so it cannot hold versions"),
         (file_in_the_way, 1, "out: is a file; expected a folder for the versions"),
-        (overwrite, 2, "version: auto never overwrites"),
-        (keep_alone, 2, "--keep is for --dataset-version auto"),
+        (overwrite, 2, "--dataset-version auto never overwrites"),
+        (keep_alone, 2, "--keep: requires --dataset-version auto"),
         (input_among_versions, 2, "is an input, but lies inside the output folder"),
         (damaged_version, 1, "is missing, the manifest says"),
         (

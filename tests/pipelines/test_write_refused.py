@@ -172,11 +172,15 @@ def test_what_cannot_be_written(
         (
             {"splits": {"a": 0.5}},
             UsageError,
-            "splits: the splits' fractions must add up",
+            "splits: the fractions of the splits must add up",
         ),
-        ({"shards": 0}, UsageError, "greater than or equal to 1"),
-        ({"name": "1x"}, UsageError, "name: a dataset name starts with a letter"),
-        ({"max_rejects": "some"}, UsageError, "give a count like 10"),
+        ({"shards": 0}, UsageError, "expected 1 or more, found 0"),
+        (
+            {"name": "1x"},
+            UsageError,
+            "name: expected a name of letters, digits and '_'",
+        ),
+        ({"max_rejects": "some"}, UsageError, "expected a count like 10"),
         ({"payload": "json"}, UsageError, "payload='json' needs a schema"),
         ({"storage": {"secret": "x"}}, UsageError, "looks like a secret"),
         (
@@ -184,7 +188,7 @@ def test_what_cannot_be_written(
             UsageError,
             "scratch='s3://b/x': expected a local folder",
         ),
-        ({"shard_size": "big"}, UsageError, "give a size like 128MiB"),
+        ({"shard_size": "big"}, UsageError, "expected a size like 128MiB"),
         ({"schema": 7}, UsageError, "schema of type int; expected a path, a mapping"),
         ({"schema": {"a": "int65"}}, SchemaError, "int65"),
         (

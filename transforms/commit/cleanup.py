@@ -38,7 +38,7 @@ def clean(store: Store) -> Cleaned:
             raise OutputError(
                 f"{store.uri}: a run was killed while it published its dataset here "
                 f"({journals[0]}). Run its command again to finish it, or replace the "
-                "dataset with --overwrite. Nothing was removed"
+                "dataset with `overwrite=true`. Nothing was removed"
             )
         left = store.list(WORK_FOLDER) | store.unfinished()
         left = {n: size for n, size in left.items() if not _is_lock(n)}

@@ -140,11 +140,11 @@ def check_output(
                 "again"
             )
         if not overwrite:
-            more = "append to it with --append, " if manifest.appended else ""
+            more = "append to it with `append=true`, " if manifest.appended else ""
             raise OutputError(
                 f"{store.uri}: holds another dataset ({manifest.name} "
                 f"{manifest.version}, made from other inputs or with other options); "
-                f"{more}replace it with --overwrite, or choose another folder"
+                f"{more}replace it with `overwrite=true`, or choose another folder"
             )
         return None
     workspace = Workspace.of(store, fingerprint)
@@ -156,7 +156,7 @@ def check_output(
         raise OutputError(
             f"{store.uri}: another job was killed while it published its dataset here "
             f"({unfinished[0]}); run its command again to finish it, replace it with "
-            "--overwrite, or choose another folder"
+            "`overwrite=true`, or choose another folder"
         )
     top_names = {name.split("/")[0] for name in store.list()}
     if foreign := sorted(top_names - {WORK_FOLDER}):

@@ -33,8 +33,8 @@ _LEVEL = 6
 _SHOWN = 3  # files in an error message
 
 _CONVERT_ALL = (
-    "convert all inputs again with --overwrite, or as a new version "
-    "(--dataset-version auto), without --append"
+    "convert all inputs again with `overwrite=true`, or as a new version "
+    "(`version=auto`), without `append`"
 )
 
 

@@ -78,7 +78,7 @@ def check_reject_limit(
         raise RejectLimitError(
             f"{rows_rejected:,} of {count(rows_read, 'row')} rejected (limit "
             f"{limit.text}):{describe_kinds(rejects)}\nAll of them: "
-            f"{command}. Fix the rows or raise --max-rejects"
+            f"{command}. Fix the rows or raise `max_rejects`"
         )
 
 

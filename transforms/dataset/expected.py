@@ -42,7 +42,7 @@ def load_expected(path: str, storage: StorageOptions = NO_OPTIONS) -> Schema:
         data = read_file(path, storage)
     except InputError as error:
         raise UsageError(
-            f"{error}; --expect-schema names a schema file or a dataset's folder"
+            f"{error}; `expect_schema` takes a schema file or a dataset's folder"
         ) from error
     return load_schema(data, path).to_schema()
 
@@ -60,7 +60,7 @@ def require_schema(expected: Schema | None, found: Schema) -> None:
     changes = differences(expected, found) if expected else []
     if changes:
         raise SchemaError(
-            "the dataset's schema differs from --expect-schema:\n"
+            "the dataset's schema differs from `expect_schema`:\n"
             + "\n".join(f"  {change}" for change in changes)
         )
 
@@ -89,7 +89,7 @@ def require_values(batch: pa.RecordBatch, schema: Schema, expected: Schema) -> N
                 observed[feature.name] = (lowest.as_py(), highest.as_py())
     if outside := range_violations(expected, observed):
         raise SchemaError(
-            "values are outside the bounds of --expect-schema:\n"
+            "values are outside the bounds of `expect_schema`:\n"
             + "\n".join(f"  {line}" for line in outside)
         )
 
@@ -120,6 +120,6 @@ def schema_of_dataset(store: Store, manifest: Manifest) -> Schema:
             raise OutputError(
                 f"{store.uri}: {labels_file_name(feature.name)} is missing or damaged; "
                 f"expected the {feature.num_classes} class names of {feature.name!r}. "
-                "Write it again with `recordmill convert ... --overwrite`"
+                "Convert again with `overwrite=true`"
             )
     return schema_of(manifest, names)

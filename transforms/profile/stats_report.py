@@ -157,7 +157,7 @@ def _is_beyond_float32(value: Number) -> bool:
 
 
 def facts_json(inferred: Inferred) -> dict[str, Any]:
-    """The facts and the schema for --json."""
+    """The facts and the schema for JSON output."""
     facts = inferred.facts
     return {
         "rows": facts.rows,

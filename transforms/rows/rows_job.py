@@ -24,6 +24,7 @@ from recordmill.schemas.dataset.parts import REJECTS_NAME
 from recordmill.schemas.dataset.shards import ShardPlan, ShardResult
 from recordmill.schemas.errors import OutputError, RecordmillError, UsageError
 from recordmill.schemas.job.job_spec import JobSpec
+from recordmill.schemas.job.options import spell
 from recordmill.schemas.ranges import InputRange, RangeResult
 from recordmill.schemas.text import count, json_bytes
 from recordmill.transforms.commit.commit import check_output, require_stored
@@ -254,5 +255,4 @@ def _spelled_for_python() -> Iterator[None]:
     try:
         yield
     except (OutputError, UsageError) as error:
-        text = str(error).replace("--overwrite", "overwrite=True")
-        raise type(error)(text) from error
+        raise type(error)(spell(str(error), "python")) from error

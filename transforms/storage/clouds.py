@@ -88,7 +88,7 @@ _AZURE = Cloud(
     credentials=(
         "set AZURE_STORAGE_CONNECTION_STRING, or AZURE_STORAGE_ACCOUNT_NAME with "
         "AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN, or run with a managed "
-        "identity and --storage-option account_name=NAME"
+        "identity and `storage` account_name=NAME"
     ),
     objects=True,
     exclusive=True,  # If-None-Match

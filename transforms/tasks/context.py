@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features.feature import Schema
-from recordmill.schemas.job.job_spec import JobSpec, VerifyLevel, parse_fraction
+from recordmill.schemas.job.job_spec import JobSpec, parse_fraction
+from recordmill.schemas.job.run_options import VerifyLevel
 from recordmill.schemas.ranges import InputFile, InputRange, TypeFlags
 from recordmill.transforms.arrow import U64
 from recordmill.transforms.exchange.keys import assign_splits
@@ -137,13 +138,13 @@ def choose_exchange(
     if wanted == "reference" and not can_plan_from_sizes(job, source):
         if not source.supports_references:
             raise UsageError(
-                f"--exchange reference needs record sizes before reading; {job.source} "
-                "has none. Use --exchange auto or --exchange scratch"
+                f"`exchange=reference` needs record sizes before reading; {job.source} "
+                "has none. Use `exchange=auto` or `exchange=scratch`"
             )
         raise UsageError(
-            "--exchange reference needs record sizes before reading; with --schema or "
-            f"--payload they are unknown ({job.source}). Use --exchange auto or "
-            "--exchange scratch"
+            "`exchange=reference` needs record sizes before reading; with `schema` or "
+            f"`payload` they are unknown ({job.source}). Use `exchange=auto` or "
+            "`exchange=scratch`"
         )
     if wanted not in ("reference", "scratch", "engine"):
         raise ValueError(
@@ -170,7 +171,7 @@ def split_names(job: JobSpec, ranges: Sequence[InputRange]) -> tuple[str, ...]:
         if "test" in names:
             raise UsageError(
                 "the input has test files, which make the split 'test', and the job has "
-                "a split 'test', too: give --split another name, or leave those files out"
+                "a split 'test', too: give it another name in `splits`, or leave those files out"
             )
         names.append("test")
     return tuple(names)

@@ -171,7 +171,7 @@ def _groups(context: RunContext, rows: Rows) -> U64:
         return rows.origins
     if column not in rows.batch.schema.names:
         raise UsageError(
-            f"--split-by {column}: no such column; the input has "
+            f"`split_by` {column}: no such column; the input has "
             f"{', '.join(rows.batch.schema.names)}"
         )
     return value_hashes(rows.batch[column])

@@ -124,7 +124,7 @@ def test_expected_of_a_dataset_without_its_labels(tmp_path: Path) -> None:
     write_dataset(tmp_path / "zoo")
     (tmp_path / "zoo" / "image.class.label.labels.txt").unlink()
     with pytest.raises(
-        OutputError, match=r"zoo: image.class.label.labels.txt with the "
+        OutputError, match=r"zoo: image.class.label.labels.txt is missing "
     ):
         load_expected(str(tmp_path / "zoo"))
 
@@ -138,7 +138,7 @@ def test_expected_of_a_schema_file(tmp_path: Path) -> None:
 def test_expected_of_nothing(tmp_path: Path) -> None:
     with pytest.raises(
         UsageError,
-        match=r"s.yaml: cannot be read: .*names a schema file or a dataset's folder",
+        match=r"s.yaml: cannot be read: .*takes a schema file or a dataset's folder",
     ):
         load_expected(str(tmp_path / "s.yaml"))
     with pytest.raises(OutputError, match=r"no manifest.json, so this is not a finish"):

@@ -60,7 +60,7 @@ def test_splits_that_add_up(fractions: dict[str, str], reason: str) -> None:
     assert len(job(splits=splits(**fractions)).splits) == len(fractions), reason
 
 
-SUM = "the splits' fractions must add up to 1 so that no row is lost, got "
+SUM = "the fractions of the splits must add up to 1, so that no row is lost; found "
 BAD_JOBS = [
     ({"splits": splits(a="0.8", b="0.1")}, SUM + "0.8 + 0.1", "too little"),
     ({"splits": splits(a="1", b="1/2")}, SUM + "1 + 1/2", "too much"),
@@ -72,28 +72,32 @@ BAD_JOBS = [
     ({"splits": ()}, SUM + "no split", "none"),
     (
         {"splits": splits(a="1/2") * 2},
-        "split names must differ, got a, a",
+        "split names must differ, found a, a",
         "the same twice",
     ),
     (
         {"splits": splits(**{f"s{n}": "1/256" for n in range(256)})},
-        "at most 255 splits, got 256",
+        "expected at most 255 splits, found 256",
         "a row's split is stored as u8, and the format may add one",
     ),
     (
         {"name": "2024"},
-        "a dataset name starts with a letter and has letters, digits and '_' only, "
-        "got '2024'",
+        "expected a name of letters, digits and '_' that starts with a letter, "
+        "found '2024'",
         "starts with a digit",
     ),
     (
         {"name": "größe"},
-        "a dataset name starts with a letter and has letters, digits and '_' only, "
-        "got 'größe'",
+        "expected a name of letters, digits and '_' that starts with a letter, "
+        "found 'größe'",
         "letters of ASCII alone, as TFDS has it",
     ),
-    ({"version": "1.0"}, "a version is like 1.0.0, got '1.0'", "two numbers"),
-    ({"version": "1.0.0\n"}, "a version is like 1.0.0, got '1.0.0\\n'", "newline"),
+    ({"version": "1.0"}, "expected a version like 1.0.0, found '1.0'", "two numbers"),
+    (
+        {"version": "1.0.0\n"},
+        "expected a version like 1.0.0, found '1.0.0\\n'",
+        "newline",
+    ),
 ]
 
 
@@ -128,7 +132,7 @@ def test_split_name_refused(name: str) -> None:
     with pytest.raises(ValidationError) as caught:
         SplitSpec(name=name, fraction="1")
     assert message_of(caught) == (
-        f"a split name has letters, digits, '_' and '-', got {name!r}"
+        f"expected a split name of letters, digits, '_' and '-', found {name!r}"
     )
 
 
@@ -158,7 +162,7 @@ def test_parse_fraction(text: str, expected: Fraction | None, reason: str) -> No
     if expected is not None:
         assert parse_fraction(text) == expected, reason
         return
-    message = f"a fraction is a number like 0.8 or 4/5, got {text!r}"
+    message = f"expected a fraction like 0.8 or 4/5, found {text!r}"
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         parse_fraction(text)
 
@@ -168,7 +172,7 @@ def test_split_fraction_out_of_range(text: str) -> None:
     with pytest.raises(ValidationError) as caught:
         SplitSpec(name="a", fraction=text)
     assert message_of(caught) == (
-        f"a split's fraction is above 0 and at most 1, got {text}"
+        f"expected a fraction above 0 and at most 1, found {text}"
     )
 
 
@@ -197,14 +201,14 @@ def test_reject_limit_refused(text: str) -> None:
     with pytest.raises(ValidationError) as caught:
         RejectLimit(text=text)
     assert message_of(caught) == (
-        f"give a count like 10 or a share like 0.5%, got {text!r}"
+        f"expected a count like 10 or a share like 0.5%, found {text!r}"
     )
 
 
 def test_reject_limit_above_all() -> None:
     with pytest.raises(ValidationError) as caught:
         RejectLimit(text="100.1%")
-    assert message_of(caught) == "a share is at most 100%, got 100.1%"
+    assert message_of(caught) == "expected a share of at most 100%, found 100.1%"
 
 
 @pytest.mark.parametrize(
@@ -215,7 +219,7 @@ def test_sharding_has_one_rule(fields: dict[str, int]) -> None:
     with pytest.raises(ValidationError) as caught:
         Sharding.model_validate(fields)
     assert message_of(caught) == (
-        "give one of the number of shards, their size, or readers"
+        "`shards`, `shard_size` and `readers` exclude each other"
     )
 
 

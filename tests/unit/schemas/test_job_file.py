@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ from hypothesis import strategies as st
 from recordmill.schemas.errors import RecordmillError, SchemaError, UsageError
 from recordmill.schemas.job.job_file import JobFile
 from recordmill.schemas.job.job_json_schema import SCHEMA_PATH, job_schema_bytes
-from recordmill.schemas.job.job_spec import JobSpec, RunOptions, Sharding, SplitSpec
-from recordmill.schemas.job.load_job import LoadedJob, absolute, load_job
+from recordmill.schemas.job.job_spec import JobSpec, Sharding, SplitSpec
+from recordmill.schemas.job.load_job import absolute, load_job
+from recordmill.schemas.job.make_job import LoadedJob
+from recordmill.schemas.job.run_options import ReportOptions, RunOptions
 from recordmill.schemas.job.storage_options import BothSides, StorageOptions
 from recordmill.schemas.job.template import parse_settings
 from recordmill.transforms.sources.images.options import ImagesOptions
@@ -104,9 +107,9 @@ def test_everything() -> None:
             StorageOptions.of({"anon": True, "endpoint_url": "http://host:9000"})
         ),
     )
-    file = loaded.file
-    assert (file.metrics_file, file.log_format) == ("/metrics/pets.prom", "json")
-    assert file.storage.input == {"anon": True, "endpoint_url": "http://host:9000"}
+    assert loaded.report == ReportOptions(
+        metrics_file="/metrics/pets.prom", log_format="json", style="job_file"
+    )
 
 
 def test_versions_and_schema_file() -> None:
@@ -160,7 +163,7 @@ def test_parameters() -> None:
     job = loaded.job
     assert (job.sharding.num_shards, job.shuffle, job.name) == (8, False, "on")
     assert [split.fraction for split in job.splits] == ["0.90", "0.10"]
-    assert "name: {{ name }} has no value: give one with --set name=VALUE" in problems(
+    assert "name: {{ name }} has no value: give one with `set` name=VALUE" in problems(
         text
     )
 
@@ -170,12 +173,11 @@ def test_no_value_changes_the_structure(value: str) -> None:
     """A value is one text, whatever it holds, alone or inside a longer one."""
     text = MINIMAL + "split_by: '{{ v }}'\nscratch: '/x{{ v }}y'\n"
     uri, given = "/jobs/job.yaml", {"v": value}
-    file = load_job(text.encode(), uri, given, DAY, bytes, FORMATS).file
-    assert file.split_by == value
-    unchanged = {"split_by", "scratch"}
-    assert file.model_dump(exclude=unchanged) == load(MINIMAL).file.model_dump(
-        exclude=unchanged
-    )
+    loaded = load_job(text.encode(), uri, given, DAY, bytes, FORMATS)
+    assert loaded.job.split_by == value
+    plain = load(MINIMAL)
+    assert loaded.job.model_copy(update={"split_by": None}) == plain.job
+    assert replace(loaded.options, scratch="") == plain.options
 
 
 def test_a_value_is_not_filled_in_again() -> None:
@@ -187,21 +189,21 @@ def test_a_value_is_not_filled_in_again() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("inputs: '{{ dat }}'", "{{ dat }} has no value: give one with --set dat=VALUE, or a default in params; did you mean date?"),
-        ("inputs: '{{ env.TOKEN }}'", "job files do not read the environment: secrets belong into"),
+        ("inputs: '{{ dat }}'", "{{ dat }} has no value: give one with `set` dat=VALUE, or a default in params; did you mean date?"),
+        ("inputs: '{{ env.TOKEN }}'", "job files do not read the environment: secrets belong in"),
         ("inputs: '{{ env }}'", "job files do not read the environment"),
-        ("inputs: '{{ a b }}'", "between the braces stands one parameter's name"),
-        ("inputs: '{{ date | upper }}'", "between the braces stands one parameter's name"),
-        ("inputs: '{{}}'", "between the braces stands one parameter's name"),
+        ("inputs: '{{ a b }}'", "expected one parameter's name between the braces"),
+        ("inputs: '{{ date | upper }}'", "expected one parameter's name between the braces"),
+        ("inputs: '{{}}'", "expected one parameter's name between the braces"),
         ("inputs: '{{ date'", "a {{ without its }}"),
-        ("inputs: '{{ {{ date }} }}'", "between the braces stands one parameter's name"),
+        ("inputs: '{{ {{ date }} }}'", "expected one parameter's name between the braces"),
         ("splits: {'{{ date }}': 1}", "keys are never filled in, only values"),
         ("inputs: {{ date }}", 'a value that begins with {{ needs quotes: "{{ date }}"'),
         ("inputs: {{ date }}/a", 'a value that begins with {{ needs quotes: "{{ date }}"'),
         ("params: [a]", "expected a mapping of parameters"),
-        ("params: {a: [1]}", "a parameter is one value, no list and no mapping"),
-        ("params: {a: '{{ date }}'}", "defaults hold no placeholders"),
-        ("params: {a-b: 1}", "a parameter is named like date, found 'a-b'"),
+        ("params: {a: [1]}", "expected one value, found a list or a mapping"),
+        ("params: {a: '{{ date }}'}", "defaults cannot hold placeholders"),
+        ("params: {a-b: 1}", "expected a name like date, found 'a-b'"),
     ],
 )  # fmt: skip
 def test_wrong_placeholders(text: str, message: str) -> None:
@@ -213,19 +215,19 @@ def test_wrong_placeholders(text: str, message: str) -> None:
 def test_settings_that_nothing_uses() -> None:
     told = problems(MINIMAL + "seed: '{{ seed }}'\n", sede="1", seed="1")
     assert told == (
-        "/jobs/job.yaml: --set sede: nothing in the file uses it; did you mean seed?"
+        "/jobs/job.yaml: `set` sede: nothing in the file uses it; did you mean seed?"
     )
 
 
 @pytest.mark.parametrize("setting", ["a", "=1", "a b=1", "1a=1", "a-b=1"])
 def test_wrong_settings(setting: str) -> None:
-    with pytest.raises(UsageError, match="--set is KEY=VALUE, got"):
+    with pytest.raises(UsageError, match="`set`: expected KEY=VALUE, found"):
         parse_settings([setting])
 
 
 def test_settings() -> None:
     assert parse_settings(["a=1", "b=x=y", "c="]) == {"a": "1", "b": "x=y", "c": ""}
-    with pytest.raises(UsageError, match="--set a is given twice"):
+    with pytest.raises(UsageError, match="`set`: a is given twice"):
         parse_settings(["a=1", "a=2"])
 
 
@@ -248,19 +250,19 @@ variant: cifar10
 """
     assert problems(text, seed="1").splitlines() == [
         "/jobs/job.yaml: 15 problems:",
-        "  --set seed: nothing in the file uses it; did you mean sed?",
+        "  `set` seed: nothing in the file uses it; did you mean sed?",
         "  inputs: not given",
         "  output: not given",
         "  line 1: source: expected 'images', 'cifar' or 'csv', found 'cvs'",
         "  line 2: input: unknown field 'input'; did you mean inputs?",
-        "  line 3: shards: expected greater than or equal to 1, found 0",
-        "  line 4: shard_size: give one of shards and shard_size, not both",
-        "  line 5: splits: a b: a split name has letters, digits, '_' and '-', got 'a b'",
-        "  line 6: seed: {{ sed }} has no value: give one with --set sed=VALUE, or a "
+        "  line 3: shards: expected 1 or more, found 0",
+        "  line 4: shard_size: `shards`, `shard_size` and `readers` exclude each other",
+        "  line 5: splits: a b: expected a split name of letters, digits, '_' and '-', found 'a b'",
+        "  line 6: seed: {{ sed }} has no value: give one with `set` sed=VALUE, or a "
         "default in params; did you mean seed?",
-        "  line 7: name: a dataset name starts with a letter and has letters, digits "
-        "and '_' only, got '7up'",
-        "  line 8: keep: is for version: auto",
+        "  line 7: name: expected a name of letters, digits and '_' that "
+        "starts with a letter, found '7up'",
+        "  line 8: keep: requires `version=auto`",
         "  line 9: storage: input: secret_key looks like a secret, and options are "
         "sent to workers and may be written down: credentials come from the "
         "environment, a profile or workload identity, never from options "
@@ -285,25 +287,25 @@ def test_storage_takes_what_the_command_takes() -> None:
         ("colour: red", "line 4: colour: unknown field 'colour'; known are source, inputs,"),
         ("source: cifar", "line 4: 'source' is given twice, first on line 1"),
         ("splits: {train: 0.5, train: 0.5}", "'train' is given twice"),
-        ("splits: {train: 0.5, test: 0.4}", "must add up to 1 so that no row is lost"),
-        ("splits: {train: much, test: 0.4}", "splits: train: a fraction is a number"),
+        ("splits: {train: 0.5, test: 0.4}", "must add up to 1, so that no row is lost"),
+        ("splits: {train: much, test: 0.4}", "splits: train: expected a fraction like"),
         ("splits: {train: }", "line 4: splits: train: expected text, found nothing"),
-        ("splits: [train]", "splits are like {train: 0.9, test: 0.1}, got ['train']"),
+        ("splits: [train]", "splits: expected a mapping like {train: 0.9, test: 0.1}, found ['train']"),
         ("shards: many", "line 4: shards: expected a whole number, found 'many'"),
-        ("shards: 2\nreaders: 2", "line 5: readers: give one of shards and readers"),
-        ("shard_size: huge", "shard_size: give a size like 128MiB or 100MB"),
-        ("shard_size: [1]", "shard_size: give a size like 128MiB or 100MB"),
-        ("max_rejects: 101%", "max_rejects: a share is at most 100%, got 101%"),
-        ("max_rejects: [1]", "max_rejects: give a count like 10 or a share like 0.5%"),
-        ("version: 1.0", "a version is like 1.0.0, got '1.0'; or say auto"),
-        ("version: auto\noverwrite: true", "line 5: overwrite: version: auto never"),
-        ("version: auto\nappend: true", "line 5: append: adds to one dataset; version: auto publishes another one"),
-        ("overwrite: true\nappend: true", "line 5: append: adds to the dataset that overwrite would replace"),
-        ("version: auto\nkeep: 0", "line 5: keep: expected greater than or equal to 1"),
+        ("shards: 2\nreaders: 2", "line 5: readers: `shards`, `shard_size` and `readers` exclude each other"),
+        ("shard_size: huge", "shard_size: expected a size like 128MiB or 100MB"),
+        ("shard_size: [1]", "shard_size: expected a size like 128MiB or 100MB, found ['1']"),
+        ("max_rejects: 101%", "max_rejects: expected a share of at most 100%, found 101%"),
+        ("max_rejects: [1]", "max_rejects: expected a count like 10 or a share like 0.5%, found"),
+        ("version: 1.0", "expected a version like 1.0.0, found '1.0'; or say auto"),
+        ("version: auto\noverwrite: true", "line 5: overwrite: `version=auto` never"),
+        ("version: auto\nappend: true", "line 5: append: adds to one dataset, but `version=auto` publishes another one"),
+        ("overwrite: true\nappend: true", "line 5: append: adds to the dataset that `overwrite` would replace"),
+        ("version: auto\nkeep: 0", "line 5: keep: expected 1 or more"),
         ("shuffle: maybe", "shuffle: expected true or false, found 'maybe'"),
         ("compression: zip", "compression: expected 'none' or 'gzip', found 'zip'"),
         ("feature_names: tutorial", "line 4: feature_names: is an option of images: write images: {feature_names: ...}"),
-        ("images: {feature_names: tutorial}", "line 4: images: is for source: images"),
+        ("images: {feature_names: tutorial}", "line 4: images: requires source: images"),
         ("csv: {delimiter: x}", "line 4: csv: delimiter: unknown field 'delimiter'"),
         ("csv: [a]", "line 4: csv: expected a mapping, found ['a']"),
         ("storage: {output: {aws_session_token: x}}", "looks like a secret"),
@@ -316,7 +318,7 @@ def test_storage_takes_what_the_command_takes() -> None:
         ("storage: s3", "storage: expected a mapping, found 's3'"),
         ("beam: {a: b}", "beam: expected a list, found {'a': 'b'}"),
         ("split_by: ''", "split_by: expected text, found none"),
-        ("seed: -1", "seed: expected greater than or equal to 0, found -1"),
+        ("seed: -1", "seed: expected 0 or more, found -1"),
         ("schema: 3", None),  # a file called 3, which the reader below does not know
         ("a: !!python/object:os.system {}", "the tag !!python/object:os.system is not"),
         ("a: b: c", "not valid YAML"),

@@ -92,28 +92,28 @@ def test_detect_layout(name: str, size: int, expected: Layout) -> None:
             "mine.bin",
             3072,
             "/in/mine.bin: 3072 bytes is a whole number of neither 3,073-byte "
-            "(CIFAR-10) nor 3,074-byte (CIFAR-100) records; say --variant cifar10 or "
-            "cifar100",
+            "(CIFAR-10) nor 3,074-byte (CIFAR-100) records; use "
+            "`variant=cifar10` or `variant=cifar100`",
         ),
         (
             "mine.bin",
             3073 * 3074,
             "/in/mine.bin: 9446402 bytes is a whole number of both 3,073-byte "
-            "(CIFAR-10) and 3,074-byte (CIFAR-100) records; say --variant cifar10 or "
-            "cifar100",
+            "(CIFAR-10) and 3,074-byte (CIFAR-100) records; use "
+            "`variant=cifar10` or `variant=cifar100`",
         ),
         (
             "train.bin",
             3073 * 10,
             "/in/train.bin: the name is one of CIFAR-100, but 30730 bytes is a whole "
-            "number of CIFAR-10's 3,073-byte records; say --variant cifar10 or cifar100",
+            "number of CIFAR-10's 3,073-byte records; use `variant=cifar10` or `variant=cifar100`",
         ),
         (
             "data_batch_1.bin",
             3074 * 10,
             "/in/data_batch_1.bin: the name is one of CIFAR-10, but 30740 bytes is a "
-            "whole number of CIFAR-100's 3,074-byte records; say --variant cifar10 or "
-            "cifar100",
+            "whole number of CIFAR-100's 3,074-byte records; use "
+            "`variant=cifar10` or `variant=cifar100`",
         ),
     ],
 )
@@ -125,7 +125,7 @@ def test_layout_that_nothing_tells(name: str, size: int, message: str) -> None:
 
 def test_variant_overrules_name_and_size(tmp_path: Path) -> None:
     (tmp_path / "train.bin").write_bytes(records_of(CIFAR10, 2))
-    with pytest.raises(InputError, match="say --variant"):
+    with pytest.raises(InputError, match="use `variant=cifar10`"):
         prepare(FixedLengthSource(), [tmp_path])
     reading = read(FixedLengthSource(variant="cifar10"), tmp_path)
     assert len(reading.rows) == 2

@@ -73,7 +73,7 @@ def find_layout(files: Sequence[InputFile], variant: Variant) -> Layout:
         if other != layout:
             raise InputError(
                 f"{first.path} is {layout.variant} and {file.path} is "
-                f"{other.variant}: convert them apart, or say --variant"
+                f"{other.variant}: convert them apart, or give `variant`"
             )
     return layout
 
@@ -94,7 +94,7 @@ def detect_layout(file: InputFile) -> Layout:
             raise InputError(
                 f"{file.uri}: the name is one of {named.title}, but {file.size} bytes is "
                 f"a whole number of {fits[0].title}'s {fits[0].record_bytes:,}-byte "
-                "records; say --variant cifar10 or cifar100"
+                "records; use `variant=cifar10` or `variant=cifar100`"
             )
         return named  # cut short or not
     if len(fits) == 1:
@@ -105,7 +105,7 @@ def detect_layout(file: InputFile) -> Layout:
     raise InputError(
         f"{file.uri}: {file.size} bytes is a whole number of "
         f"{'both' if fits else 'neither'} 3,073-byte (CIFAR-10) {'and' if fits else 'nor'}"
-        " 3,074-byte (CIFAR-100) records; say --variant cifar10 or cifar100"
+        " 3,074-byte (CIFAR-100) records; use `variant=cifar10` or `variant=cifar100`"
     )
 
 

@@ -1,0 +1,104 @@
+"""Makes the command's options from those that are declared (schemas/job/options.py).
+
+Imports neither pydantic nor Arrow, so that --help stays fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from recordmill.schemas.job.options import BY_NAME, Option, spell
+
+if TYPE_CHECKING:
+    from recordmill.schemas.job.storage_options import BothSides
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class _Integer(click.ParamType):  # type: ignore[type-arg]
+    """An integer with bounds; unlike click's own, help does not show the bounds."""
+
+    name = "N"
+
+    def __init__(self, minimum: int | None, maximum: int | None) -> None:
+        self._range = click.IntRange(minimum, maximum)
+        self._range.name = "integer"  # in its messages
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        return self._range.convert(value, param, ctx)
+
+
+def click_option(option: Option, *, replaces: bool = False) -> click.Option:
+    """Makes an option of the command; one that is not given is None, or False.
+
+    Args:
+      option: as declared.
+      replaces: whether it replaces what a job file says, so that it has no default.
+    """
+    flag = option.command_flag
+    kind: click.ParamType | None = None  # type: ignore[type-arg]
+    is_flag = option.kind == "flag"
+    if is_flag and option.default is True:
+        flag += f"/{flag.replace('--', '--no-', 1)}"
+    if option.kind == "choice":
+        kind = click.Choice(option.choices)
+    elif option.kind == "integer":
+        kind = _Integer(option.minimum, option.maximum)
+    return click.Option(
+        [flag, option.name],
+        type=kind,
+        is_flag=is_flag,
+        default=False if is_flag and option.default is False else None,
+        multiple=option.is_repeated,
+        metavar=option.metavar or None,
+        help=_help(option, replaces=replaces),
+    )
+
+
+def with_options(
+    options: Iterable[Option], *, replaces: bool = False
+) -> Callable[[Command], Command]:
+    """Returns a decorator that gives a command these options, in their order."""
+
+    def decorate(command: Command) -> Command:
+        params: list[click.Parameter] = getattr(command, "__click_params__", [])
+        made = [click_option(option, replaces=replaces) for option in options]
+        # Where click's own decorators leave them: the last one first.
+        command.__click_params__ = [*params, *reversed(made)]  # type: ignore[attr-defined]
+        return command
+
+    return decorate
+
+
+def _help(option: Option, *, replaces: bool) -> str:
+    text = f"{option.help[:1].upper()}{option.help[1:]}"
+    if option.is_repeated:
+        text += "; repeat for more"
+    if option.kind == "storage":
+        text += "; input:KEY=VALUE or output:KEY=VALUE for one side"
+    default = option.shown_default
+    if option.kind == "flag":
+        default = option.name if option.default is True else ""
+    if replaces and "job_file" in option.fronts:
+        default = ""
+    return spell(f"{text}.  [default: {default}]" if default else f"{text}.", "command")
+
+
+storage_option = with_options([BY_NAME["storage"]])
+json_option = with_options([BY_NAME["as_json"]])
+
+
+def storage_of(given: Sequence[str]) -> BothSides:
+    """Parses the storage options of both sides.
+
+    Raises:
+      UsageError: not of the form KEY=VALUE, or a secret.
+    """
+    from recordmill.schemas.job.storage_options import parse_storage_options
+
+    return parse_storage_options(given)

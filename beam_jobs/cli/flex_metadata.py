@@ -1,0 +1,117 @@
+"""Makes deploy/dataflow/metadata.json, the form of the Flex Template, of the options.
+
+python -m recordmill.beam_jobs.cli.flex_metadata > deploy/dataflow/metadata.json
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from recordmill.beam_jobs.cli.option_table import format_options
+from recordmill.schemas.job.options import Option, offered_by
+from recordmill.schemas.text import json_bytes
+
+_GROUPS = (
+    "Job file",
+    "Input and output",
+    "Dataset",
+    "Schema and rejects",
+    "Formats",
+    "Run",
+)
+_TYPES = {
+    "integer": "NUMBER",
+    "schema": "GCS_READ_FILE",
+    "folder": "GCS_WRITE_FOLDER",
+    "flag": "ENUM",
+    "choice": "ENUM",
+    "source": "ENUM",
+}
+_SEVERAL = "several with spaces between"
+
+
+def metadata() -> dict[str, Any]:
+    """Returns the template's parameters: those of jobs, and two of Beam's workers."""
+    own = [option for options in format_options().values() for option in options]
+    parameters = [_parameter(option) for option in (*offered_by("template"), *own)]
+    parameters += [
+        _made(
+            "job_file",
+            "Job file",
+            "A job in YAML, which says all the rest; or give source, inputs and output.",
+            "Job file",
+            "GCS_READ_FILE",
+        ),
+        _made(
+            "sdk_container_image",
+            "Image of the workers",
+            "The image that this template was built from.",
+            "Run",
+        ),
+        _made(
+            "sdk_location",
+            "Where workers have Beam from",
+            "Say container: that image has all that they need.",
+            "Run",
+        ),
+    ]
+    order = ["job_file", *(one["name"] for one in parameters)]
+    parameters.sort(
+        key=lambda one: (_GROUPS.index(one["groupName"]), order.index(one["name"]))
+    )
+    return {
+        "name": "recordmill",
+        "description": "Converts folders of images, CIFAR binary files and CSV into "
+        "tf.train.Example records in balanced TFRecord shards, shuffled globally.",
+        "streaming": False,
+        "parameters": parameters,
+    }
+
+
+def _parameter(option: Option) -> dict[str, Any]:
+    text = f"{option.help[:1].upper()}{option.help[1:]}"
+    if option.is_repeated or option.kind == "inputs":
+        form = f"{option.metavar}, " if option.metavar else ""
+        text += f"; {form}{_SEVERAL}, a value with spaces in quotes"
+    if default := option.shown_default:
+        text += f". By default: {default}"
+    choices = option.choices
+    if option.kind == "flag":
+        choices = ("true", "false")
+    elif option.kind == "source":
+        choices = tuple(format_options())
+    pattern = option.pattern
+    if option.kind == "integer":
+        pattern = r"[1-9]\d*" if option.minimum else r"\d+"
+    name = option.name if option.kind in ("inputs", "source") else option.parameter
+    made = _made(
+        name,
+        option.label,
+        f"{text}.".replace("`", ""),
+        option.group,
+        _TYPES.get(option.kind, "TEXT"),
+    )
+    if choices:
+        made["enumOptions"] = [{"value": each, "label": each} for each in choices]
+    if pattern:
+        made["regexes"] = [pattern]
+    return made
+
+
+def _made(
+    name: str, label: str, text: str, group: str, kind: str = "TEXT"
+) -> dict[str, Any]:
+    return {
+        "name": name,
+        "label": label,
+        "helpText": text,
+        # The console sends defaults along; one of `convert` would spoil a job file.
+        "isOptional": True,
+        "paramType": kind,
+        "groupName": group,
+    }
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(json_bytes(metadata()))

@@ -1,0 +1,144 @@
+"""Prints the declared options as Markdown tables, which the docs hold.
+
+    python -m recordmill.beam_jobs.cli.option_table            all, for docs/options.md
+    python -m recordmill.beam_jobs.cli.option_table job_file   for docs/jobs.md
+
+In a page, a table lies between these two lines; a test compares it with what is printed:
+
+    <!-- option_table job_file -->
+    <!-- end of option_table -->
+
+    python -m recordmill.beam_jobs.cli.option_table --write docs/*.md    updates pages
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from recordmill.schemas.job.options import OPTIONS, Option, offered_by
+from recordmill.schemas.job.source_options import declared_options
+from recordmill.transforms.sources.registry import BUILT_IN, load_format
+
+_TABLE = re.compile(
+    r"(<!-- option_table (\w+) -->\n).*?(<!-- end of option_table -->)", re.DOTALL
+)
+
+
+def all_options_table() -> str:
+    """Returns a table of all options for each group, with every front end's spelling."""
+    formats = format_options()
+    options = [*OPTIONS, *(option for own in formats.values() for option in own)]
+    sections = {
+        option.name: f"`{source}: {{{option.name}: ...}}`"
+        for source, own in formats.items()
+        for option in own
+    }
+    groups = dict.fromkeys(option.group for option in options)
+    parts = []
+    for group in groups:
+        rows = [
+            (
+                _command(option),
+                sections.get(option.name, f"`{option.name}`")
+                if "job_file" in option.fronts
+                else "",
+                f"`{option.name}`" if "pipeline" in option.fronts else "",
+                _help(option, is_command=True),
+                _default(option),
+            )
+            for option in options
+            if option.group == group
+        ]
+        head = ("command", "job file", "WriteDataset", "what it does", "default")
+        parts.append(f"### {group}\n\n{_table([head, *rows])}")
+    return "\n".join(parts)
+
+
+def job_file_table() -> str:
+    """Returns a table of the fields of a job file."""
+    rows = [
+        (f"`{option.name}`", _help(option), _default(option))
+        for option in offered_by("job_file")
+    ]
+    for source, own in format_options().items():
+        names = "; ".join(f"`{option.name}`: {_help(option)}" for option in own)
+        told = f"options of `source: {source}`"
+        rows.append((f"`{source}`", f"{told}: {names}" if names else told, ""))
+    return _table([("field", "what it says", "default"), *rows])
+
+
+def format_options() -> dict[str, tuple[Option, ...]]:
+    """Returns the own options of each format that is built in."""
+    return {
+        name: declared_options(name, load_format(name).options) for name in BUILT_IN
+    }
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "all": all_options_table,
+    "job_file": job_file_table,
+}
+
+
+def with_tables(page: str) -> str:
+    """Returns a page with its tables brought up to date."""
+
+    def table(found: re.Match[str]) -> str:
+        return f"{found[1]}\n{TABLES[found[2]]()}\n{found[3]}"
+
+    return _TABLE.sub(table, page)
+
+
+def _table(rows: list[tuple[str, ...]]) -> str:
+    lines = [
+        "|" + "|".join(f" {cell} " if cell else " " for cell in row) + "|"
+        for row in rows
+    ]
+    return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]]) + "\n"
+
+
+def _command(option: Option) -> str:
+    if not {"convert", "run"} & option.fronts:
+        return {"inputs": "INPUT", "source": "subcommand"}.get(option.name, "")
+    flag = option.command_flag
+    if option.default is True:
+        return f"`{flag}` / `{flag.replace('--', '--no-', 1)}`"
+    value = "|".join(option.choices) or option.metavar
+    text = f"`{flag} {value}`".replace(" `", "`").replace("|", "\\|")
+    return f"OUTPUT; of `run`: {text}" if option.name == "output" else text
+
+
+def _help(option: Option, *, is_command: bool = False) -> str:
+    text = option.help
+    if option.choices and not is_command:
+        text += f": {', '.join(option.choices)}"
+    if option.is_repeated and is_command:
+        text += "; the command takes it several times"
+    if option.page:
+        text += f" ([{option.page.partition('#')[0]}]({option.page}))"
+    return re.sub(r"`(\w+)=(\w+)`", r"`\1: \2`", text).replace("|", "\\|")
+
+
+def _default(option: Option) -> str:
+    return re.sub(r"`(\w+)=(\w+)`", r"`\1: \2`", option.shown_default)
+
+
+def main(arguments: list[str]) -> int:
+    """Prints a table, or writes all pages; returns the exit status."""
+    if arguments[:1] == ["--write"]:
+        for page in map(Path, arguments[1:]):
+            page.write_text(with_tables(page.read_text()))
+        return 0
+    name = arguments[0] if arguments else "all"
+    if name not in TABLES:
+        sys.stderr.write(f"expected one of {', '.join(TABLES)}, got {name}\n")
+        return 2
+    sys.stdout.write(TABLES[name]())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

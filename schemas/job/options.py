@@ -1,0 +1,311 @@
+"""Declares every option of a job and of its run, once for all front ends.
+
+The command line, job files, their JSON Schema, the parameters of the Dataflow template
+and the tables in docs/ are made from OPTIONS; that WriteDataset agrees is tested. The
+options of one input format alone are declared by the format (source_options.py).
+
+A new option is declared here, and used where its value is a field of JobSpec (if it
+changes the dataset), RunOptions (if not) or ReportOptions, which take values by name.
+
+Messages name an option in backticks: "raise `max_rejects`", "use `exchange=auto`".
+`spell` puts there what the reader has typed or can type. Nothing here imports pydantic:
+`recordmill --help` reads it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+# convert: the command's options; run: those of `run` and `plan`, which replace what a
+# job file says; job_file; pipeline: WriteDataset's arguments; template: Dataflow's.
+Front = Literal["convert", "run", "job_file", "pipeline", "template"]
+Style = Literal["command", "job_file", "python"]
+Kind = Literal[
+    "text",
+    "file",
+    "folder",
+    "flag",
+    "integer",
+    "choice",
+    "size",
+    "name",
+    "version",
+    "limit",
+    "splits",
+    "inputs",
+    "source",
+    "schema",
+    "storage",
+    "beam",
+    "params",
+    "settings",
+]
+Default = str | int | bool | dict[str, str] | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Option:
+    """One option.
+
+    Attributes:
+      name: as job files and Python spell it.
+      kind: what its values are.
+      help: one sentence for all front ends, without its full stop.
+      fronts: the front ends that offer it.
+      default: what holds if it is not given; None if that is not one value.
+      default_text: the default in words, where `default` does not tell it; texts name
+        other options in backticks.
+      choices: all values, of a choice.
+      minimum, maximum: bounds of an integer, both included.
+      flag: the command's spelling without "--", where it is not the name.
+      metavar: how the command's help shows a value.
+      label: title in the template's form.
+      group: heading in the template's form and in docs/options.md.
+      pattern: regular expression of a value in the template's form.
+      page: of docs/, which tells more.
+    """
+
+    name: str
+    kind: Kind
+    help: str
+    fronts: frozenset[Front]
+    default: Default = None
+    default_text: str = ""
+    choices: tuple[str, ...] = ()
+    minimum: int | None = None
+    maximum: int | None = None
+    flag: str = ""
+    metavar: str = ""
+    label: str = ""
+    group: str = ""
+    pattern: str = ""
+    page: str = ""
+
+    @property
+    def command_flag(self) -> str:
+        """Returns what the command takes: "--" and words with "-" between."""
+        return f"--{self.flag or self.name.replace('_', '-')}"
+
+    @property
+    def parameter(self) -> str:
+        """Returns its name among the parameters of the Dataflow template."""
+        return self.command_flag.removeprefix("--").replace("-", "_")
+
+    @property
+    def is_repeated(self) -> bool:
+        """Tests whether the command takes it several times."""
+        return self.kind in ("splits", "storage", "settings")
+
+    @property
+    def shown_default(self) -> str:
+        """Returns the default as people read it, or ""."""
+        if self.default_text or self.default is None:
+            return self.default_text
+        if isinstance(self.default, bool):
+            return str(self.default).lower()
+        return str(self.default)
+
+
+_DATASET, _FILES = "Dataset", "Input and output"
+_SCHEMA, _RUN = "Schema and rejects", "Run"
+_JOB_FILE = "Job file"
+
+
+def _fronts(letters: str) -> frozenset[Front]:
+    """Returns the front ends of a string like "CJ": see the table below."""
+    fronts: dict[str, Front] = {
+        "C": "convert",
+        "R": "run",
+        "J": "job_file",
+        "P": "pipeline",
+        "T": "template",
+    }
+    return frozenset(fronts[letter] for letter in letters)
+
+
+# fmt: off
+OPTIONS = (
+    Option(name="source", kind="source", fronts=_fronts("JT"),
+           help="format of the input: images, cifar, csv, or one that another package adds",
+           label="Format of the input", group=_FILES),
+    Option(name="inputs", kind="inputs", fronts=_fronts("JT"),
+           help="files, folders or globs", label="Input", group=_FILES,
+           page="inputs.md"),
+    Option(name="output", kind="folder", fronts=_fronts("RJPT"), metavar="DIR",
+           help="folder of the dataset, or of its versions",
+           label="Output", group=_FILES),
+    Option(name="name", kind="name", fronts=_fronts("CJPT"), metavar="NAME",
+           default_text="the output's last part", help="name of the dataset",
+           label="Name", group=_DATASET, pattern=r"[a-zA-Z]\w*"),
+    Option(name="version", kind="version", fronts=_fronts("CJPT"), default="1.0.0",
+           flag="dataset-version", metavar="X.Y.Z|auto",
+           help="version of the dataset; auto: each change is published as the next "
+           "one, in a folder of its own",
+           label="Version", group=_DATASET, pattern=r"\d+\.\d+\.\d+|auto",
+           page="jobs.md#versions"),
+    Option(name="keep", kind="integer", fronts=_fronts("CJT"), minimum=1, metavar="N",
+           default_text="all", help="number of versions to keep, with `version=auto`",
+           label="Versions to keep", group=_DATASET),
+    Option(name="schema", kind="schema", fronts=_fronts("CJPT"), metavar="FILE",
+           default_text="inferred, or the format's own",
+           help="declared features: a file in YAML or schema.pbtxt",
+           label="Schema", group=_SCHEMA,
+           page="schema.md"),
+    Option(name="expect_schema", kind="file", fronts=_fronts("CJT"),
+           metavar="FILE|DATASET",
+           help="schema file or dataset; publish nothing whose features differ from it",
+           label="Expected schema", group=_SCHEMA),
+    Option(name="payload", kind="choice", fronts=_fronts("CJPT"), default="example",
+           choices=("example", "sequence_example", "json", "raw"),
+           help="what a record holds", label="Payload", group=_DATASET,
+           page="schema.md"),
+    Option(name="splits", kind="splits", fronts=_fronts("CJPT"), flag="split",
+           default={"train": "1"}, default_text="train=1", metavar="NAME=FRACTION",
+           help="a split and its share of the rows, like train=0.9 or train=2/3",
+           label="Splits", group=_DATASET),
+    Option(name="split_by", kind="text", fronts=_fronts("CJPT"), metavar="COLUMN",
+           default_text="every row by itself",
+           help="column; rows with the same value in it stay in one split",
+           label="Column that decides the split", group=_DATASET),
+    Option(name="shuffle", kind="flag", fronts=_fronts("CJT"), default=True,
+           help="shuffle the whole dataset, or keep the order of the input",
+           label="Shuffle", group=_DATASET),
+    Option(name="seed", kind="integer", fronts=_fronts("CJPT"), default=0, minimum=0,
+           maximum=(1 << 64) - 1, metavar="N",
+           help="another seed gives another order and other splits",
+           label="Seed", group=_DATASET),
+    Option(name="shards", kind="integer", fronts=_fronts("CJPT"), minimum=1,
+           maximum=99_999, metavar="N", default_text="as `shard_size` asks for",
+           help="number of shards of each split", label="Shards of each split",
+           group=_DATASET),
+    Option(name="shard_size", kind="size", fronts=_fronts("CJPT"), default="128MiB",
+           metavar="SIZE", help="size of a shard in bytes, like 128MiB or 100MB",
+           label="Size of a shard", group=_DATASET, pattern=r"[\d.]+ ?[a-zA-Z]*"),
+    Option(name="readers", kind="integer", fronts=_fronts("CJT"), minimum=1,
+           metavar="N", default_text="as `shard_size` asks for",
+           help="number of hosts that will read: ten shards for each, none under 10 MB",
+           label="Hosts that will read", group=_DATASET),
+    Option(name="compression", kind="choice", fronts=_fronts("CJPT"), default="none",
+           choices=("none", "gzip"),
+           help="compression of the shards; TFDS reads only those without",
+           label="Compression of the shards", group=_DATASET),
+    Option(name="max_rejects", kind="limit", fronts=_fronts("CJPT"), default="0",
+           metavar="N|P%",
+           help="rows that may be rejected: a count like 10, or a share like 0.5%",
+           label="Rows that may be rejected", group=_SCHEMA,
+           pattern=r"\d+|\d+(\.\d+)?%"),
+    Option(name="overwrite", kind="flag", fronts=_fronts("CJPT"), default=False,
+           help="replace another dataset in the output",
+           label="Overwrite", group=_FILES),
+    Option(name="append", kind="flag", fronts=_fronts("CJT"), default=False,
+           help="convert new input files only, and add them to the dataset",
+           label="Append", group=_FILES,
+           page="jobs.md#appending"),
+    Option(name="storage", kind="storage", fronts=_fronts("CJPT"),
+           flag="storage-option", metavar="KEY=VALUE",
+           help="options of the file systems, never a secret",
+           label="Options of the file systems", group=_FILES,
+           page="storage.md"),
+    Option(name="exchange", kind="choice", fronts=_fronts("CJPT"), default="auto",
+           choices=("auto", "reference", "scratch", "engine"),
+           help="how records reach the writers of their shards; gives the same bytes",
+           label="Exchange", group=_RUN,
+           page="architecture.md#exchange"),
+    Option(name="scratch", kind="folder", fronts=_fronts("CJP"), metavar="DIR",
+           default_text="inside the output",
+           help="directory for temporary sorted files",
+           group=_RUN),
+    Option(name="verify", kind="choice", fronts=_fronts("CJT"), default="quick",
+           choices=("quick", "full"),
+           help="check before publishing: quick compares sizes, counts and stored "
+           "checksums, full reads every byte again", label="Verify", group=_RUN),
+    Option(name="workers", kind="integer", fronts=_fronts("CRJ"), default=0, minimum=0,
+           default_text="all cores", metavar="N",
+           help="threads of the embedded runner; 0: all cores",
+           group=_RUN),
+    Option(name="beam", kind="beam", fronts=_fronts("J"),
+           help="options of Beam, like --runner=...; the command takes them after --",
+           group=_RUN,
+           page="clusters.md"),
+    Option(name="metrics_file", kind="file", fronts=_fronts("CRJ"), metavar="FILE",
+           help="Prometheus textfile, written when the run ends",
+           group=_RUN),
+    Option(name="log_format", kind="choice", fronts=_fronts("CRJT"),
+           choices=("text", "json"), default_text="bars and a summary",
+           help="log lines on stderr, for runs that nobody watches",
+           label="Log lines", group=_RUN),
+    Option(name="as_json", flag="json", kind="flag", fronts=_fronts("CR"), default=False,
+           default_text="text on stderr", help="print one JSON object to stdout",
+           group=_RUN),
+    Option(name="detach", kind="flag", fronts=_fronts("CR"), default=False,
+           help="submit the job to the runner, and do not wait for its end",
+           group=_RUN,
+           page="clusters.md"),
+    Option(name="plan", kind="flag", fronts=_fronts("C"), default=False,
+           help="show what would happen, and do nothing",
+           group=_RUN),
+    Option(name="set", kind="settings", fronts=_fronts("RT"), metavar="KEY=VALUE",
+           default_text="{{ date }} is today, UTC", help="a value for {{ KEY }}",
+           label="Parameters of the job file", group=_JOB_FILE),
+    Option(name="params", kind="params", fronts=_fronts("J"),
+           help="parameters and their defaults; null: must be set by the command",
+           group=_JOB_FILE,
+           page="jobs.md#parameters"),
+)
+# fmt: on
+
+BY_NAME: Mapping[str, Option] = {option.name: option for option in OPTIONS}
+
+_MARKED = re.compile(r"`([a-z][a-z_]*)(?:=([^`\s]+))?`")
+_POSITIONAL = {"inputs": "INPUT", "output": "OUTPUT"}  # of convert
+
+
+def offered_by(front: Front) -> tuple[Option, ...]:
+    """Returns the options that a front end offers, in their order."""
+    return tuple(option for option in OPTIONS if front in option.fronts)
+
+
+def spell(message: str, style: Style) -> str:
+    """Replaces the options that a message names in backticks by their spelling.
+
+    A name that is not declared here is taken for an option of one input format.
+
+    >>> message = "raise `max_rejects`, or use `shuffle=false` and `exchange=auto`"
+    >>> spell(message, "command")
+    'raise --max-rejects, or use --no-shuffle and --exchange auto'
+    >>> spell(message, "job_file")
+    'raise max_rejects:, or use shuffle: false and exchange: auto'
+    >>> spell(message, "python")
+    "raise max_rejects=, or use shuffle=False and exchange='auto'"
+    """
+
+    def spelled(found: re.Match[str]) -> str:
+        option = BY_NAME.get(found[1]) or _own_option(found[1])
+        return _spell_one(option, found[2] or "", style)
+
+    return _MARKED.sub(spelled, message)
+
+
+def _spell_one(option: Option, value: str, style: Style) -> str:
+    is_flag = option.kind == "flag"
+    if style == "command" or (style == "job_file" and "job_file" not in option.fronts):
+        if option.name in _POSITIONAL:
+            return _POSITIONAL[option.name]
+        flag = option.command_flag
+        if is_flag and value:
+            return flag if value == "true" else flag.replace("--", "--no-", 1)
+        return f"{flag} {value}" if value else flag
+    if style == "job_file":
+        return f"{option.name}: {value}" if value else f"{option.name}:"
+    if is_flag and value:
+        value = value.capitalize()
+    elif value and option.kind != "integer":
+        value = repr(value)
+    return f"{option.name}={value}"
+
+
+def _own_option(name: str) -> Option:
+    return Option(name=name, kind="text", help="", fronts=_fronts("CJ"))

@@ -1,0 +1,102 @@
+"""Defines RunOptions, how a job is run, and ReportOptions, where it reports to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from recordmill.schemas.job.options import Style
+from recordmill.schemas.job.storage_options import BothSides
+
+_EMBEDDED_RUNNERS = (
+    "direct",
+    "directrunner",
+    "bundlebaseddirectrunner",
+    "switchingdirectrunner",
+    "fnapirunner",
+)
+
+_NO_STORAGE_OPTIONS = BothSides()
+
+WantedExchange = Literal["auto", "reference", "scratch", "engine"]
+VerifyLevel = Literal["quick", "full"]
+LogFormat = Literal["text", "json"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """The part of a job that says how it is run; none of it changes a byte.
+
+    Attributes:
+      inputs: files, folders or globs.
+      output: folder of the dataset.
+      scratch: directory for temporary sorted files; empty means inside the output.
+      exchange: how records reach the writers of their shards.
+      workers: threads of the embedded runner; 0 means all cores.
+      overwrite: replace a dataset that differs.
+      append: convert only inputs that the dataset was not made from, and add them to it.
+      auto_version: publish each change as the next version, in a folder of its own
+        inside the output.
+      keep: versions to keep then; 0 keeps all.
+      verify: what is checked before a dataset is published: quick looks at names,
+        sizes, counts and checksums that the store keeps, full reads every byte again.
+      expect_schema: schema file or dataset that the new dataset must keep to.
+      storage: non-secret options of the inputs' and the output's storage.
+      detach: submit the job to the runner and do not wait for its end.
+      beam_args: pipeline options as Beam spells them.
+    """
+
+    inputs: tuple[str, ...]
+    output: str
+    scratch: str = ""
+    exchange: WantedExchange = "auto"
+    workers: int = 0
+    overwrite: bool = False
+    append: bool = False
+    auto_version: bool = False
+    keep: int = 0
+    verify: VerifyLevel = "quick"
+    expect_schema: str = ""
+    storage: BothSides = _NO_STORAGE_OPTIONS
+    detach: bool = False
+    beam_args: tuple[str, ...] = ()
+
+    @property
+    def is_embedded(self) -> bool:
+        """Tests whether the job runs in this process, on Beam's embedded runner.
+
+        >>> RunOptions((), "out", beam_args=("--runner", "FlinkRunner")).is_embedded
+        False
+        """
+        runner: str | None = None
+        for index, arg in enumerate(self.beam_args):
+            name, equals, value = arg.partition("=")
+            if name == "--runner":
+                runner = value if equals else "".join(self.beam_args[index + 1 :][:1])
+        return is_embedded_runner(runner)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportOptions:
+    """Where a run reports to.
+
+    Attributes:
+      as_json: print the summary as one object to stdout.
+      metrics_file: Prometheus textfile, or "".
+      log_format: log lines on stderr instead of bars and summary, or None.
+      style: how messages spell options.
+    """
+
+    as_json: bool = False
+    metrics_file: str = ""
+    log_format: LogFormat | None = None
+    style: Style = "command"
+
+
+def is_embedded_runner(name: str | None) -> bool:
+    """Returns whether a runner's name, or none at all, means Beam's embedded runner.
+
+    >>> is_embedded_runner("apache_beam.runners.direct.DirectRunner")
+    True
+    """
+    return name is None or name.rpartition(".")[2].lower() in _EMBEDDED_RUNNERS

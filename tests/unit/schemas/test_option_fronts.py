@@ -1,0 +1,224 @@
+"""Every option is the same wherever it is offered: six front ends, one declaration."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+import pytest
+
+from recordmill.beam_jobs.cli.convert_command import convert
+from recordmill.beam_jobs.cli.flex_metadata import metadata
+from recordmill.beam_jobs.cli.formats import all_commands
+from recordmill.beam_jobs.cli.run_command import run_command
+from recordmill.beam_jobs.pipelines.write_dataset import WriteDataset
+from recordmill.schemas.job.job_file import JobFile
+from recordmill.schemas.job.job_json_schema import job_schema
+from recordmill.schemas.job.job_spec import Compression, JobSpec, Payload
+from recordmill.schemas.job.make_job import check_options, make_job
+from recordmill.schemas.job.options import (
+    BY_NAME,
+    OPTIONS,
+    Front,
+    Option,
+    offered_by,
+    spell,
+)
+from recordmill.schemas.job.run_options import (
+    LogFormat,
+    ReportOptions,
+    RunOptions,
+    VerifyLevel,
+    WantedExchange,
+)
+from recordmill.schemas.job.source_options import declared_options
+from recordmill.schemas.sizes import parse_size
+from recordmill.transforms.sources.registry import BUILT_IN, load_format
+
+FORMATS = {name: load_format(name).options for name in BUILT_IN}
+OWN = {name: declared_options(name, model) for name, model in FORMATS.items()}
+METADATA = Path(__file__).parents[3] / "deploy" / "dataflow" / "metadata.json"
+PARAMETERS = {one["name"]: one for one in metadata()["parameters"]}
+ARGUMENTS = inspect.signature(WriteDataset.__init__).parameters
+NOT_OPTIONS = {"job_file", "sdk_container_image", "sdk_location"}
+
+
+def options(front: Front) -> list[Any]:
+    return [pytest.param(each, id=each.name) for each in offered_by(front)]
+
+
+def click_options(command: click.Command) -> dict[str, click.Option]:
+    return {
+        option.opts[0]: option
+        for option in command.params
+        if isinstance(option, click.Option)
+    }
+
+
+def test_names_and_flags_differ() -> None:
+    assert len(BY_NAME) == len(OPTIONS)
+    assert len({option.command_flag for option in OPTIONS}) == len(OPTIONS)
+    assert all(option.help and option.group and option.fronts for option in OPTIONS)
+
+
+@pytest.mark.parametrize("source", BUILT_IN)
+def test_convert_offers_what_is_declared(source: str) -> None:
+    offered = click_options(all_commands(convert)[source])
+    declared = {o.command_flag: o for o in (*offered_by("convert"), *OWN[source])}
+    assert set(offered) == set(declared)
+    for flag, option in declared.items():
+        assert_same(offered[flag], option)
+
+
+def test_run_offers_what_is_declared() -> None:
+    offered = click_options(run_command)
+    assert offered.pop("--job-schema")
+    assert list(offered) == [option.command_flag for option in offered_by("run")]
+    for option in offered_by("run"):
+        assert_same(offered[option.command_flag], option)
+
+
+def assert_same(offered: click.Option, option: Option) -> None:
+    assert offered.help
+    assert spell(option.help, "command")[1:] in offered.help
+    assert offered.multiple == option.is_repeated
+    assert offered.is_flag == (option.kind == "flag")
+    if option.kind == "choice":
+        assert isinstance(offered.type, click.Choice)
+        assert tuple(offered.type.choices) == option.choices
+
+
+@pytest.mark.parametrize("option", options("job_file"))
+def test_job_files_take_it(option: Option) -> None:
+    field = job_schema(FORMATS)["properties"][option.name]
+    assert field["description"] == option.help
+    branches = field.get("anyOf", [field])
+    if option.kind == "choice":
+        assert any(branch.get("enum") == list(option.choices) for branch in branches)
+    for key, bound in (("minimum", option.minimum), ("maximum", option.maximum)):
+        if bound is not None:
+            assert any(branch.get(key) == bound for branch in branches)
+
+
+def test_job_files_take_nothing_else() -> None:
+    names = {field.alias or name for name, field in JobFile.model_fields.items()}
+    assert names == {option.name for option in offered_by("job_file")}
+    assert set(job_schema(FORMATS)["properties"]) == names | set(BUILT_IN)
+
+
+def test_defaults_are_those_of_the_values() -> None:
+    """A job of which nothing is said is the one that its classes make by themselves."""
+    given = {"source": "csv", "inputs": ["a"], "output": "/b/users"}
+    made = make_job(check_options(given, FORMATS, {}), None, "command")
+    assert made.job == JobSpec(source="csv", name="users")
+    assert made.options == RunOptions(inputs=("a",), output="/b/users")
+    assert made.report == ReportOptions()
+
+
+def test_choices_are_those_of_the_types() -> None:
+    for name, kind in {
+        "compression": Compression,
+        "payload": Payload,
+        "exchange": WantedExchange,
+        "verify": VerifyLevel,
+        "log_format": LogFormat,
+    }.items():
+        assert BY_NAME[name].choices == get_args(kind)
+
+
+def test_every_option_has_a_use() -> None:
+    """Each is a field of a class that the work is done with, or is named here."""
+    used = {*JobSpec.model_fields}
+    used |= {
+        field.name for kind in (RunOptions, ReportOptions) for field in fields(kind)
+    }
+    elsewhere = {"shards", "shard_size", "readers"}  # JobSpec.sharding
+    elsewhere |= {"schema", "beam"}  # JobSpec.declared, RunOptions.beam_args
+    elsewhere |= {"plan", "set", "params"}  # before there is a job
+    assert set(BY_NAME) - used == elsewhere
+
+
+@pytest.mark.parametrize("option", options("pipeline"))
+def test_write_dataset_takes_it(option: Option) -> None:
+    argument = ARGUMENTS[option.name]
+    if option.name == "output":
+        assert argument.default is inspect.Parameter.empty
+    elif option.kind in ("choice", "version", "flag", "integer"):
+        assert argument.default == option.default
+    elif option.kind == "size":
+        assert argument.default == parse_size(str(option.default))
+    elif option.kind == "limit":
+        assert str(argument.default) == option.default
+    else:
+        assert not argument.default
+
+
+def test_write_dataset_takes_nothing_else() -> None:
+    assert set(ARGUMENTS) - {"self"} == {o.name for o in offered_by("pipeline")}
+
+
+def test_write_dataset_says_the_same_choices() -> None:
+    text = inspect.getsource(WriteDataset.__init__)
+    for option in offered_by("pipeline"):
+        if option.kind == "choice":
+            named = re.search(rf" {option.name}: (.*?)\n      +\w+:", text, re.DOTALL)
+            assert named, option.name
+
+
+def test_the_templates_form_is_up_to_date() -> None:
+    """If not: python -m recordmill.beam_jobs.cli.flex_metadata > deploy/..."""
+    assert json.loads(METADATA.read_text()) == metadata()
+
+
+def test_the_template_offers_what_is_declared() -> None:
+    declared = {
+        option.name if option.name in ("source", "inputs") else option.parameter
+        for option in offered_by("template")
+    }
+    declared |= {option.parameter for own in OWN.values() for option in own}
+    assert set(PARAMETERS) == declared | NOT_OPTIONS
+
+
+@pytest.mark.parametrize(
+    ("message", "command", "job_file", "python"),
+    [
+        ("raise `max_rejects`", "raise --max-rejects", "raise max_rejects:", "raise max_rejects="),
+        ("`exchange=auto`", "--exchange auto", "exchange: auto", "exchange='auto'"),
+        ("`version=auto`", "--dataset-version auto", "version: auto", "version='auto'"),
+        ("`shuffle=false`", "--no-shuffle", "shuffle: false", "shuffle=False"),
+        ("`overwrite=true`", "--overwrite", "overwrite: true", "overwrite=True"),
+        ("`overwrite`", "--overwrite", "overwrite:", "overwrite="),
+        ("`shards=2`", "--shards 2", "shards: 2", "shards=2"),
+        ("`inputs`", "INPUT", "inputs:", "inputs="),
+        ("`detach`", "--detach", "--detach", "detach="),
+        ("`variant=cifar10`", "--variant cifar10", "variant: cifar10", "variant='cifar10'"),
+        ("`recordmill verify OUT`", "`recordmill verify OUT`", "`recordmill verify OUT`", "`recordmill verify OUT`"),
+    ],
+)  # fmt: skip
+def test_front_ends_spell_options(
+    message: str, command: str, job_file: str, python: str
+) -> None:
+    assert spell(message, "command") == command
+    assert spell(message, "job_file") == job_file
+    assert spell(message, "python") == python
+
+
+def test_messages_below_the_front_ends_name_options() -> None:
+    """No --flag in schemas/ or transforms/: who reads a message may have typed none."""
+    root = Path(__file__).parents[3]
+    exempt = {"options.py", "read_rejects.py"}  # which spell them; a whole command
+    flags = {option.command_flag for option in OPTIONS}
+    flags |= {option.command_flag for own in OWN.values() for option in own}
+    found = [
+        f"{path.relative_to(root)}: {flag}"
+        for folder in ("schemas", "transforms")
+        for path in sorted((root / folder).rglob("*.py"))
+        for flag in re.findall(r"(?<![\w-])--[a-z][a-z-]+", path.read_text())
+        if flag in flags and path.name not in exempt
+    ]
+    assert found == []
