@@ -274,7 +274,7 @@ WRONG_ROWS = {
     "9223372036854775808,1,true,x,": "id: '9223372036854775808' is not a valid int64",
     "3,cheap,true,x,": "price: 'cheap' is not a valid float32, as price is in the dataset",
     "3,true,true,x,": "price: 'true' is not a valid float32",
-    "3,1,1,x,": "sure: '1' is no bool, as sure is in the dataset",
+    "3,1,1,x,": "sure: '1' is not a valid bool, as sure is in the dataset",
     ",1,true,x,": "id: missing; no record of the dataset lacks it",
     "3,1,true,,": "name: missing; no record of the dataset lacks it",
     "3,1": "2 columns, expected 5",
@@ -466,10 +466,10 @@ def test_another_input_root(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["--seed", 1], "seed (was 0, is 1)"),
-        (["--dataset-version", "1.0.1"], 'version (was "1.0.0", is "1.0.1")'),
+        (["--seed", 1], "seed (was 0, now 1)"),
+        (["--dataset-version", "1.0.1"], 'version (was "1.0.0", now "1.0.1")'),
         (["--shards", 2, "--no-shuffle"], "sharding (was"),
-        (["--compression", "gzip"], 'compression (was "none", is "gzip")'),
+        (["--compression", "gzip"], 'compression (was "none", now "gzip")'),
     ],
 )
 def test_another_job(tmp_path: Path, options: list[Argument], told: str) -> None:
