@@ -1,4 +1,4 @@
-"""Combines type flags and histograms of all ranges, and makes the shard plan from them."""
+"""Combines type flags and histograms of all ranges, and plans the shards."""
 
 from __future__ import annotations
 

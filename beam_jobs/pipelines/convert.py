@@ -1,4 +1,4 @@
-"""Builds the pipeline of a job, from input ranges to a published dataset. Read this first.
+"""Builds the pipeline of a job, from input ranges to a dataset. Read this first.
 
     ranges -> survey -> resolve -> convert -> redo -> histogram -> plan
                            |                   ^                     |

@@ -56,7 +56,7 @@ class WritePieces(
     def expand(
         self, pieces: PCollection[tuple[int, bytes]]
     ) -> PCollection[ShardResult]:
-        # A finished shard gets no piece, but its result is needed: an empty one asks for it.
+        # A finished shard gets no pieces: an empty one asks for its result.
         finished = self.to_write | "ListFinished" >> beam.FlatMap(
             lambda to_write: ((number, b"") for number in to_write.finished)
         )

@@ -1,4 +1,4 @@
-"""Defines the steps of WriteDataset: rows become records in sorted runs or pieces, then shards.
+"""Defines the steps of WriteDataset: rows to sorted runs or pieces, then to shards.
 
     rows -> encode --+-> summaries -> totals -> plan ------------+
                      |                                           v
@@ -39,7 +39,7 @@ from recordmill.transforms.rows.row_summary import RowsSummary, RowsTotals
 from recordmill.transforms.rows.rows_job import RowsJob, RowsPlan, write_rejects
 from recordmill.transforms.tasks.write_shard import write_shard
 
-SUMMARIES, REJECTS = "facts", "rejects"
+SUMMARIES, REJECTS = "summaries", "rejects"
 REJECT_FILES = 16  # each file is sorted in memory
 
 _RUN_BYTES = 64 << 20  # of records that make one sorted run, with scratch
@@ -197,7 +197,7 @@ def write_from_runs(
 
 @dataclass
 class WriteFromPieces(beam.PTransform[PCollection[RowsPlan], PCollection[ShardResult]]):
-    """Cuts the pieces by the plan, groups them by shard and writes every planned shard."""
+    """Cuts the pieces by the plan, groups them by shard and writes the shards."""
 
     pieces: PCollection[Piece]
 

@@ -15,7 +15,7 @@ ASK_SECONDS = 10.0
 
 
 def is_flink(pipeline: beam.Pipeline) -> bool:
-    """Returns whether Flink runs a pipeline: by FlinkRunner, or through a job server."""
+    """Returns whether Flink runs a pipeline, also through a job server."""
     # Imported here: most pipelines use the embedded runner, and do not need these.
     from apache_beam.options.pipeline_options import PortableOptions
     from apache_beam.runners.portability.flink_runner import FlinkRunner
@@ -31,7 +31,7 @@ def is_flink(pipeline: beam.Pipeline) -> bool:
 
 
 def _serves_flink(endpoint: str) -> bool:
-    """Returns whether a job server, which may still be starting, has options of Flink."""
+    """Returns whether a job server (it may still be starting) has Flink's options."""
     import grpc
     from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 

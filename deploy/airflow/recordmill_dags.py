@@ -1,7 +1,7 @@
 """Two DAGs that run job files: on a cluster that Beam reaches, and on Dataflow.
 
-Both run the same file; a run that finds nothing new ends at once and well. recordmill is
-in an environment of its own on the workers, never beside Airflow: RECORDMILL is where.
+Both run the same file; a run with unchanged input ends at once with success. recordmill
+is in its own environment on the workers, never in Airflow's: RECORDMILL is its path.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from airflow.sdk import DAG
 RECORDMILL = "/opt/recordmill"
 JOB_FILE = "gs://example-bucket/jobs/events.yaml"
 OUTPUT = "gs://example-bucket/sets/events/{{ ds }}"
-SETTINGS = "date={{ ds }}"  # so that a day run again is that day
+SETTINGS = "date={{ ds }}"  # a repeated run of a day has that day's date
 
 PROJECT, REGION = "example-project", "europe-west1"
 TEMPLATE = "gs://example-bucket/templates/recordmill.json"
@@ -28,7 +28,7 @@ USUAL = {
     "schedule": "15 2 * * *",
     "start_date": datetime(2026, 11, 1, tzinfo=UTC),
     "catchup": False,
-    # A second run would be told that the first one holds the output, and fail.
+    # A second run would fail, as the first one holds the output.
     "max_active_runs": 1,
     "default_args": {
         "retries": 3,
@@ -40,7 +40,7 @@ USUAL = {
 
 
 def verify() -> BashOperator:
-    """Reads the whole dataset, every checksum of it, as a reader would."""
+    """Makes a task that reads the whole dataset and verifies every checksum."""
     return BashOperator(
         task_id="verify",
         bash_command=f"{RECORDMILL}/bin/recordmill verify {OUTPUT}",
@@ -51,7 +51,7 @@ with DAG("recordmill_on_cluster", **USUAL):
     convert = BeamRunPythonPipelineOperator(
         task_id="convert",
         py_interpreter=f"{RECORDMILL}/bin/python",
-        # deploy/dataflow/main.py: takes options as this operator gives them.
+        # deploy/dataflow/main.py: takes options in the form of this operator.
         py_file=f"{RECORDMILL}/main.py",
         runner="PortableRunner",
         pipeline_options={
@@ -73,7 +73,7 @@ with DAG("recordmill_on_dataflow", **USUAL):
         task_id="convert",
         project_id=PROJECT,
         location=REGION,
-        deferrable=True,  # no worker waits for Dataflow
+        deferrable=True,  # occupies no Airflow worker meanwhile
         append_job_name=True,
         body={
             "launchParameter": {

@@ -1,4 +1,4 @@
-"""What a Flex launcher, or Airflow's Beam operator, calls: see recordmill.beam_jobs.cli.flex_template."""
+"""Starts a job for a Flex launcher or Airflow's Beam operator (see flex_template.py)."""
 
 from recordmill.beam_jobs.cli.flex_template import main
 
