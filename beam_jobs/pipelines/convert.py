@@ -9,8 +9,8 @@ Convert, plan and write depend on the exchange. With scratch and by reference, r
 stay in sorted runs (exchange_by_files), and only metadata passes through the runner:
 ranges, type flags, histograms, shard tasks, results. With the engine's own shuffle
 (exchange_by_engine) convert only measures; after the plan every range is read again and
-its records are sent in pieces. Steps that an input does not need, because it is small or
-its types are known, are left out.
+its records are sent in pieces. Steps that an input does not need, because it is small
+or its types are known, are left out.
 """
 
 from __future__ import annotations

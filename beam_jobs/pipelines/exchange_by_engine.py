@@ -36,7 +36,8 @@ from recordmill.transforms.tasks.send_range import (
 )
 from recordmill.transforms.tasks.write_shard import finished_shards
 
-# Pieces of one range: less than 100 messages of 10 MB, the size that Python workers send.
+# Pieces of one range: less than 100 messages of 10 MB, the size that Python workers
+# send.
 FLINK_BUNDLE_BYTES = 900_000_000
 
 _RESULTS = "results"
@@ -141,13 +142,13 @@ def by_index(measured: MeasuredRange) -> tuple[int, RangeResult]:
 class SendRange(beam.DoFn):
     """A DoFn that reads a range again; emits its pieces, and its result on the side.
 
-    Its state is never used. It makes Flink's batch runner use one bundle per key. Without
-    state, Flink makes one bundle of all that a worker gets, takes no output before the
-    end of the bundle, and hangs at a hundred messages (about 1 GB). Like a Reshuffle, it
-    also distributes the ranges again.
+    Its state is never used. It makes Flink's batch runner use one bundle per key.
+    Without state, Flink makes one bundle of all that a worker gets, takes no output
+    before the end of the bundle, and hangs at a hundred messages (about 1 GB). Like a
+    Reshuffle, it also distributes the ranges again.
 
-    A range whose pieces are larger than that (a table where each row names a large file)
-    is an error on Flink.
+    A range whose pieces are larger than that (a table where each row names a large
+    file) is an error on Flink.
     """
 
     BUNDLE_FOR_EACH_RANGE = ReadModifyWriteStateSpec("unused", VarIntCoder())

@@ -1,10 +1,10 @@
 """Groups pieces by shard through the engine's own shuffle, and writes the shards.
 
-It uses GroupByKey, and on Flink a stateful step. On Flink both use the same shuffle, but
-a group of GroupByKey is held in memory, serialized and sent as one value, and up to a
-hundred shards are sent to a worker before it has taken one. A stateful step gets pieces
-one by one, one shard at a time. It does not suit all runners: Prism (2.77) can split such
-a step within a key, and loses the state then.
+It uses GroupByKey, and on Flink a stateful step. On Flink both use the same shuffle,
+but a group of GroupByKey is held in memory, serialized and sent as one value, and up to
+a hundred shards are sent to a worker before it has taken one. A stateful step gets
+pieces one by one, one shard at a time. It does not suit all runners: Prism (2.77) can
+split such a step within a key, and loses the state then.
 
 A stateful step is not told which value of a key is the last, so it counts: the plan has
 the rows of every shard, and every piece says for how many of them it accounts.

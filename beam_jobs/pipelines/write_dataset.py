@@ -75,10 +75,11 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
 
     Elements can be mixed:
 
-    - dicts and pyarrow.RecordBatch (or Table): need a schema, and are converted like the
-      columns of a CSV file. Columns that it does not name are left out.
-    - tf.train.Example (of TensorFlow or another library) or serialized examples: written
-      unchanged. With a schema each is checked; without one the features are inferred.
+    - dicts and pyarrow.RecordBatch (or Table): need a schema, and are converted like
+      the columns of a CSV file. Columns that it does not name are left out.
+    - tf.train.Example (of TensorFlow or another library) or serialized examples:
+      written unchanged. With a schema each is checked; without one the features are
+      inferred.
     - other bytes: with payload="raw" and no schema, written unchanged and unchecked.
 
     A seeded hash of its content decides where a record goes, so the same rows give the
@@ -109,8 +110,8 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
 
         Args:
           output: folder of the dataset, a path or a URL.
-          schema: of the records: path of a schema file, {name: declaration} as in such a
-            file, or a DeclaredSchema or Schema.
+          schema: of the records: path of a schema file, {name: declaration} as in such
+            a file, or a DeclaredSchema or Schema.
           name: of the dataset; by default the last part of `output`.
           version: of the dataset, three numbers like "1.0.0".
           splits: share of each split by name; by default all rows are "train".

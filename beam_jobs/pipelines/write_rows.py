@@ -5,8 +5,9 @@
                      +-> sorted runs (scratch) -------------> write shards -> publish
                      +-> pieces (engine) -> cut by plan -> group by shard -^
 
-With scratch only summaries pass through the runner. With the engine exchange the encoded
-rows do, twice: the engine keeps them until the plan is made, which needs all of them, and
+With scratch only summaries pass through the runner. With the engine exchange the
+encoded rows do, twice: the engine keeps them until the plan is made, which needs all of
+  them, and
 then shuffles them.
 """
 

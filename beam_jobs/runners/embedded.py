@@ -35,8 +35,8 @@ from recordmill.schemas.job.run_options import is_embedded_runner
 
 DATAFLOW = ("dataflowrunner", "dataflow")
 POLL_SECONDS = 0.05
-# A worker that returns from Arrow or NumPy waits this long for the interpreter lock; with
-# Python's default of 5 ms two workers lose 10 % of their time.
+# A worker that returns from Arrow or NumPy waits this long for the interpreter lock;
+# with Python's default of 5 ms two workers lose 10 % of their time.
 SWITCH_SECONDS = 0.0005
 
 
@@ -84,8 +84,8 @@ def pipeline_options(beam_args: Sequence[str], workers: int) -> PipelineOptions:
     if embedded:
         direct = options.view_as(DirectOptions)
         arguments = " ".join(beam_args)
-        # In this mode several workers are threads (whatever Beam logs), and no bundle is
-        # sent through gRPC.
+        # In this mode several workers are threads (whatever Beam logs), and no bundle
+        # is sent through gRPC.
         if "--direct_running_mode" not in arguments:
             direct.direct_running_mode = "in_memory"
         if "--direct_num_workers" not in arguments:

@@ -1,7 +1,8 @@
 """Detects pipelines on Flink, whose portable batch runner needs other steps.
 
-It holds each group of GroupByKey in memory as one value, and makes one bundle of all that
-a slot gets of a step. A stateful step gets values one by one, with one bundle per key.
+It holds each group of GroupByKey in memory as one value, and makes one bundle of all
+that a slot gets of a step. A stateful step gets values one by one, with one bundle per
+key.
 """
 
 from __future__ import annotations

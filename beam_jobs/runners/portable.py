@@ -2,8 +2,8 @@
 
     launcher -- job API --> job server --> engine --> workers
 
-Without this, Beam waits minutes for a job server that does not answer, and lets a job run
-on whose launcher was interrupted.
+Without this, Beam waits minutes for a job server that does not answer, and lets a job
+run on whose launcher was interrupted.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def run_remote(
 ) -> None:
     """Runs a pipeline to its end, and calls `on_poll` from this thread meanwhile.
 
-    The job is cancelled if this is interrupted (Ctrl-C, SIGTERM, an error of `on_poll`).
+    The job is cancelled if this is interrupted (Ctrl-C, SIGTERM, an error of
+    `on_poll`).
 
     Raises:
       RecordmillError: the job server does not answer, or is lost during the run.
@@ -145,8 +146,9 @@ def _job_server(runner: PortableRunner, options: PipelineOptions) -> Iterator[No
         if master not in LOCAL_MASTERS:
             require_listening(master, "Flink JobManager", "--flink_master")
     server = runner.default_job_server(options)
-    # Its wrapper handles SIGINT, only in the main thread, and would stop the server before
-    # the job can be cancelled; and it relies on exit functions, which do not run here.
+    # Its wrapper handles SIGINT, only in the main thread, and would stop the server
+    # before the job can be cancelled; and it relies on exit functions, which do not run
+    # here.
     if isinstance(server, StopOnExitJobServer):
         server = server._job_server
     try:
@@ -194,7 +196,7 @@ def _interrupted_by_sigterm() -> Iterator[None]:
 def _cancel(
     done: threading.Event, results: Sequence[Any], options: PipelineOptions
 ) -> None:
-    """Cancels the job, and waits up to CANCEL_SECONDS: its workers write until the end."""
+    """Cancels the job and waits up to CANCEL_SECONDS: workers write until its end."""
     deadline = time.monotonic() + CANCEL_SECONDS
     while not (results or done.is_set()) and time.monotonic() < deadline:
         time.sleep(0.05)  # it can be cancelled only after it was submitted

@@ -1,7 +1,7 @@
 """Checks the options of runners outside this process, before anything is started.
 
-Without this, Beam downloads a job server that nobody chose, ignores misspelt options, and
-runs workers in an image without recordmill.
+Without this, Beam downloads a job server that nobody chose, ignores misspelt options,
+and runs workers in an image without recordmill.
 """
 
 from __future__ import annotations
@@ -93,8 +93,9 @@ def check_remote(options: PipelineOptions, beam_args: Sequence[str]) -> None:
     )  # of all runners, in spite of the class name
     named.job_name = named.job_name or f"recordmill-{uuid.uuid4().hex[:12]}"
     if not any(arg.startswith("--job_server_timeout") for arg in beam_args):
-        # It limits each request and, on Prism, the whole job, as the stream of its states
-        # is one request. Whether the server answers is checked by require_listening.
+        # It limits each request and, on Prism, the whole job, as the stream of its
+        # states is one request. Whether the server answers is checked by
+        # require_listening.
         options.view_as(PortableOptions).job_server_timeout = 30 * 24 * 3600
     limit = f"{_MESSAGE_BYTES}={PIECE_BYTES}"
     debug = options.view_as(DebugOptions)

@@ -1,1 +1,1 @@
-"""The rows of a user's pipeline (dicts, batches, examples, bytes) to records, and back."""
+"""Rows of a user's pipeline (dicts, batches, examples, bytes) to records and back."""

@@ -38,7 +38,7 @@ class Table:
 
 
 class TableBuilder:
-    """A converter of dicts to batches; each dict is converted independently of the others."""
+    """A converter of dicts to batches; no dict depends on the others."""
 
     def __init__(self, declared: DeclaredSchema, split_by: str | None) -> None:
         self._features: dict[str, list[DeclaredFeature]] = {}

@@ -1,4 +1,4 @@
-"""Converts decoded batches to dicts, the inverse of recordmill.transforms.rows.dict_tables.
+"""Converts decoded batches to dicts, the inverse of dict_tables.py.
 
 feature's shape                   value
 []                                bool, int, float, str or bytes
@@ -105,7 +105,7 @@ def _nested(values: Sequence[Any], sides: tuple[int, ...]) -> list[Any]:
 
 
 def _sides(count: int, shape: _Shape) -> tuple[int, ...]:
-    """Returns the shape of `count` values; an unknown side is 0 if it cannot be computed."""
+    """Returns the shape of `count` values; a side that cannot be computed is 0."""
     known = math.prod(size for size in shape if size is not None)
     open_side = count // known if known else 0
     return tuple(open_side if size is None else size for size in shape)

@@ -88,14 +88,14 @@ def parse_example(element: object, data: bytes) -> Example | None:
 
 
 def group_bytes(example: Example, split_by: str) -> bytes:
-    """Returns bytes of the feature that keeps examples with equal values in one split."""
+    """Returns the bytes of the feature that decides the split of an example."""
     features = example.features.feature
     feature = features[split_by] if split_by in features else Feature()
     return feature.SerializeToString(deterministic=True)
 
 
 def row_as_json(row: Mapping[str, Any]) -> bytes:
-    """Returns a rejected row as JSON, to read and repair; bytes become {"base64": ...}."""
+    """Returns a rejected row as JSON; bytes become {"base64": ...}."""
     return json.dumps(_plain(row), sort_keys=True, ensure_ascii=False).encode(
         errors="backslashreplace"
     )
@@ -114,4 +114,4 @@ def _plain(value: Any) -> Any:
         return value
     if isinstance(value, dt.date | dt.time | dt.timedelta | Decimal):
         return str(value)
-    return f"<{type(value).__name__}>"  # repr() could hold a memory address, which differs between runs
+    return f"<{type(value).__name__}>"  # repr() can hold an address

@@ -1,8 +1,8 @@
 """Encodes rows of a pipeline as blocks of framed records, with keys from their content.
 
-Such a row has no origin in an input. Its order key and its split are seeded hashes of its
-record, so they do not depend on order, bundles or runner. Equal records have equal keys;
-their order makes no difference.
+Such a row has no origin in an input. Its order key and its split are seeded hashes of
+its record, so they do not depend on order, bundles or runner. Equal records have equal
+keys; their order makes no difference.
 """
 
 from __future__ import annotations
@@ -201,7 +201,8 @@ class RowsEncoder:
             try:
                 parts = list(self._frame(table.batch))
             except SchemaError as error:
-                # In a batch of dicts the type of a column is the type of its values: rejects.
+                # In a batch of dicts the type of a column is the type of its values:
+                # rejects.
                 if len(table.rows) > 1:
                     for index in table.rows:
                         yield from self._encode_dicts([rows[index]])

@@ -74,7 +74,8 @@ class ObservedFeatures:
         """Returns a schema that all examples fit.
 
         A feature that some examples lack is optional. Always one value makes a scalar,
-        always the same number a fixed shape, anything else a variable length. Bytes stay
+        always the same number a fixed shape, anything else a variable length. Bytes
+        stay
         bytes: whether they are text or an image cannot be inferred.
 
         Raises:

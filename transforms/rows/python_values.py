@@ -1,4 +1,4 @@
-"""Converts Python values to Arrow arrays whose types do not depend on neighbouring rows.
+"""Converts Python values to Arrow arrays whose types do not depend on other rows.
 
 The runner decides which rows share a bundle, so the record of a row must depend on that
 row alone. Each value has a form: how deep its lists are nested, and what they hold.
@@ -31,7 +31,7 @@ from recordmill.transforms.cast.cell_lists import feature_type
 from recordmill.transforms.encode.arrow_types import is_list
 
 Form = tuple[int, str]
-"""(depth of nested lists, type inside): a name in _TYPES, a NumPy dtype, or "" if empty."""
+"""(depth of lists, type inside): a name in _TYPES, a NumPy dtype, or "" if empty."""
 
 _TYPES: dict[str, pa.DataType | None] = {
     "bool": pa.bool_(),
@@ -73,7 +73,7 @@ class InvalidValueError(Exception):
 
 
 def plain_value(value: Any, features: Sequence[DeclaredFeature]) -> Any:
-    """Converts a NumPy array to a value that Arrow takes; returns other values unchanged.
+    """Converts a NumPy array to a value that Arrow takes; keeps other values.
 
     Args:
       value: of one row.
@@ -109,7 +109,8 @@ def form_of(value: Any) -> Form | None:
     """Returns the form of a value from `plain_value`; None if it is missing.
 
     Raises:
-      InvalidValueError: a value of another type, or a list with values of several types.
+      InvalidValueError: a value of another type, or a list with values of several
+        types.
     """
     if value is None:
         return None

@@ -64,8 +64,8 @@ def read_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yields each row as {feature: value}.
 
-    Values are numbers, text and bytes; with a shape, NumPy arrays; None where a value is
-    missing. Arguments and errors are those of read_batches.
+    Values are numbers, text and bytes; with a shape, NumPy arrays; None where a value
+    is missing. Arguments and errors are those of read_batches.
     """
     for schema, batch in _read(dataset, split, reader_index, num_readers, storage):
         yield from to_dicts(batch, schema)

@@ -1,4 +1,4 @@
-"""Summarizes rows of a pipeline: small values that pass through the runner and add up."""
+"""Summarizes rows of a pipeline in small values that pass through the runner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the job of WriteDataset, from the sum of all rows to the published dataset. No Beam.
+"""Runs the job of WriteDataset, from the summary of all rows to the dataset. No Beam.
 
 The fingerprint is known only after the last row, so there are two workspaces:
 
@@ -6,7 +6,8 @@ The fingerprint is known only after the last row, so there are two workspaces:
                                 with the pipeline, and file names in it are unique
     .recordmill/FINGERPRINT/    all else (see recordmill.transforms.tasks.workspace)
 
-Files of a repeated bundle stay in the first without being used, and are removed with it.
+Files of a repeated bundle stay in the first without being used, and are removed with
+it.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ def save_rejects(workspace: Workspace, name: str, rejects: Iterable[Reject]) -> 
 
 @contextmanager
 def report_errors_to_launcher(workspace: Workspace) -> Iterator[None]:
-    """Saves an error where the launcher finds it, whatever runner lost it on the way."""
+    """Saves an error where the launcher finds it, on every runner."""
     try:
         yield
     except GeneratorExit:
@@ -138,8 +138,8 @@ def report_errors_to_launcher(workspace: Workspace) -> Iterator[None]:
             workspace.put(f"errors/{uuid.uuid4().hex}.json", json.dumps(note).encode())
         if isinstance(error, Exception):
             raise
-        # SystemExit would end the worker's thread without a message, and the runner would
-        # wait for ever.
+        # SystemExit would end the worker's thread without a message, and the runner
+        # would wait for ever.
         raise RuntimeError(f"{type(error).__name__}: {error}") from error
 
 

@@ -37,7 +37,8 @@ class RunContext:
       source: the prepared source.
       split_names: all splits, those of the job first.
       bucket_bits: leading bits of the order key that number a histogram bucket.
-      exchange: how rows reach the shards' writers (see recordmill.transforms.exchange.gather).
+      exchange: how rows reach the shards' writers (see
+        recordmill.transforms.exchange.gather).
       fingerprint: of job and inventory, hexadecimal.
       output: folder of the dataset.
       workspace: folders of the files that are not published yet.
@@ -45,8 +46,8 @@ class RunContext:
       lease: nonce of the launcher's lease, under which the run publishes; "" for a
         detached run, whose last step acquires a lease of its own.
       overwrite: whether the run may replace another dataset.
-      part: number of the part that the run makes (see recordmill.schemas.dataset.parts);
-        0 for a whole dataset.
+      part: number of the part that the run makes (see
+        recordmill.schemas.dataset.parts); 0 for a whole dataset.
       base: fingerprint of the dataset to which the part is appended, or "".
       verify: what is checked before publishing: "quick" (sizes) or "full" (every byte).
       inputs: files, folders or globs as the job has them; () for a pipeline's rows.
@@ -182,8 +183,8 @@ def fingerprint_of(
 ) -> str:
     """Hashes all that fixes the bytes of a dataset: format version, job, inventory.
 
-    Files that cells can name count as well (`side_files`). The reject limit does not: it
-    changes no byte, so a run that exceeded it can be resumed with a higher one.
+    Files that cells can name count as well (`side_files`). The reject limit does not:
+    it changes no byte, so a run that exceeded it can be resumed with a higher one.
     """
     head = f"recordmill {FORMAT_VERSION}\n"
     head += json.dumps(fixed_fields(job), sort_keys=True)
@@ -206,9 +207,9 @@ def appended_fingerprint(
 def fixed_fields(job: JobSpec) -> dict[str, Any]:
     """Returns the fields of a job that fix bytes of the dataset, as JSON values.
 
-    They are stored in datasets and hashed into fingerprints, so their keys never change.
-    Two options are older than `source_options` and stay beside the other fields; newer
-    ones are in `source_options`, unless they have their default value.
+    They are stored in datasets and hashed into fingerprints, so their keys never
+    change. Two options are older than `source_options` and stay beside the other
+    fields; newer ones are in `source_options`, unless they have their default value.
     """
     options = job.source_options.model_dump(mode="json", exclude_defaults=True)
     fields: dict[str, Any] = {}

@@ -49,7 +49,8 @@ class Estimate:
       splits: in the order of the job.
       scratch_bytes: size of the scratch files when the first shard is written.
       certain_share: lower bound of the bytes, as a share of the estimate: what would be
-        written if the whole input were like the sampled range with the smallest records.
+        written if the whole input were like the sampled range with the smallest
+        records.
     """
 
     is_exact: bool
@@ -118,7 +119,7 @@ def estimate_run(
 
 
 def _certain_share(context: RunContext, sample: Sample, *, is_exact: bool) -> float:
-    """Returns the lower bound of the bytes as a share of the estimate (see Estimate)."""
+    """Returns the lower bound of the bytes, as a share of the estimate."""
     if is_exact:
         share = 0.95
     elif context.source.sizes_known_upfront and not sample.rejected:
@@ -206,7 +207,7 @@ def _from_plan(
 def _extrapolate(
     context: RunContext, ranges: Sequence[InputRange], sample: Sample
 ) -> tuple[SplitEstimate, ...]:
-    """Estimates the splits from the sample, in proportion to their share of the input."""
+    """Estimates the splits from the sample, by their share of the input."""
     made = []
     for name, positions in _positions(context, ranges):
         share = positions / sample.positions if sample.positions else 0.0

@@ -147,7 +147,7 @@ class RangeReader:
 
 
 def side_files_beside(input_range: InputRange) -> SideFiles:
-    """Returns a reader of files that cells can name: beside the table, below the root."""
+    """Returns a reader of the files that the cells of a table can name."""
     return SideFiles.beside(
         input_range.uri, input_range.uri.removesuffix(input_range.path)
     )

@@ -1,6 +1,7 @@
 """Reads the rejects of a dataset, or of runs that have not published one, for people.
 
-A reject is a line of JSON: uri, position (bytes), reason, raw (base64). Reasons carry the
+A reject is a line of JSON: uri, position (bytes), reason, raw (base64). Reasons carry
+  the
 values that were found, so counting them needs their common form: numbers and quoted
 values are left out.
 

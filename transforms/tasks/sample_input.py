@@ -1,7 +1,7 @@
-"""Samples the input as a run would read it: reads, casts, encodes and counts some ranges.
+"""Samples the input as a run would: reads, casts, encodes and counts some ranges.
 
-The types of the columns are those that all sampled ranges need together. Where rows name
-files to read, only some rows are encoded, and the counts are scaled up.
+The types of the columns are those that all sampled ranges need together. Where rows
+name files to read, only some rows are encoded, and the counts are scaled up.
 """
 
 from __future__ import annotations

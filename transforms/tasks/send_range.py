@@ -1,4 +1,4 @@
-"""Sends one input range through the engine's shuffle: measures it, then cuts it into pieces.
+"""Sends one input range through the engine's shuffle: measures it, then cuts pieces.
 
 A row can be sent to its shard only when the shard plan is known. Keeping all rows until
 then would take the engine's memory or disk a second time, so a range is read twice: to

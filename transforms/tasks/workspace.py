@@ -8,9 +8,9 @@
         errors/     one JSON file per error of a task
         run.log
 
-Where OUTPUT is not a local folder, a shard is written to a local folder and copied to the
-store when it is complete. On the embedded runner only staging/ is in the store, all else
-in a local folder; where workers are other machines, all but the log is (`shared`).
+Where OUTPUT is not a local folder, a shard is written to a local folder and copied to
+the store when it is complete. On the embedded runner only staging/ is in the store, all
+else in a local folder; where workers are other machines, all but the log is (`shared`).
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class Workspace:
         Args:
           store: of the output.
           fingerprint: of the run.
-          scratch: local folder for sorted runs and checkpoints, or ""; with `remote`, one
-            that all workers can reach, like a local output.
+          scratch: local folder for sorted runs and checkpoints, or ""; with `remote`,
+            one that all workers can reach, like a local output.
           remote: whether workers can be on other machines.
         """
         name = fingerprint[:16]
@@ -143,7 +143,7 @@ class Workspace:
 
     @contextmanager
     def shard_tempfile(self, file: str) -> Iterator[Path]:
-        """Yields a local path to write a shard to; call `stage_shard` inside the block."""
+        """Yields a local path for a shard; call `stage_shard` inside the block."""
         if isinstance(self.store, LocalStore):
             yield self.local_path(f"staging/{file}")
             return

@@ -1,4 +1,4 @@
-"""Writes one shard: gathers its pieces, writes its file into staging, returns a summary."""
+"""Writes one shard: gathers its pieces and writes its file into staging."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def write_inline(
 
 
 def finished_shard(context: RunContext, task: ShardTask) -> ShardResult | None:
-    """Returns the summary of a shard that an earlier try finished, if it is still whole."""
+    """Returns the result of a shard that an earlier try finished, if still whole."""
     earlier = load_checkpoint(context.workspace, _name_of(task), _ShardCheckpoint)
     if earlier is not None and earlier.task == task and _is_whole(context, earlier):
         return earlier.result
@@ -140,7 +140,7 @@ def finished_shards(context: RunContext, plan: ShardPlan) -> frozenset[int]:
 
 
 def _break_ties_by_content(context: RunContext) -> bool:
-    """Returns whether equal keys are ordered by content: a pipeline's rows have no origin."""
+    """Returns whether content orders equal keys: a pipeline's rows have no origin."""
     return context.job.source == PIPELINE_ROWS
 
 
