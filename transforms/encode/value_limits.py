@@ -127,7 +127,7 @@ def bound_errors(
         for name, bound in (("min", minimum), ("max", maximum))
         if bound is not None
     )
-    return flag_invalid(wrong, lambda i: f"{values[i]} is out of range ({bounds})")
+    return flag_invalid(wrong, lambda i: f"{values[i]!s} is out of range ({bounds})")
 
 
 def _bound(
@@ -154,7 +154,7 @@ def utf8_errors(values: pa.BinaryArray) -> RowErrors:
     return {
         index: reason
         for index, value in enumerate(values)
-        if value.is_valid and (reason := _not_utf8(value.as_py()))
+        if value.is_valid and (reason := utf8_reason(value.as_py()))
     }
 
 
@@ -175,10 +175,15 @@ def is_utf8(values: pa.BinaryArray) -> bool:
     return True
 
 
-def _not_utf8(raw: bytes) -> str:
+def utf8_reason(raw: bytes, whole: str = "value") -> str:
+    """Returns why bytes are not UTF-8; "" if they are.
+
+    >>> utf8_reason(b"caf\\xe9")
+    "not UTF-8: b'\\\\xe9' at byte 3 of the value"
+    """
     try:
         raw.decode()
     except UnicodeDecodeError as error:
         found = raw[error.start : error.start + 4]
-        return f"not UTF-8: {found!r} at byte {error.start} of the value"
+        return f"not UTF-8: {found!r} at byte {error.start} of the {whole}"
     return ""

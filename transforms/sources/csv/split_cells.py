@@ -19,6 +19,7 @@ import pyarrow.csv as pa_csv
 
 from recordmill.schemas.ranges import Reject
 from recordmill.transforms.arrow import I64
+from recordmill.transforms.encode.value_limits import utf8_reason
 from recordmill.transforms.sources.csv.broken_rows import BrokenRow
 from recordmill.transforms.sources.csv.row_bounds import BOM, QUOTE, row_spans
 
@@ -71,7 +72,7 @@ def parse_rows(
             row = bisect_right(spans, each.at, key=itemgetter(0)) - 1
             reasons[row], raws[row] = each.reason, each.raw(body, *spans[row])
         for row, (start, end) in enumerate(spans):
-            if row not in reasons and (reason := _not_utf8(body[start:end])):
+            if row not in reasons and (reason := utf8_reason(body[start:end], "row")):
                 reasons[row] = reason
         kept = [row for row in range(len(spans)) if row not in reasons]
         text = b"\n".join(body[slice(*spans[row])] for row in kept)
@@ -144,15 +145,6 @@ def _is_utf8(data: bytes) -> bool:
     except pa.ArrowInvalid:
         return False
     return True
-
-
-def _not_utf8(raw: bytes) -> str:
-    try:
-        raw.decode()
-    except UnicodeDecodeError as error:
-        found = raw[error.start : error.start + 4]
-        return f"not UTF-8: {found!r} at byte {error.start} of the row"
-    return ""
 
 
 def cells_of(table: pa.Table, name: str) -> pa.StringArray:
