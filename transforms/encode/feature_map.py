@@ -114,7 +114,7 @@ def require_no_steps(feature: FeatureSpec) -> None:
     if feature.sequence:
         raise SchemaError(
             f"feature {feature.name!r}: only sequence examples have feature lists. Use "
-            "payload sequence_example, or declare one more unknown dimension instead of "
+            "`payload=sequence_example`, or declare one more unknown dimension instead of "
             "the sequence"
         )
 

@@ -66,7 +66,7 @@ def raw_feature(schema: Schema) -> FeatureSpec:
     raise SchemaError(
         "payload raw: a record holds the bytes of one feature, there are "
         f"{', '.join(feature.name for feature in media or candidates)}: choose "
-        "one by a schema that has no other"
+        "one by a `schema` that has no other"
     )
 
 

@@ -220,7 +220,7 @@ def test_column_of_no_type_for_steps() -> None:
 def test_feature_lists_need_sequence_examples(payload: Payload) -> None:
     schema = Schema((FRAMES, LABEL))
     message = (
-        "^feature 'frames': only sequence examples have feature lists. Use payload"
+        "^feature 'frames': only sequence examples have feature lists. Use `payload"
     )
     with pytest.raises(SchemaError, match=message):
         check_payload(schema, payload)
