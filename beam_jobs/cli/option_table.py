@@ -8,7 +8,7 @@ In a page, a table lies between these two lines; a test compares it with what is
     <!-- option_table job_file -->
     <!-- end of option_table -->
 
-    python -m recordmill.beam_jobs.cli.option_table --write docs/*.md    updates pages
+    python -m recordmill.beam_jobs.cli.option_table docs/*.md    updates pages
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ def _default(option: Option) -> str:
 
 def main(arguments: list[str]) -> int:
     """Prints a table, or writes all pages; returns the exit status."""
-    if arguments[:1] == ["--write"]:
-        for page in map(Path, arguments[1:]):
+    if arguments and all(name.endswith(".md") for name in arguments):
+        for page in map(Path, arguments):
             page.write_text(with_tables(page.read_text()))
         return 0
     name = arguments[0] if arguments else "all"

@@ -16,7 +16,7 @@ TEXT = (DOCS / "jobs.md").read_text()
 
 @pytest.mark.parametrize("page", ["options.md", "jobs.md"])
 def test_option_tables_are_up_to_date(page: str) -> None:
-    """If not: python -m recordmill.beam_jobs.cli.option_table --write docs/*.md"""
+    """If not: python -m recordmill.beam_jobs.cli.option_table docs/*.md"""
     text = (DOCS / page).read_text()
     assert "<!-- option_table" in text
     assert with_tables(text) == text
