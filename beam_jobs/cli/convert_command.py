@@ -22,7 +22,7 @@ _HELP = """Converts INPUT... into a dataset in the folder OUTPUT.
 
 Arguments after -- are passed to Beam: -- --runner=DirectRunner
 """
-# What the command says itself, and a job file cannot.
+# Options of the command that a job file does not have.
 _OWN = ("as_json", "plan", "detach")
 
 

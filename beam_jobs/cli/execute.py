@@ -92,7 +92,7 @@ def report_failure(
       stages: seconds of each stage, filled in as the run goes on.
 
     Raises:
-      SystemExit: the log tells all there is to say; nothing else goes to stderr.
+      SystemExit: the error is in the log; nothing else goes to stderr.
     """
     started = time.time()
     try:
@@ -152,7 +152,7 @@ def _log_outcome(
 
 
 class _Several:
-    """Reporters that are told the same."""
+    """A reporter that passes everything on to several others."""
 
     def __init__(self, reporters: Sequence[Reporter]) -> None:
         self._reporters = reporters

@@ -51,7 +51,7 @@ def verify(
 ) -> None:
     """Checks every CRC, every count and size against the manifest."""
     if quick and deep:
-        raise click.UsageError("--quick reads no record, --deep all: give one of them")
+        raise click.UsageError("--quick and --deep exclude each other")
     from recordmill.beam_jobs.report.dataset_report import show_verify
     from recordmill.transforms.dataset.verify import verify_dataset
 

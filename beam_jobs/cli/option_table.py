@@ -52,7 +52,7 @@ def all_options_table() -> str:
             for option in options
             if option.group == group
         ]
-        head = ("command", "job file", "WriteDataset", "what it does", "default")
+        head = ("command", "job file", "WriteDataset", "meaning", "default")
         parts.append(f"### {group}\n\n{_table([head, *rows])}")
     return "\n".join(parts)
 
@@ -65,9 +65,9 @@ def job_file_table() -> str:
     ]
     for source, own in format_options().items():
         names = "; ".join(f"`{option.name}`: {_help(option)}" for option in own)
-        told = f"options of `source: {source}`"
-        rows.append((f"`{source}`", f"{told}: {names}" if names else told, ""))
-    return _table([("field", "what it says", "default"), *rows])
+        text = f"options of `source: {source}`"
+        rows.append((f"`{source}`", f"{text}: {names}" if names else text, ""))
+    return _table([("field", "meaning", "default"), *rows])
 
 
 def format_options() -> dict[str, tuple[Option, ...]]:

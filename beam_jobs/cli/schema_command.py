@@ -35,7 +35,7 @@ def schema() -> None:
 
 _INFER_HELP = """Reads all of INPUT... and writes a schema file that `convert` takes.
 
-Every row counts for the types. Comments tell ranges, missing and distinct values.
+Every row counts for the types. Comments show ranges, missing and distinct values.
 """
 
 _inputs = click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")

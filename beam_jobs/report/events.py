@@ -74,6 +74,6 @@ class LogLines:
 
 def _plain(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, default=str)
-    # Quoted where a reader could not tell the value's end.
+    # Quoted where the end of the value would be unclear.
     odd = not text or not text.isprintable() or any(mark in text for mark in ' "=')
     return json.dumps(text, ensure_ascii=not text.isprintable()) if odd else text

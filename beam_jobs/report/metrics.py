@@ -2,7 +2,7 @@
 
 It is written in one step when the run ends, with success or not, so an alert can tell a
 job that fails (recordmill_last_run_success 0) from one that no longer runs (its time
-stands still).
+no longer changes).
 Source: the text exposition format 0.0.4 of Prometheus.
 """
 
@@ -35,7 +35,7 @@ _Family = tuple[str, str, list[_Sample]]  # name, help, samples
 class Stages:
     """A reporter that notes how long the stages of a run took.
 
-    The checkpoints of finished tasks tell when the last range was read and the last shard
+    The checkpoints of finished tasks show when the last range was read and the last shard
     written; `end` comes before they are removed.
     """
 
@@ -74,10 +74,12 @@ def require_metrics_file(file: str) -> None:
       UsageError: no local file, or its folder is not there.
     """
     if not is_local(file):
-        raise UsageError(f"{file}: metrics are written to local files only")
+        raise UsageError(f"`metrics_file`: {file} is not a local file")
     folder = local_path(file).absolute().parent
     if not folder.is_dir():
-        raise UsageError(f"{file}: there is no folder {folder} for the metrics")
+        raise UsageError(
+            f"`metrics_file`: {file}: no such folder: {folder}; create it first"
+        )
 
 
 def write_metrics(
@@ -116,7 +118,7 @@ def write_metrics(
         write_atomic(path, text.encode())
     except OSError as error:
         raise OutputError(
-            f"{file}: the metrics cannot be written: {error.strerror}"
+            f"{file}: cannot write the metrics: {error.strerror}"
         ) from error
 
 
@@ -231,7 +233,7 @@ def _escaped(text: str) -> str:
 
 
 def _last_success(path: Path) -> tuple[str, float]:
-    """Returns the dataset and the time of the last good run, as the old file tells."""
+    """Returns the dataset and the time of the last good run, from the old file."""
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError):

@@ -78,7 +78,7 @@ def require_space(
         free.append(free_bytes)
     if min(free) > _AMPLE * most + _NEGLIGIBLE_BYTES:
         return
-    with suppress(InputError):  # the run says more about what is wrong with the input
+    with suppress(InputError):  # the run explains better what is wrong with the input
         estimate = estimate_run(context, inputs.all_files, prepared.ranges)
         if reason := first_short(space_of(context.workspace, estimate, workers)):
             raise OutputError(reason)

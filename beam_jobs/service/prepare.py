@@ -1,4 +1,4 @@
-"""Prepares a run: looks at the input, chooses the exchange, cuts the input ranges.
+"""Prepares a run: samples the input, chooses the exchange, cuts the input ranges.
 
 Only reads: nothing is made or changed here.
 """
@@ -118,7 +118,7 @@ def _check_schema(job: JobSpec, source: Source, expected: Schema | None) -> None
         check_columns(source.columns(), job.declared)
         schema = job.declared.to_schema()
     elif source.infers_types:
-        return  # known only after all rows were looked at
+        return  # known only after all rows were read
     else:
         schema = source.schema()
         check_types(source.columns(), schema)

@@ -166,7 +166,7 @@ def require_detachable(options: RunOptions) -> None:
     """Refuses what cannot work once the launcher is gone.
 
     Raises:
-      UsageError: says what.
+      UsageError: why the job cannot be detached.
     """
     if not options.detach:
         return

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("recordmill")
 
-# Between two looks at the errors that workers elsewhere noted: each lists a store.
+# Between two readings of the errors that remote workers noted; each lists a store.
 ERROR_POLL_SECONDS = 2.0
 
 

@@ -14,7 +14,7 @@
 
 The command `convert` makes the same of its options, so both are checked by one model.
 Paths are relative to the file. load_job.py reads it; job_file.schema.json, shipped
-beside this module, tells its form to editors.
+beside this module, is for editors.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _auto_or_version(version: str) -> str:
     try:
         return check_version(version)
     except ValueError as error:
-        raise ValueError(f"{error}; or say auto") from error
+        raise ValueError(f"{error}; or auto") from error
 
 
 def _no_secrets(options: dict[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from recordmill.schemas.text import json_bytes
 SCHEMA_PATH = Path(__file__).with_name("job_file.schema.json")
 
 _SCHEMA_FILE = "schema_file.schema.json"  # of schema files; lies beside it
-_TOLD = ("description", "default")
+_KEPT = ("description", "default")
 _PLACEHOLDER = {"type": "string", "pattern": r"\{\{.*\}\}"}
 
 
@@ -56,10 +56,10 @@ def _or_placeholder(field: dict[str, Any]) -> dict[str, Any]:
     """Lets a field's schema take a placeholder too, where it takes no text anyway."""
     if isinstance(field.get("default"), dict | list):
         field = {key: value for key, value in field.items() if key != "default"}
-    told = {key: field[key] for key in _TOLD if key in field}
-    rest = {key: value for key, value in field.items() if key not in told}
+    kept = {key: field[key] for key in _KEPT if key in field}
+    rest = {key: value for key, value in field.items() if key not in kept}
     branches = rest.get("anyOf", [rest])
     types = {branch.get("type") for branch in branches if "enum" not in branch}
     if types <= {"integer", "number", "boolean", "null"}:
-        return {**told, "anyOf": [*branches, _PLACEHOLDER]}
+        return {**kept, "anyOf": [*branches, _PLACEHOLDER]}
     return field

@@ -67,7 +67,7 @@ def check_options(
       given: values by option name, and a mapping of its own options by the name of the
         format; null ones are left out.
       formats: the options of each format that `source` may name.
-      problems: gets what is wrong; a place that is there already is not told twice.
+      problems: gets what is wrong; a place is reported once.
 
     Returns:
       All options by name, and the format's own as "source_options"; nothing if there

@@ -65,7 +65,7 @@ class Option:
       label: title in the template's form.
       group: heading in the template's form and in docs/options.md.
       pattern: regular expression of a value in the template's form.
-      page: of docs/, which tells more.
+      page: of docs/, with more about it.
     """
 
     name: str

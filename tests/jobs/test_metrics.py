@@ -114,8 +114,8 @@ def test_metrics_of_a_failure(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "message"),
     [
-        ("no/m.prom", "there is no folder"),
-        ("gs://bucket/m.prom", "metrics are written to local files only"),
+        ("no/m.prom", "no such folder"),
+        ("gs://bucket/m.prom", "is not a local file"),
     ],
 )
 def test_no_place_for_metrics(
@@ -135,7 +135,7 @@ def test_metrics_that_cannot_be_written(tmp_path: Path) -> None:
     file.mkdir()
     ran = recordmill("convert", "csv", IRIS, tmp_path / "out", "--metrics-file", file)
     assert ran.status == 1
-    assert f"{file}: the metrics cannot be written: Is a directory" in ran.err
+    assert f"{file}: cannot write the metrics: Is a directory" in ran.err
     assert (tmp_path / "out" / "manifest.json").exists()
 
 

@@ -297,7 +297,7 @@ def test_storage_takes_what_the_command_takes() -> None:
         ("shard_size: [1]", "shard_size: expected a size like 128MiB or 100MB, found ['1']"),
         ("max_rejects: 101%", "max_rejects: expected a share of at most 100%, found 101%"),
         ("max_rejects: [1]", "max_rejects: expected a count like 10 or a share like 0.5%, found"),
-        ("version: 1.0", "expected a version like 1.0.0, found '1.0'; or say auto"),
+        ("version: 1.0", "expected a version like 1.0.0, found '1.0'; or auto"),
         ("version: auto\noverwrite: true", "line 5: overwrite: `version=auto` never"),
         ("version: auto\nappend: true", "line 5: append: adds to one dataset, but `version=auto` publishes another one"),
         ("overwrite: true\nappend: true", "line 5: append: adds to the dataset that `overwrite` would replace"),
