@@ -192,7 +192,6 @@ def extract_binary(data: U8, starts: I64, lengths: I64) -> pa.BinaryArray:
     The spans and the gaps between them form one array with the offsets (edges) start,
     end, start, end, ...; taking every second item leaves the spans.
     """
-
     edges = np.empty(2 * len(starts), np.int32)
     edges[0::2] = starts
     edges[1::2] = starts + lengths

@@ -45,10 +45,10 @@ MAX_VARINT_BYTES = 10
 
 
 def varint(value: int) -> bytes:
-    """Returns the varint of one non-negative integer.
+    r"""Returns the varint of one non-negative integer.
 
     >>> varint(300)
-    b'\\xac\\x02'
+    b'\xac\x02'
     """
     out = bytearray()
     while value > 0x7F:

@@ -74,9 +74,9 @@ def count_kinds(rejects: Iterable[Reject]) -> list[RejectKind]:
 
 
 def readable_raw(raw: bytes) -> str:
-    """Returns a reject's bytes as text if they are UTF-8, or their first bytes as hex.
+    r"""Returns a reject's bytes as text if they are UTF-8, or their first bytes as hex.
 
-    >>> readable_raw(b"6.0,two"), readable_raw(b"\\xff\\xd8\\xff")
+    >>> readable_raw(b"6.0,two"), readable_raw(b"\xff\xd8\xff")
     ('"6.0,two"', 'ff d8 ff')
     """
     try:

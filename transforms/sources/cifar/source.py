@@ -141,8 +141,10 @@ class FixedLengthSource(Source):
             yield rows
 
     def prefers_reference(self, files: Sequence[InputFile]) -> bool:
-        """Where the page cache can hold the input, reading rows here and there is
-        cheaper than writing and reading them once more in between.
+        """Tells whether to read rows here and there.
+
+        Where the page cache can hold the input, that is cheaper than writing and
+        reading them once more in between.
         """
         data = data_files(files)
         return (

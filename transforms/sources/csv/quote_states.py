@@ -83,9 +83,9 @@ _COMPOSED = _composition()
 
 
 def _compose(codes: npt.NDArray[np.uint8]) -> _Function:
-    """Returns one function for a row of them, in about log2 of their number steps.
+    r"""Returns one function for a row of them, in about log2 of their number steps.
 
-    Worked example, the quotes behind the first one of  "a","5"" x"\\n7" y :
+    Worked example, the quotes behind the first one of  "a","5"" x"\n7" y :
 
         quotes behind      a         ,         5         "         x         7
         functions          stray     at start  stray     adjacent  stray     stray

@@ -1,7 +1,7 @@
-"""Finds where CSV rows begin and end: row ends and the spans of single rows.
+r"""Finds where CSV rows begin and end: row ends and the spans of single rows.
 
 RFC 4180: a field that begins with a quote ends with one, a quote inside it is doubled,
-and it may hold commas and newlines. A row ends with \\n, \\r\\n or \\r. A quote inside
+and it may hold commas and newlines. A row ends with \n, \r\n or \r. A quote inside
 a field that does not begin with one is an ordinary character (see quote_states).
 """
 

@@ -199,8 +199,9 @@ class CsvSource(Source):
         return min(readings, key=self._strangeness)
 
     def _strangeness(self, part: InputRange) -> float:
-        """The share of rows that cannot be split as they should; one half if none is
-        there, as in the midst of a long text.
+        """Returns the share of rows that cannot be split as they should.
+
+        It is one half if none is there, as in the midst of a long text.
         """
         parsed = self._first_rows(part, EXCERPT_BYTES)
         if parsed is None or not parsed.num_rows:
