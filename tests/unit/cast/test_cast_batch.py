@@ -21,7 +21,6 @@ from PIL import Image
 from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.features.declared import DeclaredFeature, DeclaredSchema
 from recordmill.schemas.proto import example_pb2
-from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.cast import cast_batch as conform_module
 from recordmill.transforms.cast.cast_batch import CastBatch, cast, check_columns
 from recordmill.transforms.cast.cell_lists import feature_type
@@ -598,11 +597,7 @@ def csv_cells(rows: list[dict[str, Any]]) -> pa.RecordBatch:
     text = io.StringIO(newline="")
     csv.writer(text).writerows(map(as_cells, rows))
     body = text.getvalue().encode()
-    input_range = InputRange(0, "a.csv", "a.csv", 0, len(body), 0, len(body), "")
-    names = list(DECLARED.features)
-    parsed = parse_rows(
-        body, names, input_range, 0, lambda start, stop: body[start:stop]
-    )
+    parsed = parse_rows(body, list(DECLARED.features), "a.csv", 0)
     assert not parsed.rejects
     return parsed.table.combine_chunks().to_batches(max_chunksize=None)[0]
 

@@ -476,7 +476,9 @@ def test_examples_beyond_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrow, "MAX_CELL_BYTES", 100)
     small, large = pa.array([b"x" * 60]), pa.array([b"x" * 60, b"y" * 40])
     assert len(encode_column(small, BYTES)) == 1
-    with pytest.raises(RecordmillError, match=r"^a batch of 126 bytes is over 100, "):
+    with pytest.raises(
+        RecordmillError, match=r"^a batch has 126 bytes; Arrow can hold at most 100$"
+    ):
         encode_column(large, BYTES)
 
 
@@ -486,5 +488,5 @@ def test_values_beyond_arrow() -> None:
     zeros = np.zeros(size, np.uint8)  # never read, so it takes no memory
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(zeros)]
     array = pa.LargeBinaryArray.from_buffers(pa.large_binary(), 3, buffers)
-    with pytest.raises(RecordmillError, match=rf"^a batch of {size} bytes is over "):
+    with pytest.raises(RecordmillError, match=rf"^a batch has {size} bytes; "):
         encode_column(array, BYTES)

@@ -170,6 +170,7 @@ def test_gather_keeps_no_index_it_has_read(tmp_path: Path) -> None:
         for i in range(num_runs)
     ]
     index_bytes = (tmp_path / "r0.index").stat().st_size
+    gathered(tmp_path, runs[:2], task_of(high=10 << 50))  # imports what it needs
     tracemalloc.start()
     found = gathered(tmp_path, runs, task_of(high=10 << 50))
     peak = tracemalloc.get_traced_memory()[1]
