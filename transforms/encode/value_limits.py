@@ -176,10 +176,10 @@ def is_utf8(values: pa.BinaryArray) -> bool:
 
 
 def utf8_reason(raw: bytes, whole: str = "value") -> str:
-    """Returns why bytes are not UTF-8; "" if they are.
+    r"""Returns why bytes are not UTF-8; "" if they are.
 
-    >>> utf8_reason(b"caf\\xe9")
-    "not UTF-8: b'\\\\xe9' at byte 3 of the value"
+    >>> utf8_reason(b"caf\xe9")
+    "not UTF-8: b'\\xe9' at byte 3 of the value"
     """
     try:
         raw.decode()
