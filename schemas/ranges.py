@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 TypeFlags = tuple[int, ...]
-"""What the cells of each column were observed to hold (csv.column_types.TypeFlag), or ()."""
+"""What the cells of each column were observed to hold (text_types.TypeFlag), or ()."""
 
 
 def merge_type_flags(one: TypeFlags, other: TypeFlags) -> TypeFlags:

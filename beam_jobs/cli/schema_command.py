@@ -110,9 +110,9 @@ def _infer(
     from recordmill.schemas.parsing.schema_file import dump_yaml
     from recordmill.transforms.profile.profile_input import infer as infer_schema
     from recordmill.transforms.profile.stats_report import (
-        comments_of,
-        facts_json,
-        head_of,
+        feature_comments,
+        header_lines,
+        stats_json,
     )
     from recordmill.transforms.sources.listing import list_inputs
     from recordmill.transforms.sources.registry import make_source
@@ -126,15 +126,17 @@ def _infer(
     _, files = list_inputs(inputs, access)
     with showing_ranges(sys.stderr, wanted=not as_json) as on_progress:
         inferred = infer_schema(make_source(job, access), files, workers, on_progress)
-    text = dump_yaml(inferred.declared, comments_of(inferred), head_of(inferred))
+    text = dump_yaml(
+        inferred.declared, feature_comments(inferred), header_lines(inferred)
+    )
     if output is not None:
         _write(Path(output), text)
     elif not as_json:
         click.echo(text, nl=False)
     seconds = time.perf_counter() - started
     if as_json:
-        facts = facts_json(inferred) | {"seconds": round(seconds, 3)}
-        click.echo(json.dumps(facts))
+        stats = stats_json(inferred) | {"seconds": round(seconds, 3)}
+        click.echo(json.dumps(stats))
     else:
         _show(inferred, output, seconds)
 
@@ -143,11 +145,11 @@ def _show(inferred: Inferred, output: str | None, seconds: float) -> None:
     """Shows people on stderr what was found."""
     from recordmill.transforms.profile.stats_report import reject_lines
 
-    facts = inferred.facts
+    stats = inferred.stats
     where = f"{output}: " if output is not None else ""
-    features, rows = count(len(inferred.schema), "feature"), count(facts.rows, "row")
+    features, rows = count(len(inferred.schema), "feature"), count(stats.rows, "row")
     counts = f"{features}, {rows}"
-    for line in (f"{where}{counts}, {seconds:.1f} s", *reject_lines(facts)):
+    for line in (f"{where}{counts}, {seconds:.1f} s", *reject_lines(stats)):
         click.echo(line, err=True)
 
 

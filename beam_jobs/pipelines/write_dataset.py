@@ -41,7 +41,6 @@ from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.job_spec import (
     DEFAULT_SHARD_BYTES,
     FIRST_VERSION,
-    PIPELINE_ROWS,
     Compression,
     JobSpec,
     Payload,
@@ -51,6 +50,7 @@ from recordmill.schemas.job.job_spec import (
     identifier_from,
 )
 from recordmill.schemas.job.options import spell
+from recordmill.schemas.job.source_options import PIPELINE_ROWS
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.parsing.problems import expectation, parse_declared
 from recordmill.schemas.parsing.schema_file import load_schema

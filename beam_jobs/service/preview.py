@@ -114,7 +114,7 @@ def _with_estimate(plan: RunPlan, prepared: PreparedRun, workers: int) -> RunPla
     seconds = None
     if workers:
         seconds = estimate_seconds(
-            context.job.source,
+            context.source,
             context.exchange,
             plan.input_bytes,
             len(ranges),

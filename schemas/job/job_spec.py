@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 from fractions import Fraction
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from recordmill.schemas.features.declared import DeclaredSchema
-from recordmill.schemas.job.source_options import SourceOptions
+from recordmill.schemas.job.source_options import SOURCE_PATTERN, SourceOptions
 
 MIB = 1 << 20
 DEFAULT_SHARD_BYTES = 128 * MIB
@@ -28,13 +28,11 @@ FIRST_VERSION = "1.0.0"
 AUTO_VERSION = "auto"  # of a run: each change becomes the next patch version
 MAX_SPLITS = 255  # a row's split is a u8, and a format may add its own test split
 
-SOURCE_PATTERN = r"^[a-z][a-z0-9_]*$"
 NAME_PATTERN = re.compile(r"[a-zA-Z]\w*", re.ASCII)
 SPLIT_PATTERN = re.compile(r"(?:\w|-)+", re.ASCII)
 FRACTION_PATTERN = re.compile(r"\d*\.?\d+|\d+/\d+", re.ASCII)
 VERSION_PATTERN = re.compile(r"\d+\.\d+\.\d+", re.ASCII)
 
-PIPELINE_ROWS: Final = "rows"  # the source of rows that a pipeline brings, not files
 Compression = Literal["none", "gzip"]
 Payload = Literal["example", "sequence_example", "json", "raw"]
 

@@ -18,7 +18,7 @@ left out, so a format may get new options later, but never a new default for an 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Final, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
@@ -26,6 +26,9 @@ from pydantic.fields import FieldInfo
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.job.options import BY_NAME, Default, Kind, Option
 from recordmill.schemas.parsing.problems import expectation
+
+PIPELINE_ROWS: Final = "rows"  # the source of rows that a pipeline brings, not files
+SOURCE_PATTERN: Final = r"^[a-z][a-z0-9_]*$"  # of a format's name
 
 
 class SourceOptions(BaseModel):

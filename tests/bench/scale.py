@@ -19,10 +19,14 @@ from recordmill.transforms.exchange.messages import PIECE_BYTES, PIECE_HEAD_BYTE
 from recordmill.transforms.exchange.plan import bucket_bits
 from recordmill.transforms.exchange.sorted_run_index import READ_WHOLE_BYTES, _Layout
 from recordmill.transforms.sources.base import RANGE_BYTES
+from recordmill.transforms.sources.cifar.source import CifarSource
+from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.images import source as images
-from recordmill.transforms.tasks.estimate import READ_RATES, REFER_RATES, WRITE_RATE
+from recordmill.transforms.sources.images.source import ImagesSource
+from recordmill.transforms.tasks.estimate import WRITE_RATE
 from recordmill.transforms.tasks.send_range import BLOCK_BYTES
 
+SOURCES = {"csv": CsvSource, "cifar": CifarSource, "images": ImagesSource}
 TB = 10**12
 GIB = 1 << 30
 
@@ -267,7 +271,7 @@ def scratch(case: Case, source: str = "csv") -> Sums:
         launcher_bytes=launcher_bytes(case, case.input_bytes / FILE_BYTES),
         planner_bytes=planner_bytes(case),
         worker_bytes=runs_bytes(case, "scratch"),
-        cpu_seconds=case.input_bytes / READ_RATES[source]
+        cpu_seconds=case.input_bytes / SOURCES[source].read_rate
         + found.seconds
         + slices * SLICE_SECONDS
         + write_seconds(case),
@@ -285,8 +289,8 @@ def reference(case: Case, source: str = "images") -> Sums:
         launcher_bytes=launcher_bytes(case, case.records),
         planner_bytes=planner_bytes(case),
         worker_bytes=runs_bytes(case, "reference"),
-        cpu_seconds=case.input_bytes / REFER_RATES[source]
-        + case.input_bytes / READ_RATES[source]
+        cpu_seconds=case.input_bytes / SOURCES[source].reference_rate
+        + case.input_bytes / SOURCES[source].read_rate
         + found.seconds
         + slices * SLICE_SECONDS
         + write_seconds(case),
@@ -328,8 +332,8 @@ def engine(case: Case, source: str = "csv") -> Sums:
         launcher_bytes=launcher_bytes(case, case.input_bytes / FILE_BYTES),
         planner_bytes=planner_bytes(case),
         worker_bytes=BASE_BYTES + max(range_bytes(case, "engine"), gathered),
-        cpu_seconds=case.input_bytes / REFER_RATES[source]
-        + case.input_bytes / READ_RATES[source]
+        cpu_seconds=case.input_bytes / SOURCES[source].reference_rate
+        + case.input_bytes / SOURCES[source].read_rate
         + pieces * ELEMENT_SECONDS
         + write_seconds(case),
     )

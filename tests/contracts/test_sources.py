@@ -25,7 +25,7 @@ from recordmill.schemas.ranges import InputFile, InputRange
 from recordmill.transforms.arrow import array_parts
 from recordmill.transforms.sources.base import REFERENCE, Rows, number_ranges
 from recordmill.transforms.sources.cifar import source as fixed_length
-from recordmill.transforms.sources.cifar.source import FixedLengthSource
+from recordmill.transforms.sources.cifar.source import CifarSource
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.images import source as images
 from recordmill.transforms.sources.images.source import ImagesSource
@@ -146,10 +146,10 @@ def test_places_rise_within_a_range_and_keys_over_the_input(
     case.make(folder)
     reading = read(case.source, folder)
     for part in reading.parts:
-        assert all(a < b for a, b in pairwise(part.places))
+        assert all(a < b for a, b in pairwise(part.positions))
         assert all(
             0 <= input_range < part.input_range.num_positions
-            for input_range in part.places
+            for input_range in part.positions
         )
     keys = [key for part in reading.parts for key in part.keys]
     assert all(a < b for a, b in pairwise(keys))
@@ -278,7 +278,7 @@ def test_number_ranges_counts_on_over_files() -> None:
 def test_a_source_needs_little_more_than_cut_and_read() -> None:
     """What the base class offers to a format without surveys and samples."""
 
-    class Plain(FixedLengthSource):
+    class Plain(CifarSource):
         pass
 
     source = Plain()
@@ -301,16 +301,16 @@ def test_rows_by_reference_are_the_rows_read(case: Case, folder: Path) -> None:
     (folder / name).write_bytes((folder / name).read_bytes()[:size])
     reading = read(case.source, folder)
     for input_range, part in zip(reading.ranges, reading.parts, strict=True):
-        rows, rejects, origins, places = [], [], [], []
+        rows, rejects, origins, positions = [], [], [], []
         for referred in reading.source.list_references(input_range):
             fetched = reading.source.read_references(referred.batch[REFERENCE])
             rows += fetched.batch.to_pylist()
             rejects += [*referred.rejects, *fetched.rejects]
             origins += referred.origins[fetched.kept].tolist()
-            places += referred.places[fetched.kept].tolist()
+            positions += referred.positions[fetched.kept].tolist()
         assert rows == part.rows
         assert rejects == part.rejects
-        assert (origins, places) == (part.origins, part.places)
+        assert (origins, positions) == (part.origins, part.positions)
 
 
 @pytest.mark.parametrize("name", CASES)

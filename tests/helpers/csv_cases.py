@@ -8,7 +8,7 @@ import operator
 
 from hypothesis import strategies as st
 
-from recordmill.transforms.sources.csv.column_types import TypeFlag
+from recordmill.transforms.sources.text_types import TypeFlag
 
 MAX_INT64 = (1 << 63) - 1
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from pixel_zoo import PICTURES
 
 from recordmill.transforms.sources.base import Source
-from recordmill.transforms.sources.cifar.source import FixedLengthSource
+from recordmill.transforms.sources.cifar.source import CifarSource
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.images.source import ImagesSource
 
@@ -81,7 +81,7 @@ CASES = {
         empty_reason="not a picture: has no bytes",
     ),
     "cifar": Case(
-        FixedLengthSource(),
+        CifarSource(),
         make_cifar,
         cut_short=("data_batch_1.bin", 4 * 3073 + 100),
         reason="100 bytes at the end of the file, expected a whole cifar10 record",

@@ -13,9 +13,9 @@ import pytest
 from recordmill.schemas.ranges import InputFile, InputRange, Reject
 from recordmill.transforms.exchange.keys import position_keys
 from recordmill.transforms.sources.base import Source
-from recordmill.transforms.sources.csv.column_types import TypeFlag
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.listing import list_inputs
+from recordmill.transforms.sources.text_types import TypeFlag
 
 FileWriter = Callable[[bytes], Path]
 GOLDEN = Path(__file__).parents[1] / "data" / "golden"
@@ -39,7 +39,7 @@ class RangeReader:
     input_range: InputRange
     rows: list[dict[str, Any]] = field(default_factory=list)
     origins: list[int] = field(default_factory=list)
-    places: list[int] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list)
     keys: list[int] = field(default_factory=list)
     raws: list[tuple[int, bytes]] = field(default_factory=list)
     rejects: list[Reject] = field(default_factory=list)
@@ -113,8 +113,8 @@ def read_one(
         part.rows += rows.batch.to_pylist()
         part.rejects += rows.rejects
         part.origins += rows.origins.tolist()
-        part.places += rows.places.tolist()
-        part.keys += position_keys(input_range, rows.places).tolist()
+        part.positions += rows.positions.tolist()
+        part.keys += position_keys(input_range, rows.positions).tolist()
         part.raws += [rows.raw(row) for row in range(rows.batch.num_rows)]
         part.observed = _or(part.observed, rows.observed)
         part.nulls = tuple(np.add(part.nulls or (0,) * len(rows.nulls), rows.nulls))

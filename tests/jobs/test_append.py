@@ -269,15 +269,15 @@ def test_cells_that_fit_the_schema_that_is_there(
 
 
 WRONG_ROWS = {
-    "1.5,1,true,x,": "id: '1.5' is not a valid int64, as id is in the dataset",
-    "007,1,true,x,": "id: '007' is not a valid int64, as id is in the dataset",
+    "1.5,1,true,x,": "id: '1.5' is not a valid int64, its type in the dataset",
+    "007,1,true,x,": "id: '007' is not a valid int64, its type in the dataset",
     "9223372036854775808,1,true,x,": "id: '9223372036854775808' is not a valid int64",
-    "3,cheap,true,x,": "price: 'cheap' is not a valid float32, as price is in the dataset",
+    "3,cheap,true,x,": "price: 'cheap' is not a valid float32, its type in the dataset",
     "3,true,true,x,": "price: 'true' is not a valid float32",
-    "3,1,1,x,": "sure: '1' is not a valid bool, as sure is in the dataset",
-    ",1,true,x,": "id: missing; no record of the dataset lacks it",
-    "3,1,true,,": "name: missing; no record of the dataset lacks it",
-    "3,1": "2 columns, expected 5",
+    "3,1,1,x,": "sure: '1' is not a valid bool, its type in the dataset",
+    ",1,true,x,": "id: missing; every record of the dataset has it",
+    "3,1,true,,": "name: missing; every record of the dataset has it",
+    "3,1": "expected 5 columns, found 2",
 }
 
 
@@ -330,7 +330,7 @@ def test_rejects_of_all_appends_count(tmp_path: Path) -> None:
     ("header", "told"),
     [
         ("id,price,sure,name", "lacks note"),
-        ("id,price,sure,name,note,more", "has also more"),
+        ("id,price,sure,name,note,more", "also has more"),
     ],
 )
 def test_other_columns(
@@ -339,7 +339,7 @@ def test_other_columns(
     cells = ",".join(["1"] * (header.count(",") + 1))
     text(tmp_path / "in" / "b.csv", f"{header}\n{cells}\n")
     error = refused("csv", *table)
-    assert "b.csv: other columns than the first file" in error
+    assert "b.csv: its columns differ from those of the first file" in error
     assert told in error
 
 
@@ -402,7 +402,7 @@ def test_a_new_class(tmp_path: Path, pets: list[Argument]) -> None:
     before = contents(tmp_path / "out")
     told = refused("images", *pets)
     assert f"{picture}: 'bear' is a new class; the dataset has cat, dog" in told
-    assert "labels are numbers by that list" in told
+    assert "labels are positions in that list" in told
     assert contents(tmp_path / "out") == before
 
 
@@ -410,7 +410,7 @@ def test_a_picture_that_readers_cannot_decode(
     tmp_path: Path, pets: list[Argument]
 ) -> None:
     (tmp_path / "in" / "cat" / "x.gif").write_bytes(GIF)
-    assert "x.gif: readers of the dataset decode all its pictures" in refused(
+    assert "x.gif: readers of the dataset can decode all its pictures" in refused(
         "images", *pets
     )
 

@@ -125,7 +125,7 @@ def test_rows_that_cannot_be_read_are_told(tmp_path: Path) -> None:
     assert ran.status == 0
     told = [
         "Rows that cannot be read (convert rejects them): 1",
-        "  in.csv, byte 8: 1 columns, expected 2",
+        "  in.csv, byte 8: expected 2 columns, found 1",
     ]
     assert ran.err.splitlines()[1:] == told
     assert ran.out.splitlines()[1:3] == [f"# {line}" for line in told]
@@ -144,7 +144,7 @@ def test_rows_that_cannot_be_read_are_told(tmp_path: Path) -> None:
             "take arguments after",
         ),
         (["schema", "infer", "csv", "nothing.csv"], 1, "nothing.csv: no such file"),
-        (["schema", "infer", "images", IRIS], 1, "no pictures among the 1 input files"),
+        (["schema", "infer", "images", IRIS], 1, "no pictures among 1 input file"),
         (["schema", "infer", "csv", IRIS, "-o", "."], 1, ".: is a folder"),
         (["schema", "infer", "csv", IRIS, "-o", "no/it.yaml"], 1, "no such folder:"),
         (["schema", "infer", "csv", IRIS, "-o", "s3://b/it"], 1, "no such folder:"),

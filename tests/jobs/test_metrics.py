@@ -79,7 +79,7 @@ def test_rejects_by_reason(tmp_path: Path) -> None:
     convert("csv", source, tmp_path / "out", *options)
     expected = {
         ("rows_rejected",): 3,
-        ("rows_rejected_by_reason", "# columns, expected #"): 3,
+        ("rows_rejected_by_reason", "expected # columns, found #"): 3,
         ("rows_read",): 5,
         ("rows_written", "train"): 2,
     }
@@ -160,7 +160,7 @@ def test_metrics_problems_are_in_the_log(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("reason", "expected"),
     [
-        ("3 columns, expected 2", "# columns, expected #"),
+        ("expected 2 columns, found 3", "expected # columns, found #"),
         ("labels [12, 3] for label", "labels # for label"),
         ("never closed; it opens at line 7", "never closed; it opens at line #"),
         ("not UTF-8 at byte 17: b'\\xff\\'a'", "not UTF-# at byte #: #"),

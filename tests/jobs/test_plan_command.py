@@ -19,6 +19,8 @@ from job_tools import (
     states,
 )
 
+from recordmill.transforms.sources.cifar.source import CifarSource
+from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.tasks.estimate import (
     Estimate,
     SplitEstimate,
@@ -192,7 +194,7 @@ def test_rejects_are_warned_of(tmp_path: Path) -> None:
     planned = plan("csv", source, tmp_path / "out")
     assert (planned["rows"], planned["rows_rejected"], planned["records"]) == (3, 1, 2)
     assert planned["warnings"] == [
-        "about 1 row would be rejected (limit 0): 1 columns, expected 2"
+        "about 1 row would be rejected (limit 0): expected 2 columns, found 1"
     ]
     assert plan("csv", "--max-rejects", 1, source, tmp_path / "out")["warnings"] == []
 
@@ -415,14 +417,14 @@ def test_time_estimate() -> None:
 
     def seconds(workers: int, ranges: int = 100) -> float:
         return estimate_seconds(
-            "csv", "scratch", 1_000_000_000, ranges, estimate, workers
+            CsvSource(), "scratch", 1_000_000_000, ranges, estimate, workers
         )
 
     assert seconds(1) > 1.9 * seconds(2) - 1.3
     assert seconds(8) > seconds(16) > seconds(8, 8) - seconds(8)
     assert seconds(1) == seconds(2, 1) + 3_000_000_000 / 300e6 / 2
-    fast = estimate_seconds("cifar", "reference", 10**9, 100, estimate, 2)
-    assert fast < estimate_seconds("cifar", "scratch", 10**9, 100, estimate, 2)
+    fast = estimate_seconds(CifarSource(), "reference", 10**9, 100, estimate, 2)
+    assert fast < estimate_seconds(CifarSource(), "scratch", 10**9, 100, estimate, 2)
 
 
 @pytest.mark.parametrize(
@@ -430,7 +432,7 @@ def test_time_estimate() -> None:
     [
         (["csv", "nothing", "out"], 1, "no such file or folder"),
         (["csv", str(IRIS), "out", "--scratch", "gs://b"], 2, "a local folder"),
-        (["images", str(IRIS), "out"], 1, "no pictures among the 1 input files"),
+        (["images", str(IRIS), "out"], 1, "no pictures among 1 input file"),
         (["csv", str(IRIS), "out", "--split-by", "colour"], 2, "no such column"),
         (
             ["csv", str(IRIS), "out", "--exchange", "reference"],

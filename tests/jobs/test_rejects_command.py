@@ -33,7 +33,7 @@ def test_of_a_dataset(table: Path, tmp_path: Path) -> None:
     ran = recordmill("rejects", tmp_path / "out", "--rows", 1)
     assert ran.status == 0
     assert "3 rows of this dataset rejected" in ran.out
-    assert "# columns, expected #" in ran.out
+    assert "expected # columns, found #" in ran.out
     assert "x.csv byte 8: 1 column" in ran.out
     assert '"3"' in ran.out
     assert '"4,5,6"' not in ran.out

@@ -1,1 +1,1 @@
-"""What a whole input holds, and the schema file that follows."""
+"""Statistics of a whole input, and the schema file that follows from them."""

@@ -1,8 +1,12 @@
-"""What is known of one column of text cells: facts that parts can merge in any order.
+"""Computes statistics of a column of text cells; those of ranges merge in any order.
 
-What is known of other parts saves work: text is not tried as numbers again, and values
-past the limit are not counted. So a part's facts may depend on it, but what all parts
-merged say of the column (`dtype`, `limits` and the other facts) does not.
+    ["1", "", "3"]    INTEGER            3 rows, 1 null, 1 to 3,   values {"1": 1, "3": 1}
+    ["2.5"]           DECIMAL            1 row,  0 null, 2.5,      values {"2.5": 1}
+    merged            INTEGER | DECIMAL  4 rows, 1 null, 1 to 3,   3 distinct values
+
+What is known of other ranges saves work: text is not tried as numbers again, and values
+past the limit are not counted. So the statistics of a range may depend on it, but those
+of the whole column (`dtype`, `limits` and the others) do not.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from recordmill.transforms.sources.csv.column_types import (
+from recordmill.transforms.sources.text_types import (
     TypeFlag,
     column_dtype,
     convert,
@@ -25,7 +29,7 @@ from recordmill.transforms.sources.csv.column_types import (
 
 MAX_DISTINCT = 1000  # values counted one by one; beyond, only that there are more
 MAX_VALUE_BYTES = 64  # of a value that is kept; of a longer one its digest is
-_FIRST_LOOK = 2 * MAX_DISTINCT  # rows that tell most columns with too many values
+_FIRST_ROWS = 2 * MAX_DISTINCT  # show most columns with too many values
 _DIGEST = b"\xff"  # before a digest: no byte of UTF-8
 
 Number = int | float
@@ -33,20 +37,20 @@ Number = int | float
 
 @dataclass(frozen=True, slots=True)
 class ColumnStats:
-    """Facts of a column, or of some of its rows; the default is that of no row.
+    """Statistics of a column, or of some of its rows; the default is that of no row.
 
     Attributes:
-      holds: kinds of cells seen; of a column of text not every kind.
+      flags: type flags of its cells; of a column of text not all of them.
       rows: cells, missing ones included.
       nulls: missing cells.
       minimum, maximum: of the numbers (NaN left out), None if there is none; they
-        mean nothing for a column that is no number in the end.
+        mean nothing if the column's final type is not a number.
       shortest, longest: UTF-8 bytes of a cell's text, None if there is none.
-      values: how often each distinct text stands there, as UTF-8 (of a long one a
-        digest); None if there are more than MAX_DISTINCT.
+      values: rows of each distinct text, as UTF-8 (of a long one a digest); None if
+        there are more than MAX_DISTINCT.
     """
 
-    holds: TypeFlag = TypeFlag.NOTHING
+    flags: TypeFlag = TypeFlag.NOTHING
     rows: int = 0
     nulls: int = 0
     minimum: Number | None = None
@@ -57,12 +61,12 @@ class ColumnStats:
 
     @property
     def dtype(self) -> str:
-        """What the column is taken for, as `column_types` names it."""
-        return column_dtype(self.holds)
+        """Returns the dtype that the column is converted to."""
+        return column_dtype(self.flags)
 
     @property
     def limits(self) -> tuple[Number, Number] | None:
-        """Lowest and highest value of a column of numbers."""
+        """Returns the lowest and highest value of a column of numbers, else None."""
         if self.minimum is None or self.maximum is None:
             return None
         if self.dtype == "int64":
@@ -74,19 +78,19 @@ class ColumnStats:
 
     @property
     def distinct(self) -> int | None:
-        """Number of distinct cells as they are written; None: above MAX_DISTINCT."""
+        """Returns the number of distinct cells as text; None if above MAX_DISTINCT."""
         return None if self.values is None else len(self.values)
 
     def texts(self) -> dict[str, int] | None:
-        """How often each value stands there; None if not all of them are kept."""
+        """Returns the rows of each value; None if not all values are kept."""
         if self.values is None or any(key[:1] == _DIGEST for key in self.values):
             return None
         return {key.decode(): count for key, count in self.values.items()}
 
     def merge(self, other: ColumnStats) -> ColumnStats:
-        """The facts of both, which have no row in common."""
+        """Returns the statistics of both, which have no row in common."""
         return ColumnStats(
-            holds=self.holds | other.holds,
+            flags=self.flags | other.flags,
             rows=self.rows + other.rows,
             nulls=self.nulls + other.nulls,
             minimum=_least(self.minimum, other.minimum),
@@ -97,21 +101,21 @@ class ColumnStats:
         )
 
 
-def sample_input(
+def column_stats(
     cells: pa.StringArray, expected: int = TypeFlag.NOTHING, counted: bool = True
 ) -> ColumnStats:
-    """The facts of some cells.
+    """Returns the statistics of some cells.
 
     Args:
       cells: text, null where a cell is empty.
-      expected: kinds of cells that the column is known to hold; saves work.
-      counted: whether to count values; false where there are too many elsewhere.
+      expected: type flags that the column is known to have; saves work.
+      counted: whether to count values; false where other ranges have too many.
     """
-    converted, holds = convert(cells, expected)
+    converted, flags = convert(cells, expected)
     lengths = pc.min_max(pc.binary_length(cells))
     minimum, maximum = _limits(converted)
     return ColumnStats(
-        holds=holds,
+        flags=flags,
         rows=len(cells),
         nulls=cells.null_count,
         minimum=minimum,
@@ -125,7 +129,7 @@ def sample_input(
 def _limits(values: pa.Array) -> tuple[Number | None, Number | None]:
     if not (pt.is_integer(values.type) or pt.is_floating(values.type)):
         return None, None
-    found = pc.min_max(values)  # passes over NaN
+    found = pc.min_max(values)  # ignores NaN
     minimum, maximum = found["min"].as_py(), found["max"].as_py()
     if minimum is None or math.isnan(minimum):
         return None, None
@@ -133,7 +137,7 @@ def _limits(values: pa.Array) -> tuple[Number | None, Number | None]:
 
 
 def _count(cells: pa.StringArray) -> dict[bytes, int] | None:
-    if len(pc.unique(cells[:_FIRST_LOOK])) > MAX_DISTINCT + 1:  # null may be one
+    if len(pc.unique(cells[:_FIRST_ROWS])) > MAX_DISTINCT + 1:  # null may be one
         return None
     counted = pc.value_counts(cells.drop_null())
     if len(counted) > MAX_DISTINCT:
@@ -158,7 +162,7 @@ def _add_counts(
         return None
     if not one or not other:
         return one or other
-    # Once there are too many there are ever, so the order of merging cannot matter.
+    # Once there are too many it stays so: the order of merging cannot matter.
     added = dict(one)
     for key, count in other.items():
         added[key] = added.get(key, 0) + count

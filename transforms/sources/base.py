@@ -1,7 +1,11 @@
-"""What every source offers: list, cut, read. One file per format implements it.
+"""Defines what every input format offers: a Source lists, cuts and reads its input.
 
 A source is a frozen value: building one touches no storage, and it travels to the
-workers pickled. `prepare` is the one step that looks at the input before the run.
+workers pickled. `prepare` is the one step that reads of the input before the run. The
+order of the calls:
+
+    prepare(files) -> cut(files) -> survey(range) of each, where needed -> resolve_ranges
+    -> sample(range) of some -> read(range) of each, or list_references + read_references
 """
 
 from __future__ import annotations
@@ -30,19 +34,19 @@ class Rows:
     """Rows read from one input range.
 
     Attributes:
-      batch: the columns; for a source by reference, only what is known unread.
-      origins: a hash of each row's origin, the same on every run.
-      places: each row's position in its range, rising (see keys.position_keys).
+      batch: the columns; for references, only what is known without reading a row.
+      origins: a hash of each row's origin, the same in every run.
+      positions: each row's position in its range, rising (see keys.position_keys).
       raw: row index -> (byte offset in the file, the row's raw bytes); for rejects.
       planned_bytes: planned bytes of each row, where the plan must not depend on reading.
-      rejects: rows that never made it into the batch.
-      observed: what each column was seen to hold (csv), else empty.
+      rejects: rows that could not be read.
+      observed: the type flags of each column, if the source infers types.
       nulls: missing values of each column, in the schema's column order.
     """
 
     batch: pa.RecordBatch
     origins: U64
-    places: I64
+    positions: I64
     raw: Callable[[int], tuple[int, bytes]]
     planned_bytes: I64 | None = None
     rejects: list[Reject] = field(default_factory=list)
@@ -56,8 +60,8 @@ class ReferencedRows:
 
     Attributes:
       batch: the columns of the rows that could be read.
-      kept: their places among the references.
-      rejects: the others.
+      kept: the indices of their references.
+      rejects: the other rows.
       raw: row index -> (path, byte offset in the file, the row's raw bytes).
     """
 
@@ -68,24 +72,40 @@ class ReferencedRows:
 
 
 class Source(ABC):
-    """One input format."""
+    """The input of a run in one format.
 
-    storage: StorageOptions  # of the inputs' storage
-    supports_references = (
-        False  # whether `list_references` and `read_references` are there
-    )
-    sizes_known_upfront = (
-        False  # whether the plan counts file sizes, known without reading
-    )
+    Attributes:
+      storage: options of the inputs' storage.
+      supports_references: whether `list_references` and `read_references` can be called.
+      sizes_known_upfront: whether the plan counts file sizes, known without reading.
+      has_positions: whether rows have a position in an input; without one, rows with
+        equal keys are ordered by their content.
+      read_rate: input bytes that one worker reads and encodes in a second; for the
+        estimate of a run's time only.
+      reference_rate: the same for listing references and reading by them.
+    """
+
+    storage: StorageOptions
+    supports_references = False
+    sizes_known_upfront = False
+    has_positions = True
+    read_rate = 100e6
+    reference_rate = 1e9
 
     @property
     def infers_types(self) -> bool:
-        """Whether `sample`, `Rows.observed` and `needs_reencode` mean something."""
+        """Tells whether column types follow from the cells.
+
+        If so, the type flags of `sample`, `Rows.observed`, `schema` and
+        `needs_reencode` are those of `text_types.TypeFlag`; else they are empty.
+        """
         return False
 
     @abstractmethod
     def prepare(self, files: Sequence[InputFile]) -> Self:
-        """The source with what it must know of the whole input (headers, classes).
+        """Returns the source with what it must know of the whole input.
+
+        This is where headers and the names of classes are read.
 
         Raises:
           InputError: the input cannot be of this format.
@@ -98,7 +118,7 @@ class Source(ABC):
         new: Sequence[InputFile],
         schema: Schema | None,
     ) -> Self:
-        """The source that reads the new files as if they stood beside the others.
+        """Returns the source that reads new files as if they stood beside the others.
 
         Args:
           kept: the files that were converted before, as they are still there.
@@ -106,117 +126,137 @@ class Source(ABC):
           schema: of the dataset that is there; None if the job declares it.
 
         Raises:
-          InputError: the new files cannot be of one data set with the others.
+          InputError: the new files cannot be of one dataset with the others.
         """
 
     @abstractmethod
     def columns(self) -> pa.Schema:
-        """Names and types of the columns that `read` gives, known once prepared."""
+        """Returns names and types of the columns that `read` gives, once prepared."""
 
     @abstractmethod
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
-        """The input ranges, by constants alone; files this format leaves out, aside."""
+        """Cuts the files into input ranges, by constants alone.
+
+        Files that are not of this format are left out.
+        """
 
     def needs_survey(self, ranges: Sequence[InputRange]) -> bool:
-        """Whether these ranges can be read only after a survey of each."""
+        """Tells whether these ranges can be read only after a survey of each."""
         return False
 
     def survey(self, input_range: InputRange) -> int:
-        """A number learnt from a range before ranges can be read (0: nothing)."""
+        """Returns a number that must be known of each range before any can be read."""
         return 0
 
     def resolve_ranges(
         self, ranges: Sequence[InputRange], surveys: Sequence[int]
     ) -> list[InputRange]:
-        """The ranges with what the surveys told; both in range order."""
+        """Returns the ranges with what the surveys found; both in range order."""
         return list(ranges)
 
     def sample(self, input_range: InputRange) -> tuple[int, ...]:
-        """What the columns of a few rows of a range hold, as `Rows.observed`."""
+        """Returns the type flags of the columns in a few rows of a range."""
         return ()
 
     @abstractmethod
     def schema(
         self, observed: tuple[int, ...] = (), nulls: tuple[int, ...] = ()
     ) -> Schema:
-        """The features, given what the columns were observed to hold."""
+        """Returns the features, given the type flags and missing values of all rows."""
 
     def needs_reencode(
         self, observed: tuple[int, ...], used: tuple[int, ...], final: tuple[int, ...]
     ) -> bool:
-        """Whether a range encoded for `used` must be redone for `final`."""
+        """Tells whether a range must be encoded again because types came out wider.
+
+        Args:
+          observed: the range's own type flags.
+          used: those that it was encoded for.
+          final: those of the whole input.
+        """
         return False
 
     @abstractmethod
     def read(
         self, input_range: InputRange, expected: tuple[int, ...]
     ) -> Iterator[Rows]:
-        """Reads a range.
+        """Reads a range in batches.
 
         Args:
           input_range: the range.
-          expected: what each column is taken for, bits as in `Rows.observed`; a batch
-            has the types that this asks for together with all batches so far.
+          expected: the type flags to assume for each column; a batch has the types that
+            this asks for together with all batches so far.
         """
 
+    def read_for_statistics(self, input_range: InputRange) -> Iterator[Rows]:
+        """Reads the columns of a range that statistics are made of.
+
+        Columns of text whose types are inferred come as text.
+        """
+        return self.read(input_range, ())
+
     def prefers_reference(self, files: Sequence[InputFile]) -> bool:
-        """Whether rows travel best by reference here; never if they cannot."""
+        """Tells whether exchange by reference is the fastest for these files."""
         return False
 
     def list_references(self, input_range: InputRange) -> Iterator[Rows]:
-        """References to a range's rows instead of the rows, in column REFERENCE.
+        """Lists references to a range's rows instead of the rows, in column REFERENCE.
 
-        The other columns are those by which rows can be told apart unread. Only where
+        The other columns are those that are known without reading a row. Only where
         `supports_references`.
         """
         raise NotImplementedError(f"{type(self).__name__} has no references")
 
     def read_references(self, references: pa.BinaryArray) -> ReferencedRows:
-        """Reads the rows that `list_references` referred to."""
+        """Reads the rows that references of `list_references` stand for."""
         raise NotImplementedError(f"{type(self).__name__} has no references")
 
     def spill_inventory(self, store: Store, name: str) -> Self:
-        """The source with what is large and workers need put into a file of a store."""
+        """Writes a large list of files to a file of a store, for workers to read.
+
+        Returns:
+          The source without that list, small enough to be sent to each worker.
+        """
         return self
 
     def sample_ranges(self, ranges: Sequence[InputRange]) -> list[InputRange]:
-        """Small parts of the input, spread over it, that can be read each alone."""
+        """Returns small ranges, spread over the input, each readable on its own."""
         return list(ranges[:: -(-len(ranges) // 4)])
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
-        """An upper estimate of all records' bytes; fixes the histogram's grain."""
+        """Returns an upper estimate of all records' bytes; it sizes the histogram."""
         return sum(file.size for file in files)
 
 
 def spread_evenly(
     ranges: Sequence[InputRange], count: int, size: int
 ) -> list[InputRange]:
-    """Parts of the same size, spread evenly over all ranges; none reaches into two.
+    """Returns ranges of the same size, spread evenly over larger ones.
 
     Args:
-      ranges: what to look at.
-      count: how many parts; fewer where ranges are small.
-      size: of a part, in the ranges' unit; parts begin at multiples of it.
+      ranges: the larger ones; each result lies within one of them.
+      count: how many to return; fewer where ranges are small.
+      size: of a result, in the ranges' unit; results begin at multiples of it.
     """
     ends = list(accumulate(input_range.num_positions for input_range in ranges))
-    parts: dict[tuple[int, int], InputRange] = {}
+    chosen: dict[tuple[int, int], InputRange] = {}
     for number in range(count):
-        place = ends[-1] * (2 * number + 1) // (2 * count)
-        index = bisect_right(ends, place)
+        position = ends[-1] * (2 * number + 1) // (2 * count)
+        index = bisect_right(ends, position)
         input_range = ranges[index]
-        inside = place - (ends[index] - input_range.num_positions)
+        inside = position - (ends[index] - input_range.num_positions)
         start = input_range.start + inside // size * size
-        parts[index, start] = replace(
+        chosen[index, start] = replace(
             input_range,
             start=start,
             stop=min(start + size, input_range.stop),
             first_position=input_range.first_position + start - input_range.start,
         )
-    return list(parts.values())
+    return list(chosen.values())
 
 
 def number_ranges(parts: Sequence[tuple[InputFile, int, int, str]]) -> list[InputRange]:
-    """Input ranges from (file, start, stop, split) in input order."""
+    """Makes input ranges from (file, start, stop, split) in input order."""
     total = sum(stop - start for _, start, stop, _ in parts)
     ranges = []
     position = 0

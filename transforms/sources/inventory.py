@@ -1,6 +1,7 @@
-"""The inventory as a file, read by slices: too large for a value where files are many.
+"""Keeps the inventory in a file that workers read by slices.
 
-One Arrow record batch per slice that workers read, so that a slice is one read.
+Millions of files are too many to send to each worker. The file has one Arrow record
+batch for each slice, so that a slice is one read.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ _SCHEMA = pa.schema({"path": pa.string(), "size": pa.int64(), "version": pa.stri
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """The input files of a run, in a file that every worker can read.
+    """The inventory of a run in a file that every worker can read.
 
     Attributes:
-      store: where it lies.
-      name: of the file there.
-      root: what stands before every path in a uri.
+      store: of the file.
+      name: of the file in the store.
+      root: what every uri begins with, before the path.
     """
 
     store: Store
@@ -50,7 +51,7 @@ class Inventory:
         self.store.put_bytes(sink.getvalue().to_pybytes(), self.name)
 
     def read(self, start: int, stop: int) -> list[InputFile]:
-        """The files from `start` to `stop`, exclusive."""
+        """Reads the files from `start` to `stop`, exclusive."""
         return list(self._slice(start, stop))
 
     def _slice(self, start: int, stop: int) -> Iterator[InputFile]:
@@ -74,12 +75,12 @@ class Inventory:
 
 
 class _StoredFile(io.RawIOBase):
-    """A file in a store, read by ranges: Arrow wants its end and one slice."""
+    """A file in a store, read by ranges: Arrow reads its end and one slice."""
 
     def __init__(self, store: Store, name: str) -> None:
         self._store, self._name = store, name
         self._size = store.size(name) or 0
-        self._place = 0
+        self._offset = 0
 
     def readable(self) -> bool:
         return True
@@ -88,22 +89,24 @@ class _StoredFile(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        return self._place
+        return self._offset
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._size}
-        self._place = base[whence] + offset
-        return self._place
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._offset, io.SEEK_END: self._size}
+        self._offset = base[whence] + offset
+        return self._offset
 
     def read(self, size: int = -1) -> bytes:
-        stop = self._size if size < 0 else self._place + size
-        data = self._store.read_range(self._name, self._place, stop)
-        self._place += len(data)
+        stop = self._size if size < 0 else self._offset + size
+        data = self._store.read_range(self._name, self._offset, stop)
+        self._offset += len(data)
         return data
 
 
 def slices(files: Sequence[InputFile], most_files: int, most_bytes: int) -> list[int]:
-    """Where an inventory is cut into slices of so many files and bytes at most.
+    """Cuts an inventory into slices of at most so many files and bytes.
+
+    Files of 4, 4, 9 and 1 bytes, with at most 8 bytes a slice: [0, 2, 3, 4].
 
     Returns:
       The index of each slice's first file, and the number of files. A file with more

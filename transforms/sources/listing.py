@@ -1,4 +1,4 @@
-"""All files below the inputs: local folders and globs, or those of a store."""
+"""Lists all files below the inputs: local folders and globs, or those of a store."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from recordmill.transforms.storage.retry import (
 def list_inputs(
     inputs: Sequence[str], options: StorageOptions = NO_OPTIONS
 ) -> tuple[str, list[InputFile]]:
-    """Every file below the inputs: files, folders (searched through) or globs.
+    """Lists every file below the inputs: files, folders with all below them, or globs.
 
     Files keep the order of the inputs, within one input that of their names, folder
-    by folder; hidden files and folders are passed over unless they are named; a file
-    named twice counts once. Links are followed, but not back into where they lie.
+    by folder; hidden files and folders are left out unless they are named; a file
+    named twice counts once. Links are followed, but not back into a folder above.
 
     Args:
-      inputs: as a person gave them.
+      inputs: local paths or urls, as a person wrote them.
       options: of their storage.
 
     Returns:
-      The input root, below which all of them lie, and the files with paths relative
+      The input root, below which all files are, and the files with paths relative
       to it.
 
     Raises:
@@ -48,12 +48,12 @@ def list_inputs(
     """
     found: dict[str, tuple[int, str]] = {}
     roots = []
-    for given in inputs:
+    for name in inputs:
         root, files = (
-            _list_local(given) if is_local(given) else _list_remote(given, options)
+            _list_local(name) if is_local(name) else _list_remote(name, options)
         )
         if not files:
-            raise InputError(f"{given}: no such file or folder, and no file matches")
+            raise InputError(f"{name}: no such file or folder, and no file matches")
         roots.append(root)
         for uri, size, version in sorted(files, key=lambda file: file[0].split("/")):
             found.setdefault(uri, (size, version))
@@ -72,20 +72,20 @@ def input_root(files: Sequence[InputFile]) -> str:
 _Entry = tuple[str, int, str]  # uri, size in bytes, version
 
 
-def _list_local(given: str) -> tuple[str, list[_Entry]]:
+def _list_local(name: str) -> tuple[str, list[_Entry]]:
     try:
-        return _search_local(given)
+        return _search_local(name)
     except (OSError, ValueError) as error:
-        raise InputError(f"{given}: cannot be listed: {error}") from error
+        raise InputError(f"{name}: cannot be listed: {error}") from error
 
 
-def _search_local(given: str) -> tuple[str, list[_Entry]]:
-    path = Path(os.path.abspath(local_path(given)))  # noqa: PTH100 (keeps links)
+def _search_local(name: str) -> tuple[str, list[_Entry]]:
+    path = Path(os.path.abspath(local_path(name)))  # noqa: PTH100 (keeps links)
     root = path
     if path.is_dir():
         files = set(_walk(str(path)))
         if not files:
-            raise InputError(f"{given}: the folder holds no files")
+            raise InputError(f"{name}: the folder holds no files")
     elif path.is_file():
         files, root = {str(path)}, path.parent
     else:
@@ -99,16 +99,16 @@ def _search_local(given: str) -> tuple[str, list[_Entry]]:
             root = root.parent
     entries = []
     for file in files:
-        facts = os.stat(file)  # noqa: PTH116 (the hot call of a large listing)
-        entries.append((file, facts.st_size, str(facts.st_mtime_ns)))
+        status = os.stat(file)  # noqa: PTH116 (the hot call of a large listing)
+        entries.append((file, status.st_size, str(status.st_mtime_ns)))
     return str(root), entries
 
 
 def _walk(folder: str, above: tuple[str, ...] = ()) -> Iterator[str]:
-    """The files below a folder.
+    """Yields the files below a folder.
 
     Args:
-      folder: where to look.
+      folder: to search.
       above: the real paths of the folders from which links led here.
     """
     with os.scandir(folder) as entries:
@@ -119,41 +119,41 @@ def _walk(folder: str, above: tuple[str, ...] = ()) -> Iterator[str]:
                 if entry.is_file() or _is_file(entry.path):
                     yield entry.path
             elif entry.is_symlink():
-                way = (*above, os.path.realpath(folder))
+                parents = (*above, os.path.realpath(folder))
                 target = os.path.realpath(entry.path).rstrip("/") + "/"
-                # Back to a folder that is being searched already: a circle.
-                if not any(f"{real}/".startswith(target) for real in way):
-                    yield from _walk(entry.path, way)
+                # Not back to a folder that is being searched: that would never end.
+                if not any(f"{real}/".startswith(target) for real in parents):
+                    yield from _walk(entry.path, parents)
             else:
                 yield from _walk(entry.path, above)
 
 
 def _is_file(path: str) -> bool:
-    """Whether a path is a file; pipes and the like are none.
+    """Tells whether a path is a regular file, so not a pipe or a device.
 
     Raises:
-      InputError: a link whose file is missing, which must not pass in silence.
+      InputError: a link whose file is missing; the rows would be missing in silence.
     """
-    place = Path(path)
-    if place.is_symlink() and not place.exists():
-        raise InputError(f"{path}: a link to nothing ({place.readlink()} is missing)")
-    return place.is_file()
+    found = Path(path)
+    if found.is_symlink() and not found.exists():
+        raise InputError(f"{path}: a link to nothing ({found.readlink()} is missing)")
+    return found.is_file()
 
 
-def _list_remote(given: str, options: StorageOptions) -> tuple[str, list[_Entry]]:
-    require_secretless_url(given)
+def _list_remote(url: str, options: StorageOptions) -> tuple[str, list[_Entry]]:
+    require_secretless_url(url)
     try:
-        return with_retries(lambda: _search_remote(given, options))
+        return with_retries(lambda: _search_remote(url, options))
     except InputError:
         raise
     except Exception as error:
-        message = f"{given}: cannot be listed: {describe_failure(error, given)}"
+        message = f"{url}: cannot be listed: {describe_failure(error, url)}"
         raise InputError(message) from safe_cause(error)
 
 
-def _search_remote(given: str, options: StorageOptions) -> tuple[str, list[_Entry]]:
-    protocol = given.split("://", 1)[0]
-    system, path = filesystem_of(given, options)
+def _search_remote(url: str, options: StorageOptions) -> tuple[str, list[_Entry]]:
+    protocol = url.split("://", 1)[0]
+    system, path = filesystem_of(url, options)
     system.invalidate_cache()
     try:
         if glob.has_magic(path) and not system.exists(path):
@@ -172,21 +172,21 @@ def _search_remote(given: str, options: StorageOptions) -> tuple[str, list[_Entr
         return name if "://" in name else f"{protocol}://{name.strip('/')}"
 
     return uri_of(root), [
-        (uri_of(name), _size(uri_of(name), facts), _version(facts))
-        for name, facts in listing.items()
+        (uri_of(name), _size(uri_of(name), info), _version(info))
+        for name, info in listing.items()
         # Object stores may show a folder as an empty file.
-        if facts["type"] == "file" and not name.endswith("/")
+        if info["type"] == "file" and not name.endswith("/")
     ]
 
 
 def _glob_remote(system: Any, pattern: str) -> tuple[str, dict[str, Any]]:
-    """The literal folder a pattern begins with, and what it matches."""
+    """Returns the literal folder that a pattern begins with, and what it matches."""
     root = re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition("/")[0]
     listing: dict[str, Any] = system.glob(pattern, detail=True)
     if "/." not in pattern.removeprefix(root):
         listing = _visible(listing, root)
     searched = "\0"
-    for folder in sorted(n for n, facts in listing.items() if facts["type"] != "file"):
+    for folder in sorted(n for n, info in listing.items() if info["type"] != "file"):
         if not folder.startswith(searched):
             listing |= _visible(system.find(folder, detail=True), folder)
             searched = folder.rstrip("/") + "/"
@@ -194,29 +194,32 @@ def _glob_remote(system: Any, pattern: str) -> tuple[str, dict[str, Any]]:
 
 
 def _visible(listing: dict[str, Any], root: str) -> dict[str, Any]:
-    """The entries of a listing that are not hidden below a folder."""
+    """Returns the entries of a listing that are not hidden below a folder."""
     return {
-        name: facts
-        for name, facts in listing.items()
+        name: info
+        for name, info in listing.items()
         if "/." not in "/" + name.removeprefix(root).lstrip("/")
     }
 
 
-def _size(uri: str, facts: dict[str, Any]) -> int:
-    if facts["size"] is None:
-        raise InputError(f"{uri}: the store does not tell its size; copy it first")
-    return int(facts["size"])
+def _size(uri: str, info: dict[str, Any]) -> int:
+    if info["size"] is None:
+        raise InputError(
+            f"{uri}: the store does not tell its size; copy the file to a local folder "
+            "or to an object store"
+        )
+    return int(info["size"])
 
 
-def _version(facts: dict[str, Any]) -> str:
+def _version(info: dict[str, Any]) -> str:
     for key in ("ETag", "etag", "md5Hash", "LastModified", "mtime", "created"):
-        if facts.get(key):
-            return str(facts[key])
+        if info.get(key):
+            return str(info[key])
     return ""
 
 
 def _common_folder(roots: Sequence[str]) -> str:
-    """The deepest folder that holds all of these."""
+    """Returns the deepest folder that holds all of these."""
     stores = {root.rpartition("://")[0] for root in roots}
     if len(stores) > 1:
         raise InputError(
@@ -238,6 +241,6 @@ def _below(root: str, uri: str) -> str:
         path.encode()
     except UnicodeEncodeError as error:
         raise InputError(
-            f"{uri!r}: the name is not UTF-8, as names in records must be; rename it"
+            f"{uri!r}: the file's name is not UTF-8, as names in records must be; rename it"
         ) from error
     return path

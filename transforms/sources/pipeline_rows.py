@@ -1,4 +1,4 @@
-"""Rows that a pipeline brings: there are no files, so nothing to list, cut or read."""
+"""Describes rows that a pipeline brings: no files, so nothing to list, cut or read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from recordmill.transforms.sources.base import Rows, Source
 
 @dataclass(frozen=True, slots=True)
 class PipelineRowsSource(Source):
-    """What a run knows of its rows when they come from a pipeline.
+    """The source of a run whose rows come from a pipeline, not from files.
 
     Attributes:
       features: of the records.
@@ -25,6 +25,8 @@ class PipelineRowsSource(Source):
 
     features: Schema
     storage: StorageOptions = NO_OPTIONS
+
+    has_positions = False
 
     def prepare(self, files: Sequence[InputFile]) -> Self:
         return self

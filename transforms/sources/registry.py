@@ -1,6 +1,6 @@
 """Finds input formats by name: those built in, and those that other packages add.
 
-A format is a SourceFormat. The built-in ones stand in a table of modules, imported when
+A format is a SourceFormat. The built-in ones are in a table of modules, imported when
 asked for. Another package offers one as an entry point:
 
     [project.entry-points."recordmill.sources"]
@@ -20,11 +20,15 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.job.job_spec import PIPELINE_ROWS, SOURCE_PATTERN, JobSpec
-from recordmill.schemas.job.source_options import SourceOptions
+from recordmill.schemas.job.source_options import (
+    PIPELINE_ROWS,
+    SOURCE_PATTERN,
+    SourceOptions,
+)
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
 
 if TYPE_CHECKING:
+    from recordmill.schemas.job.job_spec import JobSpec
     from recordmill.transforms.sources.base import Source
 
 GROUP = "recordmill.sources"  # of entry points

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from recordmill.schemas.ranges import InputFile, InputRange, RangeResult
 from recordmill.transforms.exchange.plan import Histogram, plan_shards
+from recordmill.transforms.sources.base import Source
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.sample_input import Sample, sample_input
 from recordmill.transforms.tasks.sort_range import range_histogram
@@ -21,8 +22,6 @@ INDEX_BYTES = 24  # of each record in a sorted run's index
 
 # Bytes a second of one worker, measured on two cores and a local disk (tests/bench).
 START_SECONDS = 1.2  # Python, Beam, the pipeline; publishing
-READ_RATES = {"csv": 70e6, "cifar": 250e6, "images": 250e6}
-REFER_RATES = {"csv": 70e6, "cifar": 2e9, "images": 20e9}
 WRITE_RATE = 300e6
 
 
@@ -135,7 +134,7 @@ def _certain_share(context: RunContext, sample: Sample, *, is_exact: bool) -> fl
 
 
 def estimate_seconds(
-    source: str,
+    source: Source,
     exchange: str,
     num_bytes: int,
     ranges: int,
@@ -145,15 +144,16 @@ def estimate_seconds(
     """Estimates the seconds of a run on a machine like the one that was measured.
 
     Args:
-      source: name of the input format.
+      source: of the input; it has the rates.
       exchange: how records reach their shards.
       num_bytes: of the input.
       ranges: number of input ranges.
       made: the estimate of what is written.
       workers: threads of the embedded runner.
     """
-    rates = REFER_RATES if exchange == "reference" else READ_RATES
-    reading = num_bytes / rates[source] / max(1, min(workers, ranges))
+    by_reference = exchange == "reference"
+    rate = source.reference_rate if by_reference else source.read_rate
+    reading = num_bytes / rate / max(1, min(workers, ranges))
     writing = made.bytes / WRITE_RATE / max(1, min(workers, made.shards))
     return START_SECONDS + reading + writing
 

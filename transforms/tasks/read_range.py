@@ -160,7 +160,7 @@ def keys_and_splits(
     if context.job.shuffle:
         keys = shuffle_keys(rows.origins, context.job.seed)
     else:
-        keys = position_keys(input_range, rows.places)
+        keys = position_keys(input_range, rows.positions)
     return keys, context.splits_of(_groups(context, rows), input_range)
 
 

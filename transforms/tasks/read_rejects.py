@@ -5,7 +5,8 @@ A reject is a line of JSON: uri, position (bytes), reason, raw (base64). Reasons
 values that were found, so counting them needs their common form: numbers and quoted
 values are left out.
 
-    "3 columns, expected 6"  "5 columns, expected 6"  ->  "# columns, expected #", 2 rows
+    "expected 6 columns, found 3"  "expected 6 columns, found 5"
+    ->  "expected # columns, found #", 2 rows
 """
 
 from __future__ import annotations

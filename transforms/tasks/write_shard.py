@@ -15,7 +15,6 @@ from recordmill.schemas.dataset.shards import (
     shard_file_name,
 )
 from recordmill.schemas.errors import DamagedScratchError, RecordmillError
-from recordmill.schemas.job.job_spec import PIPELINE_ROWS
 from recordmill.schemas.ranges import Reject, SortedRunRef
 from recordmill.transforms.exchange.gather import gather
 from recordmill.transforms.exchange.messages import gather_inline
@@ -74,7 +73,7 @@ def write_shard(
         run_folder,
         runs,
         task,
-        break_ties_by_content=_break_ties_by_content(context),
+        break_ties_by_content=not context.source.has_positions,
     )
     if folder is not None:
         windows = _verify(windows, f"{_name_of(task)}, a window")
@@ -114,7 +113,7 @@ def write_inline(
             "is missing or was changed: did another run clean up? Run the job again"
         )
     windows = gather_inline(
-        pieces, break_ties_by_content=_break_ties_by_content(context)
+        pieces, break_ties_by_content=not context.source.has_positions
     )
     windows = _verify(windows, f"{_name_of(task)}, a window")
     return _store_shard(context, task, windows, [])
@@ -137,11 +136,6 @@ def finished_shards(context: RunContext, plan: ShardPlan) -> frozenset[int]:
         for number, task in tasks
         if f"{_name_of(task)}.json" in checkpoints and finished_shard(context, task)
     )
-
-
-def _break_ties_by_content(context: RunContext) -> bool:
-    """Returns whether content orders equal keys: a pipeline's rows have no origin."""
-    return context.job.source == PIPELINE_ROWS
 
 
 def _name_of(task: ShardTask) -> str:

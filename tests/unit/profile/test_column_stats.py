@@ -15,8 +15,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from recordmill.transforms.profile import column_stats as column_facts
-from recordmill.transforms.profile.column_stats import ColumnStats, sample_input
-from recordmill.transforms.sources.csv.column_types import TypeFlag, column_dtype
+from recordmill.transforms.profile.column_stats import ColumnStats, column_stats
+from recordmill.transforms.sources.text_types import TypeFlag, column_dtype
 
 Texts = list[str | None]
 
@@ -26,22 +26,22 @@ def column(texts: Texts) -> pa.StringArray:
 
 
 def facts_of(texts: Texts) -> ColumnStats:
-    return sample_input(column(texts))
+    return column_stats(column(texts))
 
 
 def merged(parts: list[ColumnStats]) -> ColumnStats:
     return functools.reduce(ColumnStats.merge, parts, ColumnStats())
 
 
-def summary(facts: ColumnStats) -> dict[str, object]:
+def summary(stats: ColumnStats) -> dict[str, object]:
     """All that a person or a program is told."""
     return {
-        "dtype": facts.dtype,
-        "rows": facts.rows,
-        "nulls": facts.nulls,
-        "limits": repr(facts.limits),  # tells 1 from 1.0 and 0.0 from -0.0
-        "lengths": (facts.shortest, facts.longest),
-        "values": facts.values,
+        "dtype": stats.dtype,
+        "rows": stats.rows,
+        "nulls": stats.nulls,
+        "limits": repr(stats.limits),  # tells 1 from 1.0 and 0.0 from -0.0
+        "lengths": (stats.shortest, stats.longest),
+        "values": stats.values,
     }
 
 
@@ -95,7 +95,7 @@ def test_parts_in_any_order_give_the_facts_of_the_whole(
     for index in order:
         count = data.draw(st.integers(0, len(found))) if data else len(found)
         known = merged(found[:count])
-        found.append(sample_input(column(parts[index]), known.holds))
+        found.append(column_stats(column(parts[index]), known.flags))
     whole = [text for part in parts for text in part]
     assert summary(merged(found)) == naive_summary(whole)
 
@@ -114,8 +114,8 @@ def test_merge_is_associative(a: ColumnStats, b: ColumnStats, c: ColumnStats) ->
 
 
 @given(FACTS)
-def test_facts_of_no_row_change_nothing(facts: ColumnStats) -> None:
-    assert facts.merge(ColumnStats()) == facts == ColumnStats().merge(facts)
+def test_facts_of_no_row_change_nothing(stats: ColumnStats) -> None:
+    assert stats.merge(ColumnStats()) == stats == ColumnStats().merge(stats)
 
 
 SOME_VALUES = st.sets(st.integers(0, 9))
@@ -128,7 +128,7 @@ def test_limit_of_distinct_values_whatever_the_order(
     texts: list[Texts] = [[str(value) for value in part] for part in parts]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(column_facts, "MAX_DISTINCT", 4)
-        patch.setattr(column_facts, "_FIRST_LOOK", 6)
+        patch.setattr(column_facts, "_FIRST_ROWS", 6)
         found = [facts_of(part) for part in texts]
         random.shuffle(found)  # type: ignore[attr-defined]
         distinct = merged(found).distinct
@@ -148,10 +148,10 @@ def test_limit_of_distinct_values_whatever_the_order(
 @pytest.mark.parametrize("times", [1, 5])
 def test_limit(num_values: int, nulls: int, distinct: int | None, times: int) -> None:
     texts: Texts = [f"v{n}" for n in range(num_values)]
-    facts = facts_of([*[None] * nulls, *texts * times])
-    assert facts.distinct == distinct
-    if facts.values is not None:
-        assert set(facts.values.values()) == {times}
+    stats = facts_of([*[None] * nulls, *texts * times])
+    assert stats.distinct == distinct
+    if stats.values is not None:
+        assert set(stats.values.values()) == {times}
 
 
 def test_values_that_come_late_are_counted() -> None:
@@ -162,19 +162,19 @@ def test_values_that_come_late_are_counted() -> None:
 
 def test_long_values_are_kept_as_digests() -> None:
     long, longer = "é" * 33, "é" * 33 + "!"
-    facts = facts_of([long, longer, long, "short"])
-    assert facts.distinct == 3
-    assert facts.values is not None
-    assert sorted(facts.values.values()) == [1, 1, 2]
-    assert max(map(len, facts.values)) == 17
-    assert facts.texts() is None
+    stats = facts_of([long, longer, long, "short"])
+    assert stats.distinct == 3
+    assert stats.values is not None
+    assert sorted(stats.values.values()) == [1, 1, 2]
+    assert max(map(len, stats.values)) == 17
+    assert stats.texts() is None
     assert facts_of(["short", "é" * 32]).texts() == {"short": 1, "é" * 32: 1}
 
 
 def test_values_past_the_limit_elsewhere_are_not_counted() -> None:
-    facts = sample_input(column(["a"]), counted=False)
-    assert facts.distinct is None
-    assert facts.merge(facts_of(["b"])).distinct is None
+    stats = column_stats(column(["a"]), counted=False)
+    assert stats.distinct is None
+    assert stats.merge(facts_of(["b"])).distinct is None
 
 
 @pytest.mark.parametrize(
@@ -201,10 +201,10 @@ def test_limits(texts: Texts, limits: str) -> None:
 
 
 def test_default_holds_nothing() -> None:
-    facts = ColumnStats()
-    assert (facts.holds, facts.dtype, facts.limits) == (
+    stats = ColumnStats()
+    assert (stats.flags, stats.dtype, stats.limits) == (
         TypeFlag.NOTHING,
         "string",
         None,
     )
-    assert (facts.distinct, facts.texts()) == (0, {})
+    assert (stats.distinct, stats.texts()) == (0, {})

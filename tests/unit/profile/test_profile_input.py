@@ -20,14 +20,14 @@ from recordmill.schemas.errors import InputError
 from recordmill.schemas.parsing.schema_file import dump_yaml, load_schema
 from recordmill.schemas.ranges import InputFile
 from recordmill.transforms.cast.cast_batch import cast
-from recordmill.transforms.profile.profile_input import Place, infer
-from recordmill.transforms.profile.stats_report import comments_of, head_of
+from recordmill.transforms.profile.profile_input import RejectedRow, infer
+from recordmill.transforms.profile.stats_report import feature_comments, header_lines
 from recordmill.transforms.sources.base import Source
-from recordmill.transforms.sources.cifar.source import FixedLengthSource
-from recordmill.transforms.sources.csv.column_types import TypeFlag, column_dtype
+from recordmill.transforms.sources.cifar.source import CifarSource
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.images.source import ImagesSource
 from recordmill.transforms.sources.listing import list_inputs
+from recordmill.transforms.sources.text_types import TypeFlag, column_dtype
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def test_schema_is_that_of_a_conversion(tmp_path: Path, repeat: int) -> None:
     manifest = manifest_of(tmp_path / "out")
     assert features_of(found.schema) == manifest["features"]
     assert features_of(found.declared.to_schema()) == manifest["features"]
-    assert found.facts.rows == manifest["rows_read"] == 30 * repeat + 1
+    assert found.stats.rows == manifest["rows_read"] == 30 * repeat + 1
     assert list(found.declared.features) == list(TRICKY), "the file's order"
 
 
@@ -88,7 +88,7 @@ def test_schema_file_makes_the_values_of_a_conversion(tmp_path: Path) -> None:
     found = inferred(CsvSource(), path)
     declared = load_schema(dump_yaml(found.declared).encode(), "it.yaml")
     source, (_, files) = found.source, list_inputs([str(path)])
-    bits = tuple(int(found.facts.column(name).holds) for name in TRICKY)
+    bits = tuple(int(found.stats.column(name).flags) for name in TRICKY)
     typed = read_all(source, files, bits)
     text = read_all(source, files, (int(TypeFlag.TEXT),) * len(TRICKY))
 
@@ -106,7 +106,7 @@ def test_schema_file_makes_the_values_of_a_conversion(tmp_path: Path) -> None:
     [
         (ImagesSource(), "images"),
         (ImagesSource(feature_names="imagenet"), "images"),
-        (FixedLengthSource(), "cifar"),
+        (CifarSource(), "cifar"),
     ],
 )
 def test_schema_file_refuses_no_row_of_its_input(source: Source, folder: str) -> None:
@@ -135,13 +135,15 @@ def test_rows_that_cannot_be_read_count_for_nothing(tmp_path: Path) -> None:
 
     manifest = manifest_of(tmp_path / "out")
     assert features_of(found.schema) == manifest["features"]
-    assert (found.facts.rows, found.facts.rejected) == (1, 4)
+    assert (found.stats.rows, found.stats.rejected) == (1, 4)
     assert manifest["rows_rejected"] == 4
-    assert found.facts.places == (
-        Place(0, 8, "in.csv", "1 columns, expected 2"),
-        Place(0, 10, "in.csv", "not UTF-8: b'\\xff' at byte 2 of the row"),
-        Place(0, 14, "in.csv", "3 columns, expected 2"),
-        Place(0, 20, "in.csv", "a quoted field is never closed; it opens at line 6"),
+    assert found.stats.rejects == (
+        RejectedRow(0, 8, "in.csv", "expected 2 columns, found 1"),
+        RejectedRow(0, 10, "in.csv", "not UTF-8: b'\\xff' at byte 2 of the row"),
+        RejectedRow(0, 14, "in.csv", "expected 2 columns, found 3"),
+        RejectedRow(
+            0, 20, "in.csv", "a quoted field is never closed; it opens at line 6"
+        ),
     )
 
 
@@ -149,14 +151,14 @@ def test_first_rejects_of_many_are_those_of_the_input(tmp_path: Path) -> None:
     for name in ("1.csv", "2.csv"):
         (tmp_path / name).write_bytes(b"a,b\n" + b"x\n" * 40 + b"1,2\n")
     found = inferred(CsvSource(range_bytes=7), tmp_path)
-    assert (found.facts.rows, found.facts.rejected) == (2, 80)
-    assert [(p.path, p.byte) for p in found.facts.places] == [
+    assert (found.stats.rows, found.stats.rejected) == (2, 80)
+    assert [(p.path, p.byte) for p in found.stats.rejects] == [
         ("1.csv", 4 + 2 * row) for row in range(5)
     ]
-    assert head_of(found) == [
+    assert header_lines(found) == [
         "Inferred from the whole input; rows: 2",
         "Rows that cannot be read (convert rejects them): 80",
-        *(f"  1.csv, byte {b}: 1 columns, expected 2" for b in (4, 6, 8, 10, 12)),
+        *(f"  1.csv, byte {b}: expected 2 columns, found 1" for b in (4, 6, 8, 10, 12)),
         "  and 75 more",
     ]
 
@@ -183,19 +185,19 @@ def test_types_are_those_of_all_cells(
 
     found = inferred(CsvSource(range_bytes=range_bytes), path, workers=workers)
 
-    assert found.facts.rows == len(rows) - 1
+    assert found.stats.rows == len(rows) - 1
     for name, column in zip(names, columns, strict=True):
-        facts = found.facts.column(name)
-        assert facts.dtype == column_dtype(holds_of_all(column))
-        assert facts.nulls == column.count(None)
+        stats = found.stats.column(name)
+        assert stats.dtype == column_dtype(holds_of_all(column))
+        assert stats.nulls == column.count(None)
         counts = Counter(text for text in column if text is not None)
-        assert facts.values is not None
-        assert sorted(facts.values.values()) == sorted(counts.values())
-        assert facts.texts() in (counts, None)  # None: a long text is among them
+        assert stats.values is not None
+        assert sorted(stats.values.values()) == sorted(counts.values())
+        assert stats.texts() in (counts, None)  # None: a long text is among them
     whole = inferred(CsvSource(), path, workers=1)
-    assert dump_yaml(found.declared, comments_of(found), head_of(found)) == dump_yaml(
-        whole.declared, comments_of(whole), head_of(whole)
-    )
+    assert dump_yaml(
+        found.declared, feature_comments(found), header_lines(found)
+    ) == dump_yaml(whole.declared, feature_comments(whole), header_lines(whole))
 
 
 def test_progress_and_threads(tmp_path: Path) -> None:
@@ -235,8 +237,8 @@ def test_error_in_one_range_ends_all(
     ("source", "data", "message"),
     [
         (CsvSource(), b"", "every input file is empty"),
-        (ImagesSource(), b"", "no pictures among the 1 input files"),
-        (FixedLengthSource(), b"", "no CIFAR data"),
+        (ImagesSource(), b"", "no pictures among 1 input file"),
+        (CifarSource(), b"", "no CIFAR data"),
     ],
 )
 def test_input_of_another_kind(
@@ -251,7 +253,7 @@ def test_header_alone(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_bytes(b"a,b\n")
     found = inferred(CsvSource(), tmp_path)
     assert [f.dtype for f in found.declared.features.values()] == ["string", "string"]
-    assert (found.facts.rows, comments_of(found)) == (0, {})
+    assert (found.stats.rows, feature_comments(found)) == (0, {})
 
 
 def test_does_without_beam() -> None:

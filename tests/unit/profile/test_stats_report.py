@@ -12,8 +12,12 @@ from job_tools import IRIS, SAMPLES
 from pixel_zoo import PICTURES
 
 from recordmill.schemas.parsing.schema_file import dump_yaml, load_schema
-from recordmill.transforms.profile.stats_report import comments_of, facts_json, head_of
-from recordmill.transforms.sources.cifar.source import FixedLengthSource
+from recordmill.transforms.profile.stats_report import (
+    feature_comments,
+    header_lines,
+    stats_json,
+)
+from recordmill.transforms.sources.cifar.source import CifarSource
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.images.source import ImagesSource
 
@@ -30,8 +34,8 @@ def test_comments(tmp_path: Path) -> None:
         )
     path.write_text(lines.getvalue())
     found = inferred(CsvSource(), path)
-    assert head_of(found) == ["Inferred from the whole input; rows: 2,000"]
-    assert comments_of(found) == {
+    assert header_lines(found) == ["Inferred from the whole input; rows: 2,000"]
+    assert feature_comments(found) == {
         "n": ["0 to 9, 10 distinct"],
         "x": ["0.0 to 499.75, more than 1,000 distinct"],
         "ok": ["False: 1500, True: 500"],
@@ -43,7 +47,7 @@ def test_comments(tmp_path: Path) -> None:
         ],
         "id": ["6 bytes, more than 1,000 distinct"],
         "void": [
-            "no value in any row: nothing tells its type",
+            "no value in any row, so its type is unknown",
             "missing in 2,000 of 2,000 rows (100.0 %)",
         ],
         "huge": [
@@ -52,7 +56,7 @@ def test_comments(tmp_path: Path) -> None:
         ],
         "one": ["4 bytes, 1 distinct"],
     }
-    text = dump_yaml(found.declared, comments_of(found), head_of(found))
+    text = dump_yaml(found.declared, feature_comments(found), header_lines(found))
     assert load_schema(text.encode(), "it.yaml") == found.declared
 
 
@@ -67,7 +71,7 @@ def test_comments(tmp_path: Path) -> None:
 def test_missing_values(tmp_path: Path, nulls: int, rows: int, said: str) -> None:
     lines = ["a,b", *["1,"] * nulls, *["1,2"] * (rows - nulls)]
     (tmp_path / "in.csv").write_text("\n".join(lines))
-    assert said in comments_of(inferred(CsvSource(), tmp_path))["b"]
+    assert said in feature_comments(inferred(CsvSource(), tmp_path))["b"]
 
 
 @pytest.mark.parametrize(
@@ -86,13 +90,13 @@ def test_proposed_classes(tmp_path: Path, texts: list[str], proposed: bool) -> N
     path = tmp_path / "in.csv"
     path.write_text("\n".join(["label", *texts]))
     found = inferred(CsvSource(), path)
-    lines = comments_of(found)["label"]
+    lines = feature_comments(found)["label"]
     assert any("perhaps classes" in line for line in lines) == proposed
     assert found.declared.features["label"].classes == ()
 
 
 def test_json_facts_of_iris() -> None:
-    facts = facts_json(inferred(CsvSource(), IRIS))
+    facts = stats_json(inferred(CsvSource(), IRIS))
     assert (facts["rows"], facts["rows_rejected"], facts["first_rejects"]) == (
         150,
         0,
@@ -125,11 +129,11 @@ def test_pictures(tmp_path: Path) -> None:
     write_picture(tmp_path / "dog/3.jpg", "rgb.jpg")
     (tmp_path / "dog/4.jpg").write_bytes(b"no picture")
     found = inferred(ImagesSource(), tmp_path)
-    assert (found.facts.rows, found.facts.rejected) == (3, 1)
-    assert [(place.path, place.byte) for place in found.facts.places] == [
+    assert (found.stats.rows, found.stats.rejected) == (3, 1)
+    assert [(place.path, place.byte) for place in found.stats.rejects] == [
         ("dog/4.jpg", 0)
     ]
-    comments = comments_of(found)
+    comments = feature_comments(found)
     assert comments["label"] == ["rows of each: {cat: 2, dog: 1}"]
     assert comments["image"][0] == "pictures of each format: {jpeg: 2, png: 1}"
     assert found.declared.features["label"].classes == ("cat", "dog")
@@ -139,7 +143,7 @@ def test_pictures(tmp_path: Path) -> None:
 def test_pictures_of_one_size(tmp_path: Path) -> None:
     write_picture(tmp_path / "cat/1.jpg", "rgb.jpg")
     _, height, width, _ = PICTURES["rgb.jpg"][1]
-    lines = comments_of(inferred(ImagesSource(), tmp_path))["image"]
+    lines = feature_comments(inferred(ImagesSource(), tmp_path))["image"]
     assert lines[1:] == [
         f"height {height}, width {width}, depth 3",
         f"to reject other sizes: picture: {{height: {height}, width: {width}, channels: 3}}",
@@ -147,9 +151,9 @@ def test_pictures_of_one_size(tmp_path: Path) -> None:
 
 
 def test_cifar() -> None:
-    found = inferred(FixedLengthSource(), SAMPLES / "cifar")
-    assert found.facts.rows == 200
-    assert comments_of(found)["label"][0].startswith(
+    found = inferred(CifarSource(), SAMPLES / "cifar")
+    assert found.stats.rows == 200
+    assert feature_comments(found)["label"][0].startswith(
         "rows of each: {eight: 19, five: 20"
     )
     assert found.declared.to_schema() == found.schema

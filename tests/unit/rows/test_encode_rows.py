@@ -20,11 +20,11 @@ from recordmill.schemas.dataset.shards import KEY_SPACE, ShardPlan, ShardTask, S
 from recordmill.schemas.errors import RecordmillError, SchemaError
 from recordmill.schemas.features.declared import DeclaredSchema
 from recordmill.schemas.job.job_spec import (
-    PIPELINE_ROWS,
     JobSpec,
     RejectLimit,
     SplitSpec,
 )
+from recordmill.schemas.job.source_options import PIPELINE_ROWS
 from recordmill.schemas.parsing.problems import parse_declared
 from recordmill.schemas.ranges import InputFile
 from recordmill.transforms.decode.payloads import decode_payload

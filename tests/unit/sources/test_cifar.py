@@ -11,6 +11,7 @@ from source_tools import GOLDEN, prepare, read
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.features.feature import Content, Kind
 from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.text import count
 from recordmill.transforms.sources.cifar import source as fixed_length
 from recordmill.transforms.sources.cifar.layout import (
     CIFAR10,
@@ -19,7 +20,7 @@ from recordmill.transforms.sources.cifar.layout import (
     detect_layout,
     split_of,
 )
-from recordmill.transforms.sources.cifar.source import FixedLengthSource
+from recordmill.transforms.sources.cifar.source import CifarSource
 
 
 def naive_pixels(record: bytes, num_labels: int) -> bytes:
@@ -43,7 +44,7 @@ def test_golden_records(
     name: str, layout: Layout, range_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fixed_length, "RANGE_BYTES", range_bytes)
-    reading = read(FixedLengthSource(), GOLDEN / name)
+    reading = read(CifarSource(), GOLDEN / name)
     data = (GOLDEN / name).read_bytes()
     size = layout.record_bytes
     records = [data[at : at + size] for at in range(0, len(data), size)]
@@ -60,7 +61,7 @@ def test_golden_records(
 def test_cifar100_has_the_fine_label_as_its_label(tmp_path: Path) -> None:
     path = tmp_path / "train.bin"
     path.write_bytes(bytes([19, 99]) + bytes(3072))
-    (row,) = read(FixedLengthSource(), path).rows
+    (row,) = read(CifarSource(), path).rows
     assert (row["coarse_label"], row["label"]) == (19, 99)
 
 
@@ -126,8 +127,8 @@ def test_layout_that_nothing_tells(name: str, size: int, message: str) -> None:
 def test_variant_overrules_name_and_size(tmp_path: Path) -> None:
     (tmp_path / "train.bin").write_bytes(records_of(CIFAR10, 2))
     with pytest.raises(InputError, match="use `variant=cifar10`"):
-        prepare(FixedLengthSource(), [tmp_path])
-    reading = read(FixedLengthSource(variant="cifar10"), tmp_path)
+        prepare(CifarSource(), [tmp_path])
+    reading = read(CifarSource(variant="cifar10"), tmp_path)
     assert len(reading.rows) == 2
     assert not reading.rejects
 
@@ -136,29 +137,29 @@ def test_mixed_variants(tmp_path: Path) -> None:
     (tmp_path / "data_batch_1.bin").write_bytes(records_of(CIFAR10, 1))
     (tmp_path / "test.bin").write_bytes(records_of(CIFAR100, 1))
     with pytest.raises(InputError) as error:
-        prepare(FixedLengthSource(), [tmp_path])
+        prepare(CifarSource(), [tmp_path])
     assert str(error.value) == (
-        "data_batch_1.bin is cifar10 and test.bin is cifar100: convert them apart, or "
-        "say --variant"
+        "data_batch_1.bin is cifar10 and test.bin is cifar100: convert them into "
+        "two datasets, or give `variant`"
     )
 
 
 def test_no_data(tmp_path: Path) -> None:
     (tmp_path / "readme.html").touch()
     with pytest.raises(InputError, match=r"none of the input files ends in \.bin"):
-        prepare(FixedLengthSource(), [tmp_path])
+        prepare(CifarSource(), [tmp_path])
 
 
 def test_empty_files_are_passed_over(tmp_path: Path) -> None:
     (tmp_path / "a.bin").touch()
     (tmp_path / "b.bin").write_bytes(records_of(CIFAR10, 1))
-    assert len(read(FixedLengthSource(), tmp_path).rows) == 1
+    assert len(read(CifarSource(), tmp_path).rows) == 1
 
 
 @pytest.mark.parametrize("variant", ["auto", "cifar10"])
 def test_nothing_but_empty_files(tmp_path: Path, variant: str) -> None:
     (tmp_path / "data_batch_1.bin").touch()
-    source = FixedLengthSource(variant=variant)  # type: ignore[arg-type]
+    source = CifarSource(variant=variant)  # type: ignore[arg-type]
     with pytest.raises(
         InputError, match=r"every input file that ends in \.bin is empty"
     ):
@@ -168,7 +169,7 @@ def test_nothing_but_empty_files(tmp_path: Path, variant: str) -> None:
 def test_other_files_beside_the_data_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "data_batch_1.bin").write_bytes(records_of(CIFAR10, 1))
     (tmp_path / "readme.html").write_bytes(b"hello")
-    reading = read(FixedLengthSource(), tmp_path)
+    reading = read(CifarSource(), tmp_path)
     assert [input_range.path for input_range in reading.ranges] == ["data_batch_1.bin"]
 
 
@@ -178,14 +179,14 @@ def test_truncated_file(tmp_path: Path, missing: int, num_records: int) -> None:
     data = records_of(CIFAR10, num_records)[:-missing]
     whole = num_records - 1
     (tmp_path / "data_batch_1.bin").write_bytes(data)
-    reading = read(FixedLengthSource(), tmp_path)
+    reading = read(CifarSource(), tmp_path)
     assert len(reading.rows) == whole
     (reject,) = reading.rejects
     assert (reject.path, reject.position) == ("data_batch_1.bin", whole * 3073)
     assert reject.raw == data[whole * 3073 :]
     assert reject.reason == (
-        f"{3073 - missing} bytes at the end of the file, expected a whole cifar10 record "
-        "of 3073 (1 label + 32 x 32 x 3): the file is cut short"
+        f"{count(3073 - missing, 'byte')} at the end of the file, expected a whole "
+        "cifar10 record of 3073 (1 label + 32 x 32 x 3): the file is cut short"
     )
 
 
@@ -218,20 +219,20 @@ def test_labels_that_do_not_exist(
     good = records_of(layout, 1)
     bad = bytes(labels) + good[len(labels) :]
     (tmp_path / name).write_bytes(good + bad + good)
-    reading = read(FixedLengthSource(), tmp_path)
+    reading = read(CifarSource(), tmp_path)
     assert len(reading.rows) == 2
     (reject,) = reading.rejects
     assert (reject.position, reject.raw) == (layout.record_bytes, bad)
     assert reject.reason == reason
     assert reading.parts[0].raws == [(0, good), (2 * layout.record_bytes, good)]
-    assert reading.parts[0].places == [0, 2 * layout.record_bytes]
+    assert reading.parts[0].positions == [0, 2 * layout.record_bytes]
 
 
 def test_class_names(tmp_path: Path) -> None:
     names = [f"class {n}" for n in range(10)]
     (tmp_path / "batches.meta.txt").write_text("\n".join(names) + "\n\n")
     (tmp_path / "data_batch_1.bin").write_bytes(records_of(CIFAR10, 1))
-    schema = prepare(FixedLengthSource(), [tmp_path]).source.schema()
+    schema = prepare(CifarSource(), [tmp_path]).source.schema()
     assert schema["label"].class_names == tuple(names)
 
 
@@ -240,7 +241,7 @@ def test_class_names_of_cifar100(tmp_path: Path) -> None:
         "\r\n".join("abcdefghijklmnopqrst")
     )
     (tmp_path / "train.bin").write_bytes(records_of(CIFAR100, 1))
-    schema = prepare(FixedLengthSource(), [tmp_path]).source.schema()
+    schema = prepare(CifarSource(), [tmp_path]).source.schema()
     assert schema["coarse_label"].class_names == tuple("abcdefghijklmnopqrst")
     assert schema["label"].class_names == tuple(map(str, range(100)))  # no such file
 
@@ -249,26 +250,26 @@ def test_wrong_number_of_class_names(tmp_path: Path) -> None:
     (tmp_path / "batches.meta.txt").write_text("cat\ndog\n")
     (tmp_path / "data_batch_1.bin").write_bytes(records_of(CIFAR10, 1))
     with pytest.raises(InputError, match=r"meta.txt: 2 class names, expected 10"):
-        prepare(FixedLengthSource(), [tmp_path])
+        prepare(CifarSource(), [tmp_path])
 
 
 def test_class_names_that_are_not_utf8(tmp_path: Path) -> None:
     (tmp_path / "batches.meta.txt").write_bytes(b"caf\xe9\n" * 10)
     (tmp_path / "data_batch_1.bin").write_bytes(records_of(CIFAR10, 1))
     with pytest.raises(InputError, match=r"meta.txt: class names are not UTF-8"):
-        prepare(FixedLengthSource(), [tmp_path])
+        prepare(CifarSource(), [tmp_path])
 
 
 def test_class_names_that_are_the_same(tmp_path: Path) -> None:
     """No schema and no TFDS could tell them apart."""
     (tmp_path / "batches.meta.txt").write_text("cat\ndog\n" + "cat\n" * 8)
     (tmp_path / "data_batch_1.bin").write_bytes(records_of(CIFAR10, 1))
-    with pytest.raises(InputError, match=r"meta.txt: class name 'cat' is there twice"):
-        prepare(FixedLengthSource(), [tmp_path])
+    with pytest.raises(InputError, match=r"meta.txt: class name 'cat' is given twice"):
+        prepare(CifarSource(), [tmp_path])
 
 
 def test_schema() -> None:
-    source = FixedLengthSource(layout=CIFAR100, class_names=(("a",) * 20, ("b",) * 100))
+    source = CifarSource(layout=CIFAR100, class_names=(("a",) * 20, ("b",) * 100))
     schema = source.schema()
     assert [feature.name for feature in schema.features] == [
         *("coarse_label", "depth", "height", "image", "label", "width")
@@ -300,7 +301,7 @@ def test_split(path: str, expected: str) -> None:
 def test_ranges_carry_the_split(tmp_path: Path) -> None:
     for name in ("data_batch_1.bin", "test_batch.bin", "mine.bin"):
         (tmp_path / name).write_bytes(records_of(CIFAR10, 1))
-    ranges = prepare(FixedLengthSource(), [tmp_path]).ranges
+    ranges = prepare(CifarSource(), [tmp_path]).ranges
     assert {input_range.path: input_range.split for input_range in ranges} == {
         "data_batch_1.bin": "train",
         "mine.bin": "",

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from recordmill.schemas.features.feature import Kind, usual_kind
-from recordmill.transforms.sources.csv.column_types import (
+from recordmill.transforms.sources.text_types import (
     ARROW_TYPES,
     TypeFlag,
     classify,
@@ -200,8 +200,6 @@ def test_usual_columns_take_the_fast_path(
         looked_at.append(len(cells))
         return classify(cells)
 
-    monkeypatch.setattr(
-        "recordmill.transforms.sources.csv.column_types.classify", noting
-    )
+    monkeypatch.setattr("recordmill.transforms.sources.text_types.classify", noting)
     convert(column(texts), expected)
     assert sum(looked_at) <= len(texts) / 4, "the regular expressions are slow"

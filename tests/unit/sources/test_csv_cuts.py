@@ -20,10 +20,10 @@ from source_tools import FileWriter, file_writer, prepare, read_one
 from recordmill.schemas.ranges import TypeFlags, merge_type_flags
 from recordmill.transforms.sources.csv import block_states, broken_rows, split_cells
 from recordmill.transforms.sources.csv import source as csv_source
-from recordmill.transforms.sources.csv.column_types import TypeFlag, classify
 from recordmill.transforms.sources.csv.quote_states import QUOTED, end_state
 from recordmill.transforms.sources.csv.row_bounds import BOM
 from recordmill.transforms.sources.csv.source import CsvSource
+from recordmill.transforms.sources.text_types import TypeFlag, classify
 
 EXAMPLES = int(os.environ.get("RECORDMILL_FUZZ_EXAMPLES", "150"))
 fuzz = settings(
@@ -68,7 +68,7 @@ def read_cut(
     assert isinstance(reading.source, CsvSource)
     text = (int(TypeFlag.TEXT),) * len(reading.source.names)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(csv_source, "PART_BYTES", part_bytes)
+        patch.setattr(csv_source, "BATCH_BYTES", part_bytes)
         parts = [read_one(reading.source, each, text) for each in reading.ranges]
         nothing: TypeFlags = ()
         samples = [reading.source.sample(each) for each in reading.ranges]

@@ -115,7 +115,7 @@ def test_row_start_is_the_next_row_of_row_spans(
     offset = data.draw(st.integers(0, len(body)))
     ends = [end for _, end in row_spans(body) if end + 1 >= offset > 0]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(row_bounds, "_LOOK_AHEAD", look_ahead)
+        patch.setattr(row_bounds, "_READ_AHEAD", look_ahead)
         found = row_start(reader(body), offset, end_state(body[:offset]), 99)
     assert found is not None
     assert found >= offset
@@ -170,9 +170,9 @@ def test_header(body: bytes, names: tuple[str, ...], end: int) -> None:
         (b"\n1,2\n", "in.csv: no header; expected column names in the first row"),
         (b",,\n", "in.csv: no header"),
         (BOM, "in.csv: no header"),
-        (b"a,b,a\n", "in.csv: the header names column 'a' 2 times"),
-        (b"a,a ,a\n", "in.csv: the header names column 'a' 3 times"),
-        (b",column_0\n", "the header names column 'column_0' 2 times"),
+        (b"a,b,a\n", "in.csv: the header has column 'a' 2 times"),
+        (b"a,a ,a\n", "in.csv: the header has column 'a' 3 times"),
+        (b",column_0\n", "the header has column 'column_0' 2 times"),
         (b"a,\xe9t\xe9\n", r"in.csv: the header is not UTF-8 at byte 2: b'\\xe9t\\xe9"),
         (BOM + b"a,\xff\n", r"in.csv: the header is not UTF-8 at byte 5: b'\\xff"),
         (b'"a,b\n1,2\n', "in.csv: a quoted column name is never closed"),

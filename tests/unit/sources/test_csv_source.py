@@ -25,7 +25,6 @@ from recordmill.schemas.features.feature import Kind
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import InputFile, InputRange
 from recordmill.transforms.sources.csv import source as csv_source
-from recordmill.transforms.sources.csv.column_types import TypeFlag
 from recordmill.transforms.sources.csv.quote_states import (
     QUOTED,
     UNQUOTED,
@@ -34,6 +33,7 @@ from recordmill.transforms.sources.csv.quote_states import (
 )
 from recordmill.transforms.sources.csv.row_bounds import BOM
 from recordmill.transforms.sources.csv.source import CsvSource
+from recordmill.transforms.sources.text_types import TypeFlag
 from recordmill.transforms.storage.reading import read_range
 
 CELL = st.text(alphabet=[*'a1,"\n\rß☃ ;'], max_size=5)
@@ -90,10 +90,13 @@ def test_columns_may_come_in_another_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        (b"a\n", "2.csv: other columns than the first file: it lacks b"),
-        (b"a,b,c\n", "2.csv: other columns than the first file: it has also c"),
-        (b"a,c\n", "it lacks b and has also c; files of one data set need the same"),
-        (b"a,b,b\n", "2.csv: the header names column 'b' 2 times"),
+        (b"a\n", "2.csv: its columns differ from those of the first file: it lacks b"),
+        (
+            b"a,b,c\n",
+            "2.csv: its columns differ from those of the first file: it also has c",
+        ),
+        (b"a,c\n", "it lacks b and also has c; all files of one dataset need the same"),
+        (b"a,b,b\n", "2.csv: the header has column 'b' 2 times"),
         (b"\n", "2.csv: no header"),
     ],
 )
@@ -111,7 +114,7 @@ def test_header_that_changed_after_the_inventory(tmp_path: Path) -> None:
     path.write_bytes(b"a,b\n1,x\n")
     reading = prepare(CsvSource(), [path])
     path.write_bytes(b"a,c\n1,x\n")
-    with pytest.raises(InputError, match="it lacks b and has also c"):
+    with pytest.raises(InputError, match="it lacks b and also has c"):
         read_one(reading.source, reading.ranges[0])
 
 
@@ -237,7 +240,7 @@ def test_batches_of_a_range_join_to_the_range(
 ) -> None:
     path = write_csv(BODY + b"bad\n" + BODY[24:])
     whole = read(CsvSource(), path)
-    monkeypatch.setattr(csv_source, "PART_BYTES", 300)
+    monkeypatch.setattr(csv_source, "BATCH_BYTES", 300)
     reading = prepare(CsvSource(), [path])
     batches = list(reading.source.read(reading.ranges[0], ()))
     assert len(batches) > 5

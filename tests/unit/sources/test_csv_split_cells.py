@@ -54,9 +54,9 @@ def test_quotes_in_bare_fields_are_read_literally(
 @pytest.mark.parametrize(
     ("body", "bad_rows"),
     [
-        (b"1,2\n3\n5,6\n", {4: (b"3", "1 columns, expected 2")}),
-        (b"1,2,3\n\n5,6\n", {0: (b"1,2,3", "3 columns, expected 2")}),
-        (b'1,2\n"x\ny","z",\n', {4: (b'"x\ny","z",', "3 columns, expected 2")}),
+        (b"1,2\n3\n5,6\n", {4: (b"3", "expected 2 columns, found 1")}),
+        (b"1,2,3\n\n5,6\n", {0: (b"1,2,3", "expected 2 columns, found 3")}),
+        (b'1,2\n"x\ny","z",\n', {4: (b'"x\ny","z",', "expected 2 columns, found 3")}),
         (
             b"1,\xff\n3,4\n",
             {0: (b"1,\xff", r"not UTF-8: b'\xff' at byte 2 of the row")},
@@ -65,7 +65,7 @@ def test_quotes_in_bare_fields_are_read_literally(
             b"1,2\r\n\xe9,2\r\n\r\n3\r\n\xc3,5,6\r\n7,8",
             {
                 5: (b"\xe9,2", r"not UTF-8: b'\xe9,2' at byte 0 of the row"),
-                12: (b"3", "1 columns, expected 2"),
+                12: (b"3", "expected 2 columns, found 1"),
                 15: (b"\xc3,5,6", r"not UTF-8: b'\xc3,5,' at byte 0 of the row"),
             },
         ),
@@ -76,12 +76,18 @@ def test_quotes_in_bare_fields_are_read_literally(
         (
             b'1\n\xff,2\n3,"4\n',
             {
-                0: (b"1", "1 columns, expected 2"),
+                0: (b"1", "expected 2 columns, found 1"),
                 2: (b"\xff,2", r"not UTF-8: b'\xff,2' at byte 0 of the row"),
                 6: (b'3,"4\n', "a quoted field is never closed"),
             },
         ),
-        (b"1\n2\n", {0: (b"1", "1 columns, expected 2"), 2: (b"2", "1 columns, ex")}),
+        (
+            b"1\n2\n",
+            {
+                0: (b"1", "expected 2 columns, found 1"),
+                2: (b"2", "expected 2 columns, fo"),
+            },
+        ),
     ],
 )
 @pytest.mark.parametrize("range_bytes", [1, 4, 5, 1 << 20])

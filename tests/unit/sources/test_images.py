@@ -141,7 +141,7 @@ def test_a_picture_in_no_class_folder_is_rejected(tmp_path: Path) -> None:
     assert [row["filename"] for row in reading.rows] == ["a/1.jpg"]
     (reject,) = reading.rejects
     assert (reject.path, reject.raw) == ("stray.jpg", JPEG)
-    assert reject.reason == "lies in no class folder"
+    assert reject.reason == "is not in the folder of a class"
 
 
 def test_a_class_of_rejects_alone_keeps_its_label(tmp_path: Path) -> None:
@@ -154,16 +154,16 @@ def test_a_class_of_rejects_alone_keeps_its_label(tmp_path: Path) -> None:
     [
         (
             [],
-            "no pictures among the 0 input files (endings: none); expected .jpeg .jpg",
+            "no pictures among 0 input files (endings: none); expected .jpeg .jpg",
         ),
         (
             ["a/1.txt", "a/2.csv"],
-            "no pictures among the 2 input files (endings: .csv .t",
+            "no pictures among 2 input files (endings: .csv .t",
         ),
         (
             ["1.jpg", "2.jpg"],
-            "/in/1.jpg: lies in no class folder; expected INPUT/<class>/<picture>: give "
-            "the folder above the class folders",
+            "/in/1.jpg: is not in the folder of a class; expected INPUT/<class>/<picture>: "
+            "give the folder that holds the class folders",
         ),
     ],
 )
@@ -276,7 +276,7 @@ def test_ranges_are_cut_by_bytes_too(
             for row in reading.source.list_references(input_range)
         ]
         keys = [
-            position_keys(input_range, row.places)
+            position_keys(input_range, row.positions)
             for input_range, row in zip(reading.ranges, rows, strict=True)
         ]
         origins = np.concatenate([row.origins for row in rows])
@@ -327,7 +327,7 @@ def test_a_picture_whose_size_changed_after_the_inventory(
         read_one(reading.source, reading.ranges[0])
     assert str(error.value) == (
         f"{tmp_path}/a/1.jpg: has {len(data)} bytes, but had {len(JPEG)} when the run "
-        "began: did it change meanwhile?"
+        "began; did it change meanwhile?"
     )
 
 

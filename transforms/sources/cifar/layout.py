@@ -1,4 +1,4 @@
-"""How CIFAR's binary files are laid out, and how to tell them apart.
+"""Describes the layout of CIFAR's binary files, and detects which one a file has.
 
     CIFAR-10   label | 1024 red | 1024 green | 1024 blue        3,073 bytes
     CIFAR-100  coarse label | fine label | the same 3,072       3,074 bytes
@@ -34,7 +34,7 @@ _CIFAR100_FILE = re.compile(r"(train|test)\.bin", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What stands before the pixels: one label byte for each name."""
+    """The layout of one record: one byte for each label, then the pixels."""
 
     variant: Literal["cifar10", "cifar100"]
     title: str
@@ -44,6 +44,7 @@ class Layout:
 
     @property
     def record_bytes(self) -> int:
+        """Returns the size of a record in bytes."""
         return len(self.labels) + IMAGE_BYTES
 
 
@@ -59,10 +60,10 @@ _LAYOUTS = {layout.variant: layout for layout in (CIFAR10, CIFAR100)}
 
 
 def find_layout(files: Sequence[InputFile], variant: Variant) -> Layout:
-    """The layout of all files, by name and size unless the variant is given.
+    """Returns the layout of all files, by name and size unless the variant is given.
 
     Raises:
-      InputError: a file does not tell, or they differ.
+      InputError: a file may have either layout, or they differ.
     """
     if variant != "auto":
         return _LAYOUTS[variant]
@@ -73,16 +74,16 @@ def find_layout(files: Sequence[InputFile], variant: Variant) -> Layout:
         if other != layout:
             raise InputError(
                 f"{first.path} is {layout.variant} and {file.path} is "
-                f"{other.variant}: convert them apart, or give `variant`"
+                f"{other.variant}: convert them into two datasets, or give `variant`"
             )
     return layout
 
 
 def detect_layout(file: InputFile) -> Layout:
-    """CIFAR-10 or CIFAR-100, by the file's name, else by its size.
+    """Returns the layout of CIFAR-10 or CIFAR-100, by the file's name, else its size.
 
     Raises:
-      InputError: neither name nor size tells, or they contradict each other.
+      InputError: both layouts are possible or none, or name and size contradict.
     """
     name = PurePosixPath(file.path).name
     fits = [
@@ -110,7 +111,7 @@ def detect_layout(file: InputFile) -> Layout:
 
 
 def split_of(path: str) -> str:
-    """The split that the data set's own file name stands for, or ""."""
+    """Returns the split that a file name of CIFAR stands for, or ""."""
     name = PurePosixPath(path).name
     if _TEST_FILE.fullmatch(name):
         return "test"
@@ -118,14 +119,14 @@ def split_of(path: str) -> str:
 
 
 def data_files(files: Sequence[InputFile]) -> list[InputFile]:
-    """The files that hold records."""
+    """Returns the files that hold records."""
     return [f for f in files if f.size and f.path.lower().endswith(".bin")]
 
 
 def read_names(
     file: InputFile | None, count: int, storage: StorageOptions
 ) -> tuple[str, ...]:
-    """Class names, one a line; their numbers where there is no such file."""
+    """Reads class names, one a line; without such a file they are numbers."""
     if file is None:
         return tuple(str(label) for label in range(count))
     try:
@@ -136,5 +137,5 @@ def read_names(
     if len(names) != count:
         raise InputError(f"{file.uri}: {len(names)} class names, expected {count}")
     if twice := [name for name, times in Counter(names).items() if times > 1]:
-        raise InputError(f"{file.uri}: class name {twice[0]!r} is there twice")
+        raise InputError(f"{file.uri}: class name {twice[0]!r} is given twice")
     return names

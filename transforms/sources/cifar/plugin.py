@@ -16,9 +16,9 @@ def make_source(
     options: CifarOptions, as_text: bool, storage: StorageOptions
 ) -> Source:
     """Makes the source of CIFAR binary files."""
-    from recordmill.transforms.sources.cifar.source import FixedLengthSource
+    from recordmill.transforms.sources.cifar.source import CifarSource
 
-    return FixedLengthSource(variant=options.variant, storage=storage)
+    return CifarSource(variant=options.variant, storage=storage)
 
 
 FORMAT = SourceFormat(

@@ -1,7 +1,7 @@
-"""CIFAR-10 and CIFAR-100 in their binary form: records of one fixed length.
+"""Reads CIFAR-10 and CIFAR-100 binary files: records of one fixed length.
 
-The layout stands in cifar_layout. Because a record's size is known unread, rows can
-travel by reference: as positions in the input that the shard's writer reads again.
+Their layout is in `layout`. All records have the same size, so rows can be exchanged by
+reference: as positions in the input, where the shard's writer reads them again.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from recordmill.schemas.errors import InputError
 from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.ranges import InputFile, InputRange, Reject, TypeFlags
+from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64, U8, array_parts, binary_array
 from recordmill.transforms.encode.examples import encode
 from recordmill.transforms.exchange.keys import origins_in
@@ -53,20 +54,30 @@ from recordmill.transforms.storage.reading import (
 from recordmill.transforms.tfrecord import FRAME_BYTES
 
 READ_BYTES = 4 << 20  # rows read and encoded at once: fits the processor's cache
-MAX_REFERRED_FILES = 10_000  # every worker knows all of them
+MAX_REFERENCED_FILES = 10_000  # every worker knows all of them
 
 
 @dataclass(frozen=True)
-class FixedLengthSource(Source):
-    """CIFAR binary files; `layout` is found by file name and size unless given."""
+class CifarSource(Source):
+    """CIFAR binary files.
+
+    Attributes:
+      variant: cifar10 or cifar100; auto: by file name and size.
+      layout: of a record; None before `prepare`.
+      class_names: those of each label.
+      files: uri and first position of each file.
+      storage: options of the inputs' storage.
+    """
 
     variant: Variant = "auto"
     layout: Layout | None = None
     class_names: tuple[tuple[str, ...], ...] = ()
-    files: tuple[tuple[str, int], ...] = ()  # uri and first position of each
+    files: tuple[tuple[str, int], ...] = ()
     storage: StorageOptions = NO_OPTIONS
 
     supports_references = True
+    read_rate = 250e6
+    reference_rate = 2e9
 
     def prepare(self, files: Sequence[InputFile]) -> Self:
         data = data_files(files)
@@ -84,7 +95,9 @@ class FixedLengthSource(Source):
                 layout.name_files, layout.num_classes, strict=True
             )
         )
-        return replace(self, layout=layout, class_names=names, files=_shelf(data))
+        return replace(
+            self, layout=layout, class_names=names, files=_first_positions(data)
+        )
 
     def prepare_append(
         self,
@@ -93,10 +106,15 @@ class FixedLengthSource(Source):
         schema: Schema | None,
     ) -> Self:
         whole = self.prepare([*kept, *new])
-        return replace(whole, files=_shelf(data_files(new)))
+        return replace(whole, files=_first_positions(data_files(new)))
 
     @property
     def known_layout(self) -> Layout:
+        """Returns the layout of a prepared source.
+
+        Raises:
+          ValueError: it is not prepared.
+        """
         if self.layout is None:
             raise ValueError("the layout is unknown before prepare()")
         return self.layout
@@ -140,28 +158,35 @@ class FixedLengthSource(Source):
             rows.batch = _to_batch(records, self.known_layout)
             yield rows
 
-    def prefers_reference(self, files: Sequence[InputFile]) -> bool:
-        """Tells whether to read rows here and there.
+    def read_for_statistics(self, input_range: InputRange) -> Iterator[Rows]:
+        """Reads the labels of a range, without laying out the pixels."""
+        return self.list_references(input_range)
 
-        Where the page cache can hold the input, that is cheaper than writing and
-        reading them once more in between.
+    def prefers_reference(self, files: Sequence[InputFile]) -> bool:
+        """Tells whether the page cache can hold the input.
+
+        If so, reading rows in any order is cheaper than writing and reading them once
+        more in between.
         """
         data = data_files(files)
         return (
             all(is_local(file.uri) for file in data)
-            and len(data) <= MAX_REFERRED_FILES
+            and len(data) <= MAX_REFERENCED_FILES
             and sum(file.size for file in data) <= available_memory() // 2
         )
 
     def list_references(self, input_range: InputRange) -> Iterator[Rows]:
-        """Each row's position in the whole input; reads the range to check labels."""
+        """Lists each row's position in the whole input; reads the range for its labels.
+
+        A row whose position is 258 is the reference 02 01 00 00 00 00 00 00.
+        """
         layout = self.known_layout
         for rows, records in self._scan(input_range):
-            positions = (rows.places + input_range.first_position).astype("<u8")
+            positions = (rows.positions + input_range.first_position).astype("<u8")
             offsets = np.arange(len(positions) + 1, dtype=np.int64) * 8
             columns = {REFERENCE: binary_array(offsets, positions.view(np.uint8))}
-            for place, label in enumerate(layout.labels):
-                columns[label] = pa.array(records[:, place].astype(np.int64))
+            for index, label in enumerate(layout.labels):
+                columns[label] = pa.array(records[:, index].astype(np.int64))
             rows.batch = pa.RecordBatch.from_pydict(columns)
             rows.planned_bytes = np.full(len(positions), self._framed_bytes, np.int64)
             yield rows
@@ -170,6 +195,8 @@ class FixedLengthSource(Source):
         layout = self.known_layout
         offsets, data = array_parts(references)
         positions = data[offsets[0] : offsets[-1]].view("<u8").astype(np.int64)
+        # Files that begin at positions 0 and 30,730: positions [0, 30,730, 3,073] lie
+        # in files [0, 1, 0].
         starts = np.array([start for _, start in self.files], np.int64)
         file_of = np.searchsorted(starts, positions, side="right") - 1
         records = np.empty((len(positions), layout.record_bytes), np.uint8)
@@ -188,7 +215,7 @@ class FixedLengthSource(Source):
 
     @cached_property
     def _framed_bytes(self) -> int:
-        """Size of every record: labels below 128 take one byte, all else is fixed."""
+        """Returns the size of every record: all labels take one byte, being below 128."""
         layout = self.known_layout
         row = np.zeros((1, layout.record_bytes), np.uint8)
         return len(encode(_to_batch(row, layout), self.schema())[0].as_py()) + (
@@ -196,7 +223,7 @@ class FixedLengthSource(Source):
         )
 
     def _scan(self, input_range: InputRange) -> Iterator[tuple[Rows, U8]]:
-        """Reads a range in parts; rows with their labels checked, and their bytes."""
+        """Reads a range in parts; yields rows with valid labels, and their bytes."""
         layout = self.known_layout
         size = layout.record_bytes
         step = READ_BYTES // size * size
@@ -208,7 +235,7 @@ class FixedLengthSource(Source):
             if len(data) < stop - start:
                 raise InputError(
                     f"{input_range.uri}: ends at byte {start + len(data)}, but had "
-                    f"{input_range.stop} bytes when the run began: did it change meanwhile?"
+                    f"{input_range.stop} bytes when the run began; did it change meanwhile?"
                 )
             num_rows = len(data) // size
             rest = data[num_rows * size :]
@@ -221,7 +248,7 @@ class FixedLengthSource(Source):
                     Reject(
                         input_range.path,
                         start + num_rows * size,
-                        f"{len(rest)} bytes at the end of the file, expected a whole "
+                        f"{count(len(rest), 'byte')} at the end of the file, expected a whole "
                         f"{layout.variant} record of {size} ({len(layout.labels)} "
                         f"label + {SIDE} x {SIDE} x {CHANNELS}): the file is cut short",
                         rest.tobytes(),
@@ -233,8 +260,8 @@ class FixedLengthSource(Source):
             yield _rows(input_range, ordinals, size, records, rejects), records
 
 
-def _shelf(data: Sequence[InputFile]) -> tuple[tuple[str, int], ...]:
-    """Each file's uri and the position of its first byte in all of them together."""
+def _first_positions(data: Sequence[InputFile]) -> tuple[tuple[str, int], ...]:
+    """Returns each file's uri and the position of its first byte in the whole input."""
     starts = accumulate((file.size for file in data), initial=0)
     return tuple((file.uri, start) for file, start in zip(data, starts, strict=False))
 
@@ -246,7 +273,7 @@ def _rows(
     records: U8,
     rejects: list[Reject],
 ) -> Rows:
-    """Rows whose batch is still to come."""
+    """Makes rows whose batch is set later."""
 
     def raw(row: int) -> tuple[int, bytes]:
         return input_range.start + int(ordinals[row]) * size, records[row].tobytes()
@@ -254,7 +281,7 @@ def _rows(
     return Rows(
         batch=pa.RecordBatch.from_pydict({}),
         origins=origins_in(input_range.path, input_range.start, ordinals),
-        places=ordinals * size,
+        positions=ordinals * size,
         raw=raw,
         rejects=rejects,
     )
@@ -267,7 +294,7 @@ def _check_labels(
     path: str,
     start: int,
 ) -> tuple[I64, list[Reject]]:
-    """Indices of the rows whose labels exist, and rejects for the others."""
+    """Returns the indices of rows with valid labels, and rejects for the others."""
     counts = np.array([len(names) for names in class_names])
     wrong = (records[:, : len(counts)] >= counts).any(axis=1)
     rejects = [
@@ -284,6 +311,11 @@ def _check_labels(
 
 
 def _to_batch(records: U8, layout: Layout) -> pa.RecordBatch:
+    """Returns the columns of records, their pixels interleaved as rows x columns x RGB.
+
+    The first bytes of a CIFAR-10 record, label r0 r1 ... g0 g1 ... b0 b1 ..., become
+    label and image r0 g0 b0 r1 g1 b1 ...
+    """
     num_rows, num_labels = len(records), len(layout.labels)
     image = np.empty((num_rows, PIXELS, CHANNELS), np.uint8)
     for channel in range(CHANNELS):  # three strided copies beat one transpose
@@ -291,8 +323,8 @@ def _to_batch(records: U8, layout: Layout) -> pa.RecordBatch:
         image[:, :, channel] = records[:, start : start + PIXELS]
     offsets = np.arange(num_rows + 1, dtype=np.int64) * IMAGE_BYTES
     columns = {"image": binary_array(offsets, image.reshape(-1))}
-    for place, label in enumerate(layout.labels):
-        columns[label] = pa.array(records[:, place].astype(np.int64))
+    for index, label in enumerate(layout.labels):
+        columns[label] = pa.array(records[:, index].astype(np.int64))
     sizes = {"height": SIDE, "width": SIDE, "depth": CHANNELS}
     for name, value in sizes.items():
         columns[name] = pa.array(np.full(num_rows, value, np.int64))

@@ -1,4 +1,4 @@
-"""Tells in which state of the quotes each block of a CSV file begins and ends."""
+"""Finds the state of the quotes in which each block of a CSV file begins and ends."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def resolve_file(
       surveys: the packed transition map of each.
     """
     if len(ranges) == 1:
-        return list(ranges)  # nothing stands before it
+        return list(ranges)  # there is nothing before it
     states = _states(surveys)
     if states[-1] is QUOTED:
         size = ranges[-1].stop

@@ -1,4 +1,4 @@
-"""Finds quotes that open a field which never closes, and tells where they stand."""
+"""Finds quotes that open a field which never closes, and the rows that they break."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class BrokenRow:
     """A row without an end of its own, which is rejected.
 
     Attributes:
-      at: where a byte of it stands in the body that is read; that of the quote that is
+      at: offset of a byte of it in the body that is read; that of the quote that is
         not closed, if there is one.
       reason: for the reject.
-      is_quote: whether a quote stands there, which may be masked.
+      is_quote: whether that byte is a quote, which may be masked.
       max_bytes: how much of the row is kept.
     """
 
@@ -33,7 +33,7 @@ class BrokenRow:
     max_bytes: int | None = None
 
     def raw(self, body: bytes, start: int, end: int) -> bytes:
-        """Returns the row's bytes as they stand in the file."""
+        """Returns the row's bytes as they are in the file."""
         raw = body[start:end][: self.max_bytes]
         if not self.is_quote:
             return raw
@@ -66,17 +66,17 @@ def find_broken_rows(
     return broken
 
 
-def masked(read: Reader, place: int) -> Reader:
+def masked(read: Reader, offset: int) -> Reader:
     """Returns a reader for which the quote at a byte offset is an ordinary character.
 
     The offset -1 masks none.
     """
-    if place < 0:
+    if offset < 0:
         return read
 
     def read_masked(start: int, stop: int) -> bytes:
         data = read(start, stop)
-        at = place - start
+        at = offset - start
         if not 0 <= at < len(data):
             return data
         return b"".join((data[:at], _MASK, data[at + 1 :]))
@@ -100,25 +100,25 @@ def unclosed_quote(read: Reader, stop: int) -> int:
     while stop > 0:
         start = max(0, stop - _BLOCK_BYTES)
         block = read(start, stop) + quotes
-        places = np.flatnonzero(np.frombuffer(block, np.uint8) == ord(QUOTE))
-        first = np.flatnonzero(np.diff(places, prepend=-2) > 1)  # of each row of them
-        lengths = np.diff(first, append=len(places))
+        offsets = np.flatnonzero(np.frombuffer(block, np.uint8) == ord(QUOTE))
+        first = np.flatnonzero(np.diff(offsets, prepend=-2) > 1)  # of each row of them
+        lengths = np.diff(first, append=len(offsets))
         quotes = b""
-        if start and len(places) and places[0] == 0:
-            quotes = QUOTE * int(lengths[0])  # more of them may stand before
+        if start and len(offsets) and offsets[0] == 0:
+            quotes = QUOTE * int(lengths[0])  # more of them may be before it
             first, lengths = first[1:], lengths[1:]
         odd = first[lengths % 2 == 1]
         if len(odd):
-            return start + int(places[odd[-1]])
+            return start + int(offsets[odd[-1]])
         stop = start
     raise ValueError("no quoted field is open there")
 
 
-def line_of(read: Reader, place: int) -> int:
+def line_of(read: Reader, offset: int) -> int:
     """Returns the number, from 1, of the line that a byte offset is in."""
     line, start = 1, 0
-    while start < place:
-        block = read(start, min(start + _BLOCK_BYTES, place))
+    while start < offset:
+        block = read(start, min(start + _BLOCK_BYTES, offset))
         if not block:
             break
         start += len(block)
@@ -128,16 +128,16 @@ def line_of(read: Reader, place: int) -> int:
     return line
 
 
-def _never_closed(read: Reader, place: int) -> str:
+def _never_closed(read: Reader, offset: int) -> str:
     """Returns the reason for the reject of a row with a quote that is never closed."""
-    line = line_of(read, place)
+    line = line_of(read, offset)
     return f"a quoted field is never closed; it opens at line {line}"
 
 
-def _too_long(read: Reader, place: int) -> str:
+def _too_long(read: Reader, offset: int) -> str:
     """Returns the reason for the reject of a row that is longer than a row may be."""
     return (
-        f"the row that begins at line {line_of(read, place)} has more than "
+        f"the row that begins at line {line_of(read, offset)} has more than "
         f"{MAX_ROW_BYTES:,} bytes, of which the first {KEPT_BYTES:,} are kept: is a "
         "quoted field not closed?"
     )

@@ -1,6 +1,6 @@
-"""CSV rows for a dataset that is there already: its types are settled.
+"""Converts CSV rows to the schema of the dataset that they are appended to.
 
-Whatever the new cells would be taken for by themselves, a row has to fit the features
+Whatever types the new cells would have by themselves, a row has to fit the features
 that all other records have; one that does not is a reject.
 """
 
@@ -16,32 +16,33 @@ from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.features.feature import Schema, usual_kind
 from recordmill.schemas.ranges import InputRange, Reject
 from recordmill.transforms.cast.cast_result import shown
-from recordmill.transforms.sources.csv.column_types import (
+from recordmill.transforms.sources.csv.split_cells import Parsed
+from recordmill.transforms.sources.text_types import (
     ARROW_TYPES,
-    convert_settled,
+    cells_of,
+    convert_to_dtype,
 )
-from recordmill.transforms.sources.csv.split_cells import Parsed, cells_of
 
 
-def settled_columns(names: Sequence[str], settled: Schema) -> pa.Schema:
-    """The columns as the dataset's features have them.
+def fixed_columns(names: Sequence[str], schema: Schema) -> pa.Schema:
+    """Returns the columns as the dataset's features have them.
 
     Raises:
       SchemaError: columns and features are not the same.
     """
-    dtypes = _dtypes(names, settled)
+    dtypes = _dtypes(names, schema)
     return pa.schema([(name, ARROW_TYPES[dtype]) for name, dtype in dtypes.items()])
 
 
 def fit_rows(
-    parsed: Parsed, names: Sequence[str], settled: Schema, input_range: InputRange
+    parsed: Parsed, names: Sequence[str], schema: Schema, input_range: InputRange
 ) -> tuple[Parsed, pa.RecordBatch]:
-    """The rows that fit a dataset's schema, and their typed columns.
+    """Returns the rows that fit a dataset's schema, and their typed columns.
 
     Args:
       parsed: rows as text.
       names: the columns.
-      settled: the dataset's schema.
+      schema: the dataset's.
       input_range: the range that the rows come from.
 
     Returns:
@@ -49,19 +50,19 @@ def fit_rows(
     """
     columns = []
     reasons: dict[int, str] = {}
-    for name, dtype in _dtypes(names, settled).items():
+    for name, dtype in _dtypes(names, schema).items():
         cells = cells_of(parsed.table, name)
-        column, wrong = convert_settled(cells, dtype)
+        column, wrong = convert_to_dtype(cells, dtype)
         columns.append(column)
         for row in np.flatnonzero(wrong).tolist():
-            what = shown(cells[row].as_py())
-            why = f"{name}: {what} is not a valid {dtype}, as {name} is in the dataset"
-            reasons.setdefault(row, why)
-        if cells.null_count and not settled[name].optional:
+            value = shown(cells[row].as_py())
+            reason = f"{name}: {value} is not a valid {dtype}, its type in the dataset"
+            reasons.setdefault(row, reason)
+        if cells.null_count and not schema[name].optional:
             missing = cells.is_null().to_numpy(zero_copy_only=False)
             for row in np.flatnonzero(missing).tolist():
-                why = f"{name}: missing; no record of the dataset lacks it"
-                reasons.setdefault(row, why)
+                reason = f"{name}: missing; every record of the dataset has it"
+                reasons.setdefault(row, reason)
     batch = pa.RecordBatch.from_arrays(columns, names=list(names))
     if not reasons:
         return parsed, batch
@@ -80,9 +81,9 @@ def fit_rows(
     return fitting, batch.take(pa.array(kept))
 
 
-def _dtypes(names: Sequence[str], settled: Schema) -> dict[str, str]:
+def _dtypes(names: Sequence[str], schema: Schema) -> dict[str, str]:
     """Returns the dtype that each column's cells are converted to."""
-    features = {feature.name: feature for feature in settled.features}
+    features = {feature.name: feature for feature in schema.features}
     if features.keys() != set(names):
         raise SchemaError(
             f"the columns are {', '.join(sorted(names))}, but the dataset's features "
@@ -93,6 +94,6 @@ def _dtypes(names: Sequence[str], settled: Schema) -> dict[str, str]:
         if dtype not in ARROW_TYPES or feature.kind is not usual_kind(dtype):
             raise SchemaError(
                 f"feature {feature.name!r} of the dataset is {dtype} in "
-                f"{feature.kind}, which no CSV column becomes undeclared"
+                f"{feature.kind}; without a declared schema no CSV column becomes that"
             )
     return {name: features[name].dtype for name in names}

@@ -1,6 +1,6 @@
 """How the quotes of one block of a CSV file lead from a state to the next, without a loop.
 
-A byte stands in one of three states, which fix what the next byte means:
+Each byte is in one of three states, which fix what the next byte means:
 
     FIELD_START  a quote opens a quoted field here, or is the second of a doubled one
     UNQUOTED     a quote is an ordinary character: 5" pipe
@@ -11,7 +11,7 @@ A byte stands in one of three states, which fix what the next byte means:
     in QUOTED       " -> FIELD_START  , CR LF -> QUOTED        other -> QUOTED
 
 (A quote that ends a field leads to FIELD_START: a further quote would double it. What
-else stands behind it belongs to the field, unquoted.) Python's csv module and Arrow read
+else is behind it belongs to the field, unquoted.) Python's csv module and Arrow read
 the same. Where a block begins is known only after all blocks before it were read, so
 a block is described by its transition map, which has an end state for each start state.
 Maps compose, stray quotes included.
@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 
 class QuoteState(IntEnum):
-    """What the next byte of a CSV file stands in.
+    """The state of the quotes before a byte of a CSV file.
 
     The values 0 and 1 are left out: earlier versions kept whether the quotes before
     a byte are odd in number.
@@ -47,7 +47,7 @@ _MAX_PIECE_BYTES = 1 << 20
 _QUOTE = ord('"')
 _FIELD_ENDS = b",\r\n"
 
-# Only quotes and what stands before them matter. Before a quote the field is bare, has
+# Only quotes and the bytes before them matter. Before a quote the field is bare, has
 # just been closed, or is quoted: states 0, 1, 2 of a function that has three kinds.
 _BARE, _CLOSED, _OPEN = range(3)
 _Function = tuple[int, ...]  # three of them
@@ -137,11 +137,11 @@ def _piece_map(block: bytes, start: int, stop: int) -> TransitionMap:
     if block.find(b'"', start, stop) < 0:
         return bare, bare, QUOTED
     data = np.frombuffer(block, np.uint8, stop - start, start)
-    places = np.flatnonzero(data == _QUOTE)
-    others = _compose(_FUNCTION_OF[data[places[1:] - 1]])
-    closed = FIELD_START if places[-1] == len(data) - 1 else bare
+    offsets = np.flatnonzero(data == _QUOTE)
+    others = _compose(_FUNCTION_OF[data[offsets[1:] - 1]])
+    closed = FIELD_START if offsets[-1] == len(data) - 1 else bare
     ends = {_BARE: bare, _CLOSED: closed, _OPEN: QUOTED}
-    first = int(places[0])
+    first = int(offsets[0])
     if first == 0:
         opening, stray = _OPEN, _BARE
     else:
@@ -166,7 +166,7 @@ def pack_map(ends: TransitionMap) -> int:
     >>> hex(pack_map((UNQUOTED, UNQUOTED, QUOTED)))
     '0x433'
     """
-    return sum(int(end) << 4 * place for place, end in enumerate(ends))
+    return sum(int(end) << 4 * index for index, end in enumerate(ends))
 
 
 def unpack_map(number: int) -> TransitionMap:

@@ -22,8 +22,8 @@ from recordmill.transforms.sources.csv.quote_states import (
 QUOTE = b'"'
 BOM = b"\xef\xbb\xbf"
 MAX_HEADER_BYTES = 16 << 20
-_LOOK_AHEAD = 1 << 16
-_MAX_LOOK_AHEAD = 16 << 20
+_READ_AHEAD = 1 << 16
+_MAX_READ_AHEAD = 16 << 20
 
 Reader = Callable[[int, int], bytes]  # (start, stop) -> bytes, fewer at the end
 
@@ -41,13 +41,16 @@ _REST_OF_ROW = {
 
 
 def row_start(read: Reader, offset: int, state: QuoteState, limit: int) -> int | None:
-    """Returns the first row start at or behind a byte offset.
+    r"""Returns the first row start at or behind a byte offset.
+
+    In b'1,"a\nb"\n2,c\n' rows start at 0 and 8; from offset 3, which is inside quotes,
+    the first row start is 8.
 
     Args:
       read: reads bytes of the file.
       offset: where to begin to look.
       state: of the quotes at `offset`.
-      limit: how many bytes to look at.
+      limit: how many bytes to search.
 
     Returns:
       A byte offset; the file's end if no row starts any more. None if neither comes
@@ -55,28 +58,28 @@ def row_start(read: Reader, offset: int, state: QuoteState, limit: int) -> int |
     """
     if offset == 0:
         return 0
-    place, size = offset - 1, min(_LOOK_AHEAD, limit + 1)
-    block = read(place, place + size)
+    begin, size = offset - 1, min(_READ_AHEAD, limit + 1)
+    block = read(begin, begin + size)
     if state is FIELD_START and block[:1] in (b"\r", b"\n"):
         return offset + (block[:2] == b"\r\n")
     at = 1
     while True:
         if match := _REST_OF_ROW[state].match(block, at):
-            end = place + match.end()
+            end = begin + match.end()
             cut = match.group(1) == b"\r" and match.end() == len(block)
             return end + (cut and read(end, end + 1) == b"\n")
         state = end_state(block[at:], state)
-        place += len(block)
+        begin += len(block)
         if len(block) < size:
-            return max(offset, place)
-        if place - offset >= limit:
+            return max(offset, begin)
+        if begin - offset >= limit:
             return None
-        size = min(2 * size, _MAX_LOOK_AHEAD, offset + limit - place)
-        block, at = read(place, place + size), 0
+        size = min(2 * size, _MAX_READ_AHEAD, offset + limit - begin)
+        block, at = read(begin, begin + size), 0
 
 
 def row_spans(body: bytes) -> list[tuple[int, int]]:
-    """Start and end of every row that is not blank, without the row's newline.
+    """Returns start and end of every row that is not blank, without its newline.
 
     One regular expression: only for ranges that hold something to reject.
     """
@@ -88,7 +91,7 @@ def row_spans(body: bytes) -> list[tuple[int, int]]:
 
 
 def read_header(read: Reader, uri: str) -> tuple[tuple[str, ...], int]:
-    """Column names and the byte offset of the first row behind the header.
+    """Returns the column names and the byte offset of the first row behind them.
 
     Raises:
       InputError: no header, or one that cannot name features.
@@ -104,19 +107,19 @@ def read_header(read: Reader, uri: str) -> tuple[tuple[str, ...], int]:
     cells = _cells(raw, uri)
     if not any(cells):
         raise InputError(f"{uri}: no header; expected column names in the first row")
-    names = tuple(name.strip() or f"column_{place}" for place, name in enumerate(cells))
+    names = tuple(name.strip() or f"column_{index}" for index, name in enumerate(cells))
     twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise InputError(
-            f"{uri}: the header names column {twice[0]!r} {names.count(twice[0])} times; "
-            "features need names that differ"
+            f"{uri}: the header has column {twice[0]!r} {names.count(twice[0])} times; "
+            "expected column names that differ"
         )
     return names, end
 
 
 def _first_row(read: Reader, uri: str) -> tuple[bytes, int, int]:
-    """The bytes of the first row without its newline, its start, the next one's."""
-    size = _LOOK_AHEAD
+    """Returns the bytes of the first row without its newline, its start, the next's."""
+    size = _READ_AHEAD
     while True:
         text = read(0, size)
         start = len(BOM) if text.startswith(BOM) else 0
@@ -128,13 +131,13 @@ def _first_row(read: Reader, uri: str) -> tuple[bytes, int, int]:
         if size >= MAX_HEADER_BYTES:
             raise InputError(
                 f"{uri}: the header does not end in the first {size:,} bytes; is a "
-                "quoted column name not closed, or is this no CSV file?"
+                "quoted column name not closed, or is this not a CSV file?"
             )
         size *= 4
 
 
 def _cells(row: bytes, uri: str) -> list[str]:
-    """The text of each cell of one row."""
+    """Returns the text of each cell of one row."""
     cells = []
     at = 0
     while at <= len(row):

@@ -1,10 +1,10 @@
-"""CSV files with a header: cut at true row ends, typed as their whole content asks.
+"""Reads CSV files with a header: cut at row ends, typed as their whole content asks.
 
-A file is cut into blocks of constant size. What the quotes of each block do is looked at
-first (`survey`), so every range knows whether its block begins inside a quoted field; a
+A file is cut into blocks of constant size. The quotes of each block are surveyed first
+(`survey`), so every range knows whether its block begins inside a quoted field; a
 range then runs from the first row that starts in its block to the first that starts
-in the next. Types are guessed from a sample, verified while converting, and what was
-guessed too narrowly is redone (see csv_types).
+in the next. Types are guessed from a sample and verified while converting; a range that
+was encoded for too narrow a type is encoded again (see text_types).
 """
 
 from __future__ import annotations
@@ -42,13 +42,7 @@ from recordmill.transforms.sources.csv.broken_rows import (
     find_broken_rows,
     masked,
 )
-from recordmill.transforms.sources.csv.column_types import (
-    TypeFlag,
-    classify,
-    column_dtype,
-    convert,
-)
-from recordmill.transforms.sources.csv.fixed_schema import fit_rows, settled_columns
+from recordmill.transforms.sources.csv.fixed_schema import fit_rows, fixed_columns
 from recordmill.transforms.sources.csv.quote_states import (
     FIELD_START,
     QUOTED,
@@ -69,12 +63,18 @@ from recordmill.transforms.sources.csv.split_cells import (
     cells_of,
     parse_rows,
 )
+from recordmill.transforms.sources.text_types import (
+    TypeFlag,
+    classify,
+    column_dtype,
+    convert,
+)
 from recordmill.transforms.storage.reading import read_range
 
-PART_BYTES = 4 << 20
+BATCH_BYTES = 4 << 20  # split and converted at once: fits the processor's cache
 SAMPLE_BYTES = 1 << 16
-EXCERPTS = 32
-EXCERPT_BYTES = 1 << 18
+SAMPLED_RANGES = 32
+SAMPLED_RANGE_BYTES = 1 << 18
 ENTRY_BYTES = 24  # what a feature's map entry costs beside its name and value
 
 
@@ -85,35 +85,38 @@ class CsvSource(Source):
     Attributes:
       as_text: whether every cell stays text, because a declared schema converts it.
       names: the columns of the first file's header.
-      settled: the schema of a dataset that rows are appended to: their types are no
-        longer open, and what does not fit is a reject. None if there is none.
+      fixed_schema: the schema of the dataset that rows are appended to: its types are
+        not inferred any more, and a row that does not fit is a reject. None else.
       range_bytes: size of the blocks that ranges are cut from.
       storage: options of the inputs' storage.
     """
 
     as_text: bool = False
     names: tuple[str, ...] = ()
-    settled: Schema | None = None
+    fixed_schema: Schema | None = None
     range_bytes: int = RANGE_BYTES
     storage: StorageOptions = NO_OPTIONS
 
+    read_rate = 70e6
+
     @property
     def infers_types(self) -> bool:
-        return not self.as_text and self.settled is None
+        """Tells whether types follow from the cells: no schema gives them."""
+        return not self.as_text and self.fixed_schema is None
 
     def columns(self) -> pa.Schema:
-        """All text: the types are known only after all cells were looked at."""
-        if self.settled is not None:
-            return settled_columns(self.names, self.settled)
+        """Returns the columns as text: types are known only once all cells were read."""
+        if self.fixed_schema is not None:
+            return fixed_columns(self.names, self.fixed_schema)
         return pa.schema([(name, pa.string()) for name in self.names])
 
     def prepare(self, files: Sequence[InputFile]) -> Self:
         names: tuple[str, ...] = ()
-        for file in _filled(files):
+        for file in _not_empty(files):
             own, _ = read_header(self._file_reader(file.uri), file.uri)
             names = names or own
             if set(own) != set(names):
-                raise InputError(_other_columns(file.uri, own, names))
+                raise InputError(_columns_differ(file.uri, own, names))
         if not names:
             raise InputError(
                 "every input file is empty; expected a header and rows of values"
@@ -127,14 +130,14 @@ class CsvSource(Source):
         schema: Schema | None,
     ) -> Self:
         # The columns of one file are those of all that were converted.
-        prepared = self.prepare([*_filled(kept)[:1], *new])
-        return replace(prepared, settled=schema)
+        prepared = self.prepare([*_not_empty(kept)[:1], *new])
+        return replace(prepared, fixed_schema=schema)
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
         return number_ranges(
             [
                 (file, start, min(start + self.range_bytes, file.size), "")
-                for file in _filled(files)
+                for file in _not_empty(files)
                 for start in range(0, file.size, self.range_bytes)
             ]
         )
@@ -167,7 +170,7 @@ class CsvSource(Source):
 
         Half a cell might be of another type. A row longer than `max_bytes` gives none.
         """
-        begin, names = self._begin(input_range)
+        begin, names = self._first_row(input_range)
         if begin is None:
             return None
         text = self._reader(input_range)(begin, begin + max_bytes)
@@ -179,43 +182,44 @@ class CsvSource(Source):
         return parse_rows(text, names, input_range.path, begin, broken)
 
     def sample_ranges(self, ranges: Sequence[InputRange]) -> list[InputRange]:
-        parts = spread_evenly(ranges, EXCERPTS, EXCERPT_BYTES)
-        return [self._with_quotes(part) for part in parts]
+        chosen = spread_evenly(ranges, SAMPLED_RANGES, SAMPLED_RANGE_BYTES)
+        return [self._guess_states(input_range) for input_range in chosen]
 
-    def _with_quotes(self, part: InputRange) -> InputRange:
-        """Whether a part lies in quotes, told by which reading makes rows of it.
+    def _guess_states(self, input_range: InputRange) -> InputRange:
+        """Guesses in which state of the quotes a range begins: that with fewest rejects.
 
-        To know would take a look at the whole file before the part.
+        To know it would take reading the file from its start.
         """
-        ends = unpack_map(self.survey(part))
-        if part.start == 0:
-            return replace(part, quoted=(0, int(ends[0])))
-        before = self._file_reader(part.uri)(part.start - 1, part.start)
-        starts = (FIELD_START if before in (b",", b"\r", b"\n") else UNQUOTED, QUOTED)
-        readings = [
-            replace(part, quoted=(int(start), int(ends[start - FIELD_START])))
-            for start in starts
+        start = input_range.start
+        ends = unpack_map(self.survey(input_range))
+        if start == 0:
+            return replace(input_range, quoted=(0, int(ends[0])))
+        before = self._file_reader(input_range.uri)(start - 1, start)
+        states = (FIELD_START if before in (b",", b"\r", b"\n") else UNQUOTED, QUOTED)
+        guesses = [
+            replace(input_range, quoted=(int(state), int(ends[state - FIELD_START])))
+            for state in states
         ]
-        return min(readings, key=self._strangeness)
+        return min(guesses, key=self._share_rejected)
 
-    def _strangeness(self, part: InputRange) -> float:
-        """Returns the share of rows that cannot be split as they should.
+    def _share_rejected(self, input_range: InputRange) -> float:
+        """Returns the share of rows that cannot be split into the columns.
 
-        It is one half if none is there, as in the midst of a long text.
+        One half if no row starts there, as in the middle of a long text.
         """
-        parsed = self._first_rows(part, EXCERPT_BYTES)
+        parsed = self._first_rows(input_range, SAMPLED_RANGE_BYTES)
         if parsed is None or not parsed.num_rows:
             return 0.5
         return len(parsed.rejects) / parsed.num_rows
 
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
-        if self.settled is not None:
-            return self.settled
+        if self.fixed_schema is not None:
+            return self.fixed_schema
         observed = observed or (int(TypeFlag.NOTHING),) * len(self.names)
         nulls = nulls or (0,) * len(self.names)
         features = []
-        for name, holds, missing in zip(self.names, observed, nulls, strict=True):
-            dtype = column_dtype(holds)
+        for name, flags, missing in zip(self.names, observed, nulls, strict=True):
+            dtype = column_dtype(flags)
             features.append(
                 FeatureSpec(name, usual_kind(dtype), dtype=dtype, optional=missing > 0)
             )
@@ -233,7 +237,7 @@ class CsvSource(Source):
         )
 
     def read(self, input_range: InputRange, expected: TypeFlags) -> Iterator[Rows]:
-        begin, names = self._begin(input_range)
+        begin, names = self._first_row(input_range)
         if begin is None:
             return  # no row starts in this block
         read = self._reader(input_range)
@@ -246,12 +250,12 @@ class CsvSource(Source):
         body = read(begin, end)
         if begin + len(body) < end:
             raise InputError(
-                f"{input_range.uri}: ends at byte {begin + len(body)}, but had {input_range.stop} "
-                "bytes when the run began: did it change meanwhile?"
+                f"{input_range.uri}: ends at byte {begin + len(body)}, but had "
+                f"{input_range.stop} bytes when the run began; did it change meanwhile?"
             )
         expected = expected or (int(TypeFlag.NOTHING),) * len(self.names)
         rows_before = 0
-        for start, stop in _parts(body):
+        for start, stop in _cut_batches(body):
             part = body[start:stop]
             broken = find_broken_rows(
                 self._file_reader(input_range.uri),
@@ -263,37 +267,45 @@ class CsvSource(Source):
             parsed = parse_rows(part, names, input_range.path, begin + start, broken)
             observed: TypeFlags = ()
             nulls: tuple[int, ...] = ()
-            if self.settled is not None:
-                parsed, batch = fit_rows(parsed, self.names, self.settled, input_range)
+            if self.fixed_schema is not None:
+                parsed, batch = fit_rows(
+                    parsed, self.names, self.fixed_schema, input_range
+                )
             else:
                 batch, observed, nulls = self._convert(parsed.table, expected)
                 expected = merge_type_flags(expected, observed)
             ordinals = parsed.ordinals + rows_before
             rows_before += parsed.num_rows
-            # About where each row starts in the body; scaled to the range, because its
-            # last row may reach beyond it. Short rows can then share a place, in order.
+            # About where each row starts in the body, scaled to the range, because its
+            # last row may reach beyond it. Short rows may share a position, in order.
+            # 4 rows in a body of 80 bytes, of a range of 64: offsets 0 20 40 60,
+            # positions 0 16 32 48.
             offsets = parsed.ordinals * (stop - start) // max(1, parsed.num_rows)
             yield Rows(
                 batch=batch,
                 origins=origins_in(input_range.path, input_range.start, ordinals),
-                places=(start + offsets) * input_range.num_positions // len(body),
+                positions=(start + offsets) * input_range.num_positions // len(body),
                 raw=parsed.raw,
                 rejects=parsed.rejects,
                 observed=observed,
                 nulls=nulls,
             )
 
+    def read_for_statistics(self, input_range: InputRange) -> Iterator[Rows]:
+        """Reads a range with all cells as text."""
+        return self.read(input_range, (int(TypeFlag.TEXT),) * len(self.names))
+
     def _convert(
         self, table: pa.Table, expected: TypeFlags
     ) -> tuple[pa.RecordBatch, TypeFlags, tuple[int, ...]]:
-        """The typed columns, what they were seen to hold, and their missing values."""
+        """Returns the typed columns, their type flags and their missing values."""
         if self.as_text:
             cells = [cells_of(table, name) for name in self.names]
             return pa.RecordBatch.from_arrays(cells, names=list(self.names)), (), ()
         columns, observed, nulls = [], [], []
-        for name, holds in zip(self.names, expected, strict=True):
+        for name, flags in zip(self.names, expected, strict=True):
             cells = cells_of(table, name)
-            converted, seen = convert(cells, holds)
+            converted, seen = convert(cells, flags)
             columns.append(converted)
             observed.append(int(seen))
             nulls.append(cells.null_count)
@@ -312,16 +324,16 @@ class CsvSource(Source):
     def _file_reader(self, uri: str) -> Reader:
         return partial(read_range, uri, options=self.storage)
 
-    def _begin(self, input_range: InputRange) -> tuple[int | None, tuple[str, ...]]:
-        """Returns the offset of a range's first row, or None if no row starts there.
+    def _first_row(self, input_range: InputRange) -> tuple[int | None, tuple[str, ...]]:
+        """Returns the byte offset of a range's first row, and the file's columns.
 
-        The file's columns in its order stand beside it.
+        The offset is None if no row starts in the range.
         """
         names, header_end = read_header(
             self._file_reader(input_range.uri), input_range.uri
         )
         if set(names) != set(self.names):
-            raise InputError(_other_columns(input_range.uri, names, self.names))
+            raise InputError(_columns_differ(input_range.uri, names, self.names))
         begin: int | None = header_end
         if input_range.start > 0:
             start, stop = input_range.start, input_range.stop
@@ -333,11 +345,11 @@ class CsvSource(Source):
         return begin, names
 
 
-def _parts(body: bytes) -> Iterator[tuple[int, int]]:
-    """Cuts a range at row starts into parts small enough for the processor's cache."""
+def _cut_batches(body: bytes) -> Iterator[tuple[int, int]]:
+    """Cuts a range at row starts into batches small enough for the processor's cache."""
     start = 0
     while start < len(body):
-        stop = min(start + PART_BYTES, len(body))
+        stop = min(start + BATCH_BYTES, len(body))
         if stop < len(body):
             state = end_states(body, start, stop)[0]  # a row starts there
             found = row_start(lambda a, b: body[a:b], stop, state, len(body))
@@ -346,16 +358,16 @@ def _parts(body: bytes) -> Iterator[tuple[int, int]]:
         start = stop
 
 
-def _other_columns(uri: str, names: Sequence[str], columns: Sequence[str]) -> str:
+def _columns_differ(uri: str, names: Sequence[str], columns: Sequence[str]) -> str:
     missing = sorted(set(columns) - set(names))
     extra = sorted(set(names) - set(columns))
     found = [f"lacks {', '.join(missing)}"] if missing else []
-    found += [f"has also {', '.join(extra)}"] if extra else []
+    found += [f"also has {', '.join(extra)}"] if extra else []
     return (
-        f"{uri}: other columns than the first file: it {' and '.join(found)}; files "
-        "of one data set need the same columns"
+        f"{uri}: its columns differ from those of the first file: it "
+        f"{' and '.join(found)}; all files of one dataset need the same columns"
     )
 
 
-def _filled(files: Sequence[InputFile]) -> list[InputFile]:
+def _not_empty(files: Sequence[InputFile]) -> list[InputFile]:
     return [file for file in files if file.size]

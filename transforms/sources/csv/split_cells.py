@@ -1,7 +1,7 @@
-"""CSV rows split into cells, all as text; what cannot be split is rejected.
+"""Splits CSV rows into cells, all as text; rows that cannot be split are rejected.
 
 Arrow splits a whole range at once. Only a range with rows that it cannot split is
-looked at row by row.
+checked row by row.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from recordmill.schemas.ranges import Reject
+from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.encode.value_limits import utf8_reason
 from recordmill.transforms.sources.csv.broken_rows import BrokenRow
@@ -28,7 +29,7 @@ _BLANK = re.compile(rb"[\r\n]*")
 
 @dataclass(frozen=True)
 class Parsed:
-    """A range's rows as text columns, and what else stood there."""
+    """The rows of a range as text columns, and its rejects."""
 
     table: pa.Table
     ordinals: I64  # of each row in the table, among all rows of the range
@@ -39,9 +40,11 @@ class Parsed:
 
     @cached_property
     def spans(self) -> list[tuple[int, int]]:
+        """Finds start and end of all rows in the body, rejects included."""
         return row_spans(self.body)
 
     def raw(self, row: int) -> tuple[int, bytes]:
+        """Returns byte offset in the file and bytes of a row of the table."""
         start, end = self.spans[int(self.ordinals[row])]
         return self.begin + start, self.body[start:end]
 
@@ -113,7 +116,7 @@ def _split_cells(body: bytes, names: Sequence[str]) -> tuple[pa.Table, dict[int,
 
     def note(row: pa_csv.InvalidRow) -> str:
         wrong[row.number - 1] = (
-            f"{row.actual_columns} columns, expected {row.expected_columns}"
+            f"expected {count(row.expected_columns, 'column')}, found {row.actual_columns}"
         )
         return "skip"
 
@@ -148,6 +151,6 @@ def _is_utf8(data: bytes) -> bool:
 
 
 def cells_of(table: pa.Table, name: str) -> pa.StringArray:
-    """A column in one piece."""
+    """Returns a column as one array."""
     column = table.column(name)
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

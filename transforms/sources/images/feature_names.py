@@ -1,4 +1,4 @@
-"""The features of a picture's record, by the names that readers know them by."""
+"""Builds the schema of pictures, with the feature names that readers expect."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _TEXT_COLUMNS = ("format", "filename", "text")
 def image_schema(
     names: FeatureNames, classes: tuple[str, ...], decodable: bool
 ) -> Schema:
-    """The schema of pictures.
+    """Returns the schema of pictures.
 
     Args:
       names: which names the features get.

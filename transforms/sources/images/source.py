@@ -1,8 +1,8 @@
-"""Folders of pictures: a folder per class, the bytes of each file kept as they are.
+"""Reads folders of pictures, a folder for each class; the files' bytes are kept.
 
 One file is one record and its size is known without reading it, so the plan counts file
-sizes and rows travel by reference: ranges are slices of the inventory, runs hold paths,
-and the shard's writer reads the pictures itself (`read_references`).
+sizes and rows are exchanged by reference: ranges are slices of the inventory, sorted
+runs hold paths, and the shard's writer reads the pictures itself (`read_references`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from recordmill.schemas.errors import InputError
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.ranges import InputFile, InputRange, Reject, TypeFlags
+from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.exchange.keys import text_hashes
 from recordmill.transforms.pictures.check import CheckLevel, check_picture
@@ -43,20 +44,20 @@ from recordmill.transforms.tfrecord import FRAME_BYTES
 ENDINGS = (".jpeg", ".jpg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff")
 FILES_PER_RANGE = 4096
 RANGE_BYTES = 64 << 20  # a larger picture is a range of its own
-EXCERPT_FILES = 32
+SAMPLED_FILES = 32
 READ_BYTES = 16 << 20  # pictures read at once
 _DECODABLE = (".jpeg", ".jpg", ".png", ".bmp")  # tf.io.decode_image, TFDS Image
 
 
 @dataclass(frozen=True)
 class ImagesSource(Source):
-    """A folder of pictures per class.
+    """Pictures in a folder for each class.
 
     Attributes:
       feature_names: which names the features get.
       check_pictures: how closely each picture is checked.
       max_pixels: largest height x width of a picture.
-      root: what stands before every path.
+      root: what every uri begins with, before the path.
       classes: the sorted folder names.
       decodable: whether one TensorFlow op decodes all these formats to one rank.
       listing: the pictures, until `spill_inventory` has put them into a file.
@@ -76,20 +77,22 @@ class ImagesSource(Source):
 
     supports_references = True
     sizes_known_upfront = True
+    read_rate = 250e6
+    reference_rate = 20e9
 
     def prepare(self, files: Sequence[InputFile]) -> Self:
         pictures = tuple(f for f in files if f.path.lower().endswith(ENDINGS))
         if not pictures:
             endings = " ".join(sorted({PurePosixPath(f.path).suffix for f in files}))
             raise InputError(
-                f"no pictures among the {len(files)} input files (endings: "
+                f"no pictures among {count(len(files), 'input file')} (endings: "
                 f"{endings or 'none'}); expected {' '.join(ENDINGS)}"
             )
         classes = sorted({class_of(file.path) for file in pictures} - {""})
         if not classes:
             raise InputError(
-                f"{pictures[0].uri}: lies in no class folder; expected "
-                "INPUT/<class>/<picture>: give the folder above the class folders"
+                f"{pictures[0].uri}: is not in the folder of a class; expected "
+                "INPUT/<class>/<picture>: give the folder that holds the class folders"
             )
         root = pictures[0].uri.removesuffix(pictures[0].path)
         decodable = all(f.path.lower().endswith(_DECODABLE) for f in pictures)
@@ -115,9 +118,9 @@ class ImagesSource(Source):
             if class_of(file.path) not in {"", *known}:
                 raise InputError(
                     f"{file.uri}: {class_of(file.path)!r} is a new class; the dataset "
-                    f"has {_some(before.classes)}, and its labels are numbers by that "
-                    "list. Put the pictures into one of these folders, or convert "
-                    "everything again without appending"
+                    f"has {_first_names(before.classes)}, and its labels are positions "
+                    "in that list. Put the pictures into one of these folders, or "
+                    "convert everything again without appending"
                 )
             if (
                 schema
@@ -125,9 +128,9 @@ class ImagesSource(Source):
                 and not file.path.lower().endswith(_DECODABLE)
             ):
                 raise InputError(
-                    f"{file.uri}: readers of the dataset decode all its pictures "
-                    f"({' '.join(_DECODABLE)}), but not this one; convert it first, "
-                    "or convert everything again without appending"
+                    f"{file.uri}: readers of the dataset can decode all its pictures "
+                    f"({' '.join(_DECODABLE)}), but not this one; save it in one of "
+                    "these formats, or convert everything again without appending"
                 )
         return replace(whole, listing=listing)
 
@@ -145,9 +148,9 @@ class ImagesSource(Source):
         return self.read_references(pa.array([], pa.binary())).batch.schema
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
-        """Slices of the inventory, in files; the ranges' unit is one file.
+        """Cuts the inventory into slices; the ranges' unit is one file.
 
-        Where they are cut changes no byte of the dataset.
+        Where it is cut changes no byte of the dataset.
         """
         total = len(self.listing)
         cuts = slices(self.listing, FILES_PER_RANGE, RANGE_BYTES)
@@ -165,7 +168,7 @@ class ImagesSource(Source):
         ]
 
     def sample_ranges(self, ranges: Sequence[InputRange]) -> list[InputRange]:
-        return spread_evenly(ranges, EXCERPT_FILES, 1)
+        return spread_evenly(ranges, SAMPLED_FILES, 1)
 
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
         return image_schema(self.feature_names, self.classes, self.decodable)
@@ -174,7 +177,7 @@ class ImagesSource(Source):
         return True
 
     def list_references(self, input_range: InputRange) -> Iterator[Rows]:
-        """Size and path of each file in a slice of the inventory."""
+        """Lists size and path of each file in a slice of the inventory."""
         files = self._files(input_range)
         paths = [file.path for file in files]
         label_of = {name: label for label, name in enumerate(self.classes)}
@@ -188,10 +191,10 @@ class ImagesSource(Source):
                     "filename": pa.array(paths, pa.string()),
                 }
             ),
-            # The path alone, not its place in the listing: a picture keeps its place
-            # in the order and its split when others come or go.
+            # The path alone, not its position in the listing: a picture keeps its
+            # order key and its split when others are added or removed.
             origins=text_hashes(paths),
-            places=np.arange(len(files), dtype=np.int64),
+            positions=np.arange(len(files), dtype=np.int64),
             raw=lambda row: (0, read_file(files[row].uri, self.storage)),
             planned_bytes=np.array([file.size for file in files], np.int64)
             + FRAME_BYTES,
@@ -199,19 +202,19 @@ class ImagesSource(Source):
 
     def read(self, input_range: InputRange, expected: TypeFlags) -> Iterator[Rows]:
         for rows in self.list_references(input_range):
-            assert rows.planned_bytes is not None  # set by refer
+            assert rows.planned_bytes is not None  # set by list_references
             parts = np.cumsum(rows.planned_bytes) // READ_BYTES
             edges = [0, *(np.flatnonzero(np.diff(parts)) + 1), len(parts)]
             for start, stop in pairwise(edges):
                 part = rows.batch[REFERENCE].slice(start, stop - start)
-                fetched = self.read_references(part)
-                kept = fetched.kept + start
+                found = self.read_references(part)
+                kept = found.kept + start
                 yield Rows(
-                    batch=fetched.batch,
+                    batch=found.batch,
                     origins=rows.origins[kept],
-                    places=rows.places[kept],
+                    positions=rows.positions[kept],
                     raw=partial(_raw_of_kept, rows, kept),
-                    rejects=fetched.rejects,
+                    rejects=found.rejects,
                 )
 
     def read_references(self, references: pa.BinaryArray) -> ReferencedRows:
@@ -228,17 +231,17 @@ class ImagesSource(Source):
         rejects = []
         # A loop per file: each costs an open and a read, a hundred times its share
         # of the loop.
-        for place, reference in enumerate(references.to_pylist()):
+        for index, reference in enumerate(references.to_pylist()):
             size, _, path = reference.decode().partition(" ")
             content = read_file(self.root + path, self.storage)
             if len(content) != int(size):
                 raise InputError(
                     f"{self.root}{path}: has {len(content)} bytes, but had {size} when "
-                    "the run began: did it change meanwhile?"
+                    "the run began; did it change meanwhile?"
                 )
             try:
                 if not class_of(path):
-                    raise ImageHeaderError("lies in no class folder")
+                    raise ImageHeaderError("is not in the folder of a class")
                 headers.append(
                     check_picture(
                         content, level=self.check_pictures, max_pixels=self.max_pixels
@@ -247,7 +250,7 @@ class ImagesSource(Source):
             except ImageHeaderError as error:
                 rejects.append(Reject(path, 0, str(error), content))
                 continue
-            kept.append(place)
+            kept.append(index)
             paths.append(path)
             data.append(content)
         classes = [class_of(path) for path in paths]
@@ -275,13 +278,14 @@ def _raw_of_kept(rows: Rows, kept: I64, row: int) -> tuple[int, bytes]:
     return rows.raw(int(kept[row]))
 
 
-def _some(names: Sequence[str], limit: int = 10) -> str:
+def _first_names(names: Sequence[str], limit: int = 10) -> str:
+    """Returns the first names in words, and how many more there are."""
     more = len(names) - limit
     return ", ".join(names[:limit]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def class_of(path: str) -> str:
-    """The class of a picture: the first folder of its path, or "" if there is none.
+    """Returns the class of a picture: the first folder of its path, or "".
 
     >>> class_of("cat/tabby/1.jpg")
     'cat'

@@ -1,11 +1,12 @@
-"""What a CSV column holds: bits that ranges can OR together, and conversion by them.
+"""Infers the type of a column of text cells, and converts the cells to it.
 
     integer, boolean -> int64_list    decimal -> float_list    the rest -> bytes_list
 
-The bits of a column are those of all its cells, so the order in which ranges are
-looked at cannot matter, and a type is what a look at the whole column gives. What
-would lose something stays text: leading zeros, a leading plus, integers beyond int64,
-decimals beyond float64 (they would become infinity), booleans among numbers.
+The type flags of a column are those of all its cells, merged by OR, so the order in
+which ranges are read cannot matter: ["1", "2"] has INTEGER, ["2.5"] has DECIMAL, both
+together have INTEGER | DECIMAL, which is float32. What would lose something stays text:
+leading zeros, a leading plus, integers beyond int64, decimals beyond float64 (they would
+become infinity), booleans among numbers.
 """
 
 from __future__ import annotations
@@ -71,29 +72,35 @@ _SURE_INT64_DIGITS = 18
 _SURE_INT64 = 1e17  # below, a number has at most that many digits before its point
 
 
+def cells_of(table: pa.Table, name: str) -> pa.StringArray:
+    """Returns a column of a table as one array."""
+    column = table.column(name)
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
 def classify(cells: pa.StringArray) -> TypeFlag:
-    """Looks at every cell. Slow (regular expressions): for what the cast refuses."""
+    """Returns the type flags of all cells. Slow: it uses regular expressions."""
     cells = cells.drop_null()
     if len(cells) == 0:
         return TypeFlag.NOTHING
     boolean, integer, decimal = _kinds(cells)
-    holds = TypeFlag.NOTHING
+    flags = TypeFlag.NOTHING
     if boolean.any():
-        holds |= TypeFlag.BOOLEAN
+        flags |= TypeFlag.BOOLEAN
     if integer.any():
-        holds |= TypeFlag.INTEGER
+        flags |= TypeFlag.INTEGER
     if decimal.any():
-        holds |= TypeFlag.DECIMAL
+        flags |= TypeFlag.DECIMAL
     if not (boolean | integer | decimal).all():
-        holds |= TypeFlag.TEXT
-    return holds
+        flags |= TypeFlag.TEXT
+    return flags
 
 
 _Mask = npt.NDArray[np.bool_]
 
 
 def _kinds(cells: pa.StringArray) -> tuple[_Mask, _Mask, _Mask]:
-    """Which cells are booleans, integers and other decimals; all others are text.
+    """Returns which cells are booleans, integers and other decimals; the rest is text.
 
     Args:
       cells: at least one, and no null.
@@ -133,11 +140,11 @@ def convert(cells: pa.StringArray, expected: int) -> tuple[pa.Array, TypeFlag]:
     return (cells if wider == "string" else cells.cast(ARROW_TYPES[wider])), seen
 
 
-def convert_settled(cells: pa.StringArray, dtype: str) -> tuple[pa.Array, _Mask]:
-    """Converts a column to a type that is settled, whatever it holds.
+def convert_to_dtype(cells: pa.StringArray, dtype: str) -> tuple[pa.Array, _Mask]:
+    """Converts a column to a given dtype, whatever its cells hold.
 
     Returns:
-      The cells, null where they are not of the type, and which those are.
+      The cells, null where they are not valid for the dtype, and which those are.
     """
     none = np.zeros(len(cells), np.bool_)
     if dtype == "string":
@@ -158,10 +165,10 @@ def convert_settled(cells: pa.StringArray, dtype: str) -> tuple[pa.Array, _Mask]
 
 
 def _cast(cells: pa.StringArray, dtype: str) -> pa.Array | None:
-    """The cells as that type, or None if some cell is not of it.
+    """Returns the cells as that dtype, or None if some cell is not valid for it.
 
-    Arrow's casts are a little wider than our types (007, 0x10, +5, 1e400, 1 as a
-    boolean), so suspicious cells are looked at once more, and only they.
+    Arrow's casts accept a little more than these types (007, 0x10, +5, 1e400, 1 as a
+    boolean), so suspicious cells are checked once more, and only they.
     """
     try:
         converted = cells.cast(ARROW_TYPES[dtype])
@@ -180,7 +187,12 @@ _ZERO, _NINE, _MINUS, _POINT = (ord(char) for char in "09-.")
 def _suspects(
     cells: pa.StringArray, dtype: str, converted: pa.Array
 ) -> npt.NDArray[np.bool_]:
-    """Cells whose text may not be of the type although Arrow converts it."""
+    """Returns which cells may not be valid for the dtype although Arrow converts them.
+
+    For int64 and the cells ["12", "0", "007", "-5", "-07"]: the first bytes are
+    "1", "0", "0", "-", "-". A first "0" before more digits, or a "0" behind "-", is
+    suspicious: [False, False, True, False, True].
+    """
     offsets = np.frombuffer(cells.buffers()[1], np.int32)
     offsets = offsets[cells.offset : cells.offset + len(cells) + 1]
     lengths = np.diff(offsets)
@@ -200,10 +212,10 @@ def _suspects(
     doubtful: npt.NDArray[np.bool_] = first - np.uint8(_ZERO) > 9
     signed = first == _MINUS
     at = np.flatnonzero((first == _ZERO) | signed)
-    place = starts[at] + signed[at]
-    digit = data.take(place, mode="clip")
-    after = data.take(place + 1, mode="clip")
-    # A number that starts 0. or with 1-9 (or a lone 0) is canonical.
+    offset = starts[at] + signed[at]
+    digit = data.take(offset, mode="clip")
+    after = data.take(offset + 1, mode="clip")
+    # Sure: what starts with 0. or with 1-9, and a lone 0.
     zero_then_more = (digit == _ZERO) & (after != _POINT) & (lengths[at] > 1)
     doubtful[at] = zero_then_more | (digit - np.uint8(_ZERO) > 9)
     # Integers beyond int64, decimals beyond float64.

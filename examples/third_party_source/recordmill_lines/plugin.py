@@ -1,0 +1,39 @@
+"""Offers lines of text as an input format; without Arrow, so that help is quick."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from recordmill.schemas.job.source_options import SourceOptions
+from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.transforms.sources.registry import SourceFormat
+
+if TYPE_CHECKING:
+    from recordmill.transforms.sources.base import Source
+
+
+class LinesOptions(SourceOptions):
+    """Options of lines of text."""
+
+    min_length: int = Field(1, ge=0, description="bytes; shorter lines are left out")
+
+
+def make_source(
+    options: LinesOptions,
+    as_text: bool,  # noqa: ARG001 (the cells are text anyway)
+    storage: StorageOptions,
+) -> Source:
+    """Makes the source of lines of text."""
+    from recordmill_lines.source import LinesSource
+
+    return LinesSource(min_length=options.min_length, storage=storage)
+
+
+FORMAT = SourceFormat(
+    name="lines",
+    summary="A record for each line of a text file.",
+    options=LinesOptions,
+    make_source=make_source,
+)

@@ -1,0 +1,86 @@
+"""Reads text files line by line; one file is one input range, read at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.features.feature import FeatureSpec, Kind, Schema
+from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
+from recordmill.schemas.ranges import InputFile, InputRange, Reject
+from recordmill.transforms.exchange.keys import origins_in
+from recordmill.transforms.sources.base import Rows, Source, number_ranges
+from recordmill.transforms.storage.reading import read_range
+
+
+@dataclass(frozen=True)
+class LinesSource(Source):
+    """Lines of UTF-8 text.
+
+    Attributes:
+      min_length: bytes; shorter lines are left out.
+      storage: options of the inputs' storage.
+    """
+
+    min_length: int = 1
+    storage: StorageOptions = NO_OPTIONS
+
+    def prepare(self, files: Sequence[InputFile]) -> Self:
+        if not any(file.size for file in files):
+            raise InputError("every input file is empty; expected lines of text")
+        return self
+
+    def prepare_append(
+        self,
+        kept: Sequence[InputFile],
+        new: Sequence[InputFile],
+        schema: Schema | None,
+    ) -> Self:
+        return self
+
+    def columns(self) -> pa.Schema:
+        return pa.schema({"text": pa.string(), "length": pa.int64()})
+
+    def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
+        return number_ranges([(file, 0, file.size, "") for file in files if file.size])
+
+    def schema(
+        self, observed: tuple[int, ...] = (), nulls: tuple[int, ...] = ()
+    ) -> Schema:
+        text = FeatureSpec("text", Kind.BYTES, dtype="string")
+        return Schema((text, FeatureSpec("length", Kind.INT64)))
+
+    def read(
+        self, input_range: InputRange, expected: tuple[int, ...]
+    ) -> Iterator[Rows]:
+        lines: list[tuple[int, bytes]] = []
+        texts: list[str] = []
+        rejects = []
+        offset = 0
+        data = read_range(input_range.uri, 0, input_range.stop, self.storage)
+        for line in data.splitlines(keepends=True):
+            raw = line.rstrip(b"\r\n")
+            if len(raw) >= self.min_length:
+                try:
+                    texts.append(raw.decode())
+                    lines.append((offset, raw))
+                except UnicodeDecodeError as error:
+                    reason = f"not UTF-8 at byte {error.start} of the line"
+                    rejects.append(Reject(input_range.path, offset, reason, raw))
+            offset += len(line)
+        offsets = np.array([offset for offset, _ in lines], np.int64)
+        lengths = [len(raw) for _, raw in lines]
+        yield Rows(
+            batch=pa.RecordBatch.from_pydict(
+                {"text": texts, "length": lengths}, schema=self.columns()
+            ),
+            origins=origins_in(input_range.path, input_range.start, offsets),
+            positions=offsets,
+            raw=lambda row: lines[row],
+            rejects=rejects,
+        )

@@ -1,0 +1,108 @@
+"""A format of another package: installed by pip, it works like those built in.
+
+The package is examples/third_party_source; docs/adding-a-source.md explains it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from job_tools import HANG_SECONDS, Argument, Ran
+
+PACKAGE = Path(__file__).parents[2] / "examples" / "third_party_source"
+LINES = ["first", "", "a line of text", "x", "last"]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that pip has installed the package into."""
+    folder = tmp_path_factory.mktemp("third_party")
+    shutil.copytree(PACKAGE, folder / "source")  # a build writes beside its source
+    target = folder / "installed"
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--target", target]
+    subprocess.run(
+        [sys.executable, "-m", "pip", "install", *options, folder / "source"],
+        check=True,
+        timeout=HANG_SECONDS,
+    )
+    return target
+
+
+def run_with(installed: Path, *arguments: Argument) -> Ran:
+    """Runs the command in a process that finds the package."""
+    paths = [str(installed), *filter(None, [os.environ.get("PYTHONPATH")])]
+    ran = subprocess.run(
+        [sys.executable, "-m", "recordmill", *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        text=True,
+        timeout=HANG_SECONDS,
+        check=False,
+    )
+    return Ran(ran.returncode, ran.stdout, ran.stderr)
+
+
+@pytest.fixture
+def text_file(tmp_path: Path) -> Path:
+    path = tmp_path / "in.txt"
+    path.write_text("\n".join(LINES) + "\n")
+    return path
+
+
+def good(ran: Ran) -> Ran:
+    assert ran.status == 0, ran.err
+    return ran
+
+
+def test_help_lists_it(installed: Path) -> None:
+    for group in (["convert"], ["schema", "infer"]):
+        listed = good(run_with(installed, *group, "--help")).out
+        assert "lines   A record for each line of a text file." in listed
+    assert "--min-length" in good(run_with(installed, "convert", "lines", "-h")).out
+    schema = json.loads(good(run_with(installed, "run", "--job-schema")).out)
+    assert "lines" in schema["properties"]
+
+
+def test_the_command_and_a_job_file_give_the_same_dataset(
+    installed: Path, text_file: Path, tmp_path: Path
+) -> None:
+    by_command, by_file = tmp_path / "command" / "text", tmp_path / "file" / "text"
+    words: list[Argument] = ["convert", "lines", text_file, by_command]
+    good(run_with(installed, *words, "--min-length", 2, "--shards", 2))
+    job = tmp_path / "job.yaml"
+    job.write_text(
+        f"source: lines\nlines: {{min_length: 2}}\ninputs: in.txt\noutput: {by_file}\n"
+        "shards: 2\n"
+    )
+    good(run_with(installed, "run", job))
+    verified = good(run_with(installed, "verify", by_file))
+    assert "2 shards, 3 records" in verified.out + verified.err
+    names = sorted(path.name for path in by_file.glob("*.tfrecord-*"))
+    assert len(names) == 2
+    for name in [*names, "manifest.json"]:
+        assert (by_command / name).read_bytes() == (by_file / name).read_bytes()
+    again = good(run_with(installed, "run", job))
+    assert "nothing to do" in again.err
+
+
+def test_its_schema_is_inferred(installed: Path, text_file: Path) -> None:
+    inferred = good(run_with(installed, "schema", "infer", "lines", text_file))
+    assert "text: string" in inferred.out
+    assert "4 distinct" in inferred.out
+    assert "4 rows" in inferred.err
+
+
+def test_wrong_options_are_told(
+    installed: Path, text_file: Path, tmp_path: Path
+) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text("source: lines\nlines: {min_lenght: 2}\ninputs: a\noutput: b\n")
+    ran = run_with(installed, "run", job)
+    assert ran.status == 2
+    assert "unknown field 'min_lenght'; did you mean min_length?" in ran.err
