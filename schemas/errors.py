@@ -11,7 +11,7 @@ class RecordmillError(Exception):
 
 
 class UsageError(RecordmillError):
-    """The command or the job was put wrongly (exit status 2)."""
+    """The command or the job is wrong (exit status 2)."""
 
 
 class InputError(RecordmillError):

@@ -1,4 +1,4 @@
-"""Text for people and files: counts, sizes, JSON; the one place for plurals and units."""
+"""Formats counts, sizes and JSON; the one place for plurals and units."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class ShardPlan:
         return self.splits[task.split_index].shard_records[task.shard_index]
 
     def tasks(self) -> list[ShardTask]:
-        """Returns a task for each shard, the largest first: the last to end is small."""
+        """Returns a task for each shard, largest first, so that a small one ends last."""
         size = {
             (split_index, shard): planned
             for split_index, split in enumerate(self.splits)

@@ -1,6 +1,6 @@
 """Compares the schema a dataset was expected to have with the one it has.
 
-Only what its readers would notice counts: not a column's name or position in the source.
+Only what its readers would notice counts, not where a column was in the source.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@
         shape: [null, 4]
         ...
 
-The form is that of recordmill.schemas.features.declared; schema_file.schema.json, shipped beside this
+The form is that of schemas/features/declared.py; schema_file.schema.json, beside this
 module, tells it to editors.
 """
 

@@ -1,6 +1,6 @@
 """Reads what the fields of a tensorflow-metadata schema say of each feature.
 
-The other direction, and how what these fields cannot say is kept: recordmill.schemas.parsing.pbtxt.
+The other direction, and how what these fields cannot say is kept: pbtxt.py.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def parse_times(cells: pa.StringArray, unit: str) -> CastResult:
 
 
 def _quick_times(cells: pa.StringArray, unit: str) -> pa.Array | None:
-    """Casts cells that all have one form and the unit's precision; else returns None."""
+    """Casts cells of one form and of the unit's precision; else returns None."""
     if unit == "d":
         targets = [pa.date32()]
     else:
@@ -129,7 +129,7 @@ def _first_day(months: I64) -> I64:
 
 
 def _in_unit(seconds: I64, fraction: I64, unit: str) -> tuple[I64, Mask, Mask]:
-    """Returns (counts of the unit, whether they are exact, whether int64 holds them)."""
+    """Returns (counts of the unit, whether exact, whether int64 holds them)."""
     inside = np.ones(len(seconds), np.bool_)
     if unit == "d":
         return seconds // 86_400, (seconds % 86_400 == 0) & (fraction == 0), inside

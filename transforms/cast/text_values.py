@@ -149,7 +149,7 @@ def matches(cells: pa.StringArray, pattern: str) -> Mask:
 
 
 def _quick_integers(cells: pa.StringArray, dtype: str) -> pa.Array | None:
-    """Casts the cells by Arrow, unless it cannot or might read 0x10; else returns None."""
+    """Casts the cells by Arrow; returns None if it cannot or might read 0x10."""
     return None if _has_byte(cells, b"xX") else _cast(cells, ARROW_TYPES[dtype])
 
 

@@ -110,7 +110,7 @@ class RowCells:
 
 
 def cells_of(kind: Kind, column: Column, make_header: MakeHeader) -> Fixed | Cells:
-    """Makes the cells of a column: in each row header and payload, nothing for a null."""
+    """Makes a column's cells: a header and a payload, nothing for a null."""
     if column.lists is None and kind is not Kind.BYTES:
         return _scalar_number_cells(kind, column, make_header)
     if column.lists is None:
@@ -130,7 +130,7 @@ def payload_cells(
     valid: npt.NDArray[np.bool_] | None,
     make_header: Callable[[int], bytes],
 ) -> Cells:
-    """Puts a header by length before each row's payload, none before an invalid row's."""
+    """Puts a header before each row's payload, nothing where a row is null."""
     lengths = value_lengths(payload)
     if valid is None:
         rows, header_lengths = headers_by_length(make_header, lengths)
@@ -149,7 +149,7 @@ def payload_cells(
 def _scalar_number_cells(
     kind: Kind, column: Column, make_header: MakeHeader
 ) -> Fixed | Cells:
-    """Makes a header and one packed value: fixed in size unless nulls or varints differ."""
+    """Makes a header and one packed value, of one size unless varints or nulls differ."""
     values = column.values if column.valid is None else column.values[column.valid]
     if kind is Kind.FLOAT:
         lengths = np.full(len(values), 4, np.int64)

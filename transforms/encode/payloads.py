@@ -107,7 +107,7 @@ def encode_payload(
 def encode_raw(
     batch: pa.RecordBatch, schema: Schema, *, head_room: int = 0, tail_room: int = 0
 ) -> pa.BinaryArray:
-    """Returns the bytes of `raw_feature` in every row; a row without them is rejected."""
+    """Returns every row's bytes of `raw_feature`; a row without them is rejected."""
     feature = raw_feature(schema)
     require_column(batch.schema, feature)
     (column,) = load_feature(batch[feature.column], feature)

@@ -106,7 +106,7 @@ def array_column(nested: Nested) -> Column:
 
 
 def _content(nested: Nested) -> pa.BinaryArray:
-    """Makes what each row's tensor or array holds: numbers as bytes, or tagged values."""
+    """Makes each row's content: numbers as bytes, or length-delimited values."""
     starts = nested.starts
     if starts is None:
         starts = np.arange(nested.num_rows + 1)

@@ -181,7 +181,7 @@ def headers_by_length(
 def header_cells(
     make_header: Callable[[int], bytes], lengths: I64
 ) -> tuple[pa.BinaryArray, I64]:
-    """Returns the headers of `headers_by_length` as an Arrow array, and their lengths."""
+    """Returns what `headers_by_length` does, the headers as an Arrow array."""
     rows, header_lengths = headers_by_length(make_header, lengths)
     offsets = offsets_of(header_lengths)
     return binary_array(offsets, scatter(rows, offsets)), header_lengths
