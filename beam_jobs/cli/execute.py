@@ -124,11 +124,12 @@ def _write_failure(
     try:
         write_metrics(report_options.metrics_file, dataset, seconds, None, stages)
     except RecordmillError as error:
+        message = spell(str(error), report_options.style)
         if report_options.log_format:
             lines = LogLines(report_options.log_format, sys.stderr)
-            lines.event("metrics_failed", "warning", message=str(error))
+            lines.event("metrics_failed", "warning", message=message)
         else:
-            sys.stderr.write(f"Warning: {error}\n")
+            sys.stderr.write(f"Warning: {message}\n")
 
 
 def _shown(report_options: ReportOptions) -> Reporter:

@@ -213,7 +213,7 @@ def test_failure_in_the_log(tmp_path: Path) -> None:
     assert (ran.status, ran.out) == (1, "")
     _, failed = (json.loads(line) for line in ran.err.splitlines())
     assert (failed["event"], failed["level"]) == ("run_failed", "error")
-    assert failed["message"].startswith("1 of 1 rows were rejected")
+    assert failed["message"].startswith("1 of 1 row rejected (limit 0)")
     elsewhere = ["--scratch", "gs://bucket/scratch"]
     wrong = command("convert", "csv", source, tmp_path / "b", *elsewhere, *options)
     assert wrong.status == 2
