@@ -122,7 +122,7 @@ def test_failed_run_leaves_the_last_version(tmp_path: Path) -> None:
     source.write_text("a,b\n1,2\n3\n")
     ran = recordmill("convert", "csv", source, output, *AUTO)
     assert ran.status == 1
-    assert "1 of 2 rows were rejected" in ran.err
+    assert "1 of 2 rows rejected" in ran.err
     assert latest(output) == "1.0.0"
     # The same job goes on from there when more rejects are allowed.
     facts = output / "1.0.1" / ".recordmill"
