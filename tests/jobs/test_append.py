@@ -163,7 +163,7 @@ def test_accounts(tmp_path: Path) -> None:
     text_of = metrics.read_text()
     assert 'recordmill_rows_written{dataset="out",split="train"} 140' in text_of
     assert f'fingerprint="{facts["fingerprint"]}"' in text_of
-    assert "appended to 1 time" in recordmill("inspect", output).out
+    assert "appended 1 time" in recordmill("inspect", output).out
     assert json.loads(recordmill("inspect", output, "--json").out)["appended"] == 1
     assert recordmill("verify", output, "--deep").status == 0
     plan = recordmill("convert", "csv", *job, "--append", "--plan", "--json")
@@ -220,7 +220,7 @@ def test_verify_knows_the_parts(tmp_path: Path) -> None:
     facts["appended"] = 1
     manifest.write_text(json.dumps(facts))
     assert [problem.partition(" is of append ")[2] for problem in problems()] == [
-        "2, but the dataset was appended to 1 times"
+        "2, but the dataset was appended 1 times"
     ] * 2
     facts["appended"] = 2
     del shards[3]

@@ -109,7 +109,10 @@ def test_a_dataset_that_came_meanwhile_is_not_replaced(tmp_path: Path) -> None:
     ("arguments", "reason"),
     [
         ([], "the embedded one ends with this process"),
-        (["--dataset-version", "auto", "--", "--runner=FlinkRunner"], "version: auto"),
+        (
+            ["--dataset-version", "auto", "--", "--runner=FlinkRunner"],
+            "--dataset-version auto",
+        ),
         (
             ["--", "--runner=PortableRunner", "--job_endpoint=embed"],
             "--detach needs a job server that outlives this command",
