@@ -28,7 +28,7 @@ DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bschemas/proto/
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
-_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'schemas.proto.example_pb2', _globals)
+_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'recordmill.schemas.proto.example_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_FLOATLIST'].fields_by_name['value']._loaded_options = None

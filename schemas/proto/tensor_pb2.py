@@ -28,7 +28,7 @@ DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aschemas/proto/
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
-_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'schemas.proto.tensor_pb2', _globals)
+_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'recordmill.schemas.proto.tensor_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_TENSORPROTO'].fields_by_name['float_val']._loaded_options = None

@@ -220,7 +220,7 @@ def test_verify_knows_the_parts(tmp_path: Path) -> None:
     facts["appended"] = 1
     manifest.write_text(json.dumps(facts))
     assert [problem.partition(" is of append ")[2] for problem in problems()] == [
-        "2, but the dataset was appended 1 times"
+        "2, but the dataset was appended to 1 time"
     ] * 2
     facts["appended"] = 2
     del shards[3]

@@ -56,7 +56,7 @@ def truncated_cifar(folder: Path) -> Spoilt:
         rows=160,
         uri="data_batch_1.bin",
         position=start,
-        reason="3000 bytes at the end of the file, expected a whole cifar10 record",
+        reason="3,000 bytes at the end of the file, expected a whole cifar10 record",
         raw=whole[start:-73],
     )
 

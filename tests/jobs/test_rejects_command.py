@@ -34,7 +34,7 @@ def test_of_a_dataset(table: Path, tmp_path: Path) -> None:
     assert ran.status == 0
     assert "3 rows of this dataset rejected" in ran.out
     assert "expected # columns, found #" in ran.out
-    assert "x.csv byte 8: 1 column" in ran.out
+    assert "x.csv byte 8: expected 2 columns, found 1" in ran.out
     assert '"3"' in ran.out
     assert '"4,5,6"' not in ran.out
 
@@ -59,7 +59,7 @@ def test_of_a_run_that_failed_over_a_dataset(table: Path, tmp_path: Path) -> Non
 
 def test_by_reason(table: Path, tmp_path: Path) -> None:
     convert("csv", table, tmp_path / "out", "--max-rejects", 3)
-    ran = recordmill("rejects", tmp_path / "out", "--json", "--reason", "3 columns")
+    ran = recordmill("rejects", tmp_path / "out", "--json", "--reason", "found 3")
     assert [row["raw"] for row in json.loads(ran.out)["rows"]] == ['"4,5,6"']
 
 

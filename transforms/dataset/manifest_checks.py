@@ -14,6 +14,7 @@ from recordmill.schemas.dataset.manifest import (
 )
 from recordmill.schemas.dataset.parts import part_of
 from recordmill.schemas.dataset.shards import shard_file_name
+from recordmill.schemas.text import count
 from recordmill.transforms.dataset.tfds_files import labels_file_name
 
 
@@ -62,7 +63,7 @@ def manifest_problems(manifest: Manifest) -> Iterator[Problem]:
                 yield Problem(
                     MANIFEST_NAME,
                     f"{shard.file} is of append {part_of(shard.file)}, but the dataset "
-                    f"was appended to {manifest.appended} times",
+                    f"was appended to {count(manifest.appended, 'time')}",
                 )
 
 
@@ -70,9 +71,11 @@ def _expected_names(manifest: Manifest, name: str, split: SplitEntry) -> list[st
     """Returns the names of a split's shards: part after part, numbered in each part."""
     counts = Counter(part_of(shard.file) for shard in split.shards)
     return [
-        shard_file_name(manifest.name, name, index, count, manifest.compression, part)
-        for part, count in sorted(counts.items())
-        for index in range(count)
+        shard_file_name(
+            manifest.name, name, index, num_shards, manifest.compression, part
+        )
+        for part, num_shards in sorted(counts.items())
+        for index in range(num_shards)
     ]
 
 

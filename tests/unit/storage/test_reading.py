@@ -239,7 +239,9 @@ def test_pipes_and_the_like_are_no_files(tmp_path: Path) -> None:
 def test_a_name_that_is_not_utf8(tmp_path: Path) -> None:
     path = os.fsencode(tmp_path) + b"/caf\xe9.csv"
     os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
-    with pytest.raises(InputError, match=r"caf\\udce9.csv': the name is not UTF-8"):
+    with pytest.raises(
+        InputError, match=r"caf\\udce9.csv': the file's name is not UTF-8"
+    ):
         list_inputs([str(tmp_path)])
 
 
