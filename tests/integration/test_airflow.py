@@ -92,7 +92,7 @@ def test_the_beam_operator_calls_the_file_as_it_takes_it(facts: Facts) -> None:
     """The arguments are those with which the real operator started a real process."""
     arguments = command_line(filled(facts["argv"]))
     context = parse(arguments)
-    assert context.params["settings"] == (f"date={DAY}",)
+    assert context.params["set"] == (f"date={DAY}",)
     assert "--runner=PortableRunner" in arguments[arguments.index("--") :]
     convert = facts["dags"]["recordmill_on_cluster"]["tasks"]["convert"]
     page = (DAGS / "README.md").read_text()
@@ -106,7 +106,7 @@ def test_the_template_gets_parameters_that_it_has(facts: Facts) -> None:
     metadata = json.loads((DEPLOY / "dataflow" / "metadata.json").read_text())
     assert set(launch["parameters"]) <= {one["name"] for one in metadata["parameters"]}
     arguments = command_line([f"--{k}={v}" for k, v in launch["parameters"].items()])
-    assert parse(arguments).params["settings"] == (f"date={DAY}",)
+    assert parse(arguments).params["set"] == (f"date={DAY}",)
     # What Dataflow wants of a job's name.
     assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", launch["jobName"])
 
