@@ -117,7 +117,10 @@ def parse(arguments: list[str]) -> click.Context:
         if ours == ["--help"]:
             return context
         name, *ours = ours
-        command = command.commands[name]
+        found = command.get_command(context, name)
+        if found is None:
+            raise KeyError(name)
+        command = found
     return command.make_context(name, ours, parent=context)
 
 
