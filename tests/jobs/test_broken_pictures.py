@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from job_tools import SAMPLES, convert, recordmill
+from PIL import Image
 from pixel_zoo import PICTURES, png_chunk
 
 from recordmill.transforms.pictures.check import CheckLevel, check_picture
@@ -65,3 +66,10 @@ def test_max_pixels() -> None:
     data, _ = PICTURES["rgb.png"]
     with pytest.raises(ImageHeaderError, match=r"png of 5 x 7 pixels \(expected 34 "):
         check_picture(data, max_pixels=34)
+
+
+def test_only_our_limit_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`verify --deep` takes what convert took, however large for Pillow."""
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
+    data, _ = PICTURES["rgb.png"]
+    assert check_picture(data, level="decode").width == 7

@@ -46,6 +46,8 @@ def check_picture(
 def _decode(data: bytes, header: ImageHeader) -> None:
     from PIL import Image  # 50 ms that other levels do not need
 
+    # Pillow's own limit is a third of MAX_PIXELS; `check_pixels` has looked already.
+    Image.MAX_IMAGE_PIXELS = None
     try:
         with warnings.catch_warnings():
             # The size has been checked; other warnings are no reason to refuse it.
