@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from io import StringIO
+from typing import Any, TypeVar
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import (
@@ -22,6 +23,7 @@ from apache_beam.options.pipeline_options import (
     SetupOptions,
     StandardOptions,
     TestOptions,
+    TypeOptions,
 )
 from apache_beam.portability.api import beam_provision_api_pb2
 from apache_beam.runners.portability.fn_api_runner.fn_runner import (
@@ -32,6 +34,8 @@ from apache_beam.runners.portability.portable_runner import JobServiceHandle
 
 from recordmill.schemas.errors import RecordmillError, UsageError
 from recordmill.schemas.job.run_options import is_embedded_runner
+
+_Options = TypeVar("_Options", bound=PipelineOptions)
 
 DATAFLOW = ("dataflowrunner", "dataflow")
 POLL_SECONDS = 0.05
@@ -44,6 +48,28 @@ class WorkerDiedError(RecordmillError):
     """A worker ended during the run; the runner itself would wait for it for ever."""
 
 
+class KeptViews(PipelineOptions):
+    """Options that build each view once.
+
+    Beam asks for a view some 220 times in a run, and each time builds a parser of all
+    options in it: a third of the processor time of a small run. Views share their values,
+    so one of each is enough.
+    """
+
+    def view_as(self, cls: type[_Options]) -> _Options:
+        """Returns the one view of that class."""
+        views: dict[type, Any] = self.__dict__.setdefault("_views", {})
+        if cls not in views:
+            views[cls] = super().view_as(cls)
+        view: _Options = views[cls]
+        return view
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns what a copy takes over: views would hold the values of the original."""
+        state: dict[str, Any] = super().__getstate__()  # type: ignore[no-untyped-call]
+        return {name: value for name, value in state.items() if name != "_views"}
+
+
 def pipeline_options(beam_args: Sequence[str], workers: int) -> PipelineOptions:
     """Parses Beam's options strictly, with defaults for the embedded runner.
 
@@ -54,7 +80,7 @@ def pipeline_options(beam_args: Sequence[str], workers: int) -> PipelineOptions:
     Raises:
       UsageError: Beam does not know an option, or refuses its value.
     """
-    options = PipelineOptions(list(beam_args))
+    options: PipelineOptions = KeptViews(list(beam_args))
     parsers: list[object] = []
     printed = StringIO()
     try:
@@ -84,6 +110,8 @@ def pipeline_options(beam_args: Sequence[str], workers: int) -> PipelineOptions:
     if embedded:
         direct = options.view_as(DirectOptions)
         arguments = " ".join(beam_args)
+        # The types of the steps are checked where the tests run them on other runners.
+        options.view_as(TypeOptions).pipeline_type_check = False
         # In this mode several workers are threads (whatever Beam logs), and no bundle
         # is sent through gRPC.
         if "--direct_running_mode" not in arguments:
