@@ -86,6 +86,7 @@ def plan_facts(plan: RunPlan) -> dict[str, Any]:
         "workers": plan.workers,
         "seconds": None if plan.seconds is None else round(plan.seconds, 1),
         "warnings": list(plan.warnings),
+        "understood": plan.understood.to_dict(),
     }
 
 
@@ -105,6 +106,7 @@ def plan_lines(plan: RunPlan) -> list[str]:
     lines[-1] += f", {count(plan.ranges, 'range')}"
     if plan.finished_ranges:
         lines[-1] += f", {plan.finished_ranges:,} of them finished before"
+    lines += [f"  {line}" for line in plan.understood.lines()]
     about = "" if estimate.is_exact else "about "
     rows = f"  rows     {about}{estimate.rows:,}"
     lines.append(

@@ -68,6 +68,7 @@ def outcome_facts(outcome: Outcome) -> dict[str, Any]:
         },
         "rejects": outcome.rejects,
         **({"appended": added} if added else {}),
+        "understood": outcome.understood.to_dict(),
         "seconds": round(outcome.seconds, 3),
     }
 
@@ -111,6 +112,8 @@ def outcome_lines(outcome: Outcome) -> list[str]:
         )
         if not split.records:
             lines[-1] += " (no row fell into this split, because the input is small)"
+    lines += [f"  {line}" for line in outcome.understood.lines()]
+    lines += [f"  warning: {warning}" for warning in outcome.understood.warnings]
     if manifest.rows_rejected:
         lines.append(
             f"  {count(manifest.rows_rejected, 'row')} rejected, kept in {outcome.rejects}"

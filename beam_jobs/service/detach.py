@@ -67,7 +67,7 @@ def submit_detached(
         context.workspace.store.preflight()
         require_idle(context.workspace.store)
         context = prepare_workspace(context, prepared.inputs)
-    facts = run_metadata(context, beam_options)
+    facts = run_metadata(context, beam_options, understood=prepared.understood)
     try:
         job = submit(lambda p: convert_dataset(p, context, ranges, facts), beam_options)
     except RecordmillError:

@@ -15,6 +15,7 @@ from recordmill.schemas.features.compare import differences
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.ranges import InputRange
+from recordmill.schemas.understood import Understood
 from recordmill.transforms.cast.cast_batch import check_columns
 from recordmill.transforms.dataset.expected import require_schema
 from recordmill.transforms.encode.arrow_types import check_types
@@ -38,11 +39,13 @@ class PreparedRun:
       context: what every task needs to know.
       ranges: the input ranges, one task each.
       inputs: the inventory that they were cut from.
+      understood: what the source took the input for.
     """
 
     context: RunContext
     ranges: list[InputRange]
     inputs: Inputs
+    understood: Understood
 
 
 def prepare_run(run: ResolvedRun) -> PreparedRun:
@@ -86,7 +89,7 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
         inputs=options.inputs,
         input_root=input_root(inputs.files),
     )
-    return PreparedRun(context, ranges, inputs)
+    return PreparedRun(context, ranges, inputs, source.understood())
 
 
 def _require_same_schema(append_plan: AppendPlan, source: Source) -> None:

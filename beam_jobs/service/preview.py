@@ -18,6 +18,7 @@ from recordmill.schemas.errors import OutputError
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.job.run_options import RunOptions
 from recordmill.schemas.text import count, human_bytes
+from recordmill.schemas.understood import NOTHING, Understood
 from recordmill.transforms.commit.commit import is_staged
 from recordmill.transforms.tasks.estimate import (
     Estimate,
@@ -46,6 +47,7 @@ class RunPlan:
       files, input_bytes: what may be read, files that cells name too; only new files
         if inputs are appended.
       kept_files: inputs that the dataset has already, if inputs are appended.
+      understood: what the source takes the input for.
       ranges: the input ranges, read by one task each.
       finished_ranges: those that a killed run finished.
       removed: unfinished versions that are removed before the run.
@@ -74,6 +76,7 @@ class RunPlan:
     seconds: float | None = None
     warnings: tuple[str, ...] = ()
     kept_files: int = 0
+    understood: Understood = NOTHING
 
 
 def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
@@ -139,7 +142,11 @@ def _with_estimate(plan: RunPlan, prepared: PreparedRun, workers: int) -> RunPla
         space=space,
         workers=workers,
         seconds=seconds,
-        warnings=tuple(_warnings(context.job, estimate, space)),
+        warnings=(
+            *prepared.understood.warnings,
+            *_warnings(context.job, estimate, space),
+        ),
+        understood=prepared.understood,
     )
 
 

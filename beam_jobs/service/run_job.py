@@ -30,6 +30,7 @@ from recordmill.schemas.dataset.parts import REJECTS_NAME
 from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.job.run_options import RunOptions
 from recordmill.schemas.ranges import InputRange
+from recordmill.schemas.understood import NOTHING, Understood
 from recordmill.transforms.commit.commit import commit, is_staged
 from recordmill.transforms.commit.recovery import clean_up, is_clean
 from recordmill.transforms.dataset.files import read_manifest
@@ -68,6 +69,7 @@ class Outcome:
       seconds: wall time of the whole run.
       rejects: folder with the rejected rows, or "".
       base: of the dataset that the run appended to, or None.
+      understood: what the source took the input for; nothing if nothing was read.
     """
 
     status: str
@@ -76,6 +78,7 @@ class Outcome:
     seconds: float
     rejects: str = ""
     base: Manifest | None = None
+    understood: Understood = NOTHING
 
 
 def run_job(run: ResolvedRun, reporter: Reporter) -> Outcome:
@@ -104,9 +107,11 @@ def run_job(run: ResolvedRun, reporter: Reporter) -> Outcome:
         remove_dead_locks(store)
         return Outcome("unchanged", store.uri, manifest, time.time() - started)
     pipeline = None
+    understood = NOTHING
     if not is_staged(workspace):
         # All that can be wrong with job and input is found before anything is written.
         pipeline = prepare_run(run), _beam_options(run.options)
+        understood = pipeline[0].understood
         submit_detached(*pipeline, detach=run.options.detach)
     ready = store.preflight()
     if pipeline is not None:
@@ -124,7 +129,7 @@ def run_job(run: ResolvedRun, reporter: Reporter) -> Outcome:
         workspace.remove_others(spare=LOCK_FOLDER)
     rejects = store.uri_of(REJECTS_NAME) if manifest.rows_rejected else ""
     seconds = time.time() - started
-    return Outcome(status, store.uri, manifest, seconds, rejects, run.base)
+    return Outcome(status, store.uri, manifest, seconds, rejects, run.base, understood)
 
 
 def _beam_options(options: RunOptions) -> PipelineOptions:
@@ -154,7 +159,7 @@ def _convert(
     context = replace(prepared.context, lease=lease)
     context = prepare_workspace(context, prepared.inputs)
     ranges, workspace = prepared.ranges, context.workspace
-    facts = run_metadata(context, beam_options, started)
+    facts = run_metadata(context, beam_options, started, prepared.understood)
     next_error_poll = time.monotonic()
 
     def poll() -> None:

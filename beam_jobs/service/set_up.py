@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from recordmill.beam_jobs.service.inputs import Inputs
 from recordmill.schemas.errors import OutputError
+from recordmill.schemas.understood import NOTHING, Understood
 from recordmill.transforms.commit.staging import stage_inputs
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.workspace import Workspace
@@ -58,7 +59,10 @@ def make_folders(workspace: Workspace, exchange: str) -> None:
 
 
 def run_metadata(
-    context: RunContext, beam_options: PipelineOptions, started: float | None = None
+    context: RunContext,
+    beam_options: PipelineOptions,
+    started: float | None = None,
+    understood: Understood = NOTHING,
 ) -> dict[str, object]:
     """Returns what run.json will say, except how long the run took.
 
@@ -66,6 +70,7 @@ def run_metadata(
       context: the run.
       beam_options: of its pipeline.
       started: when, in Unix seconds; None: now.
+      understood: what the source took the input for.
     """
     from recordmill.beam_jobs.runners.embedded import runner_name
 
@@ -75,5 +80,6 @@ def run_metadata(
         "python": platform.python_version(),
         "runner": runner_name(beam_options),
         "exchange": context.exchange,
+        "understood": understood.to_dict(),
         "started_unix": round(time.time() if started is None else started, 3),
     }

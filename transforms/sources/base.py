@@ -22,6 +22,7 @@ import pyarrow as pa
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import InputFile, InputRange, Reject
+from recordmill.schemas.understood import Understood
 from recordmill.transforms.arrow import I64, U64
 from recordmill.transforms.storage import Store
 
@@ -128,6 +129,10 @@ class Source(ABC):
         Raises:
           InputError: the new files cannot be of one dataset with the others.
         """
+
+    def understood(self) -> Understood:
+        """Returns what the source took its input for, once prepared."""
+        return Understood()
 
     @abstractmethod
     def columns(self) -> pa.Schema:

@@ -1,0 +1,86 @@
+"""What a run took its input for: told before and after it, so that mistakes are seen.
+
+A source that finds semicolons where commas should be, or classes named like splits, has
+still done what it was asked to do. Only a person can tell that it is wrong, so every run
+says in plan, summary, JSON and run.json what it understood, and warns of what looks odd.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Self
+
+from recordmill.schemas.text import count
+
+
+@dataclass(frozen=True, slots=True)
+class PassedOver:
+    """Input files that no row comes from, for one reason.
+
+    Attributes:
+      reason: in words, after "3 files: ".
+      files: how many.
+      example: path of one of them.
+    """
+
+    reason: str
+    files: int
+    example: str
+
+    @staticmethod
+    def counted(found: Iterable[tuple[str, str]]) -> tuple[PassedOver, ...]:
+        """Counts (reason, path) by reason, the commonest first."""
+        examples: dict[str, str] = {}
+        counts: Counter[str] = Counter()
+        for reason, path in found:
+            counts[reason] += 1
+            examples.setdefault(reason, path)
+        return tuple(
+            PassedOver(reason, files, examples[reason])
+            for reason, files in counts.most_common()
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Understood:
+    """What a source took its input for.
+
+    Attributes:
+      facts: (name, value) in words, such as ("delimiter", "comma").
+      warnings: what looks wrong, each with the way out.
+      passed_over: files that no row comes from.
+    """
+
+    facts: tuple[tuple[str, str], ...] = ()
+    warnings: tuple[str, ...] = ()
+    passed_over: tuple[PassedOver, ...] = ()
+
+    def with_warnings(self, more: Iterable[str]) -> Self:
+        """Returns the same with more warnings, each once."""
+        warnings = tuple(dict.fromkeys((*self.warnings, *more)))
+        return type(self)(self.facts, warnings, self.passed_over)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the JSON form."""
+        return {
+            "facts": dict(self.facts),
+            "warnings": list(self.warnings),
+            "passed_over": [
+                {"reason": each.reason, "files": each.files, "example": each.example}
+                for each in self.passed_over
+            ],
+        }
+
+    def lines(self) -> list[str]:
+        """Returns lines for people, without the warnings."""
+        facts = [f"{name}: {value}" for name, value in self.facts]
+        return facts + [
+            f"passed over: {count(each.files, 'file')} ({each.reason}), such as "
+            f"{each.example}"
+            for each in self.passed_over
+        ]
+
+
+NOTHING = Understood()
