@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features.feature import Schema
+from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import (
     InputRange,
     RangeResult,
@@ -135,7 +136,7 @@ class RangeReader:
             rows.batch,
             schema,
             context.job,
-            files=side_files_beside(self.input_range),
+            files=side_files_beside(self.input_range, context.source.storage),
             expected_schema=context.expected_schema,
         ):
             for row, reason in framed.invalid_rows:
@@ -146,11 +147,10 @@ class RangeReader:
             yield framed.records, framed.kept
 
 
-def side_files_beside(input_range: InputRange) -> SideFiles:
+def side_files_beside(input_range: InputRange, storage: StorageOptions) -> SideFiles:
     """Returns a reader of the files that the cells of a table can name."""
-    return SideFiles.beside(
-        input_range.uri, input_range.uri.removesuffix(input_range.path)
-    )
+    root = input_range.uri.removesuffix(input_range.path)
+    return SideFiles.beside(input_range.uri, root, storage)
 
 
 def keys_and_splits(
