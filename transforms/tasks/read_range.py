@@ -20,7 +20,7 @@ from recordmill.schemas.ranges import (
     TypeFlags,
     merge_type_flags,
 )
-from recordmill.transforms.arrow import I64, U64, array_parts
+from recordmill.transforms.arrow import I64, MAX_CELL_BYTES, U64, array_parts
 from recordmill.transforms.cast.side_files import SideFiles
 from recordmill.transforms.exchange.block import Block
 from recordmill.transforms.exchange.keys import (
@@ -86,6 +86,10 @@ class RangeReader:
             if rows.batch.num_rows == 0:
                 continue
             for part in self._encoded(rows, self.context.schema(self.encoded_types)):
+                # An Arrow array holds 2 GiB: a huge record is a block of its own.
+                if parts and num_bytes + part.payloads.nbytes > MAX_CELL_BYTES:
+                    yield Block.joined(parts)
+                    num_bytes = 0
                 parts.append(part)
                 num_bytes += part.payloads.nbytes
                 if num_bytes >= block_bytes:
