@@ -29,6 +29,15 @@ if TYPE_CHECKING:
 _JSON_LINES = 60  # of one record
 _JSON_CHARACTERS = 200  # of one line
 
+_ADVICE = {
+    "damage": "{output} is damaged. Convert again with --overwrite to make it anew. "
+    "Where --dataset-version auto chose its version, remove its folder instead and "
+    "convert again",
+    "stray": "{output} has files that are not its own. Delete those that the table names",
+    "values": "{output} has records that do not fit its schema, and were written so. Mend "
+    "the inputs or the schema, and convert again with --overwrite",
+}
+
 # rich, pydantic, pyarrow and protobuf are imported inside the functions: the command
 # line imports this module whatever it is asked to do.
 
@@ -120,11 +129,11 @@ def show_verify(
     for problem in result.problems:
         table.add_row(printable(problem.file), printable(problem.message))
     console.print(table)
-    console.print(
-        f"\n{printable(result.output)} is damaged. Convert again with --overwrite to "
-        "replace it",
-        soft_wrap=True,
-    )
+    kinds = {problem.kind for problem in result.problems}
+    output = printable(result.output)
+    for kind, advice in _ADVICE.items():
+        if kind in kinds:
+            console.print(f"\n{advice.format(output=output)}", soft_wrap=True)
 
 
 def _inspect_json(
@@ -173,8 +182,9 @@ def _verify_json(result: VerifyResult) -> dict[str, Any]:
         "shards": result.shards,
         "records": result.records,
         "bytes": result.bytes,
+        "metadata_files": result.files,
         "problems": [
-            {"file": problem.file, "message": problem.message}
+            {"file": problem.file, "message": problem.message, "kind": problem.kind}
             for problem in result.problems
         ],
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Final, Literal
 
@@ -50,6 +50,13 @@ class SplitEntry(_Frozen):
     shards: tuple[ShardEntry, ...]
 
 
+class FileEntry(_Frozen):
+    """One metadata file: its bytes and CRC-32C (8 hex digits)."""
+
+    bytes: int
+    crc32c: str
+
+
 _FEATURE_KEYS = ("name", "kind", "dtype", "shape", "content", "optional")
 _OPTIONAL_KEYS = ("num_classes", "minimum", "maximum", "sequence")
 
@@ -79,6 +86,8 @@ class Manifest(_Frozen):
 
     `appended` is how often inputs were appended to it; a split's shards are those of
     the first run, then those of each append (see recordmill.schemas.dataset.parts).
+    `files` are the metadata files, without run.json, whose bytes differ from run to
+    run; manifests of earlier versions have none.
     """
 
     manifest_version: Literal[1] = MANIFEST_VERSION
@@ -93,6 +102,7 @@ class Manifest(_Frozen):
     rows_read: int
     rows_rejected: int
     appended: Annotated[int, Field(ge=0, le=MAX_APPENDS)] = 0
+    files: dict[str, FileEntry] = {}
     splits: dict[str, SplitEntry]
 
     @field_validator("features")
@@ -108,8 +118,9 @@ class Manifest(_Frozen):
         self, serialize: SerializerFunctionWrapHandler
     ) -> dict[str, Any]:
         fields: dict[str, Any] = serialize(self)
-        if not fields.get("appended"):
-            fields.pop("appended", None)
+        for name in ("appended", "files"):
+            if not fields.get(name):
+                fields.pop(name, None)
         return fields
 
     @property
@@ -146,12 +157,15 @@ class Manifest(_Frozen):
         raise OutputError(f"{uri}: not a recordmill manifest: {problem}")
 
 
-def join_manifests(base: Manifest, more: Manifest) -> Manifest:
+def join_manifests(
+    base: Manifest, more: Manifest, stale_files: Collection[str] = ()
+) -> Manifest:
     """Returns the manifest of a dataset with what was appended to it.
 
     Args:
       base: of the dataset before.
       more: of the appended part alone; its fingerprint is that of the whole.
+      stale_files: metadata files that do not describe the whole and are removed.
 
     Raises:
       ValueError: the two are not of one job and schema, which is a bug of the caller.
@@ -171,12 +185,14 @@ def join_manifests(base: Manifest, more: Manifest) -> Manifest:
             bytes=old.bytes + new.bytes,
             shards=(*old.shards, *new.shards),
         )
+    files = {**base.files, **more.files}
     return base.model_copy(
         update={
             "fingerprint": more.fingerprint,
             "rows_read": base.rows_read + more.rows_read,
             "rows_rejected": base.rows_rejected + more.rows_rejected,
             "appended": base.appended + 1,
+            "files": {n: files[n] for n in sorted(files) if n not in stale_files},
             "splits": splits,
         }
     )

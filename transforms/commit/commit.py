@@ -3,7 +3,8 @@
 Readers trust manifest.json alone. A commit moves finished files: with overwrite, it
 first removes the old manifest, then the files that it names; then it moves the new
 files, and the new manifest last. So, if it is killed at any moment, there is never a
-manifest with missing or wrong shards. Two journals make a commit repeatable. If a
+manifest with missing or wrong shards. If the dataset that is there is the same, but
+damaged, each new file replaces its old one, and nothing is removed. Two journals make a commit repeatable. If a
 staged manifest exists, all other files are staged or already moved. If the old manifest
 is in the run's folder, some of its files may still exist and no new file has been moved
 yet.
@@ -21,6 +22,7 @@ from pathlib import Path
 from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
 from recordmill.schemas.dataset.parts import REJECTS_NAME
 from recordmill.schemas.errors import OutputError
+from recordmill.transforms.commit.damage import find_damage
 from recordmill.transforms.commit.recovery import (
     REPLACED_NAME,
     STAGED_MANIFEST,
@@ -34,6 +36,11 @@ from recordmill.transforms.dataset.files import find_manifest, read_manifest
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.store import WORK_FOLDER
 from recordmill.transforms.tasks.workspace import Workspace
+
+_DAMAGED = (
+    "The dataset is damaged: convert again with `overwrite=true`, or remove its folder "
+    "and convert again"
+)
 
 
 def is_staged(workspace: Workspace) -> bool:
@@ -80,15 +87,13 @@ def require_stored(store: Store, manifest: Manifest) -> None:
                 found = "is missing" if size is None else f"has {size} bytes"
                 raise OutputError(
                     f"{store.uri_of(shard.file)}: {found}, the manifest says "
-                    f"{shard.bytes} bytes. The dataset is damaged: remove its folder "
-                    "and convert again"
+                    f"{shard.bytes} bytes. {_DAMAGED}"
                 )
             crc = level.checksums.get(shard.file)
             if crc is not None and f"{crc:08x}" != shard.crc32c:
                 raise OutputError(
                     f"{store.uri_of(shard.file)}: the store has CRC-32C {crc:08x}, the "
-                    f"manifest says {shard.crc32c}. The dataset is damaged: remove its "
-                    "folder and convert again"
+                    f"manifest says {shard.crc32c}. {_DAMAGED}"
                 )
 
 
@@ -99,7 +104,7 @@ def _remove_old(workspace: Workspace, new: Manifest) -> None:
     old = find_manifest(store)
     if old is not None:
         if old.fingerprint == new.fingerprint:
-            return  # a repeated commit: these files are the new ones
+            return  # a repeated commit, or a repair: new files replace their old ones
         store.move(MANIFEST_NAME, own_journal)
     for journal in (own_journal, *journals_of_other_runs(workspace)):
         old = find_manifest(store, journal)
@@ -121,7 +126,8 @@ def check_output(
       base: fingerprint of the dataset to which the run appends, or "".
 
     Returns:
-      The manifest if the output holds this dataset already; None if the run may write.
+      The manifest if the output holds this dataset already; None if the run may write:
+      with overwrite also if this dataset is there, but damaged.
 
     Raises:
       OutputError: the output holds another dataset (and not overwrite) or other files.
@@ -131,6 +137,8 @@ def check_output(
     manifest = find_manifest(store)
     if manifest is not None:
         if manifest.fingerprint == fingerprint:
+            if overwrite and find_damage(store, manifest):
+                return None
             return manifest
         if base and manifest.fingerprint == base:
             return None

@@ -33,6 +33,7 @@ from recordmill.transforms.tasks.workspace import Workspace
 
 REPLACED_NAME = "replaced.json"
 STAGED_MANIFEST = f"staging/{MANIFEST_NAME}"
+TFDS_FILES = (DATASET_INFO_NAME, FEATURES_NAME)  # of a dataset in one part
 RUN_PATTERN = re.compile(r"[0-9a-f]{16}")  # name of a run's folder
 
 
@@ -94,8 +95,7 @@ def stale_files(store: Store, manifest: Manifest) -> list[str]:
     """
     if not manifest.appended:
         return []
-    names = (DATASET_INFO_NAME, FEATURES_NAME)
-    return [name for name in names if store.size(name) is not None]
+    return [name for name in TFDS_FILES if store.size(name) is not None]
 
 
 def is_clean(store: Store, manifest: Manifest) -> bool:

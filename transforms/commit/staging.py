@@ -11,6 +11,7 @@ from functools import reduce
 from itertools import chain
 
 from recordmill.schemas.dataset.manifest import (
+    FileEntry,
     Manifest,
     ShardEntry,
     SplitEntry,
@@ -24,6 +25,7 @@ from recordmill.schemas.dataset.parts import (
 )
 from recordmill.schemas.dataset.shards import ShardResult
 from recordmill.schemas.errors import (
+    MissingFileError,
     OutputError,
     RecordmillError,
     RejectLimitError,
@@ -42,7 +44,7 @@ from recordmill.schemas.text import count
 from recordmill.transforms.commit.commit import is_staged
 from recordmill.transforms.commit.input_check import require_same_inputs
 from recordmill.transforms.commit.input_log import dump_inputs, parse_inputs
-from recordmill.transforms.commit.recovery import STAGED_MANIFEST
+from recordmill.transforms.commit.recovery import STAGED_MANIFEST, TFDS_FILES
 from recordmill.transforms.dataset.files import find_manifest, read_manifest
 from recordmill.transforms.dataset.tfds_files import labels_files, metadata_files
 from recordmill.transforms.dataset.verify import verify_store
@@ -53,6 +55,7 @@ from recordmill.transforms.tasks.read_rejects import (
     rejects_command,
     run_rejects,
 )
+from recordmill.transforms.tfrecord import crc32c
 
 
 def check_reject_limit(
@@ -164,15 +167,16 @@ def stage(
     run_metadata: bytes,
 ) -> Manifest:
     """Stages everything except the shards, the manifest last."""
-    own = manifest = build_manifest(context, ranges, shards)
+    own = build_manifest(context, ranges, shards)
     workspace = context.workspace
     store = workspace.store
-    files = {run_metadata_name(context.part): run_metadata}
-    if context.part:
-        manifest = _with_base(context, own)
-    else:  # an append does not change these files
+    files = {}
+    if not context.part:  # an append does not change these files
         schema = context.schema(*merge_column_info(ranges))
-        files |= description_files(context.job, schema, shards)
+        files = description_files(context.job, schema, shards)
+    own = own.model_copy(update={"files": _file_entries(context, files)})
+    manifest = _with_base(context, own) if context.part else own
+    files[run_metadata_name(context.part)] = run_metadata
     for name, data in files.items():
         store.put_bytes(data, workspace.store_name(f"staging/{name}"))
     prefix = f"staging/{REJECTS_NAME}/{rejects_prefix(context.part)}"
@@ -184,7 +188,8 @@ def stage(
         else:
             store.put_file(workspace.local_path(f"{REJECTS_NAME}/{name}"), target)
     store.move_all(moved)
-    if not is_staged(workspace) and find_manifest(store) != manifest:
+    moved_before = find_manifest(store) == manifest and not _has_shards(context, own)
+    if not is_staged(workspace) and not moved_before:
         # Otherwise an earlier try did this and has moved the files.
         _require_same_inputs(context)
         _verify_staged(context, own.model_copy(update={"appended": context.part}))
@@ -192,13 +197,45 @@ def stage(
     return manifest
 
 
+def _file_entries(
+    context: RunContext, described: dict[str, bytes]
+) -> dict[str, FileEntry]:
+    """Returns the entries of a part's metadata files, by name.
+
+    run.json is left out: it tells when the run was.
+    """
+    files = dict(described)
+    if context.inputs:
+        files[inputs_name(context.part)] = _read_inventory(context)
+    return {
+        name: FileEntry(bytes=len(data), crc32c=f"{crc32c(data):08x}")
+        for name, data in sorted(files.items())
+    }
+
+
+def _read_inventory(context: RunContext) -> bytes:
+    """Reads the staged inventory, or the one that an earlier try has moved."""
+    workspace, name = context.workspace, inputs_name(context.part)
+    try:
+        return workspace.store.read(workspace.store_name(f"staging/{name}"))
+    except MissingFileError:
+        return workspace.store.read(name)
+
+
+def _has_shards(context: RunContext, manifest: Manifest) -> bool:
+    """Tells whether any shard of a manifest is in staging."""
+    folder = context.workspace.store_name("staging")
+    staged = context.workspace.store.list_level(folder).files
+    shards = (s.file for split in manifest.splits.values() for s in split.shards)
+    return any(f"{folder}/{shard}" in staged for shard in shards)
+
+
 def _require_same_inputs(context: RunContext) -> None:
     """Checks that no input changed since the run began; see `require_same_inputs`."""
     if not context.inputs:
         return
-    workspace = context.workspace
-    name = workspace.store_name(f"staging/{inputs_name(context.part)}")
-    kept = parse_inputs(workspace.store.read(name), workspace.store.uri_of(name))
+    uri = context.workspace.store.uri_of(inputs_name(context.part))
+    kept = parse_inputs(_read_inventory(context), uri)
     require_same_inputs(
         kept.files, context.input_root, context.inputs, context.source.storage
     )
@@ -229,7 +266,7 @@ def _with_base(context: RunContext, more: Manifest) -> Manifest:
             f"{store.uri}: the dataset changed since this run began to append to it "
             f"(fingerprint {base.fingerprint}, was {context.base}); run again"
         )
-    whole = join_manifests(base, more)
+    whole = join_manifests(base, more, stale_files=TFDS_FILES)
     check_reject_limit(
         context.job.max_rejects,
         whole.rows_read,
@@ -253,11 +290,12 @@ def _verify_staged(context: RunContext, manifest: Manifest) -> None:
     if found.ok:
         return
     shards = {s.file for split in manifest.splits.values() for s in split.shards}
-    staged.delete({each.file for each in found.problems} & shards)
+    damaged = {each.file for each in found.problems}
+    staged.delete(damaged & {*shards, *manifest.files})
     first = found.problems[0]
     raise OutputError(
         f"{staged.uri_of(first.file)}: {first.message} "
-        f"({count(len(found.problems), 'problem')} in all). The damaged shards were "
+        f"({count(len(found.problems), 'problem')} in all). The damaged files were "
         "removed; run again to write them anew"
     )
 

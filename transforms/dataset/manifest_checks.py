@@ -1,21 +1,26 @@
-"""Compares a manifest with itself and with the files beside it, reading no records."""
+"""Compares a manifest with itself and with the files beside it; reads no records."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from recordmill.schemas.dataset.manifest import (
     MANIFEST_NAME,
+    FileEntry,
     Manifest,
     ShardEntry,
     SplitEntry,
 )
 from recordmill.schemas.dataset.parts import part_of
 from recordmill.schemas.dataset.shards import shard_file_name
+from recordmill.schemas.errors import OutputError
 from recordmill.schemas.text import count
 from recordmill.transforms.dataset.tfds_files import labels_file_name
+from recordmill.transforms.storage import Store
+from recordmill.transforms.tfrecord import crc32c
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +30,14 @@ class Problem:
     Attributes:
       file: name of the file that differs.
       message: what was found and what was expected.
+      kind: "damage" if a run with overwrite mends it; "stray" for a file that does not
+        belong to the dataset; "values" for records that were written as they are, but
+        do not fit the schema.
     """
 
     file: str
     message: str
+    kind: Literal["damage", "stray", "values"] = "damage"
 
 
 def manifest_problems(manifest: Manifest) -> Iterator[Problem]:
@@ -100,19 +109,53 @@ def file_problems(shards: list[ShardEntry], sizes: dict[str, int]) -> Iterator[P
                 file,
                 "not in the manifest: another run left it. Readers of *.tfrecord* read it "
                 "too; delete it",
+                "stray",
+            )
+
+
+def metadata_problems(
+    files: Mapping[str, FileEntry], sizes: Mapping[str, int]
+) -> Iterator[Problem]:
+    """Yields metadata files that are missing or differ in size."""
+    for file, expected in files.items():
+        size = sizes.get(file)
+        if size is None:
+            yield Problem(file, f"missing: expected {count(expected.bytes, 'byte')}")
+        elif size != expected.bytes:
+            yield Problem(
+                file,
+                f"{count(size, 'byte')}, expected {expected.bytes:,}: it was changed",
+            )
+
+
+def content_problems(
+    store: Store, files: Mapping[str, FileEntry], sizes: Mapping[str, int]
+) -> Iterator[Problem]:
+    """Reads the metadata files of the right size; yields those that were changed."""
+    for file, expected in files.items():
+        if sizes.get(file) != expected.bytes:
+            continue
+        try:
+            found = f"{crc32c(store.read(file)):08x}"
+        except OutputError as error:
+            yield Problem(file, f"cannot be read: {error}")
+            continue
+        if found != expected.crc32c:
+            yield Problem(
+                file, f"CRC-32C is {found}, expected {expected.crc32c}: it was changed"
             )
 
 
 def checksum_problems(
-    shards: list[ShardEntry], stored: dict[str, int]
+    files: Mapping[str, ShardEntry | FileEntry], stored: Mapping[str, int]
 ) -> Iterator[Problem]:
-    """Yields shards whose checksum in the store differs; reads no data."""
-    for shard in shards:
-        found = stored.get(shard.file)
-        if found is not None and f"{found:08x}" != shard.crc32c:
+    """Yields files whose checksum in the store differs; reads no data."""
+    for file, expected in files.items():
+        found = stored.get(file)
+        if found is not None and f"{found:08x}" != expected.crc32c:
             yield Problem(
-                shard.file,
-                f"the store has CRC-32C {found:08x}, expected {shard.crc32c}: this is "
+                file,
+                f"the store has CRC-32C {found:08x}, expected {expected.crc32c}: this is "
                 "not the file that was written",
             )
 

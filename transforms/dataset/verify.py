@@ -31,9 +31,11 @@ from recordmill.transforms.dataset.files import (
 from recordmill.transforms.dataset.manifest_checks import (
     Problem,
     checksum_problems,
+    content_problems,
     file_problems,
     label_problems,
     manifest_problems,
+    metadata_problems,
 )
 from recordmill.transforms.storage import Store, open_store
 from recordmill.transforms.tfrecord import open_stream, read_records
@@ -56,6 +58,8 @@ class VerifyResult:
         dataset is whole.
       deep: whether the records were decoded as well.
       checksums: number of shards whose CRC-32C in the store was compared.
+      files: number of metadata files that were compared; 0 if the manifest is of an
+        earlier version, which named none.
     """
 
     output: str
@@ -67,6 +71,7 @@ class VerifyResult:
     problems: tuple[Problem, ...]
     deep: bool = False
     checksums: int = 0
+    files: int = 0
 
     @property
     def ok(self) -> bool:
@@ -121,14 +126,17 @@ def verify_store(
     shards = [shard for split in manifest.splits.values() for shard in split.shards]
     present = [shard for shard in shards if shard.file in sizes]
     problems = [*manifest_problems(manifest), *file_problems(shards, sizes)]
-    problems += checksum_problems(present, level.checksums)
+    problems += metadata_problems(manifest.files, sizes)
+    named = {file: manifest.files[file] for file in manifest.files if file in sizes}
+    named_shards = {shard.file: shard for shard in present}
+    problems += checksum_problems({**named, **named_shards}, level.checksums)
     records = sum(shard.records for shard in present)
     if full or deep:
-        schema = None
-        if deep:
-            names = class_names(store, manifest)
-            problems += label_problems(manifest, names)
-            schema = schema_of(manifest, names)
+        problems += content_problems(store, manifest.files, sizes)
+        names = class_names(store, manifest)
+        known = {problem.file for problem in problems}
+        problems += (p for p in label_problems(manifest, names) if p.file not in known)
+        schema = schema_of(manifest, names) if deep else None
         progress = _Progress(on_progress)
         check = partial(_check_shard, store, manifest, schema, progress)
         pool = ThreadPoolExecutor(max(1, workers), "verify")
@@ -151,6 +159,7 @@ def verify_store(
         problems=tuple(problems),
         deep=deep,
         checksums=sum(shard.file in level.checksums for shard in present),
+        files=len(manifest.files),
     )
 
 
@@ -191,9 +200,10 @@ def _check_shard(
             "is damaged, but this is not the file that was written"
         )
     messages = [] if deep is None else deep.problems()
+    problems = [Problem(shard.file, message, "values") for message in messages]
     if damage is not None:
-        messages.append(damage)
-    return records, [Problem(shard.file, message) for message in messages]
+        problems.append(Problem(shard.file, damage))
+    return records, problems
 
 
 class _Progress:
