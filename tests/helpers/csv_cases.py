@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import math
 import operator
+import re
+import struct
 
 from hypothesis import strategies as st
 
@@ -26,14 +28,20 @@ def holds_of(text: str | None) -> TypeFlag:
     except ValueError:
         return TypeFlag.TEXT
     digits = text.removeprefix("-")
-    if digits.isdigit() and (text == "0" or not text.startswith(("0", "-0"))):
-        fits = len(digits) < 20 and -MAX_INT64 - 1 <= int(text) <= MAX_INT64
-        return TypeFlag.INTEGER if fits else TypeFlag.TEXT
+    plain = re.fullmatch(r"0|-?[1-9][0-9]*", text)
+    whole = plain or re.fullmatch(r"(0|-?[1-9][0-9]*)\.0*", text)
+    number = text.partition(".")[0]
+    if whole and len(number) <= 20 and -MAX_INT64 - 1 <= int(number) <= MAX_INT64:
+        return TypeFlag.INTEGER
     leading_zero = digits[:1] == "0" and digits[1:2].isdigit()
-    if text.startswith("+") or text.lower() == "-nan" or leading_zero:
+    if plain or text.startswith("+") or text.lower() == "-nan" or leading_zero:
         return TypeFlag.TEXT
     if math.isinf(value) and digits.lower() not in ("inf", "infinity"):
         return TypeFlag.TEXT
+    try:
+        struct.pack("<f", value)
+    except OverflowError:
+        return TypeFlag.HUGE
     return TypeFlag.DECIMAL
 
 
@@ -44,6 +52,8 @@ def holds_of_all(texts: list[str | None]) -> TypeFlag:
 NUMBERS = st.one_of(
     st.integers(-(1 << 65), 1 << 65).map(str),
     st.integers(-999, 999).map(str),
+    st.integers(-(1 << 65), 1 << 65).map("{}.0".format),
+    st.integers(-999, 999).map("{}.0".format),
     st.floats(allow_nan=False).map(repr),
     st.floats(width=32, allow_nan=False).map(str),
     st.decimals(allow_nan=False, allow_infinity=False, places=3).map(str),
@@ -78,6 +88,12 @@ ODD_TEXTS = st.sampled_from(
             "00.5",
             "-00.5",
         ),
+        *("7.0", "-7.00", "0.0", "-0.0", "0.", "16777217.0", "1.0.0", "7.0 ", "7.0e0"),
+        *("9223372036854775807.0", "9223372036854775808.0", "-9223372036854775808."),
+        *("9007199254740992.0", "9007199254740993.0", "999999999999999.0"),
+        *("9999999999999999", "9999999999999999.0", "1.00000000000000000001"),
+        *("5." + "0" * 30, "1" * 19 + ".0", "1" * 30 + ".0", "0.00000000000000000001"),
+        *("3.4028235677973366e38", "3.4028235677973365e38", "-1e39", "1" * 39 + ".5"),
         *("inf", "-inf", "INF", "Infinity", "-infinity", "+inf", "infinit", "inf "),
         *("nan", "NaN", "-nan", "nan(1)", "NA", "null", "1d5", "0x1p3", "1,5", "1f"),
         *("true", "TRUE", "False", "tRuE", "t", "no", "truefalse", "true\n", "falſe"),

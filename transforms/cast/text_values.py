@@ -1,11 +1,11 @@
 """Parses text cells as numbers and booleans, as they are declared.
 
-    integer   [+-] digits                     leading zeros count for nothing: 007 is 7
+    integer   [+-] digits [. zeros]           leading zeros count for nothing: 007 is 7
     float     [+-] digits . digits [e+-digits]    also inf, infinity, nan
     boolean   true, false, 1, 0               letters in upper or lower case
 
 White space (ASCII) around a value is not part of it, and a cell of nothing else is a
-missing value. 1.0, 0x10 and 1_000 are not integers. Arrow casts whole columns; only
+missing value. 1.5, 1e3, 0x10 and 1_000 are not integers. Arrow casts whole columns; only
 where it cannot, or takes what is not in this list, are single cells looked at.
 """
 
@@ -34,6 +34,7 @@ MAX_INT64 = (1 << 63) - 1
 
 _BOOLEAN = r"^(?:[tT][rR][uU][eE]|[fF][aA][lL][sS][eE]|[01])$"  # (?i:s) is also ſ
 _INTEGER = r"^[+-]?[0-9]+$"
+_WHOLE_DECIMAL = r"^([+-]?[0-9]+)\.0*$"
 _FLOAT = (
     r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$"
     r"|^[+-]?(?:[iI][nN][fF](?:[iI][nN][iI][tT][yY])?|[nN][aA][nN])$"
@@ -65,12 +66,16 @@ def parse_integers(cells: pa.StringArray, dtype: str) -> CastResult:
     if quick is None:
         cells = trim(cells)
         quick = _quick_integers(cells, dtype)
+    texts = cells
+    if quick is None and _has_byte(cells, b"."):
+        cells = without_places(cells)
+        quick = _quick_integers(cells, dtype)
     if quick is not None:
         return CastResult(quick, {})
     written = matches(cells, _INTEGER)
     errors = flag_invalid(
         present(cells) & ~written,
-        lambda i: f"{shown(cells[i].as_py())} is not a valid {dtype}",
+        lambda i: f"{shown(texts[i].as_py())} is not a valid {dtype}",
     )
     limits = np.iinfo(dtype)
     values = np.zeros(len(cells), dtype)
@@ -140,6 +145,14 @@ def trim(cells: pa.StringArray) -> pa.StringArray:
     """Trims white space around the cells; what is then empty is missing."""
     cells = pc.ascii_trim_whitespace(cells)
     return without(cells, _lengths(cells) == 0)
+
+
+def without_places(cells: pa.StringArray) -> pa.StringArray:
+    """Cuts the point and the zeros off whole numbers that are written as decimals.
+
+    ["2", "3.0", "-4.", "2.5"] gives ["2", "3", "-4", "2.5"].
+    """
+    return pc.replace_substring_regex(cells, _WHOLE_DECIMAL, r"\1")
 
 
 def matches(cells: pa.StringArray, pattern: str) -> Mask:

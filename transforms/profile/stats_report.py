@@ -10,10 +10,10 @@ from recordmill.schemas.features.feature import Content, FeatureSpec
 from recordmill.schemas.parsing.yaml_text import write_yaml
 from recordmill.transforms.profile.column_stats import MAX_DISTINCT, ColumnStats, Number
 from recordmill.transforms.profile.profile_input import Inferred, TableStats
+from recordmill.transforms.sources.text_types import is_huge
 
 MAX_PROPOSED = 100  # values of a text column that may be meant as classes
 MAX_LISTED = 20  # values whose counts are written out
-_MAX_FLOAT32 = 3.4028235677973366e38  # what lies at or above rounds to infinity
 _SIZES = ("height", "width", "depth")
 
 
@@ -57,9 +57,11 @@ def _feature_lines(inferred: Inferred, spec: FeatureSpec) -> list[str]:
     lines = [_values_line(stats)]
     if stats.nulls:
         lines.append(_nulls_line(stats))
-    beyond = [value for value in stats.limits or () if _is_beyond_float32(value)]
-    if spec.dtype == "float32" and beyond:
-        lines.append("beyond float32 (at most 3.4e38): convert rejects such rows")
+    if spec.dtype == "string" and is_huge(stats.flags):
+        lines.append(
+            "numbers beyond float32 (at most 3.4e38), so they stay text; to store them: "
+            "{dtype: float64, stored: tensor}"
+        )
     if inferred.source.infers_types and stats.dtype == "string":
         lines += _class_proposal(stats)
     return lines
@@ -150,10 +152,6 @@ def _counts(counts: Mapping[str, int]) -> str:
 def _flow(value: Any) -> str:
     """Returns a value as one line of YAML."""
     return write_yaml(value, flow=True).rstrip("\n")
-
-
-def _is_beyond_float32(value: Number) -> bool:
-    return math.isfinite(value) and abs(value) >= _MAX_FLOAT32
 
 
 def stats_json(inferred: Inferred) -> dict[str, Any]:

@@ -3,9 +3,11 @@
     integer, boolean -> int64_list    decimal -> float_list    the rest -> bytes_list
 
 The type flags of a column are those of all its cells, merged by OR, so the order in
-which ranges are read cannot matter: ["1", "2"] has INTEGER, ["2.5"] has DECIMAL, both
-together have INTEGER | DECIMAL, which is float32. What would lose something stays text:
-leading zeros, a leading plus, integers beyond int64, decimals beyond float64 (they would
+which ranges are read cannot matter: ["1", "2.0"] has INTEGER, ["2.5"] has DECIMAL, both
+together have INTEGER | DECIMAL, which is float32. A whole number is an integer also
+where it is written as a decimal (2.0, as pandas writes integers with gaps), but not with
+an exponent (2e3), which is how floats are written. What would lose something stays text:
+leading zeros, a leading plus, integers beyond int64, decimals beyond float32 (they would
 become infinity), booleans among numbers.
 """
 
@@ -18,19 +20,26 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from recordmill.transforms.arrow import array_parts
+from recordmill.transforms.cast.text_values import without_places
+
 
 class TypeFlag(IntFlag):
-    """What the cells of a column were observed to hold; NOTHING if all were empty."""
+    """What the cells of a column were observed to hold; NOTHING if all were empty.
+
+    Checkpoints keep them, so none ever gets another meaning that is narrower.
+    """
 
     NOTHING = 0
     BOOLEAN = 1
-    INTEGER = 2
-    DECIMAL = 4
+    INTEGER = 2  # whole and within int64: 7, 7.0
+    DECIMAL = 4  # within float32
     TEXT = 8
+    HUGE = 16  # decimals beyond float32, but within float64: they stay text
 
 
 # What the cells become, by the feature's dtype. Decimals stay float64 until they are
-# encoded, so that what is beyond float32 is rejected with its row.
+# encoded.
 ARROW_TYPES = {
     "bool": pa.bool_(),
     "int64": pa.int64(),
@@ -60,9 +69,15 @@ def column_dtype(flags: int) -> str:
     return _DTYPE_OF.get(TypeFlag(flags), "string")
 
 
+def is_huge(flags: int) -> bool:
+    """Tells whether a column is text only because of decimals beyond float32."""
+    others = TypeFlag(flags) & ~TypeFlag.HUGE
+    return others != flags and (not others or column_dtype(others) != "string")
+
+
 # The same language as the fast checks below; these decide where they cannot.
 _BOOLEAN_TEXT = r"^([tT][rR][uU][eE]|[fF][aA][lL][sS][eE])$"  # (?i:s) is also ſ
-_INTEGER_TEXT = r"^(0|-?[1-9][0-9]*)$"
+_INTEGER_TEXT = r"^(0|-?[1-9][0-9]*)(\.0*)?$"
 _DECIMAL_TEXT = (
     r"^-?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
     r"|^-?(?i:inf|infinity)$|^(?i:nan)$"
@@ -70,6 +85,9 @@ _DECIMAL_TEXT = (
 _INFINITY_TEXT = r"^-?(?i:inf|infinity)$"
 _SURE_INT64_DIGITS = 18
 _SURE_INT64 = 1e17  # below, a number has at most that many digits before its point
+_SURE_WHOLE = 16  # characters: float64 tells so few digits from the next whole number
+_EXACT_WHOLE = 1 << 53  # below, float64 holds each whole number
+BEYOND_FLOAT32 = 3.4028235677973366e38  # what lies at or above rounds to infinity
 
 
 def cells_of(table: pa.Table, name: str) -> pa.StringArray:
@@ -83,40 +101,50 @@ def classify(cells: pa.StringArray) -> TypeFlag:
     cells = cells.drop_null()
     if len(cells) == 0:
         return TypeFlag.NOTHING
-    boolean, integer, decimal = _kinds(cells)
     flags = TypeFlag.NOTHING
-    if boolean.any():
-        flags |= TypeFlag.BOOLEAN
-    if integer.any():
-        flags |= TypeFlag.INTEGER
-    if decimal.any():
-        flags |= TypeFlag.DECIMAL
-    if not (boolean | integer | decimal).all():
-        flags |= TypeFlag.TEXT
-    return flags
+    text = np.ones(len(cells), np.bool_)
+    for flag, found in _kinds(cells).items():
+        if found.any():
+            flags |= flag
+            text &= ~found
+    return flags | TypeFlag.TEXT if text.any() else flags
 
 
 _Mask = npt.NDArray[np.bool_]
 
 
-def _kinds(cells: pa.StringArray) -> tuple[_Mask, _Mask, _Mask]:
-    """Returns which cells are booleans, integers and other decimals; the rest is text.
+def _kinds(cells: pa.StringArray) -> dict[TypeFlag, _Mask]:
+    """Returns which cells each flag stands for; those of none are text.
 
     Args:
       cells: at least one, and no null.
     """
     boolean = _matches(cells, _BOOLEAN_TEXT)
     integer = _matches(cells, _INTEGER_TEXT)
-    decimal = _matches(cells, _DECIMAL_TEXT) & ~integer
-    long = integer & (_lengths(cells) > _SURE_INT64_DIGITS)
-    beyond = np.zeros(len(cells), np.bool_)
-    for row in np.flatnonzero(long).tolist():  # only integers of 19 digits or more
-        beyond[row] = not _is_int64(cells[row].as_py())
+    decimal = _matches(cells, _DECIMAL_TEXT)
+    long = np.flatnonzero(integer & (_lengths(cells) > _SURE_INT64_DIGITS))
+    if len(long):
+        whole = without_places(cells.take(pa.array(long)))
+        for row in np.flatnonzero(_lengths(whole) > _SURE_INT64_DIGITS).tolist():
+            # Only integers of 19 digits or more.
+            if not _is_int64(whole[row].as_py()):
+                integer[long[row]] = False
+                # With a point it may still be a float; without one it stays text.
+                decimal[long[row]] = whole[row] != cells[int(long[row])]
+    decimal &= ~integer
     at = np.flatnonzero(decimal)
-    endless = at[np.isinf(cells.take(pa.array(at)).cast(pa.float64()).to_numpy())]
-    if len(endless):
-        beyond[endless] = ~_matches(cells.take(pa.array(endless)), _INFINITY_TEXT)
-    return boolean, integer & ~beyond, decimal & ~beyond
+    huge = np.zeros(len(cells), np.bool_)
+    size = np.abs(cells.take(pa.array(at)).cast(pa.float64()).to_numpy())
+    beyond = at[size >= BEYOND_FLOAT32]
+    if len(beyond):
+        decimal[beyond] = _matches(cells.take(pa.array(beyond)), _INFINITY_TEXT)
+        huge[at[np.isfinite(size) & (size >= BEYOND_FLOAT32)]] = True
+    return {
+        TypeFlag.BOOLEAN: boolean,
+        TypeFlag.INTEGER: integer,
+        TypeFlag.DECIMAL: decimal,
+        TypeFlag.HUGE: huge,
+    }
 
 
 def convert(cells: pa.StringArray, expected: int) -> tuple[pa.Array, TypeFlag]:
@@ -129,15 +157,15 @@ def convert(cells: pa.StringArray, expected: int) -> tuple[pa.Array, TypeFlag]:
     dtype = column_dtype(expected)
     if cells.null_count == len(cells):
         return cells.cast(ARROW_TYPES[dtype]), TypeFlag.NOTHING
-    if dtype == "string" and expected:
-        return cells, TypeFlag.TEXT
-    if expected:
+    if dtype == "string" and expected and not is_huge(expected):
+        return cells, TypeFlag.TEXT  # whatever they hold
+    if expected and dtype != "string":
         converted = _cast(cells, dtype)
         if converted is not None:
             return converted, TypeFlag(expected)
     seen = TypeFlag(expected) | classify(cells)
     wider = column_dtype(seen)
-    return (cells if wider == "string" else cells.cast(ARROW_TYPES[wider])), seen
+    return _as_dtype(cells, wider), seen
 
 
 def convert_to_dtype(cells: pa.StringArray, dtype: str) -> tuple[pa.Array, _Mask]:
@@ -155,13 +183,20 @@ def convert_to_dtype(cells: pa.StringArray, dtype: str) -> tuple[pa.Array, _Mask
     if converted is not None:
         return converted, none
     present = np.flatnonzero(cells.is_valid().to_numpy(zero_copy_only=False))
-    boolean, integer, decimal = _kinds(cells.drop_null())
-    fits = boolean if dtype == "bool" else integer
+    kinds = _kinds(cells.drop_null())
+    fits = kinds[_LEAST_FLAG[dtype]]
     if dtype == "float32":
-        fits = integer | decimal
+        fits = fits | kinds[TypeFlag.INTEGER]
     wrong = none.copy()
     wrong[present[~fits]] = True
-    return pc.if_else(pa.array(wrong), None, cells).cast(ARROW_TYPES[dtype]), wrong
+    return _as_dtype(pc.if_else(pa.array(wrong), None, cells), dtype), wrong
+
+
+def _as_dtype(cells: pa.StringArray, dtype: str) -> pa.Array:
+    """Returns the cells as a dtype that all of them are valid for."""
+    if dtype == "int64":
+        cells = without_places(cells)
+    return cells.cast(ARROW_TYPES[dtype])
 
 
 def _cast(cells: pa.StringArray, dtype: str) -> pa.Array | None:
@@ -170,15 +205,56 @@ def _cast(cells: pa.StringArray, dtype: str) -> pa.Array | None:
     Arrow's casts accept a little more than these types (007, 0x10, +5, 1e400, 1 as a
     boolean), so suspicious cells are checked once more, and only they.
     """
-    try:
-        converted = cells.cast(ARROW_TYPES[dtype])
-    except pa.ArrowInvalid:
+    converted = _arrow_cast(cells, dtype)
+    suspects = None
+    if converted is None and dtype == "int64":
+        converted, suspects = _cast_whole(cells)
+    if converted is None:
         return None
-    suspects = _suspects(cells, dtype, converted)
+    if suspects is None:
+        suspects = _suspects(cells, dtype, converted)
     if not suspects.any():
         return converted
     seen = classify(cells.filter(pa.array(suspects)))
     return converted if column_dtype(seen | _LEAST_FLAG[dtype]) == dtype else None
+
+
+def _cast_whole(cells: pa.StringArray) -> tuple[pa.Array | None, _Mask | None]:
+    """Casts integers of which some are written as decimals: ["2", "3.0"].
+
+    Returns:
+      The integers, or None if not all cells are, and which of them are suspicious.
+    """
+    floats = None
+    longest = pc.max(pc.binary_length(cells)).as_py()
+    if longest <= _SURE_WHOLE and not _has_letters(cells):
+        floats = _arrow_cast(cells, "float32")
+    if floats is not None:
+        values = floats.fill_null(0).to_numpy()
+        if (np.rint(values) != values).any():
+            return None, None
+        if (np.abs(values) < _EXACT_WHOLE).all():
+            suspects = _suspects(cells, "float32", floats)
+            return floats.cast(pa.int64()), suspects | (
+                np.signbit(values) & (values == 0)
+            )
+    whole = without_places(cells)
+    converted = _arrow_cast(whole, "int64")
+    return converted, converted and _suspects(whole, "int64", converted)
+
+
+def _arrow_cast(cells: pa.StringArray, dtype: str) -> pa.Array | None:
+    try:
+        return cells.cast(ARROW_TYPES[dtype])
+    except pa.ArrowInvalid:
+        return None
+
+
+def _has_letters(cells: pa.StringArray) -> bool:
+    """Tells whether a byte behind "9" is in the cells, as in 1e5, nan and 0x10."""
+    offsets, data = array_parts(cells)
+    text = data[offsets[0] : offsets[-1]]
+    return len(text) > 0 and int(text.max()) > _NINE
 
 
 _ZERO, _NINE, _MINUS, _POINT = (ord(char) for char in "09-.")

@@ -37,6 +37,10 @@ from recordmill.transforms.storage.store import WORK_FOLDER
 _IN_SCRATCH = ("runs", "facts")  # in the scratch folder, if there is one
 _EXCHANGE_FILE = "facts/exchange"
 
+# Raise it when a range that is read again may be encoded in another way than before,
+# while fingerprints stay. 2: whole numbers written as decimals are integers.
+ENCODING_VERSION = 2
+
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
@@ -162,19 +166,30 @@ class Workspace:
         """Creates the folders, or continues with those of an earlier try.
 
         Errors of that try are removed. If it used another exchange, all of it is: the
-        checkpoints and rejects of two exchanges cannot be combined.
+        checkpoints and rejects of two exchanges cannot be combined. If it encoded in
+        another way, its shards are written again: were one of its ranges to be read
+        again, its column types might come out different.
         """
-        before = self.get(_EXCHANGE_FILE)
-        if before is not None and before.decode() != exchange:
+        note = f"{exchange} {ENCODING_VERSION}"
+        before = (self.get(_EXCHANGE_FILE) or b"").decode()  # first it had no version
+        if before and before.split()[0] != exchange:
             self.remove()
+        elif before and before != note:
+            self._discard_shards()
         if self.shared:
             self.store.delete(self.store.list(self.store_name("errors")))
         shutil.rmtree(self.local_path("errors"), ignore_errors=True)
         folders = ("runs", "facts", "rejects", "staging", "errors")
         for folder in ("",) if self.shared else folders:
             self.local_path(folder).mkdir(parents=True, exist_ok=True)
-        if before is None or before.decode() != exchange:
-            self.put(_EXCHANGE_FILE, exchange.encode())
+        if before != note:
+            self.put(_EXCHANGE_FILE, note.encode())
+
+    def _discard_shards(self) -> None:
+        """Removes the checkpoints of finished shards."""
+        for name in self.names("facts"):
+            if name.startswith("shard-"):
+                self.discard(f"facts/{name}")
 
     def remove(self) -> None:
         """Removes all files of this run, and the outer folder if it is empty then."""

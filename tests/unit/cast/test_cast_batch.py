@@ -32,7 +32,7 @@ GOLDEN = Path(__file__).parents[2] / "data" / "golden"
 
 REASONS: list[tuple[dict[str, Any], str | None, str]] = [
     ({"dtype": "int8"}, "300", "300 is beyond int8 (-128 to 127)"),
-    ({"dtype": "int8"}, " 1.0", "'1.0' is not a valid int8"),
+    ({"dtype": "int8"}, " 1.5", "'1.5' is not a valid int8"),
     (
         *({"dtype": "int64"}, "9" * 50),
         f"{'9' * 40}... is beyond int64 (-9223372036854775808 to 9223372036854775807)",

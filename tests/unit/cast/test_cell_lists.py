@@ -252,6 +252,7 @@ def flat_in_shape(values: list[Any], shape: Shape) -> list[Any]:
 
 
 def small_int(text: str) -> int:
+    text = text.removesuffix(".0")
     if not -128 <= int(text) <= 127:
         raise WrongError
     return int(text)
@@ -260,7 +261,7 @@ def small_int(text: str) -> int:
 PARTS = st.one_of(
     st.integers(-130, 130).map(str),
     st.integers(-9, 9).map(" {} ".format),
-    st.sampled_from(["", "x", "1.0", " "]),
+    st.sampled_from(["", "x", "1.0", "1.5", " "]),
 )
 
 

@@ -28,9 +28,17 @@ EDGES = [
     for step in (-1, 0, 1)
 ]
 ODD = [
-    *("007", "-007", "+5", "+-5", "--5", "-0", "0x10", "-0X1f", "1_000", "1e3", "1.0"),
+    *("007", "-007", "+5", "+-5", "--5", "-0", "0x10", "-0X1f", "1_000", "1e3", "1.5"),
     *("", " ", " 7", "7\t", "\n7 ", "7 7", "\u00a07", "٣", "１", "-", "+", ".", "1,5"),
     *("0" * 30 + "7", "9" * 25, "-" + "9" * 25, "9" * 5000, "+" + "1" * 19, "7\0"),
+    *("1.0", "-7.00", "+7.", "007.0", " 8.0 ", ".0", "1.0.0", "1.0e0", "0.0000001"),
+    *(
+        "127.0",
+        "128.0",
+        "9223372036854775807.0",
+        "9223372036854775808.0",
+        "0" * 40 + ".",
+    ),
     *("1.", ".5", "-.5", "+.5e+3", "1e", "e5", "1e400", "-1e400", "1e-400", "1d5"),
     *("inf", "-INF", "+Infinity", "infinit", "nan", "-NaN", "nan(1)", "0x1p3", "1f"),
     *("true", "FALSE", " tRuE ", "falſe", "t", "yes", "1", "0", "01", "65504", "65520"),
@@ -69,8 +77,9 @@ def naive(text: str | None, dtype: str) -> Any:
         return known.get(text.lower(), REFUSED) if text.isascii() else REFUSED
     if dtype.startswith("float"):
         return naive_float(text, dtype)
-    if not re.fullmatch(r"[+-]?[0-9]+", text):
+    if not re.fullmatch(r"[+-]?[0-9]+(\.0*)?", text):
         return REFUSED
+    text = text.partition(".")[0]
     digits = text.lstrip("+-").lstrip("0")
     if len(digits) > 4000:
         return REFUSED

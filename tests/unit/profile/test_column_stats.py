@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from recordmill.transforms.profile import column_stats as column_facts
 from recordmill.transforms.profile.column_stats import ColumnStats, column_stats
-from recordmill.transforms.sources.text_types import TypeFlag, column_dtype
+from recordmill.transforms.sources.text_types import TypeFlag, column_dtype, is_huge
 
 Texts = list[str | None]
 
@@ -42,6 +42,7 @@ def summary(stats: ColumnStats) -> dict[str, object]:
         "limits": repr(stats.limits),  # tells 1 from 1.0 and 0.0 from -0.0
         "lengths": (stats.shortest, stats.longest),
         "values": stats.values,
+        "huge": is_huge(stats.flags),
     }
 
 
@@ -50,7 +51,7 @@ def naive_summary(texts: Texts) -> dict[str, object]:
     dtype = column_dtype(holds_of_all(texts))
     limits = None
     if dtype in ("int64", "float32"):
-        read = int if dtype == "int64" else float
+        read = whole_number if dtype == "int64" else float
         numbers = [number for text in there if not math.isnan(number := read(text))]
         if numbers:
             limits = (min(numbers) or read("0"), max(numbers) or read("0"))
@@ -62,7 +63,12 @@ def naive_summary(texts: Texts) -> dict[str, object]:
         "limits": repr(limits),
         "lengths": (min(lengths, default=None), max(lengths, default=None)),
         "values": Counter(map(kept_of, there)),
+        "huge": is_huge(holds_of_all(texts)),
     }
+
+
+def whole_number(text: str) -> int:
+    return int(text.partition(".")[0])
 
 
 def kept_of(text: str) -> bytes:
@@ -86,6 +92,9 @@ def columns_in_parts(draw: st.DrawFn) -> list[Texts]:
 @example([["-0.0"], ["0"], ["0.0"]], None)
 @example([["nan"], ["1"]], None)
 @example([["true"], ["1"], ["1.5"]], None)
+@example([["2.0"], ["3"], ["-0.0"]], None)
+@example([["1e39"], ["x"], ["1.5"]], None)
+@example([["true"], ["1"], ["1e39"]], None)
 def test_parts_in_any_order_give_the_facts_of_the_whole(
     parts: list[Texts], data: st.DataObject | None
 ) -> None:

@@ -51,8 +51,9 @@ def test_comments(tmp_path: Path) -> None:
             "missing in 2,000 of 2,000 rows (100.0 %)",
         ],
         "huge": [
-            "1e+300, 1 distinct",
-            "beyond float32 (at most 3.4e38): convert rejects such rows",
+            "6 bytes, 1 distinct",
+            "numbers beyond float32 (at most 3.4e38), so they stay text; to store them: "
+            "{dtype: float64, stored: tensor}",
         ],
         "one": ["4 bytes, 1 distinct"],
     }

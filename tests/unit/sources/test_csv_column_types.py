@@ -39,11 +39,19 @@ def column(texts: list[str | None]) -> pa.StringArray:
         ("007", TypeFlag.TEXT),  # leading zeros would be lost
         ("+5", TypeFlag.TEXT),  # so would a plus
         ("-0", TypeFlag.DECIMAL),  # int64 has no -0
-        ("1.0", TypeFlag.DECIMAL),
-        ("1e5", TypeFlag.DECIMAL),
+        ("1.0", TypeFlag.INTEGER),  # pandas' integers with gaps
+        ("16777217.00", TypeFlag.INTEGER),
+        ("0.0", TypeFlag.INTEGER),
+        ("-0.0", TypeFlag.DECIMAL),
+        ("9223372036854775807.0", TypeFlag.INTEGER),
+        ("9223372036854775808.0", TypeFlag.DECIMAL),  # float32 holds this one
+        ("1.00000000000000000001", TypeFlag.DECIMAL),  # 1 as float64
+        ("1e5", TypeFlag.DECIMAL),  # an exponent is how floats are written
         ("-.5", TypeFlag.DECIMAL),
         ("00.5", TypeFlag.TEXT),
-        ("1e300", TypeFlag.DECIMAL),  # beyond float32: refused later, with its row
+        ("1e39", TypeFlag.HUGE),  # beyond float32
+        ("-3.4028235677973366e38", TypeFlag.HUGE),  # the first that rounds to infinity
+        ("3.4028235677973362e38", TypeFlag.DECIMAL),
         ("1e400", TypeFlag.TEXT),  # beyond float64: would become infinity
         ("-1e400", TypeFlag.TEXT),
         ("1e-400", TypeFlag.DECIMAL),  # rounds to 0 as any decimal rounds
@@ -101,6 +109,8 @@ def test_bits_of_parts_or_to_those_of_the_whole(
         (TypeFlag.BOOLEAN | TypeFlag.INTEGER, Kind.BYTES, "string"),
         (TypeFlag.BOOLEAN | TypeFlag.DECIMAL, Kind.BYTES, "string"),
         (TypeFlag.TEXT | TypeFlag.INTEGER, Kind.BYTES, "string"),
+        (TypeFlag.HUGE, Kind.BYTES, "string"),
+        (TypeFlag.HUGE | TypeFlag.DECIMAL, Kind.BYTES, "string"),
     ],
 )
 def test_type_of_a_column(holds: TypeFlag, kind: Kind, dtype: str) -> None:
@@ -114,7 +124,7 @@ def naive_value(text: str | None, dtype: str) -> object:
     if dtype == "bool":
         return text.lower() == "true"
     if dtype == "int64":
-        return int(text)
+        return int(text.partition(".")[0])
     return float(text) if dtype == "float32" else text
 
 
@@ -124,13 +134,22 @@ def same(left: object, right: object) -> bool:
     return left == right and type(left) is type(right)
 
 
-@pytest.mark.parametrize("expected", [TypeFlag(bits) for bits in range(16)])
+@pytest.mark.parametrize("expected", [TypeFlag(bits) for bits in range(32)])
 @given(texts=COLUMNS, pad=st.integers(0, 3))
 @example(texts=["falſe"], pad=0)
 @example(texts=["1e400", "1.5"], pad=1)
 @example(texts=["-1e400", "inf"], pad=1)
 @example(texts=["1", "0"], pad=0)
 @example(texts=["12345678901234567890", "1.5"], pad=0)
+@example(texts=["2", None, "3.0"], pad=1)
+@example(texts=["2.0", "-0.0"], pad=0)
+@example(texts=["9007199254740993.0", "1"], pad=0)
+@example(texts=["9007199254740993", "1.0"], pad=0)
+@example(texts=["1.00000000000000000001", "2"], pad=0)
+@example(texts=["1e3", "2.0"], pad=0)
+@example(texts=["007.0", "2.0"], pad=0)
+@example(texts=["5." + "0" * 30, "1"], pad=0)
+@example(texts=["1.5", "1e39"], pad=0)
 def test_convert(expected: TypeFlag, texts: list[str | None], pad: int) -> None:
     """Whatever was expected, the outcome is that of a look at every cell."""
     before: list[str | None] = ["007", "1e400", None][:pad]
@@ -152,7 +171,7 @@ def test_convert(expected: TypeFlag, texts: list[str | None], pad: int) -> None:
     assert all(map(same, converted.to_pylist(), naive)), (converted, naive)
 
 
-@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1))
+@given(st.lists(st.floats(-3.4e38, 3.4e38), min_size=1))
 def test_floats_are_those_of_python(values: list[float]) -> None:
     texts: list[str | None] = [repr(value) for value in values]
     converted, _ = convert(column(texts), TypeFlag.DECIMAL | TypeFlag.INTEGER)
@@ -184,6 +203,8 @@ def test_no_rows() -> None:
     [
         (["true", "False"] * 100, TypeFlag.BOOLEAN),
         (["12", "-12", "0"] * 100, TypeFlag.INTEGER),
+        (["12.0", "-12.0", "0.0", None, "7"] * 100, TypeFlag.INTEGER),
+        (["12345678901234567.0", "-12345678901234567.0"] * 100, TypeFlag.INTEGER),
         (["0.12345678901234567", "-0.12345678901234567"] * 100, TypeFlag.DECIMAL),
         (
             ["-1.5e-7", "3", "0", ".5"] * 50 + ["0.25"],

@@ -26,10 +26,10 @@ from recordmill.transforms.tasks.send_range import measure_range
 from recordmill.transforms.tasks.sort_range import convert_range
 from recordmill.transforms.tasks.workspace import Workspace
 
-CELLS = st.sampled_from(["", "", "", "7", "1.5", "true", "x", "2001"])
+CELLS = st.sampled_from(["", "", "", "7", "1.5", "true", "x", "2001", "7.0", "1e39"])
 VALUE_OF: dict[str, Callable[[str], object]] = {
     "bool": lambda cell: cell == "true",
-    "int64": int,
+    "int64": lambda cell: int(cell.removesuffix(".0")),
     "float32": float,
     "string": str,
 }
@@ -59,6 +59,7 @@ def flags_of(rows: list[tuple[str, ...]], num_columns: int) -> TypeFlags:
 @example(
     rows=[("", "a"), ("7", "a"), ("x", "a")], sampled={0}, part_bytes=1, range_bytes=99
 )
+@example(rows=[("7.0", "1"), ("x", "1.5")], sampled={0}, part_bytes=9, range_bytes=9)
 @example(rows=[("7", "a"), ("true", "a")], sampled=set(), part_bytes=1, range_bytes=99)
 def test_records_are_those_of_a_look_at_all_cells(
     write_csv: FileWriter,

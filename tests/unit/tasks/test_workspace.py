@@ -1,0 +1,39 @@
+"""Workspaces of earlier tries: what of them a run goes on from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from recordmill.transforms.storage import LocalStore
+from recordmill.transforms.tasks.workspace import Workspace
+
+
+def workspace_with(tmp_path: Path, note: str) -> Workspace:
+    """A workspace with a finished range and a finished shard, as an earlier try left it."""
+    workspace = Workspace.of(LocalStore(str(tmp_path)), "0" * 32)
+    workspace.create("scratch")
+    for name in ("range-scratch-000000", "shard-train-00000"):
+        workspace.put(f"facts/{name}.json", b"{}")
+    if note:
+        workspace.put("facts/exchange", note.encode())
+    return workspace
+
+
+@pytest.mark.parametrize(
+    ("note", "kept"),
+    [
+        ("", {"range-scratch-000000.json", "shard-train-00000.json"}),
+        ("scratch", {"range-scratch-000000.json"}),  # of version 1, which had no number
+        ("scratch 99", {"range-scratch-000000.json"}),
+        ("reference", set()),
+    ],
+)
+def test_shards_of_another_encoding_are_written_again(
+    tmp_path: Path, note: str, kept: set[str]
+) -> None:
+    workspace = workspace_with(tmp_path, note)
+    for _ in range(2):
+        workspace.create("scratch")
+        assert {*workspace.names("facts")} - {"exchange"} == kept
