@@ -8,6 +8,7 @@ a field that does not begin with one is an ordinary character (see quote_states)
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 
 from recordmill.schemas.errors import InputError
@@ -108,10 +109,10 @@ def read_header(read: Reader, uri: str) -> tuple[tuple[str, ...], int]:
     if not any(cells):
         raise InputError(f"{uri}: no header; expected column names in the first row")
     names = tuple(name.strip() or f"column_{index}" for index, name in enumerate(cells))
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
+    name, times = Counter(names).most_common(1)[0]
+    if times > 1:
         raise InputError(
-            f"{uri}: the header has column {twice[0]!r} {names.count(twice[0])} times; "
+            f"{uri}: the header has column {name!r} {times} times; "
             "expected column names that differ"
         )
     return names, end
