@@ -2,6 +2,9 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 PYTHON ?= python3
+# Where this is set, as in many images, each of some thousand processes of the tests would
+# compile all it imports anew: Beam's import alone takes three times as long.
+unexport PYTHONDONTWRITEBYTECODE
 # Processes that run tests: one more than there are cores, as many tests wait for others.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(1 + (os.cpu_count() or 1))')
 VENV := .venv
@@ -49,7 +52,7 @@ fuzz: $(VENV)/.ready $(INTEROP)/.ready
 # tests start and stop; and all of deploy/ under the tools that know its files. Needs Go,
 # Node, Java 17 with Maven, kubectl and systemd-analyze.
 test-integration: $(VENV)/.clouds $(INTEGRATION)
-	$(BIN)/python -m pytest --stores gcs,azure tests/contracts/test_store_contract.py tests/contracts/test_lease.py tests/integration
+	$(BIN)/python -m pytest -n 2 --dist loadfile --stores gcs,azure tests/contracts/test_store_contract.py tests/contracts/test_lease.py tests/integration
 
 # What `make test` runs in, and what `make test-integration` needs beside it.
 environments: $(VENV)/.ready $(INTEROP)/.ready

@@ -31,12 +31,17 @@ class InputFile:
       uri: where it is read from.
       size: bytes.
       version: the store's etag, or mtime in nanoseconds; changes with the content.
+      given: the input folder that it was found below, relative to the input root; of a
+        file that was given by itself, its own folder.
+      problem: why it cannot be read, or "".
     """
 
     path: str
     uri: str
     size: int
     version: str = ""
+    given: str = ""
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,7 @@ class SideFiles:
         """Returns the path of a file in its file system.
 
         Raises:
-          SideFileError: it is not within the root, or no path at all.
+          SideFileError: it is not within the root, is hidden, or is no path at all.
         """
         if not path or "\0" in path:
             raise SideFileError(f"{path!r} is not a valid path")
@@ -104,6 +104,9 @@ class SideFiles:
         location = posixpath.normpath(posixpath.join(self._normal_paths[1], path))
         if not _within(location, self._normal_paths[0]):
             raise SideFileError(f"{path!r} is outside the input root")
+        # They are not in the inventory, and may be somebody's keys.
+        if "/." in location[len(self._normal_paths[0].rstrip("/")) :]:
+            raise SideFileError(f"{path!r} is hidden; hidden files are no input")
         if not is_local(self.root):
             return location
         # Links may lead out. Those of a folder are followed once for all its files.

@@ -25,6 +25,7 @@ from recordmill.schemas.errors import InputError, MissingFileError, OutputError
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.ranges import InputFile
 from recordmill.schemas.text import count
+from recordmill.transforms.sources.found_files import is_left_out
 from recordmill.transforms.storage import Store
 from recordmill.transforms.tasks.context import FORMAT_VERSION, fixed_fields
 
@@ -203,6 +204,8 @@ def new_files(
     missing, changed = [], []
     for path, before in kept.items():
         found = inputs.get(path) or (sides.get(path) if before.is_side else None)
+        if found is None and is_left_out(path):
+            continue  # earlier versions listed junk, too; it holds no rows
         if found is None:
             missing.append(path)
         elif (found.size, found.version) != (before.size, before.version):

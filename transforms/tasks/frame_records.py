@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,10 +12,11 @@ from recordmill.schemas.errors import RowsError
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.job_spec import JobSpec, Payload
 from recordmill.transforms.arrow import I64
-from recordmill.transforms.cast.cast_batch import cast
+from recordmill.transforms.cast.cast_batch import CastBatch, cast
 from recordmill.transforms.cast.side_files import FileReader
 from recordmill.transforms.dataset.expected import require_values
 from recordmill.transforms.encode.payloads import encode_payload
+from recordmill.transforms.encode.record_sizes import slices_of
 from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, seal
 
 
@@ -44,7 +45,8 @@ def frame_rows(
 ) -> Iterator[FramedRows]:
     """Yields framed records of all rows that can be encoded.
 
-    It is one part, or several of bounded size where the cells name files to read.
+    Mostly it is one part; several of bounded size where the records would be large, or
+    where cells name files to read.
 
     Args:
       batch: columns of the source.
@@ -56,20 +58,25 @@ def frame_rows(
     Raises:
       SchemaError: a value is outside the bounds of `expected_schema`.
     """
-    if job.declared is None:
-        _check(batch, schema, expected_schema)
-        yield _frame(batch, schema, job.payload)
-        return
-    for part in cast(batch, job.declared, files):
-        _check(part.batch, schema, expected_schema)
-        framed = _frame(part.batch, schema, job.payload)
-        own = part.kept.tolist()
-        invalid_rows = [(own[row], reason) for row, reason in framed.invalid_rows]
-        yield FramedRows(
-            framed.records,
-            part.kept[framed.kept],
-            sorted(part.invalid_rows + invalid_rows),
-        )
+    for start, stop in slices_of(batch, schema):
+        rows = batch.slice(start, stop - start)
+        if job.declared is None:
+            parts: Iterable[CastBatch] = [
+                CastBatch(rows, np.arange(rows.num_rows, dtype=np.int64), [])
+            ]
+        else:
+            parts = cast(rows, job.declared, files)
+        for part in parts:
+            _check(part.batch, schema, expected_schema)
+            framed = _frame(part.batch, schema, job.payload)
+            own = part.kept[framed.kept]
+            found = [(int(part.kept[row]), why) for row, why in framed.invalid_rows]
+            invalid = sorted(part.invalid_rows + found)
+            yield FramedRows(
+                framed.records,
+                own + start,
+                [(row + start, why) for row, why in invalid],
+            )
 
 
 def _check(batch: pa.RecordBatch, schema: Schema, expected: Schema | None) -> None:

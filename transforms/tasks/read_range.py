@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features.feature import Schema
+from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import (
     InputRange,
     RangeResult,
@@ -19,7 +20,7 @@ from recordmill.schemas.ranges import (
     TypeFlags,
     merge_type_flags,
 )
-from recordmill.transforms.arrow import I64, U64, array_parts
+from recordmill.transforms.arrow import I64, MAX_CELL_BYTES, U64, array_parts
 from recordmill.transforms.cast.side_files import SideFiles
 from recordmill.transforms.exchange.block import Block
 from recordmill.transforms.exchange.keys import (
@@ -85,6 +86,10 @@ class RangeReader:
             if rows.batch.num_rows == 0:
                 continue
             for part in self._encoded(rows, self.context.schema(self.encoded_types)):
+                # An Arrow array holds 2 GiB: a huge record is a block of its own.
+                if parts and num_bytes + part.payloads.nbytes > MAX_CELL_BYTES:
+                    yield Block.joined(parts)
+                    num_bytes = 0
                 parts.append(part)
                 num_bytes += part.payloads.nbytes
                 if num_bytes >= block_bytes:
@@ -135,7 +140,7 @@ class RangeReader:
             rows.batch,
             schema,
             context.job,
-            files=side_files_beside(self.input_range),
+            files=side_files_beside(self.input_range, context.source.storage),
             expected_schema=context.expected_schema,
         ):
             for row, reason in framed.invalid_rows:
@@ -146,11 +151,10 @@ class RangeReader:
             yield framed.records, framed.kept
 
 
-def side_files_beside(input_range: InputRange) -> SideFiles:
+def side_files_beside(input_range: InputRange, storage: StorageOptions) -> SideFiles:
     """Returns a reader of the files that the cells of a table can name."""
-    return SideFiles.beside(
-        input_range.uri, input_range.uri.removesuffix(input_range.path)
-    )
+    root = input_range.uri.removesuffix(input_range.path)
+    return SideFiles.beside(input_range.uri, root, storage)
 
 
 def keys_and_splits(

@@ -180,7 +180,7 @@ def _add(
         batch = batch.take(np.arange(num_encoded) * num_rows // num_encoded)
     rows_each = num_rows / num_encoded
     schema = context.schema(final_types)
-    files = side_files_beside(input_range)
+    files = side_files_beside(input_range, context.source.storage)
     for framed in frame_rows(
         batch, schema, context.job, files=files, expected_schema=context.expected_schema
     ):

@@ -38,7 +38,6 @@ def beside(root: Path) -> SideFiles:
         ("./sub/../a.bin", b"abc"),
         ("sub/b c.bin", b""),
         ("../pictures/d.bin", b"d" * 1000),  # up, but within the root
-        ("../..odd/e", b"e"),  # a name that begins with two dots
     ],
 )
 def test_local_files(tree: Path, scheme: str, path: str, expected: bytes) -> None:
@@ -60,6 +59,8 @@ BAD_PATHS = [
     ("a.bin/x", "no such file"),
     ("A.BIN", "no such file"),
     ("x" * 5000, "File name too long"),
+    (".hidden/f.bin", "is hidden; hidden files are no input"),
+    ("../..odd/e", "is hidden; hidden files are no input"),
     ("sub", "is not a file"),
     (".", "is not a file"),
 ]

@@ -12,7 +12,7 @@ import fsspec
 import pytest
 
 from recordmill.schemas.errors import InputError
-from recordmill.transforms.sources import listing
+from recordmill.transforms.sources import list_local
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.storage.reading import read_file, read_range
 
@@ -239,9 +239,7 @@ def test_pipes_and_the_like_are_no_files(tmp_path: Path) -> None:
 def test_a_name_that_is_not_utf8(tmp_path: Path) -> None:
     path = os.fsencode(tmp_path) + b"/caf\xe9.csv"
     os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
-    with pytest.raises(
-        InputError, match=r"caf\\udce9.csv': the file's name is not UTF-8"
-    ):
+    with pytest.raises(InputError, match=r"caf\\xe9.csv: the file's name is not UTF-8"):
         list_inputs([str(tmp_path)])
 
 
@@ -251,7 +249,7 @@ def test_a_folder_that_cannot_be_listed(
     def refuse(folder: str) -> None:
         raise PermissionError(13, "Permission denied", folder)
 
-    monkeypatch.setattr("recordmill.transforms.sources.listing.os.scandir", refuse)
+    monkeypatch.setattr("recordmill.transforms.sources.list_local.os.scandir", refuse)
     with pytest.raises(InputError, match=r"cannot be listed: .*Permission denied"):
         list_inputs([str(tmp_path)])
 
@@ -296,6 +294,64 @@ def test_the_root_folder_of_a_disk(monkeypatch: pytest.MonkeyPatch) -> None:
         assert folder == "/"
         yield __file__
 
-    monkeypatch.setattr(listing, "_walk", walk)
+    monkeypatch.setattr(list_local, "_walk", walk)
     root, (file,) = list_inputs(["/"])
     assert (root, file.path, file.uri) == ("/", __file__[1:], __file__)
+
+
+JUNK = ("Thumbs.db", "desktop.ini", "EHTHUMBS.DB", "Icon\r", ".DS_Store")
+
+
+def test_what_operating_systems_leave_is_left_out(store: Store) -> None:
+    store.write_all("in/cat/1.jpg", "in/__MACOSX/cat/1.jpg", "in/cat/@eaDir/1.jpg")
+    store.write_all(*(f"in/cat/{name}" for name in JUNK), "in/cat/my thumbs.db.jpg")
+    expected = ["cat/1.jpg", "cat/my thumbs.db.jpg"]
+    assert store.paths("in") == expected
+    assert store.paths("in/*") == expected
+    assert store.paths("in/c*/*") == expected
+    assert store.paths("in/cat/Thumbs.db") == ["Thumbs.db"]  # named by a person
+
+
+def test_each_file_knows_the_folder_that_was_given(store: Store) -> None:
+    store.write_all("in/1/cat/a", "in/1/cat/b/c", "in/2/dog/d", "in/2/e")
+
+    def given(*names: str) -> dict[str, str]:
+        _, files = list_inputs([f"{store.root}/{name}" for name in names])
+        return {file.path: file.given for file in files}
+
+    assert set(given("in").values()) == {""}
+    assert given("in/1", "in/2") == {
+        "1/cat/a": "1",
+        "1/cat/b/c": "1",
+        "2/dog/d": "2",
+        "2/e": "2",
+    }
+    assert given("in/1/cat/a", "in/2") == {
+        "1/cat/a": "1/cat",
+        "2/dog/d": "2",
+        "2/e": "2",
+    }
+    # As a shell would have written the folders; files count from the folder before *.
+    assert given("in/*") == given("in/1", "in/2")
+    assert given("in/*/*") == {
+        "1/cat/a": "1/cat",
+        "1/cat/b/c": "1/cat",
+        "2/dog/d": "2/dog",
+        "2/e": "",
+    }
+
+
+def test_files_that_cannot_be_read_are_kept_for_those_who_ask(tmp_path: Path) -> None:
+    (tmp_path / "b.jpg").symlink_to("gone.jpg")
+    (tmp_path / "circle.jpg").symlink_to("circle.jpg")
+    (tmp_path / "z.jpg").touch()
+    os.close(os.open(os.fsencode(tmp_path) + b"/caf\xe9", os.O_CREAT | os.O_WRONLY))
+    _, files = list_inputs([str(tmp_path)], keep_unreadable=True)
+    assert {file.path: file.problem for file in files} == {
+        "b.jpg": "a link to nothing (gone.jpg is missing)",
+        "caf\\xe9": "the file's name is not UTF-8, as names in records must be; rename it",
+        "circle.jpg": "a link to nothing (circle.jpg is missing)",
+        "z.jpg": "",
+    }
+    with pytest.raises(InputError, match=r"b.jpg: a link to nothing"):
+        list_inputs([str(tmp_path)])
