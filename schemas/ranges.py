@@ -7,6 +7,8 @@ from typing import Annotated
 
 from pydantic import Field
 
+from recordmill.schemas.reject_totals import NO_REJECTS, RejectTotals
+
 TypeFlags = tuple[int, ...]
 """What the cells of each column were observed to hold (text_types.TypeFlag), or ()."""
 
@@ -141,6 +143,7 @@ class RangeResult:
       observed_types: what each column was observed to hold.
       encoded_types: what each column was taken for when the rows were encoded.
       nulls: missing values of each column.
+      rejects: those in the rejects file; checkpoints of earlier versions have none.
     """
 
     range: InputRange
@@ -150,3 +153,4 @@ class RangeResult:
     observed_types: Annotated[TypeFlags, Field(alias="observed")] = ()
     encoded_types: Annotated[TypeFlags, Field(alias="used")] = ()
     nulls: tuple[int, ...] = ()
+    rejects: RejectTotals = NO_REJECTS

@@ -57,6 +57,8 @@ def rejects_command(
     from recordmill.beam_jobs.report.text_tables import write_json
     from recordmill.schemas.dataset.manifest import MANIFEST_NAME
     from recordmill.schemas.errors import OutputError
+    from recordmill.schemas.text import count
+    from recordmill.transforms.dataset.files import read_manifest
     from recordmill.transforms.storage import open_store
     from recordmill.transforms.tasks.read_rejects import (
         count_kinds,
@@ -86,3 +88,12 @@ def rejects_command(
         write_json(rejects_summary(kinds, rows, published=published), None)
     else:
         show_rejects(kinds, rows, published=published)
+    if published and not reason:
+        expected = read_manifest(store).rows_rejected
+        lost = expected - sum(kind.rows for kind in kinds)
+        if lost > 0:
+            click.echo(
+                f"{lost:,} of the {count(expected, 'reject')} of this dataset are "
+                "missing. Convert again with --overwrite to get them back",
+                err=True,
+            )

@@ -10,7 +10,10 @@ import apache_beam as beam
 
 from recordmill.schemas.dataset.shards import ShardPlan
 from recordmill.schemas.ranges import RangeResult, TypeFlags, merge_type_flags
-from recordmill.transforms.commit.staging import check_reject_limit, merge_column_info
+from recordmill.transforms.commit.build_manifest import (
+    check_reject_limit,
+    merge_column_info,
+)
 from recordmill.transforms.dataset.expected import require_schema
 from recordmill.transforms.exchange.plan import Histogram, PackedHistogram, plan_shards
 from recordmill.transforms.tasks.checkpoints import report_errors_to_launcher

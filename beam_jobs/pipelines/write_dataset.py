@@ -54,6 +54,7 @@ from recordmill.schemas.job.source_options import PIPELINE_ROWS
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.parsing.problems import expectation, parse_declared
 from recordmill.schemas.parsing.schema_file import load_schema
+from recordmill.schemas.reject_totals import NO_REJECTS, RejectTotals
 from recordmill.schemas.sizes import parse_size
 from recordmill.transforms.encode.payloads import check_payload
 from recordmill.transforms.rows.row_summary import rows_bucket_bits
@@ -217,7 +218,7 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
         )
         shards = plan | "WriteShards" >> write  # ShardResult
         # encoded[REJECTS]: (number of a rejects file, line)
-        reject_counts = (
+        reject_totals = (
             encoded[REJECTS]
             | "SetType"
             >> beam.Map(lambda pair: pair).with_output_types(tuple[int, bytes])
@@ -230,7 +231,7 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
             preflight=AsSingleton(preflight),
             plan=AsSingleton(plan),
             shards=AsList(shards),
-            reject_counts=AsList(reject_counts),
+            reject_totals=AsList(reject_totals),
         )
 
     def _rows_job(self, pipeline: beam.Pipeline) -> RowsJob:
@@ -262,9 +263,10 @@ def _publish(
     preflight: Preflight,
     plan: RowsPlan,
     shards: list[ShardResult],
-    reject_counts: list[int],
+    reject_totals: list[RejectTotals],
 ) -> Manifest:
-    return publish_rows(rows_job, preflight, plan, shards, sum(reject_counts))
+    rejects = sum(reject_totals, NO_REJECTS)
+    return publish_rows(rows_job, preflight, plan, shards, rejects)
 
 
 def _declared(schema: Any) -> DeclaredSchema:

@@ -31,6 +31,7 @@ from recordmill.schemas.dataset.shards import (
     SplitPlan,
 )
 from recordmill.schemas.ranges import SortedRunRef
+from recordmill.schemas.reject_totals import RejectTotals
 from recordmill.transforms.exchange.block import Block
 from recordmill.transforms.exchange.messages import cut_block, open_piece
 from recordmill.transforms.exchange.plan import Histogram
@@ -221,6 +222,8 @@ def cut_piece(piece: Piece, to_write: ShardsToWrite) -> Iterator[Piece]:
     yield from cut_block(block, to_write.plan, (origin, number), to_write.finished)
 
 
-def write_reject_file(grouped: tuple[int, Iterable[bytes]], plan: RowsPlan) -> int:
-    """Writes one file of rejects; returns how many it holds."""
+def write_reject_file(
+    grouped: tuple[int, Iterable[bytes]], plan: RowsPlan
+) -> RejectTotals:
+    """Writes one file of rejects; returns their totals."""
     return write_rejects(grouped[0], grouped[1], plan)

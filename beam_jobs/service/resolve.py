@@ -15,8 +15,8 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.job.run_options import RunOptions
+from recordmill.transforms.commit.build_manifest import check_reject_limit
 from recordmill.transforms.commit.commit import check_output, require_stored
-from recordmill.transforms.commit.staging import check_reject_limit
 from recordmill.transforms.dataset.expected import load_expected, require_schema
 from recordmill.transforms.dataset.files import class_names
 from recordmill.transforms.storage import Store, open_store

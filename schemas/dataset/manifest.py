@@ -23,6 +23,7 @@ from recordmill.schemas.dataset.parts import MAX_APPENDS
 from recordmill.schemas.errors import OutputError, SchemaError
 from recordmill.schemas.features.feature import FeatureSpec, Schema
 from recordmill.schemas.job.job_spec import Payload
+from recordmill.schemas.reject_totals import NO_REJECTS, RejectTotals
 from recordmill.schemas.text import json_bytes
 
 MANIFEST_NAME = "manifest.json"
@@ -57,6 +58,29 @@ class FileEntry(_Frozen):
     crc32c: str
 
 
+class RejectsEntry(_Frozen):
+    """All kept rejects, whatever files they are in (see RejectTotals).
+
+    The digest is 16 hex digits.
+    """
+
+    rows: int
+    bytes: int
+    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+
+    @classmethod
+    def of(cls, totals: RejectTotals) -> RejectsEntry | None:
+        """Returns the entry of some rejects; None if there are none."""
+        digest = f"{totals.digest:016x}"
+        if not totals.rows:
+            return None
+        return cls(rows=totals.rows, bytes=totals.bytes, digest=digest)
+
+    @property
+    def totals(self) -> RejectTotals:
+        return RejectTotals(self.rows, self.bytes, int(self.digest, 16))
+
+
 _FEATURE_KEYS = ("name", "kind", "dtype", "shape", "content", "optional")
 _OPTIONAL_KEYS = ("num_classes", "minimum", "maximum", "sequence")
 
@@ -87,7 +111,8 @@ class Manifest(_Frozen):
     `appended` is how often inputs were appended to it; a split's shards are those of
     the first run, then those of each append (see recordmill.schemas.dataset.parts).
     `files` are the metadata files, without run.json, whose bytes differ from run to
-    run; manifests of earlier versions have none.
+    run. `rejects` are the kept ones, if there are any. Manifests of earlier versions
+    have neither.
     """
 
     manifest_version: Literal[1] = MANIFEST_VERSION
@@ -103,6 +128,7 @@ class Manifest(_Frozen):
     rows_rejected: int
     appended: Annotated[int, Field(ge=0, le=MAX_APPENDS)] = 0
     files: dict[str, FileEntry] = {}
+    rejects: RejectsEntry | None = None
     splits: dict[str, SplitEntry]
 
     @field_validator("features")
@@ -118,7 +144,7 @@ class Manifest(_Frozen):
         self, serialize: SerializerFunctionWrapHandler
     ) -> dict[str, Any]:
         fields: dict[str, Any] = serialize(self)
-        for name in ("appended", "files"):
+        for name in ("appended", "files", "rejects"):
             if not fields.get(name):
                 fields.pop(name, None)
         return fields
@@ -193,9 +219,21 @@ def join_manifests(
             "rows_rejected": base.rows_rejected + more.rows_rejected,
             "appended": base.appended + 1,
             "files": {n: files[n] for n in sorted(files) if n not in stale_files},
+            "rejects": _join_rejects(base, more),
             "splits": splits,
         }
     )
+
+
+def _join_rejects(base: Manifest, more: Manifest) -> RejectsEntry | None:
+    """Returns the entry of both; None if one is unknown, as in earlier versions."""
+    totals = NO_REJECTS
+    for manifest in (base, more):
+        if manifest.rejects is not None:
+            totals += manifest.rejects.totals
+        elif manifest.rows_rejected:
+            return None
+    return RejectsEntry.of(totals)
 
 
 def schema_of(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from recordmill.schemas.dataset.parts import part_mark
+from recordmill.schemas.reject_totals import NO_REJECTS, RejectTotals
 
 KEY_SPACE = 1 << 64  # order keys are u64
 
@@ -121,6 +122,7 @@ class ShardResult:
       example_bytes: sum of the serialized examples, without frames.
       crc32c: CRC-32C of the file as stored.
       rows_rejected: rows found unusable only now (exchange by reference).
+      rejects: those in the rejects file; checkpoints of earlier versions have none.
     """
 
     split: str
@@ -131,6 +133,7 @@ class ShardResult:
     example_bytes: int
     crc32c: int
     rows_rejected: int = 0
+    rejects: RejectTotals = NO_REJECTS
 
 
 def shard_file_name(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from job_tools import convert, recordmill
@@ -64,7 +65,7 @@ def test_by_reason(table: Path, tmp_path: Path) -> None:
 
 
 def test_in_a_store(table: Path, tmp_path: Path) -> None:
-    output = "memory://rejects-command/out"
+    output = f"memory://rejects-{uuid4().hex}/out"  # no run of another day left any
     assert recordmill("convert", "csv", table, output).status == 1
     ran = recordmill("rejects", output, "--json")
     assert json.loads(ran.out)["rows_rejected"] == 3

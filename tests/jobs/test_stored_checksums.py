@@ -110,7 +110,7 @@ def test_a_wrong_shard_is_not_published(
         ran = recordmill(*job(output))
     assert ran.status == 1
     assert f"{SHARD}: the store has CRC-32C" in ran.err
-    assert "The damaged shards were removed; run again" in ran.err
+    assert "The damaged files were removed; run again" in ran.err
     assert open_store(output).size("manifest.json") is None
     assert recordmill(*job(output)).status == 0
     assert recordmill("verify", output).status == 0
@@ -138,7 +138,7 @@ def test_full_reads_before_it_publishes(
         assert recordmill("verify", folder).status == 1
         return
     assert ran.status == 1
-    assert "The damaged shards were removed; run again" in ran.err
+    assert "The damaged files were removed; run again" in ran.err
     assert re.search(r"staging/iris-train\S*: record \d+ at byte", ran.err)
     assert not (folder / "manifest.json").exists()
     convert("csv", IRIS, folder, "--shards", 2, "--verify", "full")

@@ -17,13 +17,15 @@ first.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
 from recordmill.schemas.dataset.parts import REJECTS_NAME
-from recordmill.schemas.errors import OutputError
+from recordmill.schemas.errors import MissingFileError, OutputError
 from recordmill.transforms.commit.damage import find_damage
 from recordmill.transforms.commit.recovery import (
+    OBSOLETE_NAME,
     REPLACED_NAME,
     STAGED_MANIFEST,
     dataset_files,
@@ -63,6 +65,7 @@ def commit(workspace: Workspace) -> Manifest:
         for name in store.list(folder)
         if name != staged
     )
+    store.delete(_obsolete_files(workspace))
     require_stored(store, manifest)
     store.move(staged, MANIFEST_NAME)
     if manifest.appended:
@@ -70,6 +73,15 @@ def commit(workspace: Workspace) -> Manifest:
     for names in other_runs(workspace).values():
         store.delete(names)  # their dataset will never be published
     return manifest
+
+
+def _obsolete_files(workspace: Workspace) -> list[str]:
+    """Returns the files of a damaged dataset that the new one does not have."""
+    try:
+        data = workspace.store.read(workspace.store_name(OBSOLETE_NAME))
+    except MissingFileError:
+        return []
+    return [str(name) for name in json.loads(data)]
 
 
 def require_stored(store: Store, manifest: Manifest) -> None:

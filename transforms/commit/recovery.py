@@ -32,6 +32,7 @@ from recordmill.transforms.storage.store import WORK_FOLDER
 from recordmill.transforms.tasks.workspace import Workspace
 
 REPLACED_NAME = "replaced.json"
+OBSOLETE_NAME = "obsolete.json"  # names of files that the commit removes
 STAGED_MANIFEST = f"staging/{MANIFEST_NAME}"
 TFDS_FILES = (DATASET_INFO_NAME, FEATURES_NAME)  # of a dataset in one part
 RUN_PATTERN = re.compile(r"[0-9a-f]{16}")  # name of a run's folder

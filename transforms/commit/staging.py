@@ -6,15 +6,12 @@ The manifest is staged last. The commit makes the staged files the dataset (comm
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from functools import reduce
+from collections.abc import Sequence
 from itertools import chain
 
 from recordmill.schemas.dataset.manifest import (
     FileEntry,
     Manifest,
-    ShardEntry,
-    SplitEntry,
     join_manifests,
 )
 from recordmill.schemas.dataset.parts import (
@@ -27,137 +24,38 @@ from recordmill.schemas.dataset.shards import ShardResult
 from recordmill.schemas.errors import (
     MissingFileError,
     OutputError,
-    RecordmillError,
-    RejectLimitError,
 )
 from recordmill.schemas.features.feature import Schema
-from recordmill.schemas.job.job_spec import JobSpec, RejectLimit
+from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.parsing.pbtxt import SCHEMA_PBTXT_NAME, dump_pbtxt
 from recordmill.schemas.ranges import (
     InputFile,
     RangeResult,
-    Reject,
-    TypeFlags,
-    merge_type_flags,
 )
-from recordmill.schemas.text import count
+from recordmill.schemas.text import count, json_bytes
+from recordmill.transforms.commit.build_manifest import (
+    build_manifest,
+    check_reject_limit,
+    merge_column_info,
+)
 from recordmill.transforms.commit.commit import is_staged
 from recordmill.transforms.commit.input_check import require_same_inputs
 from recordmill.transforms.commit.input_log import dump_inputs, parse_inputs
-from recordmill.transforms.commit.recovery import STAGED_MANIFEST, TFDS_FILES
+from recordmill.transforms.commit.recovery import (
+    OBSOLETE_NAME,
+    STAGED_MANIFEST,
+    TFDS_FILES,
+)
 from recordmill.transforms.dataset.files import find_manifest, read_manifest
 from recordmill.transforms.dataset.tfds_files import labels_files, metadata_files
 from recordmill.transforms.dataset.verify import verify_store
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.read_rejects import (
-    describe_kinds,
     published_rejects,
     rejects_command,
     run_rejects,
 )
 from recordmill.transforms.tfrecord import crc32c
-
-
-def check_reject_limit(
-    limit: RejectLimit,
-    rows_read: int,
-    rows_rejected: int,
-    command: str,
-    rejects: Iterable[Reject],
-) -> None:
-    """Checks that no more rows were rejected than the job allows.
-
-    Args:
-      limit: what the job allows.
-      rows_read: rows found, rejects included.
-      rows_rejected: rows left out.
-      command: the one that lists the rejects.
-      rejects: those that are kept; read only if there are too many.
-
-    Raises:
-      RejectLimitError: more rows were rejected.
-    """
-    if rows_rejected > limit.allowed(rows_read):
-        raise RejectLimitError(
-            f"{rows_rejected:,} of {count(rows_read, 'row')} rejected (limit "
-            f"{limit.text}):{describe_kinds(rejects)}\nAll of them: "
-            f"{command}. Fix the rows or raise `max_rejects`"
-        )
-
-
-def build_manifest(
-    context: RunContext, ranges: Sequence[RangeResult], shards: Sequence[ShardResult]
-) -> Manifest:
-    """Builds the manifest from all results, after a check that they agree.
-
-    Raises:
-      RecordmillError: rows are missing or were written twice.
-    """
-    observed, nulls = merge_column_info(ranges)
-    schema = context.schema(observed, nulls)
-    rows_read = sum(result.rows_read for result in ranges)
-    rejected = sum(result.rows_rejected for result in ranges)
-    rejected += sum(shard.rows_rejected for shard in shards)
-    limit = context.job.max_rejects
-    found = run_rejects(context.workspace)
-    check_reject_limit(
-        limit, rows_read, rejected, rejects_command(context.workspace), found
-    )
-    records = sum(shard.records for shard in shards)
-    if rows_read != records + rejected:
-        raise RecordmillError(
-            f"{count(rows_read, 'row')} read, but {count(records, 'record')} written and "
-            f"{count(rejected, 'row')} rejected, so nothing is published. Run again; if "
-            "it happens again, report it as a bug"
-        )
-    if records == 0 and context.part == 0:
-        raise RecordmillError(
-            f"no record to write: {count(rows_read, 'row')} read, {rejected:,} rejected"
-        )
-    splits = {}
-    for name in context.split_names:
-        own = sorted(
-            (shard for shard in shards if shard.split == name),
-            key=lambda shard: shard.shard_index,
-        )
-        splits[name] = SplitEntry(
-            records=sum(shard.records for shard in own),
-            bytes=sum(shard.bytes for shard in own),
-            shards=tuple(
-                ShardEntry(
-                    file=shard.file,
-                    records=shard.records,
-                    bytes=shard.bytes,
-                    crc32c=f"{shard.crc32c:08x}",
-                )
-                for shard in own
-            ),
-        )
-    return Manifest(
-        name=context.job.name,
-        version=context.job.version,
-        fingerprint=context.fingerprint,
-        seed=context.job.seed,
-        shuffle=context.job.shuffle,
-        compression=context.job.compression,
-        payload=context.job.payload,
-        features=schema.features,
-        rows_read=rows_read,
-        rows_rejected=rejected,
-        splits=splits,
-    )
-
-
-def merge_column_info(
-    ranges: Sequence[RangeResult],
-) -> tuple[TypeFlags, tuple[int, ...]]:
-    """Merges the type flags and the counts of missing values of all ranges."""
-    no_flags: TypeFlags = ()
-    observed = reduce(
-        merge_type_flags, (result.observed_types for result in ranges), no_flags
-    )
-    nulls = [result.nulls for result in ranges if result.nulls]
-    return observed, tuple(map(sum, zip(*nulls, strict=True)))
 
 
 def stage(
@@ -179,22 +77,45 @@ def stage(
     files[run_metadata_name(context.part)] = run_metadata
     for name, data in files.items():
         store.put_bytes(data, workspace.store_name(f"staging/{name}"))
-    prefix = f"staging/{REJECTS_NAME}/{rejects_prefix(context.part)}"
-    moved = []
-    for name in workspace.names(REJECTS_NAME):
-        target = workspace.store_name(f"{prefix}{name}")
-        if workspace.shared:
-            moved.append((workspace.store_name(f"{REJECTS_NAME}/{name}"), target))
-        else:
-            store.put_file(workspace.local_path(f"{REJECTS_NAME}/{name}"), target)
-    store.move_all(moved)
+    _stage_rejects(context)
     moved_before = find_manifest(store) == manifest and not _has_shards(context, own)
     if not is_staged(workspace) and not moved_before:
         # Otherwise an earlier try did this and has moved the files.
         _require_same_inputs(context)
         _verify_staged(context, own.model_copy(update={"appended": context.part}))
+        _note_obsolete_rejects(context)
     store.put_bytes(manifest.to_bytes(), workspace.store_name(STAGED_MANIFEST))
     return manifest
+
+
+def _stage_rejects(context: RunContext) -> None:
+    workspace = context.workspace
+    prefix = f"staging/{REJECTS_NAME}/{rejects_prefix(context.part)}"
+    moved = []
+    for name in workspace.names(REJECTS_NAME):
+        target = workspace.store_name(f"{prefix}{name}")
+        source = f"{REJECTS_NAME}/{name}"
+        if workspace.shared:
+            moved.append((workspace.store_name(source), target))
+        else:
+            workspace.store.put_file(workspace.local_path(source), target)
+    workspace.store.move_all(moved)
+
+
+def _note_obsolete_rejects(context: RunContext) -> None:
+    """Notes for the commit which rejects files a damaged dataset loses.
+
+    With another exchange the same rejects are in files of other names.
+    """
+    workspace, store = context.workspace, context.workspace.store
+    published = find_manifest(store)
+    if published is None or published.fingerprint != context.fingerprint:
+        return  # a commit that replaces another dataset removes all of its rejects
+    folder = workspace.store_name("staging")
+    staged = store.list(f"{folder}/{REJECTS_NAME}")
+    new = {name.removeprefix(f"{folder}/") for name in staged}
+    names = [name for name in store.list(REJECTS_NAME) if name not in new]
+    store.put_bytes(json_bytes(names), workspace.store_name(OBSOLETE_NAME))
 
 
 def _file_entries(
@@ -291,7 +212,8 @@ def _verify_staged(context: RunContext, manifest: Manifest) -> None:
         return
     shards = {s.file for split in manifest.splits.values() for s in split.shards}
     damaged = {each.file for each in found.problems}
-    staged.delete(damaged & {*shards, *manifest.files})
+    rejects = staged.list(REJECTS_NAME) if REJECTS_NAME in damaged else ()
+    staged.delete({*(damaged & {*shards, *manifest.files}), *rejects})
     first = found.problems[0]
     raise OutputError(
         f"{staged.uri_of(first.file)}: {first.message} "

@@ -16,11 +16,8 @@ from recordmill.schemas.dataset.manifest import (
 )
 from recordmill.schemas.dataset.parts import part_of
 from recordmill.schemas.dataset.shards import shard_file_name
-from recordmill.schemas.errors import OutputError
 from recordmill.schemas.text import count
 from recordmill.transforms.dataset.tfds_files import labels_file_name
-from recordmill.transforms.storage import Store
-from recordmill.transforms.tfrecord import crc32c
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +45,12 @@ def manifest_problems(manifest: Manifest) -> Iterator[Problem]:
             MANIFEST_NAME,
             f"{manifest.rows_read} rows read, but {manifest.records} records and "
             f"{manifest.rows_rejected} rejects make {rows}",
+        )
+    if manifest.rejects and manifest.rejects.rows != manifest.rows_rejected:
+        yield Problem(
+            MANIFEST_NAME,
+            f"{count(manifest.rows_rejected, 'row')} rejected, but "
+            f"{manifest.rejects.rows:,} kept",
         )
     for name, split in manifest.splits.items():
         for noun, stated, total in (
@@ -110,39 +113,6 @@ def file_problems(shards: list[ShardEntry], sizes: dict[str, int]) -> Iterator[P
                 "not in the manifest: another run left it. Readers of *.tfrecord* read it "
                 "too; delete it",
                 "stray",
-            )
-
-
-def metadata_problems(
-    files: Mapping[str, FileEntry], sizes: Mapping[str, int]
-) -> Iterator[Problem]:
-    """Yields metadata files that are missing or differ in size."""
-    for file, expected in files.items():
-        size = sizes.get(file)
-        if size is None:
-            yield Problem(file, f"missing: expected {count(expected.bytes, 'byte')}")
-        elif size != expected.bytes:
-            yield Problem(
-                file,
-                f"{count(size, 'byte')}, expected {expected.bytes:,}: it was changed",
-            )
-
-
-def content_problems(
-    store: Store, files: Mapping[str, FileEntry], sizes: Mapping[str, int]
-) -> Iterator[Problem]:
-    """Reads the metadata files of the right size; yields those that were changed."""
-    for file, expected in files.items():
-        if sizes.get(file) != expected.bytes:
-            continue
-        try:
-            found = f"{crc32c(store.read(file)):08x}"
-        except OutputError as error:
-            yield Problem(file, f"cannot be read: {error}")
-            continue
-        if found != expected.crc32c:
-            yield Problem(
-                file, f"CRC-32C is {found}, expected {expected.crc32c}: it was changed"
             )
 
 

@@ -31,11 +31,14 @@ from recordmill.transforms.dataset.files import (
 from recordmill.transforms.dataset.manifest_checks import (
     Problem,
     checksum_problems,
-    content_problems,
     file_problems,
     label_problems,
     manifest_problems,
+)
+from recordmill.transforms.dataset.metadata_checks import (
+    content_problems,
     metadata_problems,
+    reject_problems,
 )
 from recordmill.transforms.storage import Store, open_store
 from recordmill.transforms.tfrecord import open_stream, read_records
@@ -127,6 +130,7 @@ def verify_store(
     present = [shard for shard in shards if shard.file in sizes]
     problems = [*manifest_problems(manifest), *file_problems(shards, sizes)]
     problems += metadata_problems(manifest.files, sizes)
+    problems += reject_problems(store, manifest, full=full or deep)
     named = {file: manifest.files[file] for file in manifest.files if file in sizes}
     named_shards = {shard.file: shard for shard in present}
     problems += checksum_problems({**named, **named_shards}, level.checksums)

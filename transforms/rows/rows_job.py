@@ -27,6 +27,7 @@ from recordmill.schemas.errors import OutputError, RecordmillError, UsageError
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.job.options import spell
 from recordmill.schemas.ranges import InputRange, RangeResult
+from recordmill.schemas.reject_totals import RejectTotals
 from recordmill.schemas.text import count, json_bytes
 from recordmill.transforms.commit.commit import check_output, require_stored
 from recordmill.transforms.commit.detached import acquire_for_commit, publish_once
@@ -157,14 +158,14 @@ def plan_rows(totals: RowsTotals, rows_job: RowsJob) -> RowsPlan:
     return RowsPlan(context, shard_plan, totals.rows_read, rejected, finished)
 
 
-def write_rejects(group: int, lines: Iterable[bytes], plan: RowsPlan) -> int:
-    """Writes one file of rejects, sorted; returns how many it holds."""
-    ordered = sorted(lines)
+def write_rejects(group: int, lines: Iterable[bytes], plan: RowsPlan) -> RejectTotals:
+    """Writes one file of rejects, sorted; returns their totals."""
+    data = b"".join(line + b"\n" for line in sorted(lines))
     if not plan.is_published:
         workspace = plan.context.workspace
-        data = b"".join(line + b"\n" for line in ordered)
-        workspace.put(f"{REJECTS_NAME}/rows-{group:02d}.jsonl", data)
-    return len(ordered)
+        file = f"{REJECTS_NAME}/rows-{group:02d}.jsonl"
+        workspace.put(file, data, durable=True)
+    return RejectTotals.of(data)
 
 
 def publish_rows(
@@ -172,7 +173,7 @@ def publish_rows(
     preflight: Preflight,
     plan: RowsPlan,
     shards: Sequence[ShardResult],
-    rejects_kept: int,
+    rejects_kept: RejectTotals,
 ) -> Manifest:
     """Publishes the dataset; once, and safe to repeat.
 
@@ -182,9 +183,9 @@ def publish_rows(
     """
     context = plan.context
     workspace, store = context.workspace, rows_job.store
-    if rejects_kept != plan.rows_rejected:
+    if rejects_kept.rows != plan.rows_rejected:
         raise RecordmillError(
-            f"{count(plan.rows_rejected, 'row')} rejected, but {rejects_kept:,} "
+            f"{count(plan.rows_rejected, 'row')} rejected, but {rejects_kept.rows:,} "
             "in the rejects files; nothing was published. Run the pipeline again"
         )
 
@@ -194,7 +195,8 @@ def publish_rows(
                 f"{store.uri}: this dataset was there when the run began, and is not "
                 "there any more. Run the pipeline again"
             )
-        stage(context, [_range_result(plan)], shards, _run_metadata(rows_job))
+        result = _range_result(plan, rejects_kept)
+        stage(context, [result], shards, _run_metadata(rows_job))
 
     with (
         acquire_for_commit(store, exclusive=preflight.exclusive),
@@ -228,13 +230,14 @@ def _context(rows_job: RowsJob, totals: RowsTotals, records: int) -> RunContext:
     )
 
 
-def _range_result(plan: RowsPlan) -> RangeResult:
+def _range_result(plan: RowsPlan, rejects: RejectTotals) -> RangeResult:
     """Returns the result of all rows as if they were one input range."""
     return RangeResult(
         range=InputRange(0, "", "", 0, 0, 0, 0),
         rows_read=plan.rows_read,
         rows_rejected=plan.rows_rejected,
         runs=(),
+        rejects=rejects,
     )
 
 

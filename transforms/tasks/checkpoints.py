@@ -17,9 +17,10 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from recordmill.schemas.dataset.parts import REJECTS_NAME
-from recordmill.schemas.errors import RecordmillError
+from recordmill.schemas.dataset.parts import REJECTS_NAME, rejects_prefix
+from recordmill.schemas.errors import OutputError, RecordmillError
 from recordmill.schemas.ranges import Reject
+from recordmill.schemas.reject_totals import RejectTotals
 from recordmill.transforms.tasks.workspace import Workspace
 
 SECONDS_BETWEEN_LISTS = 2.0  # of a store, where each costs a request
@@ -95,8 +96,10 @@ class FinishedTasks:
         return ranges, sum(name.startswith("shard-") for name in names)
 
 
-def save_rejects(workspace: Workspace, name: str, rejects: Iterable[Reject]) -> int:
-    """Writes the rejects of one task as JSON lines; returns how many there are."""
+def save_rejects(
+    workspace: Workspace, name: str, rejects: Iterable[Reject]
+) -> RejectTotals:
+    """Writes the rejects of one task as JSON lines; returns their totals."""
     lines = [
         json.dumps(
             {
@@ -110,11 +113,39 @@ def save_rejects(workspace: Workspace, name: str, rejects: Iterable[Reject]) -> 
         for reject in rejects
     ]
     file = f"{REJECTS_NAME}/{name}.jsonl"
+    data = "".join(f"{line}\n" for line in lines).encode()
     if lines:
-        workspace.put(file, "".join(f"{line}\n" for line in lines).encode())
+        workspace.put(file, data, durable=True)
     else:
         workspace.discard(file)  # of an earlier try that assumed other types
-    return len(lines)
+    return RejectTotals.of(data)
+
+
+def keeps_rejects(
+    workspace: Workspace, name: str, rows: int, totals: RejectTotals, part: int
+) -> bool:
+    """Tells whether the rejects of a finished task are kept as it wrote them.
+
+    Args:
+      workspace: of the run.
+      name: of the task.
+      rows: how many rows it rejected.
+      totals: of the rejects that it wrote.
+      part: the part of the dataset that the run makes.
+    """
+    if totals.rows != rows:
+        return False  # a checkpoint of an earlier version, which had no totals
+    if not rows:
+        return True
+    file = f"{REJECTS_NAME}/{name}.jsonl"
+    data = workspace.get(file)
+    if data is None:  # a run that was killed while it staged had moved them
+        staged = f"staging/{REJECTS_NAME}/{rejects_prefix(part)}{name}.jsonl"
+        try:
+            data = workspace.store.read(workspace.store_name(staged))
+        except OutputError:
+            return False
+    return RejectTotals.of(data) == totals
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from recordmill.schemas.ranges import (
     TypeFlags,
     merge_type_flags,
 )
+from recordmill.schemas.reject_totals import RejectTotals
 from recordmill.transforms.arrow import I64, MAX_CELL_BYTES, U64, array_parts
 from recordmill.transforms.cast.side_files import SideFiles
 from recordmill.transforms.exchange.block import Block
@@ -99,8 +100,15 @@ class RangeReader:
             yield Block.joined(parts)
         self.is_whole = True
 
-    def result(self, runs: tuple[SortedRunRef, ...] = ()) -> RangeResult:
-        """Returns the summary of the range, once all of it was read."""
+    def result(
+        self, rejects: RejectTotals, runs: tuple[SortedRunRef, ...] = ()
+    ) -> RangeResult:
+        """Returns the summary of the range, once all of it was read.
+
+        Args:
+          rejects: the saved ones.
+          runs: the sorted runs written.
+        """
         return RangeResult(
             range=self.input_range,
             rows_read=self.rows_read,
@@ -109,6 +117,7 @@ class RangeReader:
             observed_types=self.observed_types,
             encoded_types=self.encoded_types,
             nulls=self.nulls,
+            rejects=rejects,
         )
 
     def _count(self, rows: Rows) -> None:

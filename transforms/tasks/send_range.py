@@ -84,8 +84,8 @@ def measure_range(
         if reader.is_whole:
             break
         assumed_types = reader.encoded_types  # a batch needs wider types
-    save_rejects(context.workspace, _sent_name(input_range), reader.rejects)
-    measured = MeasuredRange(reader.result(), total.to_bytes())
+    rejects = save_rejects(context.workspace, _sent_name(input_range), reader.rejects)
+    measured = MeasuredRange(reader.result(rejects), total.to_bytes())
     context.workspace.put(kept, measured.histogram)
     save_checkpoint(context.workspace, name, measured.result)
     return measured
@@ -141,8 +141,8 @@ def send_range(
         if (lost < 0).any() or lost.sum() != found:
             raise _changed(input_range, "other rows than before")
         yield from reject_pieces(lost, (input_range.index, num_blocks), skip)
-    save_rejects(context.workspace, _sent_name(input_range), reader.rejects)
-    result = reader.result()
+    rejects = save_rejects(context.workspace, _sent_name(input_range), reader.rejects)
+    result = reader.result(rejects)
     save_checkpoint(context.workspace, _sent_name(input_range), result)
     yield result
 

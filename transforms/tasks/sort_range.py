@@ -10,6 +10,7 @@ from recordmill.transforms.arrow import I64, U64
 from recordmill.transforms.exchange.plan import Histogram
 from recordmill.transforms.exchange.sorted_run import write_sorted_run
 from recordmill.transforms.tasks.checkpoints import (
+    keeps_rejects,
     load_checkpoint,
     save_checkpoint,
     save_rejects,
@@ -41,7 +42,13 @@ def convert_range(
         folder = context.workspace.runs
         by_reference = context.exchange == "reference"
         check = folder.is_whole if by_reference else folder.is_present
-        if all(map(check, earlier.runs)):
+        if all(map(check, earlier.runs)) and keeps_rejects(
+            context.workspace,
+            name,
+            earlier.rows_rejected,
+            earlier.rejects,
+            context.part,
+        ):
             return earlier
     if context.source.infers_types and not assumed_types:
         assumed_types = context.source.sample(input_range)
@@ -55,8 +62,8 @@ def convert_range(
         if reader.is_whole:
             break
         assumed_types = reader.encoded_types  # a batch needs wider types
-    save_rejects(context.workspace, name, reader.rejects)
-    result = reader.result(tuple(runs))
+    rejects = save_rejects(context.workspace, name, reader.rejects)
+    result = reader.result(rejects, tuple(runs))
     save_checkpoint(context.workspace, name, result)
     return result
 

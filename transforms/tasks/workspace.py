@@ -114,12 +114,18 @@ class Workspace:
             return self.store, self.store_name(name)
         return LocalStore(self.scratch_root), name
 
-    def put(self, name: str, data: bytes) -> None:
-        """Writes a small file of this run, in one step."""
+    def put(self, name: str, data: bytes, *, durable: bool = False) -> None:
+        """Writes a small file of this run, in one step.
+
+        Args:
+          name: like "rejects/x".
+          data: the file's bytes.
+          durable: whether to wait until they are on disk, as a store always does.
+        """
         if self.shared:
             self.store.put_bytes(data, self.store_name(name))
         else:
-            write_atomic(self.local_path(name), data)
+            write_atomic(self.local_path(name), data, durable=durable)
 
     def get(self, name: str) -> bytes | None:
         """Reads a small file of this run; returns None if that is not possible."""

@@ -24,6 +24,7 @@ from recordmill.transforms.storage.shard_file import write_records
 from recordmill.transforms.tasks.checkpoints import (
     CHECKPOINTS,
     discard_checkpoint,
+    keeps_rejects,
     load_checkpoint,
     save_checkpoint,
     save_rejects,
@@ -122,9 +123,17 @@ def write_inline(
 def finished_shard(context: RunContext, task: ShardTask) -> ShardResult | None:
     """Returns the result of a shard that an earlier try finished, if still whole."""
     earlier = load_checkpoint(context.workspace, _name_of(task), _ShardCheckpoint)
-    if earlier is not None and earlier.task == task and _is_whole(context, earlier):
-        return earlier.result
-    return None
+    if earlier is None or earlier.task != task:
+        return None
+    result = earlier.result
+    rejects_kept = keeps_rejects(
+        context.workspace,
+        _name_of(task),
+        result.rows_rejected,
+        result.rejects,
+        context.part,
+    )
+    return result if rejects_kept and _is_whole(context, earlier) else None
 
 
 def finished_shards(context: RunContext, plan: ShardPlan) -> frozenset[int]:
@@ -166,6 +175,7 @@ def _store_shard(
             if isinstance(context.workspace.store, LocalStore)
             else ()
         )
+    kept = save_rejects(context.workspace, name, rejects)
     result = ShardResult(
         split=task.split,
         shard_index=task.shard_index,
@@ -174,7 +184,8 @@ def _store_shard(
         bytes=written.bytes,
         example_bytes=written.example_bytes,
         crc32c=written.crc32c,
-        rows_rejected=save_rejects(context.workspace, name, rejects),
+        rows_rejected=kept.rows,
+        rejects=kept,
     )
     save_checkpoint(context.workspace, name, _ShardCheckpoint(task, result, seen))
     return result

@@ -1,0 +1,135 @@
+"""Builds a part's manifest from the results of all tasks, after checks of their sums."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import reduce
+
+from recordmill.schemas.dataset.manifest import (
+    Manifest,
+    RejectsEntry,
+    ShardEntry,
+    SplitEntry,
+)
+from recordmill.schemas.dataset.shards import ShardResult
+from recordmill.schemas.errors import RecordmillError, RejectLimitError
+from recordmill.schemas.job.job_spec import RejectLimit
+from recordmill.schemas.ranges import RangeResult, Reject, TypeFlags, merge_type_flags
+from recordmill.schemas.reject_totals import NO_REJECTS
+from recordmill.schemas.text import count
+from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.read_rejects import (
+    describe_kinds,
+    rejects_command,
+    run_rejects,
+)
+
+
+def check_reject_limit(
+    limit: RejectLimit,
+    rows_read: int,
+    rows_rejected: int,
+    command: str,
+    rejects: Iterable[Reject],
+) -> None:
+    """Checks that no more rows were rejected than the job allows.
+
+    Args:
+      limit: what the job allows.
+      rows_read: rows found, rejects included.
+      rows_rejected: rows left out.
+      command: the one that lists the rejects.
+      rejects: those that are kept; read only if there are too many.
+
+    Raises:
+      RejectLimitError: more rows were rejected.
+    """
+    if rows_rejected > limit.allowed(rows_read):
+        raise RejectLimitError(
+            f"{rows_rejected:,} of {count(rows_read, 'row')} rejected (limit "
+            f"{limit.text}):{describe_kinds(rejects)}\nAll of them: "
+            f"{command}. Fix the rows or raise `max_rejects`"
+        )
+
+
+def build_manifest(
+    context: RunContext, ranges: Sequence[RangeResult], shards: Sequence[ShardResult]
+) -> Manifest:
+    """Builds the manifest from all results, after a check that they agree.
+
+    Raises:
+      RecordmillError: rows are missing or were written twice.
+    """
+    observed, nulls = merge_column_info(ranges)
+    schema = context.schema(observed, nulls)
+    rows_read = sum(result.rows_read for result in ranges)
+    rejected = sum(result.rows_rejected for result in ranges)
+    rejected += sum(shard.rows_rejected for shard in shards)
+    limit = context.job.max_rejects
+    found = run_rejects(context.workspace)
+    check_reject_limit(
+        limit, rows_read, rejected, rejects_command(context.workspace), found
+    )
+    records = sum(shard.records for shard in shards)
+    kept = sum((result.rejects for result in ranges), NO_REJECTS)
+    kept = sum((shard.rejects for shard in shards), kept)
+    if kept.rows != rejected:
+        raise RecordmillError(
+            f"{count(rejected, 'row')} rejected, but {kept.rows:,} kept, so nothing is "
+            "published. Run again; if it happens again, report it as a bug"
+        )
+    if rows_read != records + rejected:
+        raise RecordmillError(
+            f"{count(rows_read, 'row')} read, but {count(records, 'record')} written and "
+            f"{count(rejected, 'row')} rejected, so nothing is published. Run again; if "
+            "it happens again, report it as a bug"
+        )
+    if records == 0 and context.part == 0:
+        raise RecordmillError(
+            f"no record to write: {count(rows_read, 'row')} read, {rejected:,} rejected"
+        )
+    splits = {}
+    for name in context.split_names:
+        own = sorted(
+            (shard for shard in shards if shard.split == name),
+            key=lambda shard: shard.shard_index,
+        )
+        splits[name] = SplitEntry(
+            records=sum(shard.records for shard in own),
+            bytes=sum(shard.bytes for shard in own),
+            shards=tuple(
+                ShardEntry(
+                    file=shard.file,
+                    records=shard.records,
+                    bytes=shard.bytes,
+                    crc32c=f"{shard.crc32c:08x}",
+                )
+                for shard in own
+            ),
+        )
+    return Manifest(
+        name=context.job.name,
+        version=context.job.version,
+        fingerprint=context.fingerprint,
+        seed=context.job.seed,
+        shuffle=context.job.shuffle,
+        compression=context.job.compression,
+        payload=context.job.payload,
+        features=schema.features,
+        rows_read=rows_read,
+        rows_rejected=rejected,
+        rejects=RejectsEntry.of(kept),
+        splits=splits,
+    )
+
+
+def merge_column_info(
+    ranges: Sequence[RangeResult],
+) -> tuple[TypeFlags, tuple[int, ...]]:
+    """Merges the type flags and the counts of missing values of all ranges."""
+    no_flags: TypeFlags = ()
+    observed = reduce(
+        merge_type_flags, (result.observed_types for result in ranges), no_flags
+    )
+    nulls = [result.nulls for result in ranges if result.nulls]
+    return observed, tuple(map(sum, zip(*nulls, strict=True)))

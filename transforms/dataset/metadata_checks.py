@@ -1,0 +1,87 @@
+"""Compares the files beside the shards with the manifest: metadata files, rejects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from recordmill.schemas.dataset.manifest import FileEntry, Manifest
+from recordmill.schemas.dataset.parts import REJECTS_NAME
+from recordmill.schemas.errors import OutputError
+from recordmill.schemas.reject_totals import NO_REJECTS, RejectTotals
+from recordmill.schemas.text import count
+from recordmill.transforms.dataset.manifest_checks import Problem
+from recordmill.transforms.storage import Store
+from recordmill.transforms.tfrecord import crc32c
+
+
+def metadata_problems(
+    files: Mapping[str, FileEntry], sizes: Mapping[str, int]
+) -> Iterator[Problem]:
+    """Yields metadata files that are missing or differ in size."""
+    for file, expected in files.items():
+        size = sizes.get(file)
+        if size is None:
+            yield Problem(file, f"missing: expected {count(expected.bytes, 'byte')}")
+        elif size != expected.bytes:
+            yield Problem(
+                file,
+                f"{count(size, 'byte')}, expected {expected.bytes:,}: it was changed",
+            )
+
+
+def content_problems(
+    store: Store, files: Mapping[str, FileEntry], sizes: Mapping[str, int]
+) -> Iterator[Problem]:
+    """Reads the metadata files of the right size; yields those that were changed."""
+    for file, expected in files.items():
+        if sizes.get(file) != expected.bytes:
+            continue
+        try:
+            found = f"{crc32c(store.read(file)):08x}"
+        except OutputError as error:
+            yield Problem(file, f"cannot be read: {error}")
+            continue
+        if found != expected.crc32c:
+            yield Problem(
+                file, f"CRC-32C is {found}, expected {expected.crc32c}: it was changed"
+            )
+
+
+def reject_problems(
+    store: Store, manifest: Manifest, *, full: bool
+) -> Iterator[Problem]:
+    """Compares the kept rejects with the manifest.
+
+    Manifests of earlier versions only tell how many there are.
+
+    Args:
+      store: of the dataset.
+      manifest: its manifest.
+      full: read them; otherwise only their size is compared.
+    """
+    expected = manifest.rejects
+    if not manifest.rows_rejected or (expected is None and not full):
+        return
+    files = store.list(REJECTS_NAME)
+    if not full and expected is not None:
+        size = sum(files.values())
+        if size != expected.bytes:
+            yield Problem(
+                REJECTS_NAME, f"{count(size, 'byte')}, expected {expected.bytes:,}"
+            )
+        return
+    try:
+        found = sum((RejectTotals.of(store.read(n)) for n in files), NO_REJECTS)
+    except OutputError as error:
+        yield Problem(REJECTS_NAME, f"cannot be read: {error}")
+        return
+    if found.rows != manifest.rows_rejected:
+        yield Problem(
+            REJECTS_NAME,
+            f"{count(found.rows, 'reject')}, expected {manifest.rows_rejected:,}",
+        )
+    elif expected is not None and found != expected.totals:
+        yield Problem(
+            REJECTS_NAME,
+            f"the {count(found.rows, 'reject')} differ from those that were written",
+        )
