@@ -53,11 +53,12 @@ def verify(
     if quick and deep:
         raise click.UsageError("--quick and --deep exclude each other")
     from recordmill.beam_jobs.report.dataset_report import show_verify
+    from recordmill.transforms.commit.versions import followed
     from recordmill.transforms.dataset.verify import verify_dataset
 
-    result = verify_dataset(
-        output, full=not quick, deep=deep, storage=storage_of(storage).output
-    )
+    options = storage_of(storage).output
+    dataset = followed(output, options)
+    result = verify_dataset(dataset, full=not quick, deep=deep, storage=options)
     show_verify(result, as_json=as_json)
     if result.problems:
         sys.exit(_EXIT_FAILED)
@@ -78,13 +79,15 @@ def inspect(
 ) -> None:
     """Shows features, splits, shards, and the first examples."""
     from recordmill.beam_jobs.report.dataset_report import show_inspect
+    from recordmill.transforms.commit.versions import followed
 
+    options = storage_of(storage).output
     show_inspect(
-        output,
+        followed(output, options),
         num_examples=examples,
         as_json=as_json,
         tf=tf,
-        storage=storage_of(storage).output,
+        storage=options,
     )
 
 

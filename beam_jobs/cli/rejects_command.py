@@ -58,6 +58,7 @@ def rejects_command(
     from recordmill.schemas.dataset.manifest import MANIFEST_NAME
     from recordmill.schemas.errors import OutputError
     from recordmill.schemas.text import count
+    from recordmill.transforms.commit.versions import follow_latest
     from recordmill.transforms.dataset.files import read_manifest
     from recordmill.transforms.storage import open_store
     from recordmill.transforms.tasks.read_rejects import (
@@ -67,6 +68,8 @@ def rejects_command(
     )
 
     store = open_store(output, storage_of(storage).output)
+    if not unpublished:
+        store = follow_latest(store)
     published = not unpublished and store.size(MANIFEST_NAME) is not None
 
     def found() -> Iterator[Reject]:

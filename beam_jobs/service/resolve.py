@@ -17,6 +17,7 @@ from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.job.run_options import RunOptions
 from recordmill.transforms.commit.build_manifest import check_reject_limit
 from recordmill.transforms.commit.commit import check_output, require_stored
+from recordmill.transforms.commit.dataset_changes import dataset_changes
 from recordmill.transforms.dataset.expected import load_expected, require_schema
 from recordmill.transforms.dataset.files import class_names
 from recordmill.transforms.storage import Store, open_store
@@ -135,7 +136,16 @@ def find_published(run: ResolvedRun, store: Store) -> Manifest | None:
       SchemaError: it differs from the schema expected.
     """
     overwrite, base = run.options.overwrite, run.base_fingerprint
-    manifest = check_output(store, run.fingerprint, overwrite=overwrite, base=base)
+    inputs = run.inputs
+    manifest = check_output(
+        store,
+        run.fingerprint,
+        overwrite=overwrite,
+        base=base,
+        changes_since=lambda other: dataset_changes(
+            store, other, run.job, inputs.files, inputs.side_files
+        ),
+    )
     if manifest is None:
         return None
     require_stored(store, manifest)

@@ -198,7 +198,7 @@ OPTIONS = (
            label="Rows that may be rejected", group=_SCHEMA,
            pattern=r"\d+|\d+(\.\d+)?%"),
     Option(name="overwrite", kind="flag", fronts=_fronts("CJPT"), default=False,
-           help="replace another dataset in the output",
+           help="replace another dataset in the output, or this one if it is damaged",
            label="Overwrite", group=_FILES),
     Option(name="append", kind="flag", fronts=_fronts("CJT"), default=False,
            help="convert new input files only, and add them to the dataset",

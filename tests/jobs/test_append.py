@@ -466,10 +466,14 @@ def test_another_input_root(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["--seed", 1], "seed (was 0, now 1)"),
-        (["--dataset-version", "1.0.1"], 'version (was "1.0.0", now "1.0.1")'),
-        (["--shards", 2, "--no-shuffle"], "sharding (was"),
-        (["--compression", "gzip"], 'compression (was "none", now "gzip")'),
+        (["--seed", 1], "Changed: --seed 0, now --seed 1. "),
+        (
+            ["--dataset-version", "1.0.1"],
+            "--dataset-version 1.0.0, now --dataset-version 1.0.1",
+        ),
+        (["--shards", 2], "--shard-size 134217728, now --shards 2"),
+        (["--no-shuffle"], "--shuffle, now --no-shuffle"),
+        (["--compression", "gzip"], "--compression none, now --compression gzip"),
     ],
 )
 def test_another_job(tmp_path: Path, options: list[Argument], told: str) -> None:

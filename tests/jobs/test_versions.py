@@ -350,3 +350,26 @@ def test_refused(
     assert (ran.status, ran.out) == (status, "")
     assert message in ran.err
     assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("command", ["verify", "inspect", "rejects"])
+def test_commands_follow_latest_json(tmp_path: Path, command: str) -> None:
+    table, output = tmp_path / "in.csv", tmp_path / "out"
+    table.write_text("a,b\n1,2\n3\n")
+    job = ("csv", table, output, "--dataset-version", "auto", "--max-rejects", 5)
+    convert(*job)
+    table.write_text("a,b\n1,2\n3\n4\n")
+    convert(*job)
+    ran = recordmill(command, output, "--json")
+    assert ran.status == 0, ran.err
+    assert ran.out == recordmill(command, output / "1.0.1", "--json").out
+    latest = output / "latest.json"
+    latest.write_text(latest.read_text().replace("1.0.1", "1.0.0"))
+    assert recordmill(command, output, "--json").out != ran.out
+    latest.write_text('{"version": "../elsewhere"}')
+    refused = recordmill(command, output)
+    assert refused.status == 1
+    assert "latest.json: names '../elsewhere', expected a version" in refused.err
+    latest.unlink()
+    convert(*job)
+    assert recordmill(command, output, "--json").out == ran.out

@@ -18,11 +18,13 @@ first.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
 from recordmill.schemas.dataset.parts import REJECTS_NAME
 from recordmill.schemas.errors import MissingFileError, OutputError
+from recordmill.schemas.text import printable
 from recordmill.transforms.commit.damage import find_damage
 from recordmill.transforms.commit.recovery import (
     OBSOLETE_NAME,
@@ -127,7 +129,12 @@ def _remove_old(workspace: Workspace, new: Manifest) -> None:
 
 
 def check_output(
-    store: Store, fingerprint: str, *, overwrite: bool, base: str = ""
+    store: Store,
+    fingerprint: str,
+    *,
+    overwrite: bool,
+    base: str = "",
+    changes_since: Callable[[Manifest], Sequence[str]] = lambda _: (),
 ) -> Manifest | None:
     """Checks whether a run may write to the output.
 
@@ -136,6 +143,7 @@ def check_output(
       fingerprint: of the dataset that is to be written.
       overwrite: whether it may replace another dataset.
       base: fingerprint of the dataset to which the run appends, or "".
+      changes_since: describes how the run differs from another dataset, if known.
 
     Returns:
       The manifest if the output holds this dataset already; None if the run may write:
@@ -160,11 +168,8 @@ def check_output(
                 "again"
             )
         if not overwrite:
-            more = "append to it with `append=true`, " if manifest.appended else ""
             raise OutputError(
-                f"{store.uri}: holds another dataset ({manifest.name} "
-                f"{manifest.version}, made from other inputs or with other options); "
-                f"{more}replace it with `overwrite=true`, or choose another folder"
+                _another_dataset(store, manifest, changes_since(manifest))
             )
         return None
     workspace = Workspace.of(store, fingerprint)
@@ -186,3 +191,14 @@ def check_output(
             "another folder. Nothing was changed"
         )
     return None
+
+
+def _another_dataset(store: Store, manifest: Manifest, changes: Sequence[str]) -> str:
+    """Describes the dataset that is in the way, how it differs, and the ways out."""
+    start = f"{store.uri}: holds another dataset ({manifest.name} {manifest.version}"
+    ways = "append to it with `append=true`, " if manifest.appended else ""
+    ways += "replace it with `overwrite=true`, or choose another folder"
+    if not changes:
+        return f"{start}, made from other inputs or with other options); {ways}"
+    lines = "".join(f"\n  {printable(change)}" for change in changes)
+    return f"{start}). It differs in:{lines}\nTo go on, {ways}"

@@ -25,6 +25,7 @@ from recordmill.schemas.errors import InputError, MissingFileError, OutputError
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.ranges import InputFile
 from recordmill.schemas.text import count
+from recordmill.transforms.commit.option_changes import option_changes
 from recordmill.transforms.sources.found_files import is_left_out
 from recordmill.transforms.storage import Store
 from recordmill.transforms.tasks.context import FORMAT_VERSION, fixed_fields
@@ -158,28 +159,12 @@ def read_inputs(store: Store, manifest: Manifest, job: JobSpec) -> dict[str, Kep
             f"{store.uri}: was written by another version of recordmill in another "
             f"format ({kept.format_version}, now {FORMAT_VERSION}); {_CONVERT_ALL}"
         )
-    _require_same_job(store.uri, kept.job, fixed_fields(job))
+    if changes := list(option_changes(kept.job, fixed_fields(job))):
+        raise OutputError(
+            f"{store.uri}: was made by another job. Changed: {'; '.join(changes)}. Append "
+            f"with the options of the first run, or {_CONVERT_ALL}"
+        )
     return files
-
-
-def _require_same_job(
-    uri: str, before: Mapping[str, Any], now: Mapping[str, Any]
-) -> None:
-    if before == now:
-        return
-    changes = []
-    for field in sorted({*before, *now}):
-        old, new = before.get(field), now.get(field)
-        if old == new:
-            continue
-        if field == "declared":
-            changes.append("the declared schema")
-        else:
-            changes.append(f"{field} (was {json.dumps(old)}, now {json.dumps(new)})")
-    raise OutputError(
-        f"{uri}: was made by another job. Changed: {', '.join(changes)}. Append with "
-        f"the options of the first run, or {_CONVERT_ALL}"
-    )
 
 
 def new_files(

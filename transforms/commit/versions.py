@@ -20,8 +20,9 @@ from pathlib import Path
 from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
 from recordmill.schemas.errors import MissingFileError, OutputError
 from recordmill.schemas.job.job_spec import FIRST_VERSION, VERSION_PATTERN
+from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.text import json_bytes
-from recordmill.transforms.storage import LocalStore, Store
+from recordmill.transforms.storage import LocalStore, Store, open_store
 from recordmill.transforms.storage.lock_files import LOCK_FOLDER
 from recordmill.transforms.storage.store import WORK_FOLDER
 
@@ -95,6 +96,37 @@ def read_latest(store: Store) -> str | None:
             "and run again"
         ) from error
     return str(version)
+
+
+def follow_latest(store: Store) -> Store:
+    """Returns the store of the dataset in a folder, or of the version to read there.
+
+    Raises:
+      OutputError: latest.json does not name a version.
+    """
+    if store.size(MANIFEST_NAME) is not None:
+        return store
+    version = read_latest(store)
+    if version is None:
+        return store
+    if not VERSION_PATTERN.fullmatch(version):
+        raise OutputError(
+            f"{store.uri_of(LATEST_NAME)}: names {version!r}, expected a version like "
+            "1.0.0; remove the file and run again"
+        )
+    return store.below(version)
+
+
+def followed(output: str, storage: StorageOptions) -> str:
+    """Returns a dataset's folder: the one given, or that of the version to read in it.
+
+    Args:
+      output: a dataset's folder, or a folder of versions.
+      storage: options of its storage.
+    """
+    store = open_store(output, storage)
+    found = follow_latest(store)
+    return output if found == store else found.uri
 
 
 def names_latest(store: Store, manifest: Manifest) -> bool:
