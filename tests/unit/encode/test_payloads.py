@@ -72,7 +72,7 @@ def test_sequence_examples_equal_protobuf(made: Made, room: tuple[int, int]) -> 
     ]
 
 
-@examples(1000)
+@examples(400)
 @given(batches(), ROOMS)
 def test_json_means_the_example(made: Made, room: tuple[int, int]) -> None:
     batch, schema, cases = made

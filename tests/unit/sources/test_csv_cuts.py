@@ -13,6 +13,7 @@ from functools import reduce
 
 import pyarrow as pa
 import pytest
+from example_counts import FACTOR
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 from source_tools import FileWriter, file_writer, prepare, read_one
@@ -25,7 +26,7 @@ from recordmill.transforms.sources.csv.row_bounds import BOM
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.text_types import TypeFlag, classify
 
-EXAMPLES = int(os.environ.get("RECORDMILL_FUZZ_EXAMPLES", "150"))
+EXAMPLES = int(os.environ.get("RECORDMILL_FUZZ_EXAMPLES", round(375 * FACTOR)))
 fuzz = settings(
     max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow], deadline=None
 )
