@@ -8,7 +8,7 @@ says in plan, summary, JSON and run.json what it understood, and warns of what l
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -61,6 +61,30 @@ class Understood:
         """Returns the same with more warnings, each once."""
         warnings = tuple(dict.fromkeys((*self.warnings, *more)))
         return type(self)(self.facts, warnings, self.passed_over)
+
+    def updated(self, later: Understood) -> Understood:
+        """Returns the same with what was found later: new values of facts, warnings."""
+        facts = dict(self.facts) | dict(later.facts)
+        passed_over = later.passed_over or self.passed_over
+        more = type(self)(tuple(facts.items()), self.warnings, passed_over)
+        return more.with_warnings(later.warnings)
+
+    def spelled(self, spell: Callable[[str], str]) -> Self:
+        """Returns the same with options in the warnings as a front end spells them."""
+        warnings = tuple(map(spell, self.warnings))
+        return type(self)(self.facts, warnings, self.passed_over)
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> Self:
+        """Returns what `to_dict` gave; what is missing is empty."""
+        return cls(
+            facts=tuple((str(k), str(v)) for k, v in found.get("facts", {}).items()),
+            warnings=tuple(map(str, found.get("warnings", ()))),
+            passed_over=tuple(
+                PassedOver(each["reason"], each["files"], each["example"])
+                for each in found.get("passed_over", ())
+            ),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the JSON form."""

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 from recordmill.beam_jobs.report.events import LogLines
 from recordmill.beam_jobs.report.metrics import (
@@ -28,6 +29,7 @@ from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.job.options import spell
 from recordmill.schemas.job.run_options import ReportOptions, RunOptions
 from recordmill.schemas.ranges import InputRange
+from recordmill.schemas.understood import Understood
 from recordmill.transforms.tasks.context import RunContext
 
 
@@ -39,7 +41,7 @@ def execute(job: JobSpec, options: RunOptions, report_options: ReportOptions) ->
     """
     stages = Stages()
     lines = (
-        LogLines(report_options.log_format, sys.stderr)
+        LogLines(report_options.log_format, sys.stderr, report_options.style)
         if report_options.log_format
         else None
     )
@@ -63,6 +65,8 @@ def execute(job: JobSpec, options: RunOptions, report_options: ReportOptions) ->
             if report_options.as_json or not lines:
                 show_submitted(end, as_json=report_options.as_json)
             return
+    understood = outcome.understood.spelled(partial(spell, style=report_options.style))
+    outcome = replace(outcome, understood=understood)
     if report_options.metrics_file:
         with report_failure(without_metrics, job.name):
             write_metrics(
@@ -133,11 +137,20 @@ def _write_failure(
 
 
 def _shown(report_options: ReportOptions) -> Reporter:
-    if not sys.stderr.isatty() or report_options.as_json:
+    """Returns what shows the progress; warnings go to stderr, except beside JSON."""
+    if report_options.as_json:
         return Silent()
+    stream = sys.stderr  # the run sends its own to the log
+
+    def warn(warning: str) -> None:
+        stream.write(f"Warning: {spell(warning, report_options.style)}\n")
+        stream.flush()
+
+    if not stream.isatty():
+        return Silent(warn)
     from rich.console import Console
 
-    return Bars(Console(file=sys.stderr))
+    return Bars(Console(file=stream), warn)
 
 
 def _log_outcome(
@@ -148,6 +161,7 @@ def _log_outcome(
     if outcome.manifest.rows_rejected:
         rejected = outcome.manifest.rows_rejected
         lines.event("rows_rejected", "warning", rows=rejected, kept=outcome.rejects)
+    lines.warn(outcome.understood)
     rounded = {stage: round(seconds, 3) for stage, seconds in stages.items()}
     lines.event(f"run_{status}", **facts, stages=rounded)
 
@@ -157,6 +171,10 @@ class _Several:
 
     def __init__(self, reporters: Sequence[Reporter]) -> None:
         self._reporters = reporters
+
+    def tell(self, understood: Understood) -> None:
+        for reporter in self._reporters:
+            reporter.tell(understood)
 
     def begin(self, context: RunContext, ranges: Sequence[InputRange]) -> None:
         for reporter in self._reporters:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import apache_beam as beam
 from apache_beam.pvalue import AsList, PBegin, PCollection
@@ -29,9 +30,10 @@ from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.dataset.shards import ShardResult
 from recordmill.schemas.ranges import InputRange, RangeResult
 from recordmill.schemas.text import json_bytes
+from recordmill.schemas.understood import Understood
 from recordmill.transforms.commit.commit import commit
 from recordmill.transforms.commit.detached import publish_detached
-from recordmill.transforms.commit.staging import stage
+from recordmill.transforms.commit.staging import merge_column_info, stage
 from recordmill.transforms.storage.lease import require_holder
 from recordmill.transforms.tasks.checkpoints import report_errors_to_launcher
 from recordmill.transforms.tasks.context import RunContext
@@ -100,9 +102,20 @@ def publish_dataset(
         started = float(str(run_metadata.get("started_unix", time.time())))
         metadata = run_metadata | {"seconds": round(time.time() - started, 3)}
         ordered = sorted(results, key=lambda result: result.range.index)
+        metadata["understood"] = _understood(context, run_metadata, ordered)
         if not context.lease:
             yield publish_detached(context, ordered, shards, json_bytes(metadata))
             return
         stage(context, ordered, shards, json_bytes(metadata))
         require_holder(context.workspace.store, context.lease)
         yield commit(context.workspace)
+
+
+def _understood(
+    context: RunContext, run_metadata: dict[str, object], results: list[RangeResult]
+) -> dict[str, object]:
+    """Returns what run.json says of the input, now that all rows were read."""
+    before = cast("dict[str, object]", run_metadata.get("understood", {}))
+    schema = context.schema(*merge_column_info(results))
+    later = context.source.understood_at_end(schema)
+    return Understood.from_dict(before).updated(later).to_dict()

@@ -12,8 +12,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
+from recordmill.schemas.job.options import Style, spell
 from recordmill.schemas.job.run_options import LogFormat
 from recordmill.schemas.ranges import InputRange
+from recordmill.schemas.understood import Understood
 from recordmill.transforms.tasks.checkpoints import FinishedTasks
 from recordmill.transforms.tasks.context import RunContext
 
@@ -21,10 +23,20 @@ SECONDS_BETWEEN = 30.0  # two lines on a run's progress
 
 
 class LogLines:
-    """Writes events; as a reporter, those of a run's progress."""
+    """Writes events; as a reporter, those of a run's progress.
 
-    def __init__(self, form: LogFormat, stream: TextIO) -> None:
+    Args:
+      form: of a line.
+      stream: where they go.
+      style: how options are spelled.
+    """
+
+    def __init__(
+        self, form: LogFormat, stream: TextIO, style: Style = "command"
+    ) -> None:
         self._form = form
+        self._style: Style = style
+        self._warned: set[str] = set()
         self._stream = stream
         self._finished: FinishedTasks | None = None
         self._ranges = 0
@@ -37,10 +49,32 @@ class LogLines:
             line = {"time": now, "level": level, "event": event, **facts}
             text = json.dumps(line, default=str)
         else:
-            parts = (f"{key}={_plain(value)}" for key, value in facts.items())
+            parts = (
+                f"{key.replace(' ', '_')}={_plain(value)}"
+                for key, value in facts.items()
+            )
             text = " ".join([now, level.upper(), event, *parts])
         self._stream.write(f"{text}\n")
         self._stream.flush()
+
+    def tell(self, understood: Understood) -> None:
+        """Writes what the input was taken for."""
+        found = understood.to_dict()
+        passed_over = (
+            {"passed_over": found["passed_over"]} if found["passed_over"] else {}
+        )
+        if found["facts"] or passed_over:
+            self.event("input_understood", **{**found["facts"], **passed_over})
+        self.warn(understood)
+
+    def warn(self, understood: Understood) -> None:
+        """Writes the warnings that were not written before."""
+        for warning in understood.spelled(
+            lambda text: spell(text, self._style)
+        ).warnings:
+            if warning not in self._warned:
+                self._warned.add(warning)
+                self.event("input_warning", "warning", message=warning)
 
     def begin(self, context: RunContext, ranges: Sequence[InputRange]) -> None:
         self._finished = FinishedTasks(context.workspace)

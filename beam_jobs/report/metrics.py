@@ -20,6 +20,7 @@ from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.dataset.parts import REJECTS_NAME
 from recordmill.schemas.errors import OutputError, UsageError
 from recordmill.schemas.ranges import InputRange
+from recordmill.schemas.understood import Understood
 from recordmill.transforms.storage.atomic_files import write_atomic
 from recordmill.transforms.storage.reading import is_local, local_path
 from recordmill.transforms.tasks.checkpoints import FinishedTasks
@@ -43,6 +44,9 @@ class Stages:
         self._started = self._begun = time.time()
         self._finished: FinishedTasks | None = None
         self.seconds: dict[str, float] = {}
+
+    def tell(self, understood: Understood) -> None:
+        pass
 
     def begin(self, context: RunContext, ranges: Sequence[InputRange]) -> None:
         self._begun = time.time()

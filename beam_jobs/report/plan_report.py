@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import click
@@ -33,7 +34,13 @@ def show_plan(job: JobSpec, options: RunOptions, report: ReportOptions) -> None:
       SystemExit: it would be refused.
     """
     plan = plan_run(job, options)
-    plan = replace(plan, reason=spell(plan.reason, report.style))
+    in_style = partial(spell, style=report.style)
+    plan = replace(
+        plan,
+        reason=in_style(plan.reason),
+        warnings=tuple(map(in_style, plan.warnings)),
+        understood=plan.understood.spelled(in_style),
+    )
     if report.as_json:
         click.echo(json.dumps(plan_facts(plan)))
     else:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from recordmill.schemas.ranges import InputRange
+from recordmill.schemas.understood import Understood
 from recordmill.transforms.tasks.checkpoints import FinishedTasks
 from recordmill.transforms.tasks.context import RunContext
 
@@ -16,7 +17,18 @@ if TYPE_CHECKING:
 
 
 class Silent:
-    """A reporter that shows nothing: for JSON, and where stderr is not a terminal."""
+    """A reporter that shows no progress: for JSON, and where there is no terminal.
+
+    Args:
+      warn: shows a warning, before the work begins.
+    """
+
+    def __init__(self, warn: Callable[[str], None] = lambda _: None) -> None:
+        self._warn = warn
+
+    def tell(self, understood: Understood) -> None:
+        for warning in understood.warnings:
+            self._warn(warning)
 
     def begin(self, context: RunContext, ranges: Sequence[InputRange]) -> None:
         pass
@@ -29,13 +41,26 @@ class Silent:
 
 
 class Bars:
-    """A reporter with one bar for the ranges read, one for the shards written."""
+    """A reporter with one bar for the ranges read, one for the shards written.
 
-    def __init__(self, console: Console) -> None:
+    Args:
+      console: of the terminal.
+      warn: shows a warning, before the work begins.
+    """
+
+    def __init__(self, console: Console, warn: Callable[[str], None]) -> None:
+        self._console = console
+        self._warn = warn
         self._progress: Progress = _progress_on(console)
         self._finished: FinishedTasks | None = None
         self._read: TaskID | None = None
         self._write: TaskID | None = None
+
+    def tell(self, understood: Understood) -> None:
+        for line in understood.lines():
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+        for warning in understood.warnings:
+            self._warn(warning)
 
     def begin(self, context: RunContext, ranges: Sequence[InputRange]) -> None:
         self._finished = FinishedTasks(context.workspace)

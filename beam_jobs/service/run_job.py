@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Iterator, Sequence
@@ -26,14 +27,15 @@ from recordmill.beam_jobs.service.set_up import (
     run_metadata,
 )
 from recordmill.schemas.dataset.manifest import Manifest
-from recordmill.schemas.dataset.parts import REJECTS_NAME
-from recordmill.schemas.errors import RecordmillError
+from recordmill.schemas.dataset.parts import REJECTS_NAME, run_metadata_name
+from recordmill.schemas.errors import MissingFileError, RecordmillError
 from recordmill.schemas.job.run_options import RunOptions
 from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.understood import NOTHING, Understood
 from recordmill.transforms.commit.commit import commit, is_staged
 from recordmill.transforms.commit.recovery import clean_up, is_clean
 from recordmill.transforms.dataset.files import read_manifest
+from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.lease import acquire
 from recordmill.transforms.storage.lock_files import LOCK_FOLDER, remove_dead_locks
 from recordmill.transforms.tasks.context import RunContext
@@ -50,6 +52,8 @@ ERROR_POLL_SECONDS = 2.0
 
 class Reporter(Protocol):
     """Shows a run's progress to a person."""
+
+    def tell(self, understood: Understood) -> None: ...
 
     def begin(self, context: RunContext, ranges: Sequence[InputRange]) -> None: ...
 
@@ -107,11 +111,10 @@ def run_job(run: ResolvedRun, reporter: Reporter) -> Outcome:
         remove_dead_locks(store)
         return Outcome("unchanged", store.uri, manifest, time.time() - started)
     pipeline = None
-    understood = NOTHING
     if not is_staged(workspace):
         # All that can be wrong with job and input is found before anything is written.
         pipeline = prepare_run(run), _beam_options(run.options)
-        understood = pipeline[0].understood
+        reporter.tell(pipeline[0].understood)
         submit_detached(*pipeline, detach=run.options.detach)
     ready = store.preflight()
     if pipeline is not None:
@@ -128,8 +131,20 @@ def run_job(run: ResolvedRun, reporter: Reporter) -> Outcome:
         workspace.remove()
         workspace.remove_others(spare=LOCK_FOLDER)
     rejects = store.uri_of(REJECTS_NAME) if manifest.rows_rejected else ""
+    understood = NOTHING
+    if status == "done":
+        understood = _understood_at_end(store, manifest)
     seconds = time.time() - started
     return Outcome(status, store.uri, manifest, seconds, rejects, run.base, understood)
+
+
+def _understood_at_end(store: Store, manifest: Manifest) -> Understood:
+    """Returns what the run that made a dataset, or its last part, took its input for."""
+    try:
+        metadata = json.loads(store.read(run_metadata_name(manifest.appended)))
+        return Understood.from_dict(metadata["understood"])
+    except (MissingFileError, ValueError, KeyError, TypeError, AttributeError):
+        return NOTHING  # by an earlier version, which said nothing of it
 
 
 def _beam_options(options: RunOptions) -> PipelineOptions:

@@ -38,6 +38,7 @@ def test_json_is_all_on_stdout(tmp_path: Path) -> None:
     assert ran.out.count("\n") == 1
     manifest = manifest_of(output)
     assert facts.pop("seconds") > 0
+    assert facts.pop("understood")["facts"]["delimiter"] == "comma"
     assert facts == {
         "status": "done",
         "output": str(output),

@@ -167,7 +167,7 @@ def test_accounts_of_a_file(job: Path, tmp_path: Path) -> None:
     job.write_text(JOB + "metrics_file: iris.prom\nlog_format: json\n")
     ran = run(job)
     events = [json.loads(line)["event"] for line in ran.err.splitlines()]
-    assert events == ["run_started", "run_done"]
+    assert events == ["input_understood", "run_started", "run_done"]
     assert "recordmill_rows_read" in (job.parent / "iris.prom").read_text()
     other = tmp_path / "other.prom"
     ran = run(job, "--log-format", "text", "--metrics-file", other)

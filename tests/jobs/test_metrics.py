@@ -139,14 +139,17 @@ def test_metrics_that_cannot_be_written(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "manifest.json").exists()
 
 
+BEGUN = ["input_understood", "run_started"]
+
+
 def test_metrics_problems_are_in_the_log(tmp_path: Path) -> None:
     """Nothing but JSON on stderr, whatever goes wrong."""
     (tmp_path / "m.prom").mkdir()
     source = tmp_path / "in.csv"
     source.write_text("a,b\n1\n")
     cases = [
-        (IRIS, "m.prom", ["run_started", "run_failed"]),
-        (source, "m.prom", ["run_started", "metrics_failed", "run_failed"]),
+        (IRIS, "m.prom", [*BEGUN, "run_failed"]),
+        (source, "m.prom", [*BEGUN, "metrics_failed", "run_failed"]),
         (IRIS, "no/m.prom", ["run_failed"]),
     ]
     for number, (inputs, file, events) in enumerate(cases):
@@ -191,7 +194,7 @@ def test_rare_reasons_are_one(tmp_path: Path) -> None:
 def test_json_log_is_all_on_stderr(tmp_path: Path) -> None:
     ran = command("convert", "csv", IRIS, tmp_path / "iris", "--log-format", "json")
     assert (ran.status, ran.out) == (0, "")
-    begun, done = (json.loads(line) for line in ran.err.splitlines())
+    _, begun, done = (json.loads(line) for line in ran.err.splitlines())
     assert (begun["event"], begun["level"]) == ("run_started", "info")
     assert (begun["dataset"], begun["ranges"]) == ("iris", 1)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", begun["time"])
@@ -211,7 +214,7 @@ def test_failure_in_the_log(tmp_path: Path) -> None:
     options = ["--log-format", "json"]
     ran = command("convert", "csv", source, tmp_path / "out", *options)
     assert (ran.status, ran.out) == (1, "")
-    _, failed = (json.loads(line) for line in ran.err.splitlines())
+    *_, failed = (json.loads(line) for line in ran.err.splitlines())
     assert (failed["event"], failed["level"]) == ("run_failed", "error")
     assert failed["message"].startswith("1 of 1 row rejected (limit 0)")
     elsewhere = ["--scratch", "gs://bucket/scratch"]
@@ -227,11 +230,12 @@ def test_rejects_are_a_warning(tmp_path: Path) -> None:
     ran = convert("csv", source, tmp_path / "out", *options)
     lines = ran.err.splitlines()
     assert [line.split()[1:3] for line in lines] == [
+        ["INFO", "input_understood"],
         ["INFO", "run_started"],
         ["WARNING", "rows_rejected"],
         ["INFO", "run_done"],
     ]
-    assert f"rows=1 kept={tmp_path}/out/rejects" in lines[1]
+    assert f"rows=1 kept={tmp_path}/out/rejects" in lines[2]
 
 
 @given(st.dictionaries(st.from_regex(r"x[a-z]*", fullmatch=True), st.text()))

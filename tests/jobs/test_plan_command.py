@@ -373,8 +373,9 @@ def test_people_read_stdout(tmp_path: Path) -> None:
     lines = ran.out.splitlines()
     assert lines[0] == f"iris 1.0.0 in {tmp_path}/iris: would convert"
     assert lines[1] == "  input    1 file, 3.9 kB, 1 range"
-    assert lines[2] == "  rows     150"
-    assert lines[3] == "  train    150 records in 1 shard of 23.8 kB"
+    assert lines[2] == "  delimiter: comma"
+    assert lines[6] == "  rows     150"
+    assert lines[7] == "  train    150 records in 1 shard of 23.8 kB"
     assert "by rates measured on two cores and a local disk" in lines[-1]
     convert("csv", IRIS, tmp_path / "iris")
     ran = recordmill("convert", "csv", IRIS, tmp_path / "iris", "--plan")

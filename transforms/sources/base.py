@@ -134,6 +134,14 @@ class Source(ABC):
         """Returns what the source took its input for, once prepared."""
         return Understood()
 
+    def understood_at_end(self, schema: Schema) -> Understood:
+        """Returns the same once all rows were read.
+
+        Args:
+          schema: the features of the records.
+        """
+        return self.understood()
+
     @abstractmethod
     def columns(self) -> pa.Schema:
         """Returns names and types of the columns that `read` gives, once prepared."""

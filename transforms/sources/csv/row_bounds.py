@@ -113,9 +113,16 @@ def read_header(read: Reader, uri: str) -> tuple[tuple[str, ...], int]:
     if times > 1:
         raise InputError(
             f"{uri}: the header has column {name!r} {times} times; "
-            "expected column names that differ"
+            f"expected column names that differ{_hint(name)}"
         )
     return names, end
+
+
+def _hint(name: str) -> str:
+    """Returns what to do if the name looks like a cell."""
+    if not any(character.isdigit() for character in name):
+        return ""
+    return ". If the table has no header, put a line with column names before it"
 
 
 def _first_row(read: Reader, uri: str) -> tuple[bytes, int, int]:

@@ -26,6 +26,8 @@ from recordmill.schemas.ranges import (
     TypeFlags,
     merge_type_flags,
 )
+from recordmill.schemas.text import count
+from recordmill.schemas.understood import Understood
 from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.sources.base import (
     RANGE_BYTES,
@@ -42,6 +44,11 @@ from recordmill.transforms.sources.csv.broken_rows import (
     find_broken_rows,
     masked,
 )
+from recordmill.transforms.sources.csv.first_rows import (
+    LOOKED_AT,
+    FirstRows,
+    describe,
+)
 from recordmill.transforms.sources.csv.fixed_schema import fit_rows, fixed_columns
 from recordmill.transforms.sources.csv.quote_states import (
     FIELD_START,
@@ -53,6 +60,7 @@ from recordmill.transforms.sources.csv.quote_states import (
     unpack_map,
 )
 from recordmill.transforms.sources.csv.row_bounds import (
+    BOM,
     Reader,
     read_header,
     row_spans,
@@ -89,6 +97,9 @@ class CsvSource(Source):
         not inferred any more, and a row that does not fit is a reject. None else.
       range_bytes: size of the blocks that ranges are cut from.
       storage: options of the inputs' storage.
+      sampled_rows: how many of the first rows were looked at.
+      sampled_types: their type flags.
+      warnings: what looks wrong in them.
     """
 
     as_text: bool = False
@@ -96,6 +107,9 @@ class CsvSource(Source):
     fixed_schema: Schema | None = None
     range_bytes: int = RANGE_BYTES
     storage: StorageOptions = NO_OPTIONS
+    sampled_rows: int = 0
+    sampled_types: TypeFlags = ()
+    warnings: tuple[str, ...] = ()
 
     read_rate = 70e6
 
@@ -111,6 +125,14 @@ class CsvSource(Source):
         return pa.schema([(name, pa.string()) for name in self.names])
 
     def prepare(self, files: Sequence[InputFile]) -> Self:
+        source = self._with_names(files)
+        first = source._first_look(_not_empty(files)[0])
+        found = first.one_column(is_declared=self.as_text)
+        if found and not self.as_text:
+            raise InputError(found)
+        return source._having_seen(first)
+
+    def _with_names(self, files: Sequence[InputFile]) -> Self:
         names: tuple[str, ...] = ()
         for file in _not_empty(files):
             own, _ = read_header(self._file_reader(file.uri), file.uri)
@@ -130,8 +152,51 @@ class CsvSource(Source):
         schema: Schema | None,
     ) -> Self:
         # The columns of one file are those of all that were converted.
-        prepared = self.prepare([*_not_empty(kept)[:1], *new])
-        return replace(prepared, fixed_schema=schema)
+        files = _not_empty([*_not_empty(kept)[:1], *new])
+        source = replace(self._with_names(files), fixed_schema=schema)
+        return source._having_seen(source._first_look(files[0]))
+
+    def _first_look(self, file: InputFile) -> FirstRows:
+        """Reads the header and the first rows of a file."""
+        whole = InputRange(0, file.path, file.uri, 0, file.size, 0, file.size)
+        names, header_end = read_header(self._file_reader(file.uri), file.uri)
+        header = self._file_reader(file.uri)(0, header_end).removeprefix(BOM).strip()
+        parsed = self._first_rows(whole, SAMPLE_BYTES)
+        if parsed is None:
+            nothing = pa.table({name: pa.array([], pa.string()) for name in names})
+            return FirstRows(file.uri, header, names, (), nothing)
+        rows = [parsed.body[slice(*span)] for span in parsed.spans[:LOOKED_AT]]
+        return FirstRows(file.uri, header, names, rows, parsed.table)
+
+    def _having_seen(self, first: FirstRows) -> Self:
+        warnings = [first.one_column(is_declared=True)]
+        if self.infers_types:
+            warnings.append(first.headerless())
+        types = dict(zip(first.names, first.flags, strict=True))
+        return replace(
+            self,
+            sampled_rows=min(first.cells.num_rows, LOOKED_AT),
+            sampled_types=tuple(types[name] for name in self.names),
+            warnings=tuple(filter(None, warnings)),
+        )
+
+    def understood(self) -> Understood:
+        if self.fixed_schema is not None:
+            dtypes = [self.fixed_schema[name].dtype for name in self.names]
+            return describe(self.names, dtypes, "of the dataset", self.warnings)
+        if self.as_text:
+            return describe(self.names, (), "declared", self.warnings)
+        dtypes = [
+            column_dtype(flags) if flags else "empty" for flags in self.sampled_types
+        ]
+        basis = f"so far, by the first {count(self.sampled_rows, 'row')}"
+        return describe(self.names, dtypes, basis, self.warnings)
+
+    def understood_at_end(self, schema: Schema) -> Understood:
+        if not self.infers_types:
+            return self.understood()
+        dtypes = [schema[name].dtype for name in self.names]
+        return describe(self.names, dtypes, "of all rows", self.warnings)
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
         return number_ranges(
