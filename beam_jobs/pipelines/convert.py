@@ -31,9 +31,10 @@ from recordmill.schemas.dataset.shards import ShardResult
 from recordmill.schemas.ranges import InputRange, RangeResult
 from recordmill.schemas.text import json_bytes
 from recordmill.schemas.understood import Understood
+from recordmill.transforms.commit.build_manifest import merge_column_info
 from recordmill.transforms.commit.commit import commit
 from recordmill.transforms.commit.detached import publish_detached
-from recordmill.transforms.commit.staging import merge_column_info, stage
+from recordmill.transforms.commit.staging import stage
 from recordmill.transforms.storage.lease import require_holder
 from recordmill.transforms.tasks.checkpoints import report_errors_to_launcher
 from recordmill.transforms.tasks.context import RunContext
