@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 _UNITS = ("kB", "MB", "GB", "TB", "PB")
@@ -16,6 +17,16 @@ def count(number: int, noun: str) -> str:
     """
     plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
     return f"{number:,} {noun if number == 1 else plural}"
+
+
+def first_names(names: Sequence[str], limit: int = 10) -> str:
+    """Returns the first names in words, and how many more there are.
+
+    >>> first_names(["cat", "dog", "emu"], 2)
+    'cat, dog and 1 more'
+    """
+    more = len(names) - limit
+    return ", ".join(names[:limit]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def human_bytes(size: float) -> str:

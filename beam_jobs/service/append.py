@@ -19,6 +19,7 @@ from recordmill.schemas.ranges import InputFile
 from recordmill.transforms.commit.input_log import new_files, read_inputs
 from recordmill.transforms.dataset.expected import schema_of_dataset
 from recordmill.transforms.dataset.files import find_manifest
+from recordmill.transforms.sources.registry import describe_inputs
 from recordmill.transforms.storage import Store
 from recordmill.transforms.tasks.context import appended_fingerprint
 
@@ -32,12 +33,14 @@ class AppendPlan:
       schema: its features.
       kept: the files that were converted before.
       inputs: those that are new; without any, there is nothing to do.
+      reading: how the new ones are read (see `registry.describe_inputs`).
     """
 
     base: Manifest
     schema: Schema
     kept: list[InputFile]
     inputs: Inputs
+    reading: str = ""
 
     @property
     def part(self) -> int:
@@ -50,7 +53,10 @@ class AppendPlan:
         if not self.inputs.files:
             return self.base.fingerprint
         return appended_fingerprint(
-            self.base.fingerprint, self.inputs.files, self.inputs.side_files
+            self.base.fingerprint,
+            self.inputs.files,
+            self.inputs.side_files,
+            reading=self.reading,
         )
 
 
@@ -85,4 +91,5 @@ def plan_append(job: JobSpec, store: Store, inputs: Inputs) -> AppendPlan | None
         schema=schema_of_dataset(store, base),
         kept=[file for file in inputs.files if file.path not in fresh],
         inputs=Inputs(new, side),
+        reading=describe_inputs(job, new) if new else "",
     )

@@ -9,6 +9,7 @@ from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.job.run_options import RunOptions
 from recordmill.schemas.ranges import InputFile
 from recordmill.transforms.sources.listing import list_inputs
+from recordmill.transforms.sources.registry import describe_inputs
 from recordmill.transforms.storage.reading import is_local, local_path
 from recordmill.transforms.tasks.context import fingerprint_of
 
@@ -37,7 +38,8 @@ class Inputs:
 
     def fingerprint(self, job: JobSpec) -> str:
         """Returns a digest of all that fixes the dataset's bytes."""
-        return fingerprint_of(job, self.files, self.side_files)
+        reading = describe_inputs(job, self.files)
+        return fingerprint_of(job, self.files, self.side_files, reading=reading)
 
 
 def list_all_inputs(job: JobSpec, options: RunOptions) -> Inputs:

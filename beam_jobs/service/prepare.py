@@ -73,7 +73,7 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
     context = RunContext(
         job=job,
         source=source,
-        split_names=split_names(job, ranges),
+        split_names=split_names(job, ranges, source.own_splits()),
         bucket_bits=bucket_bits(job.sharding, estimate),
         exchange=choose_exchange(
             options.exchange, job, source, inputs.files, embedded=options.is_embedded

@@ -174,6 +174,7 @@ def check_splits(splits: tuple[SplitSpec, ...]) -> tuple[SplitSpec, ...]:
 DatasetName = Annotated[str, AfterValidator(check_name)]
 Version = Annotated[str, AfterValidator(check_version)]
 Splits = Annotated[tuple[SplitSpec, ...], AfterValidator(check_splits)]
+DEFAULT_SPLITS = (SplitSpec(name="train", fraction="1"),)
 Seed = Annotated[int, Field(ge=0, lt=1 << 64)]
 
 
@@ -187,7 +188,7 @@ class JobSpec(_Frozen):
     source: Annotated[str, Field(pattern=SOURCE_PATTERN)]
     name: DatasetName
     version: Version = FIRST_VERSION
-    splits: Splits = (SplitSpec(name="train", fraction="1"),)
+    splits: Splits = DEFAULT_SPLITS
     split_by: str | None = None
     sharding: Sharding = Sharding(shard_bytes=DEFAULT_SHARD_BYTES)
     shuffle: bool = True

@@ -14,7 +14,12 @@ import numpy as np
 import pytest
 from interop_tools import ask
 from job_tools import GOLDEN, IRIS, SAMPLES, convert, payloads, shards_of
-from pixel_zoo import TENSORFLOW_CANNOT_DECODE, TENSORFLOW_MAY_ABORT, make_zoo
+from pixel_zoo import (
+    PICTURES,
+    TENSORFLOW_CANNOT_DECODE,
+    TENSORFLOW_MAY_ABORT,
+    make_zoo,
+)
 
 from recordmill.transforms.pictures.header import read_header
 
@@ -155,6 +160,19 @@ def test_tfds_reads_iris(samples: Path) -> None:
             for row in csv.DictReader(file)
         ]
     assert first in rows
+
+
+def test_tfds_reads_the_splits_that_folders_are(tmp_path: Path) -> None:
+    for split, number in (("train", 3), ("validation", 2), ("test", 1)):
+        for name in ("cat", "dog"):
+            (tmp_path / "in" / split / name).mkdir(parents=True)
+            for index in range(number):
+                path = tmp_path / "in" / split / name / f"{index}.jpg"
+                path.write_bytes(PICTURES["rgb.jpg"][0])
+    convert("images", tmp_path / "in", tmp_path / "pets")
+    (found,) = ask(SCRIPT, "tfds", tmp_path / "pets")
+    assert counts(found) == {"train": (6, 6), "validation": (4, 4), "test": (2, 2)}
+    assert class_names(tmp_path / "pets", "label") == ["cat", "dog"]
 
 
 def test_tfds_reads_digits(samples: Path) -> None:

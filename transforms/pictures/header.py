@@ -20,10 +20,20 @@ from recordmill.transforms.pictures.gif_header import read_gif
 from recordmill.transforms.pictures.image_header import ImageHeader, ImageHeaderError
 from recordmill.transforms.pictures.jpeg_header import read_jpeg
 from recordmill.transforms.pictures.png_header import read_png
+from recordmill.transforms.pictures.signature import picture_format
 from recordmill.transforms.pictures.tiff_header import read_tiff
 from recordmill.transforms.pictures.webp_header import read_webp
 
 __all__ = ["ImageHeader", "ImageHeaderError", "read_header"]
+
+_READERS = {
+    "jpeg": read_jpeg,
+    "png": read_png,
+    "gif": read_gif,
+    "bmp": read_bmp,
+    "webp": read_webp,
+    "tiff": read_tiff,
+}
 
 
 def read_header(data: bytes) -> ImageHeader:
@@ -32,23 +42,13 @@ def read_header(data: bytes) -> ImageHeader:
     Raises:
       ImageHeaderError: the bytes are not a picture, or its header is damaged.
     """
-    if data.startswith(b"\xff\xd8\xff"):
-        header = read_jpeg(data)
-    elif data.startswith(b"\x89PNG\r\n\x1a\n"):
-        header = read_png(data)
-    elif data.startswith((b"GIF87a", b"GIF89a")):
-        header = read_gif(data)
-    elif data.startswith(b"BM"):
-        header = read_bmp(data)
-    elif data.startswith(b"RIFF") and data[8:12] == b"WEBP":
-        header = read_webp(data)
-    elif data.startswith((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")):
-        header = read_tiff(data)
-    else:
+    read = _READERS.get(picture_format(data))
+    if read is None:
         found = f"starts with {data[:9]!r}" if data else "has no bytes"
         raise ImageHeaderError(
             f"not a picture: {found} (expected JPEG, PNG, GIF, BMP, WebP or TIFF)"
         )
+    header = read(data)
     if header.height < 1 or header.width < 1 or header.depth < 1:
         raise ImageHeaderError(
             f"{header.format} of height {header.height}, width {header.width} and "

@@ -142,6 +142,13 @@ class Source(ABC):
         """
         return self.understood()
 
+    def own_splits(self) -> tuple[str, ...]:
+        """Returns the splits that all of the input is divided into by itself.
+
+        They take the place of the default split; () where files are in no split.
+        """
+        return ()
+
     @abstractmethod
     def columns(self) -> pa.Schema:
         """Returns names and types of the columns that `read` gives, once prepared."""

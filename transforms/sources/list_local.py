@@ -33,6 +33,11 @@ def list_local(name: str) -> tuple[str, list[FoundFile]]:
         raise InputError(f"{name}: cannot be listed: {error}") from error
 
 
+def has_files(folder: str) -> bool:
+    """Tells whether a file that is not left out lies anywhere below a local folder."""
+    return next(_walk(folder), None) is not None
+
+
 def _search(name: str) -> tuple[str, dict[str, str]]:
     """Returns the root, and the folder that each file was found below."""
     path = Path(os.path.abspath(local_path(name)))  # noqa: PTH100 (keeps links)

@@ -12,7 +12,7 @@ Nothing here imports Arrow, so the command line can ask for names and options qu
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -29,6 +29,7 @@ from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
 
 if TYPE_CHECKING:
     from recordmill.schemas.job.job_spec import JobSpec
+    from recordmill.schemas.ranges import InputFile
     from recordmill.transforms.sources.base import Source
 
 GROUP = "recordmill.sources"  # of entry points
@@ -53,12 +54,16 @@ class SourceFormat(Generic[Options]):
         `as_text` is true where a declared schema converts the cells: a format whose
         cells are text then gives them as they are. `storage` has the options of the
         inputs' storage.
+      describe_inputs: (options, files) -> what fixes the bytes of the dataset beside
+        options, paths, sizes and versions, such as how the given folders are read; ""
+        for nothing.
     """
 
     name: str
     summary: str
     options: type[Options]
     make_source: Callable[[Options, bool, StorageOptions], Source]
+    describe_inputs: Callable[[Options, Sequence[InputFile]], str] | None = None
 
     def __post_init__(self) -> None:
         if not re.match(SOURCE_PATTERN, self.name) or self.name == PIPELINE_ROWS:
@@ -133,6 +138,25 @@ def make_source(job: JobSpec, storage: StorageOptions = NO_OPTIONS) -> Source:
       UsageError: as `load_format`.
       ValueError: the rows come from a pipeline, or the options are another format's.
     """
+    found, options = _format_and_options(job)
+    return found.make_source(options, job.declared is not None, storage)
+
+
+def describe_inputs(job: JobSpec, files: Sequence[InputFile]) -> str:
+    """Returns what fixes the bytes of a dataset beside the job and its inventory.
+
+    Args:
+      job: what is converted.
+      files: the inventory.
+
+    Raises:
+      UsageError, ValueError: as `make_source`.
+    """
+    found, options = _format_and_options(job)
+    return found.describe_inputs(options, files) if found.describe_inputs else ""
+
+
+def _format_and_options(job: JobSpec) -> tuple[SourceFormat[Any], SourceOptions]:
     if job.source == PIPELINE_ROWS:
         raise ValueError("the rows of a pipeline have no files to be read from")
     found = load_format(job.source)
@@ -144,7 +168,7 @@ def make_source(job: JobSpec, storage: StorageOptions = NO_OPTIONS) -> Source:
             f"source {job.source} has options of type {found.options.__name__}, "
             f"got {type(options).__name__}"
         )
-    return found.make_source(options, job.declared is not None, storage)
+    return found, options
 
 
 @cache

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features.feature import Schema
-from recordmill.schemas.job.job_spec import JobSpec, parse_fraction
+from recordmill.schemas.job.job_spec import DEFAULT_SPLITS, JobSpec, parse_fraction
 from recordmill.schemas.job.run_options import VerifyLevel
 from recordmill.schemas.ranges import InputFile, InputRange, TypeFlags
 from recordmill.transforms.arrow import U64
@@ -25,6 +25,7 @@ from recordmill.transforms.tasks.workspace import Workspace
 Exchange = Literal["reference", "scratch", "engine"]
 
 FORMAT_VERSION = 1  # raise it when the same job would give other bytes
+TRAIN_NAMES = frozenset({"train", "training"})  # of files that a job's splits divide
 _FIRST_OPTIONS = {"feature_names": "default", "variant": "auto"}  # of images and cifar
 
 
@@ -35,7 +36,7 @@ class RunContext:
     Attributes:
       job: what is converted and how.
       source: the prepared source.
-      split_names: all splits, those of the job first.
+      split_names: all splits, those of the job first (see `split_names`).
       bucket_bits: leading bits of the order key that number a histogram bucket.
       exchange: how rows reach the shards' writers (see
         recordmill.transforms.exchange.gather).
@@ -93,15 +94,18 @@ class RunContext:
 
         Args:
           groups: a hash per row; rows with equal hashes share a split.
-          input_range: the range of the rows; one of test files decides alone.
+          input_range: the range of the rows; one of a split of its own decides alone.
         """
-        if (
-            input_range.split
-            and input_range.split in self.split_names[len(self.job.splits) :]
-        ):
+        if input_range.split in self.own_splits:
             index = self.split_names.index(input_range.split)
             return np.full(len(groups), index, np.uint8)
         return assign_splits(groups, self.fractions, self.job.seed)
+
+    @property
+    def own_splits(self) -> tuple[str, ...]:
+        """Returns the splits that are not the job's, but the input's own."""
+        names = {split.name for split in self.job.splits}
+        return tuple(name for name in self.split_names if name not in names)
 
     @property
     def fractions(self) -> list[Fraction]:
@@ -161,38 +165,69 @@ def can_plan_from_sizes(job: JobSpec, source: Source) -> bool:
     return source.sizes_known_upfront or (source.supports_references and own_records)
 
 
-def split_names(job: JobSpec, ranges: Sequence[InputRange]) -> tuple[str, ...]:
-    """Returns the splits of the job, then "test" if the format has test files.
+def split_names(
+    job: JobSpec, ranges: Sequence[InputRange], own_splits: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Returns the splits of the job, then those that the input has by itself.
+
+    The job's splits divide the files that are in no split, and those of the split train.
+
+    Args:
+      job: what is converted.
+      ranges: of the input, each with the split of its file.
+      own_splits: of the source, if all files are in one.
 
     Raises:
-      UsageError: the job has a split "test", and so have the input files.
+      UsageError: a split of the job is one of the input, too, or has nothing to divide.
     """
+    if own_splits and job.splits == DEFAULT_SPLITS:
+        return tuple(own_splits)
     names = [split.name for split in job.splits]
-    if any(input_range.split == "test" for input_range in ranges):
-        if "test" in names:
-            raise UsageError(
-                "the input has test files, which make the split 'test', and the job has "
-                "a split 'test', too: give it another name in `splits`, or leave those files out"
-            )
-        names.append("test")
-    return tuple(names)
+    found = list(own_splits) or sorted({input_range.split for input_range in ranges})
+    own = [name for name in found if name and name.casefold() not in TRAIN_NAMES]
+    if both := [name for name in own if name in names]:
+        raise UsageError(
+            f"the input has {both[0]} files, which make the split {both[0]!r}, and the "
+            f"job has a split {both[0]!r}, too: give it another name in `splits`, or "
+            "leave those files out"
+        )
+    if own_splits and len(own) == len(own_splits):
+        raise UsageError(
+            f"`splits` has nothing to divide, because the folders of the input are the "
+            f"splits {', '.join(own)}: leave out `splits`, or use `split_from=none`"
+        )
+    return (*names, *own)
 
 
 def fingerprint_of(
-    job: JobSpec, files: Sequence[InputFile], side_files: Sequence[InputFile] = ()
+    job: JobSpec,
+    files: Sequence[InputFile],
+    side_files: Sequence[InputFile] = (),
+    *,
+    reading: str = "",
 ) -> str:
     """Hashes all that fixes the bytes of a dataset: format version, job, inventory.
+
+    Args:
+      job: what is converted.
+      files: the inventory.
+      side_files: files that cells can name.
+      reading: what `registry.describe_inputs` says of the inventory.
 
     Files that cells can name count as well (`side_files`). The reject limit does not:
     it changes no byte, so a run that exceeded it can be resumed with a higher one.
     """
     head = f"recordmill {FORMAT_VERSION}\n"
     head += json.dumps(fixed_fields(job), sort_keys=True)
-    return _digest(head, (*files, *side_files))
+    return _digest(head + reading, (*files, *side_files))
 
 
 def appended_fingerprint(
-    base: str, files: Sequence[InputFile], side_files: Sequence[InputFile] = ()
+    base: str,
+    files: Sequence[InputFile],
+    side_files: Sequence[InputFile] = (),
+    *,
+    reading: str = "",
 ) -> str:
     """Hashes all that fixes the bytes of a dataset to which files were appended.
 
@@ -200,8 +235,9 @@ def appended_fingerprint(
       base: fingerprint of the dataset before, which stands for its job and files.
       files: the new files, in order.
       side_files: new files that cells can name.
+      reading: what `registry.describe_inputs` says of the new files.
     """
-    return _digest(f"recordmill append {base}", (*files, *side_files))
+    return _digest(f"recordmill append {base}{reading}", (*files, *side_files))
 
 
 def fixed_fields(job: JobSpec) -> dict[str, Any]:

@@ -223,13 +223,15 @@ def _positions(
     context: RunContext, ranges: Sequence[InputRange]
 ) -> Iterator[tuple[str, float]]:
     """Yields each split with the positions of the input that go into it."""
-    own = context.split_names[len(context.job.splits) :]  # of the format's test files
+    own = context.own_splits
     ours = sum(
         input_range.num_positions
         for input_range in ranges
         if input_range.split not in own
     )
     for split, fraction in zip(context.job.splits, context.fractions, strict=True):
+        if split.name not in context.split_names:
+            continue  # the default, where the input has splits of its own
         yield split.name, ours * float(fraction)
     for name in own:
         yield (

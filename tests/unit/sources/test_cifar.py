@@ -150,22 +150,6 @@ def test_no_data(tmp_path: Path) -> None:
         prepare(CifarSource(), [tmp_path])
 
 
-def test_empty_files_are_passed_over(tmp_path: Path) -> None:
-    (tmp_path / "a.bin").touch()
-    (tmp_path / "b.bin").write_bytes(records_of(CIFAR10, 1))
-    assert len(read(CifarSource(), tmp_path).rows) == 1
-
-
-@pytest.mark.parametrize("variant", ["auto", "cifar10"])
-def test_nothing_but_empty_files(tmp_path: Path, variant: str) -> None:
-    (tmp_path / "data_batch_1.bin").touch()
-    source = CifarSource(variant=variant)  # type: ignore[arg-type]
-    with pytest.raises(
-        InputError, match=r"every input file that ends in \.bin is empty"
-    ):
-        prepare(source, [tmp_path])
-
-
 def test_other_files_beside_the_data_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "data_batch_1.bin").write_bytes(records_of(CIFAR10, 1))
     (tmp_path / "readme.html").write_bytes(b"hello")
@@ -307,3 +291,29 @@ def test_ranges_carry_the_split(tmp_path: Path) -> None:
         "mine.bin": "",
         "test_batch.bin": "test",
     }
+
+
+@pytest.mark.parametrize("name", ["data_batch_2.bin", "mine.bin"])
+def test_an_empty_file_of_records(tmp_path: Path, name: str) -> None:
+    (tmp_path / "data_batch_1.bin").write_bytes(records_of(CIFAR10, 1))
+    (tmp_path / name).touch()
+    with pytest.raises(InputError, match=f"/{name}: is empty, expected CIFAR records"):
+        prepare(CifarSource(), [tmp_path])
+    # The ways out.
+    prepare(CifarSource(), [tmp_path / "data_batch_1.bin"])
+    (tmp_path / name).write_bytes(records_of(CIFAR10, 1))
+    prepare(CifarSource(), [tmp_path])
+
+
+def test_what_was_understood(tmp_path: Path) -> None:
+    for name in ("data_batch_1.bin", "test_batch.bin", "mine.bin"):
+        (tmp_path / name).write_bytes(records_of(CIFAR10, 1))
+    (tmp_path / "readme.html").write_text("about")
+    told = prepare(CifarSource(), [tmp_path]).source.understood()
+    assert told.lines() == [
+        "records: CIFAR-10, 3,073 bytes each",
+        "files of no split: mine.bin",
+        "files of split test: test_batch.bin",
+        "files of split train: data_batch_1.bin",
+        "passed over: 1 file (does not end in .bin), such as readme.html",
+    ]

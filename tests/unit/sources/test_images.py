@@ -19,7 +19,7 @@ from recordmill.transforms.exchange.keys import position_keys
 from recordmill.transforms.pictures.header import read_header
 from recordmill.transforms.sources.images import source as images
 from recordmill.transforms.sources.images.options import FeatureNames
-from recordmill.transforms.sources.images.source import ImagesSource, class_of
+from recordmill.transforms.sources.images.source import ImagesSource
 from recordmill.transforms.storage import open_store
 from recordmill.transforms.tfrecord import FRAME_BYTES
 
@@ -94,17 +94,8 @@ def test_rows_come_in_the_order_of_the_listing(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [("cat/1.jpg", "cat"), ("cat/tabby/1.jpg", "cat"), ("1.jpg", ""), ("a b/1", "a b")],
-)
-def test_class_of(path: str, expected: str) -> None:
-    assert class_of(path) == expected
-
-
-def test_other_endings_are_ignored(tmp_path: Path) -> None:
-    write(tmp_path, a__1_JPG=JPEG, a__2_jpeg=JPEG, a__Thumbs_db=b"x", a__notes_txt=b"x")
-    write(tmp_path, notes__readme_md=b"only here, so no class")
+def test_other_files_are_passed_over(tmp_path: Path) -> None:
+    write(tmp_path, a__1_JPG=JPEG, a__2_jpeg=JPEG, a__notes_txt=b"x", readme_md=b"x")
     reading = read(ImagesSource(), tmp_path)
     assert [row["filename"] for row in reading.rows] == ["a/1.JPG", "a/2.jpeg"]
     assert isinstance(reading.source, ImagesSource)
@@ -158,7 +149,7 @@ def test_a_class_of_rejects_alone_keeps_its_label(tmp_path: Path) -> None:
         ),
         (
             ["a/1.txt", "a/2.csv"],
-            "no pictures among 2 input files (endings: .csv .t",
+            "no pictures among 2 input files (endings: .csv .txt); expected",
         ),
         (
             ["1.jpg", "2.jpg"],
@@ -168,7 +159,7 @@ def test_a_class_of_rejects_alone_keeps_its_label(tmp_path: Path) -> None:
     ],
 )
 def test_input_without_classes_of_pictures(files: list[str], message: str) -> None:
-    listing = [InputFile(path, f"/in/{path}", 1) for path in files]
+    listing = [InputFile(path, f"/in/{path}", 0) for path in files]
     with pytest.raises(InputError) as error:
         ImagesSource().prepare(listing)
     assert str(error.value).startswith(message)

@@ -19,6 +19,8 @@ from typing import Literal
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.text import first_names
+from recordmill.schemas.understood import PassedOver, Understood
 from recordmill.transforms.sources.cifar.options import Variant
 from recordmill.transforms.storage.reading import read_file
 
@@ -121,6 +123,42 @@ def split_of(path: str) -> str:
 def data_files(files: Sequence[InputFile]) -> list[InputFile]:
     """Returns the files that hold records."""
     return [f for f in files if f.size and f.path.lower().endswith(".bin")]
+
+
+def require_not_empty(files: Sequence[InputFile]) -> None:
+    """Refuses a file of records without any: what made it was not finished.
+
+    Raises:
+      InputError: names the file.
+    """
+    for file in files:
+        if not file.size and file.path.lower().endswith(".bin"):
+            raise InputError(
+                f"{file.uri}: is empty, expected CIFAR records: copy the file again, or "
+                "leave it out of the inputs"
+            )
+
+
+def understand(files: Sequence[InputFile], layout: Layout) -> Understood:
+    """Returns what the files were taken for, for people."""
+    splits: dict[str, list[str]] = {}
+    for file in data_files(files):
+        splits.setdefault(split_of(file.path), []).append(file.path)
+    facts = [("records", f"{layout.title}, {layout.record_bytes:,} bytes each")]
+    facts += [
+        (
+            f"files of split {split}" if split else "files of no split",
+            first_names(paths),
+        )
+        for split, paths in sorted(splits.items())
+    ]
+    passed_over = PassedOver.counted(
+        ("does not end in .bin", file.path)
+        for file in files
+        if not file.path.lower().endswith(".bin")
+        and PurePosixPath(file.path).name not in layout.name_files
+    )
+    return Understood(tuple(facts), passed_over=passed_over)
 
 
 def read_names(

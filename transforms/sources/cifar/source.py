@@ -21,6 +21,7 @@ from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Sche
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.ranges import InputFile, InputRange, Reject, TypeFlags
 from recordmill.schemas.text import count
+from recordmill.schemas.understood import NOTHING, Understood
 from recordmill.transforms.arrow import I64, U8, array_parts, binary_array
 from recordmill.transforms.encode.examples import encode
 from recordmill.transforms.exchange.keys import origins_in
@@ -42,7 +43,9 @@ from recordmill.transforms.sources.cifar.layout import (
     data_files,
     find_layout,
     read_names,
+    require_not_empty,
     split_of,
+    understand,
 )
 from recordmill.transforms.sources.cifar.options import Variant
 from recordmill.transforms.storage.reading import (
@@ -66,6 +69,7 @@ class CifarSource(Source):
       layout: of a record; None before `prepare`.
       class_names: those of each label.
       files: uri and first position of each file.
+      told: what the input was taken for.
       storage: options of the inputs' storage.
     """
 
@@ -73,6 +77,7 @@ class CifarSource(Source):
     layout: Layout | None = None
     class_names: tuple[tuple[str, ...], ...] = ()
     files: tuple[tuple[str, int], ...] = ()
+    told: Understood = NOTHING
     storage: StorageOptions = NO_OPTIONS
 
     supports_references = True
@@ -80,13 +85,13 @@ class CifarSource(Source):
     reference_rate = 2e9
 
     def prepare(self, files: Sequence[InputFile]) -> Self:
+        require_not_empty(files)
+        return self._prepare(files)
+
+    def _prepare(self, files: Sequence[InputFile]) -> Self:
         data = data_files(files)
         if not data:
-            raise InputError(
-                "every input file that ends in .bin is empty"
-                if any(file.path.lower().endswith(".bin") for file in files)
-                else "no CIFAR data: none of the input files ends in .bin"
-            )
+            raise InputError("no CIFAR data: none of the input files ends in .bin")
         layout = find_layout(data, self.variant)
         by_name = {PurePosixPath(file.path).name: file for file in files}
         names = tuple(
@@ -96,7 +101,11 @@ class CifarSource(Source):
             )
         )
         return replace(
-            self, layout=layout, class_names=names, files=_first_positions(data)
+            self,
+            layout=layout,
+            class_names=names,
+            files=_first_positions(data),
+            told=understand(files, layout),
         )
 
     def prepare_append(
@@ -105,8 +114,16 @@ class CifarSource(Source):
         new: Sequence[InputFile],
         schema: Schema | None,
     ) -> Self:
-        whole = self.prepare([*kept, *new])
-        return replace(whole, files=_first_positions(data_files(new)))
+        require_not_empty(new)
+        whole = self._prepare([*kept, *new])
+        return replace(
+            whole,
+            files=_first_positions(data_files(new)),
+            told=understand(new, whole.known_layout),
+        )
+
+    def understood(self) -> Understood:
+        return self.told
 
     @property
     def known_layout(self) -> Layout:

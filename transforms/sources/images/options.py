@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from recordmill.schemas.job.source_options import SourceOptions
 from recordmill.transforms.pictures.check import CheckLevel
 from recordmill.transforms.pictures.structure import MAX_PIXELS
 
 FeatureNames = Literal["default", "tutorial", "imagenet"]
+
+
+MAX_LEVEL = 9
+
+
+def _level(*words: str) -> BeforeValidator:
+    """Returns a validator of a number of folders or one of some words, kept as text."""
+
+    def validate(value: Any) -> str:
+        text = str(value)
+        if isinstance(value, str | int) and (text in words or text in "0123456789"):
+            return text
+        raise ValueError(
+            f"expected {', '.join(words)} or a number of folders from 0 to {MAX_LEVEL}, "
+            f"found {value!r}"
+        )
+
+    return BeforeValidator(validate, json_schema_input_type=str | int)
 
 
 class ImagesOptions(SourceOptions):
@@ -28,4 +46,16 @@ class ImagesOptions(SourceOptions):
     )
     max_pixels: int = Field(
         MAX_PIXELS, ge=1, description="largest height x width of a picture"
+    )
+    split_from: Annotated[str, _level("auto", "none")] = Field(
+        "auto",
+        description="which folders are splits: those that are named like splits and "
+        "hold class folders, none, or those at a level below each input (1: the folders "
+        "in it, 0: the input itself)",
+    )
+    label_from: Annotated[str, _level("auto", "parent")] = Field(
+        "auto",
+        description="which folder names the class: the one below the split, the one that "
+        "holds the picture (parent), or that at a level below each input (1: the folders "
+        "in it, 0: the input itself)",
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.schemas.ranges import InputFile
 from recordmill.transforms.sources.images.options import ImagesOptions
 from recordmill.transforms.sources.registry import SourceFormat
 
@@ -22,7 +24,21 @@ def make_source(
         feature_names=options.feature_names,
         check_pictures=options.check_pictures,
         max_pixels=options.max_pixels,
+        split_from=options.split_from,
+        label_from=options.label_from,
         storage=storage,
+    )
+
+
+def describe_inputs(options: ImagesOptions, files: Sequence[InputFile]) -> str:
+    """Returns how the folders are read, by the files that are named as pictures.
+
+    The others are not read for it: one inventory has one content.
+    """
+    from recordmill.transforms.sources.images.find_layout import describe_folders
+
+    return describe_folders(
+        files, split_from=options.split_from, label_from=options.label_from
     )
 
 
@@ -31,4 +47,5 @@ FORMAT = SourceFormat(
     summary="A folder of pictures for each class.",
     options=ImagesOptions,
     make_source=make_source,
+    describe_inputs=describe_inputs,
 )

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
-from pathlib import PurePosixPath
+from itertools import groupby, pairwise
 from typing import Self
 
 import numpy as np
@@ -21,7 +20,8 @@ from recordmill.schemas.errors import InputError
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.ranges import InputFile, InputRange, Reject, TypeFlags
-from recordmill.schemas.text import count
+from recordmill.schemas.text import first_names
+from recordmill.schemas.understood import NOTHING, Understood
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.exchange.keys import text_hashes
 from recordmill.transforms.pictures.check import CheckLevel, check_picture
@@ -34,14 +34,36 @@ from recordmill.transforms.sources.base import (
     Source,
     spread_evenly,
 )
+from recordmill.transforms.sources.images.check_folders import check_class_folders
 from recordmill.transforms.sources.images.feature_names import image_schema
+from recordmill.transforms.sources.images.find_layout import (
+    count_folders,
+    find_layout,
+    root_name_of,
+)
+from recordmill.transforms.sources.images.find_pictures import (
+    FoundPictures,
+    find_pictures,
+)
+from recordmill.transforms.sources.images.folder_layout import (
+    EMPTY,
+    FolderLayout,
+    Place,
+)
 from recordmill.transforms.sources.images.options import FeatureNames
+from recordmill.transforms.sources.images.understand import (
+    require_classes,
+    require_pictures,
+    require_same_places,
+    splits_of,
+    understand,
+)
 from recordmill.transforms.sources.inventory import Inventory, slices
+from recordmill.transforms.sources.listing import input_root
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.reading import read_file
 from recordmill.transforms.tfrecord import FRAME_BYTES
 
-ENDINGS = (".jpeg", ".jpg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff")
 FILES_PER_RANGE = 4096
 RANGE_BYTES = 64 << 20  # a larger picture is a range of its own
 SAMPLED_FILES = 32
@@ -57,22 +79,32 @@ class ImagesSource(Source):
       feature_names: which names the features get.
       check_pictures: how closely each picture is checked.
       max_pixels: largest height x width of a picture.
+      split_from: level of the folders that are splits, "none", or "auto".
+      label_from: level of the folders that are classes, "parent", or "auto".
       root: what every uri begins with, before the path.
-      classes: the sorted folder names.
+      layout: which folders are splits and which are classes.
+      classes: their sorted names.
+      splits: those that the folders are, if every picture is in one.
       decodable: whether one TensorFlow op decodes all these formats to one rank.
       listing: the pictures, until `spill_inventory` has put them into a file.
       inventory: that file.
+      told: what the input was taken for.
       storage: options of the inputs' storage.
     """
 
     feature_names: FeatureNames = "default"
     check_pictures: CheckLevel = "structure"
     max_pixels: int = MAX_PIXELS
+    split_from: str = "auto"
+    label_from: str = "auto"
     root: str = ""
+    layout: FolderLayout = EMPTY
     classes: tuple[str, ...] = ()
+    splits: tuple[str, ...] = ()
     decodable: bool = True
     listing: tuple[InputFile, ...] = ()
     inventory: Inventory | None = None
+    told: Understood = NOTHING
     storage: StorageOptions = NO_OPTIONS
 
     supports_references = True
@@ -81,27 +113,30 @@ class ImagesSource(Source):
     reference_rate = 20e9
 
     def prepare(self, files: Sequence[InputFile]) -> Self:
-        pictures = tuple(f for f in files if f.path.lower().endswith(ENDINGS))
-        if not pictures:
-            endings = " ".join(sorted({PurePosixPath(f.path).suffix for f in files}))
-            raise InputError(
-                f"no pictures among {count(len(files), 'input file')} (endings: "
-                f"{endings or 'none'}); expected {' '.join(ENDINGS)}"
-            )
-        classes = sorted({class_of(file.path) for file in pictures} - {""})
-        if not classes:
-            raise InputError(
-                f"{pictures[0].uri}: is not in the folder of a class; expected "
-                "INPUT/<class>/<picture>: give the folder that holds the class folders"
-            )
-        root = pictures[0].uri.removesuffix(pictures[0].path)
-        decodable = all(f.path.lower().endswith(_DECODABLE) for f in pictures)
+        return self._prepare(find_pictures(files, self.storage))
+
+    def _prepare(self, found: FoundPictures) -> Self:
+        pictures = found.pictures
+        require_pictures(found)
+        root = input_root(pictures)
+        layout, warnings = find_layout(
+            count_folders(pictures),
+            split_from=self.split_from,
+            label_from=self.label_from,
+            root_name=root_name_of(pictures),
+        )
+        places = layout.places(file.path for file in pictures)
+        require_classes(pictures[0], layout, places, self.label_from)
+        warnings += check_class_folders(root, layout, found)
         return replace(
             self,
             root=root,
-            classes=tuple(classes),
-            decodable=decodable,
+            layout=layout,
+            classes=tuple(sorted({place.label for place in places} - {""})),
+            splits=splits_of(places),
+            decodable=all(f.path.lower().endswith(_DECODABLE) for f in pictures),
             listing=pictures,
+            told=understand(found, places, warnings),
         )
 
     def prepare_append(
@@ -110,15 +145,16 @@ class ImagesSource(Source):
         new: Sequence[InputFile],
         schema: Schema | None,
     ) -> Self:
-        before, whole = self.prepare(kept), self.prepare([*kept, *new])
-        new_paths = {file.path for file in new}
-        listing = tuple(file for file in whole.listing if file.path in new_paths)
+        old, more = (find_pictures(files, self.storage) for files in (kept, new))
+        before, whole = self._prepare(old), self._prepare(old + more)
+        require_same_places(old.pictures, before.layout, whole.layout)
         known = set(before.classes)
-        for file in listing:
-            if class_of(file.path) not in {"", *known}:
+        places = whole.layout.places(file.path for file in more.pictures)
+        for file, place in zip(more.pictures, places, strict=True):
+            if place.label not in {"", *known}:
                 raise InputError(
-                    f"{file.uri}: {class_of(file.path)!r} is a new class; the dataset "
-                    f"has {_first_names(before.classes)}, and its labels are positions "
+                    f"{file.uri}: {place.label!r} is a new class; the dataset "
+                    f"has {first_names(before.classes)}, and its labels are positions "
                     "in that list. Put the pictures into one of these folders, or "
                     "convert everything again without appending"
                 )
@@ -132,7 +168,14 @@ class ImagesSource(Source):
                     f"({' '.join(_DECODABLE)}), but not this one; save it in one of "
                     "these formats, or convert everything again without appending"
                 )
-        return replace(whole, listing=listing)
+        told = understand(more, places, whole.told.warnings)
+        return replace(whole, listing=more.pictures, told=told)
+
+    def understood(self) -> Understood:
+        return self.told
+
+    def own_splits(self) -> tuple[str, ...]:
+        return self.splits
 
     def spill_inventory(self, store: Store, name: str) -> Self:
         inventory = Inventory(store, name, self.root)
@@ -153,7 +196,7 @@ class ImagesSource(Source):
         Where it is cut changes no byte of the dataset.
         """
         total = len(self.listing)
-        cuts = slices(self.listing, FILES_PER_RANGE, RANGE_BYTES)
+        places = self.layout.places(file.path for file in self.listing)
         return [
             InputRange(
                 index=index,
@@ -163,9 +206,20 @@ class ImagesSource(Source):
                 stop=stop,
                 first_position=start,
                 total_positions=total,
+                split=places[start].split,
             )
-            for index, (start, stop) in enumerate(pairwise(cuts))
+            for index, (start, stop) in enumerate(self._slices(places))
         ]
+
+    def _slices(self, places: Sequence[Place]) -> Iterator[tuple[int, int]]:
+        """Yields slices of the listing, each of one split."""
+        start = 0
+        for _, group in groupby(places, lambda place: place.split):
+            stop = start + sum(1 for _ in group)
+            part = self.listing[start:stop]
+            for low, high in pairwise(slices(part, FILES_PER_RANGE, RANGE_BYTES)):
+                yield start + low, start + high
+            start = stop
 
     def sample_ranges(self, ranges: Sequence[InputRange]) -> list[InputRange]:
         return spread_evenly(ranges, SAMPLED_FILES, 1)
@@ -181,7 +235,8 @@ class ImagesSource(Source):
         files = self._files(input_range)
         paths = [file.path for file in files]
         label_of = {name: label for label, name in enumerate(self.classes)}
-        labels = [label_of.get(class_of(path)) for path in paths]
+        places = self.layout.places(paths)
+        labels = [label_of.get(place.label) for place in places]
         references = [f"{file.size} {file.path}".encode() for file in files]
         yield Rows(
             batch=pa.RecordBatch.from_pydict(
@@ -231,8 +286,9 @@ class ImagesSource(Source):
         rejects = []
         # A loop per file: each costs an open and a read, a hundred times its share
         # of the loop.
-        for index, reference in enumerate(references.to_pylist()):
-            size, _, path = reference.decode().partition(" ")
+        named = [text.decode().partition(" ") for text in references.to_pylist()]
+        places = self.layout.places(path for _, _, path in named)
+        for index, (size, _, path) in enumerate(named):
             content = read_file(self.root + path, self.storage)
             if len(content) != int(size):
                 raise InputError(
@@ -240,7 +296,7 @@ class ImagesSource(Source):
                     "the run began; did it change meanwhile?"
                 )
             try:
-                if not class_of(path):
+                if not places[index].label:
                     raise ImageHeaderError("is not in the folder of a class")
                 headers.append(
                     check_picture(
@@ -253,7 +309,7 @@ class ImagesSource(Source):
             kept.append(index)
             paths.append(path)
             data.append(content)
-        classes = [class_of(path) for path in paths]
+        classes = [places[index].label for index in kept]
         batch = pa.RecordBatch.from_pydict(
             {
                 "image": pa.array(data, pa.binary()),
@@ -276,19 +332,3 @@ class ImagesSource(Source):
 
 def _raw_of_kept(rows: Rows, kept: I64, row: int) -> tuple[int, bytes]:
     return rows.raw(int(kept[row]))
-
-
-def _first_names(names: Sequence[str], limit: int = 10) -> str:
-    """Returns the first names in words, and how many more there are."""
-    more = len(names) - limit
-    return ", ".join(names[:limit]) + (f" and {more:,} more" if more > 0 else "")
-
-
-def class_of(path: str) -> str:
-    """Returns the class of a picture: the first folder of its path, or "".
-
-    >>> class_of("cat/tabby/1.jpg")
-    'cat'
-    """
-    folder, slash, _ = path.partition("/")
-    return folder if slash else ""

@@ -1,0 +1,258 @@
+"""Finds out which folders of pictures are splits, which are classes, and what is odd.
+
+Folders are counted from each given input: 1 is a folder in it, 0 the input itself, -1
+the folder above it.
+
+    input data: data/train/cat/1.jpg              split 1, class 2
+    input data: data/cat/1.jpg                    class 1
+    inputs data/cat and data/dog, with pictures   class 0
+    inputs data/train and data/test, with cat/    split 0, class 1
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.text import count, first_names
+from recordmill.transforms.sources.images.find_pictures import ENDINGS
+from recordmill.transforms.sources.images.folder_layout import (
+    NONE,
+    PARENT,
+    ROOT,
+    FolderLayout,
+    GivenLayout,
+    given_above,
+)
+from recordmill.transforms.sources.listing import input_root
+
+SPLIT_NAMES = frozenset(
+    {"train", "training", "val", "valid", "validation", "dev", "test", "testing"}
+)
+
+
+def is_split_name(name: str) -> bool:
+    """Tells whether a folder of this name may be a split."""
+    return name.casefold() in SPLIT_NAMES
+
+
+@dataclass(slots=True)
+class _Given:
+    """A given folder and what is below it.
+
+    Attributes:
+      folder: relative to the input root.
+      below: the folders with pictures, as parts below the given one; [] is itself.
+      is_class: whether it is the folder of a class.
+      split: the level of the splits, or None.
+    """
+
+    folder: str
+    below: list[list[str]] = field(default_factory=list)
+    is_class: bool = False
+    split: int | None = None
+
+    @property
+    def parts(self) -> list[str]:
+        return self.folder.split("/") if self.folder else []
+
+    @property
+    def has_pictures(self) -> bool:
+        return any(not parts for parts in self.below)
+
+    @property
+    def first_folders(self) -> set[str]:
+        return {parts[0] for parts in self.below if parts}
+
+    @property
+    def depth(self) -> int:
+        return max(map(len, self.below))
+
+    @property
+    def label(self) -> int:
+        """Returns the level of the classes, unless the job gives it."""
+        if self.split is not None and self.split >= 0:
+            return self.split + 1
+        return 0 if self.is_class else 1
+
+    def layout(self, label_from: str) -> GivenLayout:
+        if label_from == "parent":
+            label = PARENT
+        else:
+            label = self._index(self.label if label_from == "auto" else int(label_from))
+        split = NONE if self.split is None else self._index(self.split)
+        return GivenLayout(self.folder, split, label)
+
+    def _index(self, level: int) -> int:
+        """Returns the index of a level's folder in a path below the input root."""
+        return max(len(self.parts) + level - 1, ROOT)
+
+
+def find_layout(
+    folders: Mapping[tuple[str, str], int],
+    *,
+    split_from: str = "auto",
+    label_from: str = "auto",
+    root_name: str = "",
+) -> tuple[FolderLayout, tuple[str, ...]]:
+    """Finds the layout of an input, and what looks wrong with it.
+
+    Args:
+      folders: (given folder, folder with pictures) -> number of pictures; both
+        relative to the input root.
+      split_from: level of the splits, "none", or "auto".
+      label_from: level of the classes, "parent", or "auto".
+      root_name: name of the input root.
+
+    Returns:
+      The layout, and warnings with the way out.
+    """
+    every = _given_folders(folders)
+    warnings: list[str] = []
+    if split_from == "auto":
+        warnings += _find_splits(every, label_from)
+    elif split_from != "none":
+        for given in every:
+            given.split = int(split_from)
+    layout = FolderLayout(tuple(each.layout(label_from) for each in every), root_name)
+    if label_from == "auto":
+        warnings += _lonely_class(layout, folders, every)
+    return layout, (*warnings, *_without_class(layout, folders))
+
+
+def describe_folders(
+    files: Sequence[InputFile], *, split_from: str, label_from: str
+) -> str:
+    """Returns what `FolderLayout.describe` says of the files named as pictures.
+
+    Args:
+      files: the inventory.
+      split_from: as for `find_layout`.
+      label_from: as for `find_layout`.
+    """
+    named = [file for file in files if file.path.lower().endswith(ENDINGS)] or files
+    folders = count_folders(named)
+    layout, _ = find_layout(
+        folders,
+        split_from=split_from,
+        label_from=label_from,
+        root_name=root_name_of(files),
+    )
+    return layout.describe(folder for _, folder in folders)
+
+
+def count_folders(files: Iterable[InputFile]) -> Counter[tuple[str, str]]:
+    """Returns how many files lie in each (given folder, folder)."""
+    return Counter((file.given, file.path.rpartition("/")[0]) for file in files)
+
+
+def root_name_of(files: Sequence[InputFile]) -> str:
+    """Returns the name of the input root."""
+    return input_root(files).rstrip("/").rpartition("/")[2]
+
+
+def _given_folders(folders: Iterable[tuple[str, str]]) -> list[_Given]:
+    named = {given for given, _ in folders}
+    found: dict[str, _Given] = {}
+    for _, folder in sorted(folders):
+        above = given_above(folder, named)
+        below = folder.removeprefix(above).strip("/")
+        given = found.setdefault(above, _Given(above))
+        given.below.append(below.split("/") if below else [])
+    every = list(found.values())
+    # Inputs that all hold pictures are classes, whatever else lies in them.
+    all_hold = len(every) > 1 and all(given.has_pictures for given in every)
+    for given in every:
+        given.is_class = all_hold or not given.first_folders
+    return every
+
+
+def _find_splits(every: Iterable[_Given], label_from: str) -> list[str]:
+    """Sets the level of splits where folders are named like some; returns warnings."""
+    warnings = []
+    nested = [given for given in every if not given.is_class]
+    for given in nested:
+        likely = sorted(filter(is_split_name, given.first_folders))
+        others = sorted(given.first_folders - set(likely))
+        if not likely or label_from == "1":
+            continue
+        if others:
+            warnings.append(
+                f"classes named like splits: {_quoted(likely)}, beside "
+                f"{_quoted(others)}. If all these folders are splits, use "
+                "`split_from=1`; if all are classes, `split_from=none`"
+            )
+        elif given.depth > 1 or label_from == "0":
+            given.split = 1
+        else:
+            warnings.append(_flat_warning(likely))
+    names = {given.parts[-1] for given in nested if given.parts}
+    if (
+        1 < len(nested) == len(names)
+        and all(given.split is None for given in nested)
+        and all(map(is_split_name, names))
+    ):
+        for given in nested:
+            given.split = 0
+    classes = [given for given in every if given.is_class]
+    above = {given.parts[-2] if given.parts[1:] else "" for given in classes}
+    if above and all(map(is_split_name, above)):
+        for given in classes:
+            given.split = -1
+    elif label_from == "auto":
+        own_names = [given.parts[-1] for given in classes if given.parts]
+        if likely := sorted(filter(is_split_name, own_names)):
+            warnings.append(_flat_warning(likely))
+    return warnings
+
+
+def _flat_warning(likely: Sequence[str]) -> str:
+    return (
+        f"classes named like splits: {_quoted(likely)}. If they are splits, put their "
+        "pictures into class folders; or give the folder above them as the only input "
+        "with `split_from=1` and `label_from=0`, which makes one class of all pictures. "
+        "If they are classes, use `split_from=none`"
+    )
+
+
+def _lonely_class(
+    layout: FolderLayout, folders: Iterable[tuple[str, str]], every: Iterable[_Given]
+) -> list[str]:
+    """Returns a warning if there is only one class."""
+    places = layout.places(f"{folder}/" for _, folder in folders)
+    labels = {place.label for place in places} - {""}
+    if len(labels) != 1:
+        return []
+    levels = {given.label for given in every if given.depth > given.label}
+    way_out = (
+        f"if the folders in it are the classes, use `label_from={min(levels) + 1}`"
+        if levels
+        else "if there are more, give the folder that holds all class folders"
+    )
+    return [f"there is only one class, {labels.pop()!r}; {way_out}"]
+
+
+def _without_class(
+    layout: FolderLayout, folders: Mapping[tuple[str, str], int]
+) -> list[str]:
+    """Returns a warning of pictures that have no class."""
+    places = layout.places(f"{folder}/" for _, folder in folders)
+    without = {
+        folder: number
+        for place, ((_, folder), number) in zip(places, folders.items(), strict=True)
+        if not place.label
+    }
+    if not without:
+        return []
+    where = [repr(folder) if folder else "the input folder" for folder in without]
+    return [
+        f"{count(sum(without.values()), 'picture')} directly in "
+        f"{first_names(sorted(where))} will be rejected, because no folder names the "
+        "class: move or leave out these files, or use `label_from`"
+    ]
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return first_names([repr(name) for name in names])

@@ -1,0 +1,100 @@
+"""Finds the pictures among the input files: by their names, or else by their content.
+
+A file with a usual ending is a picture, and a reject if its content is not. Any other
+file is one if its first bytes say so; the rest is passed over and counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import PurePosixPath
+
+from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.understood import PassedOver
+from recordmill.transforms.pictures.signature import (
+    SIGNATURE_BYTES,
+    is_certain_picture,
+    other_picture_format,
+)
+from recordmill.transforms.storage.reading import read_range
+
+ENDINGS = (".jpeg", ".jpg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff")
+_THREADS = 16  # most of the time is waiting for the store
+_AT_ONCE = 4096
+_SHOWN_ENDINGS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPictures:
+    """The pictures among the input files, and the other files.
+
+    Attributes:
+      pictures: in the order of the listing.
+      others: the files that are not pictures, each with the reason.
+    """
+
+    pictures: tuple[InputFile, ...]
+    others: tuple[tuple[InputFile, str], ...]
+
+    def __add__(self, more: FoundPictures) -> FoundPictures:
+        return FoundPictures(self.pictures + more.pictures, self.others + more.others)
+
+    def passed_over(self) -> tuple[PassedOver, ...]:
+        """Counts the other files by reason; rare endings count together."""
+        endings = Counter(reason for _, reason in self.others if reason[:1] == ".")
+        shown = {ending for ending, _ in endings.most_common(_SHOWN_ENDINGS)}
+
+        def told(reason: str) -> str:
+            if reason[:1] != ".":
+                return reason
+            return f"{reason if reason in shown else 'other endings'}, no picture in it"
+
+        return PassedOver.counted((told(why), file.path) for file, why in self.others)
+
+
+def find_pictures(files: Sequence[InputFile], storage: StorageOptions) -> FoundPictures:
+    """Finds the pictures; reads the first bytes of files with other endings.
+
+    Args:
+      files: the inventory.
+      storage: options of their storage.
+
+    Raises:
+      InputError: a file cannot be read.
+    """
+    unknown = [f for f in files if not f.path.lower().endswith(ENDINGS)]
+    if not unknown:
+        return FoundPictures(tuple(files), ())
+    reasons = dict(
+        zip((f.path for f in unknown), _reasons(unknown, storage), strict=True)
+    )
+    pictures = tuple(file for file in files if not reasons.get(file.path))
+    return FoundPictures(
+        pictures,
+        tuple((file, reasons[file.path]) for file in unknown if reasons[file.path]),
+    )
+
+
+def _reasons(files: Iterable[InputFile], storage: StorageOptions) -> Iterator[str]:
+    """Yields why each file is not a picture: its ending or some words; "" if it is."""
+
+    def reason(file: InputFile) -> str:
+        if not file.size:
+            return "empty"
+        size = min(file.size, SIGNATURE_BYTES)
+        head = read_range(file.uri, 0, size, storage)
+        if is_certain_picture(head):
+            return ""
+        if other := other_picture_format(head):
+            return f"{other} is not supported"
+        return PurePosixPath(file.path).suffix.lower() or "no ending, no picture in it"
+
+    left = iter(files)
+    with ThreadPoolExecutor(_THREADS) as threads:
+        while part := list(islice(left, _AT_ONCE)):
+            yield from threads.map(reason, part)

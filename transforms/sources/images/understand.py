@@ -1,0 +1,153 @@
+"""Tells what pictures were found, and refuses what cannot be a dataset of pictures."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import PurePosixPath
+
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.job.job_spec import MAX_SPLITS, SPLIT_PATTERN
+from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.text import count, first_names
+from recordmill.schemas.understood import Understood
+from recordmill.transforms.sources.images.find_pictures import ENDINGS, FoundPictures
+from recordmill.transforms.sources.images.folder_layout import (
+    ROOT,
+    FolderLayout,
+    Place,
+)
+
+_CONVERT_AGAIN = "or convert everything again without appending"
+
+
+def understand(
+    found: FoundPictures, places: Sequence[Place], warnings: Iterable[str]
+) -> Understood:
+    """Returns what was found, for people.
+
+    Args:
+      found: the pictures and the other files.
+      places: split and class of each picture.
+      warnings: what looks wrong with the folders.
+    """
+    splits = Counter(place.split for place in places)
+    classes = Counter(place.label for place in places if place.label)
+    endings = Counter(
+        PurePosixPath(file.path).suffix.lower() or "no ending"
+        for file in found.pictures
+    )
+    facts = [
+        ("classes", f"{len(classes):,} ({_counted(sorted(classes.items()))})"),
+        ("pictures", _counted(endings.most_common())),
+    ]
+    if set(splits) - {""}:
+        named = [(name or "no split", number) for name, number in splits.items()]
+        facts.insert(0, ("splits by folder", _counted(named)))
+    passed_over = found.passed_over()
+    unread = [each for each in passed_over if each.reason.endswith("not supported")]
+    more = [
+        f"{count(each.files, 'picture')} passed over, such as {each.example}: "
+        f"{each.reason}; save them as JPEG or PNG"
+        for each in unread
+    ]
+    return Understood(tuple(facts), (*warnings, *more), passed_over)
+
+
+def _counted(numbers: Iterable[tuple[str, int]]) -> str:
+    return first_names([f"{name} {number:,}" for name, number in numbers])
+
+
+def splits_of(places: Iterable[Place]) -> tuple[str, ...]:
+    """Returns the splits that folders are, train first; () if a picture is in none."""
+    names = {place.split for place in places}
+    if "" in names:
+        return ()
+    return tuple(
+        sorted(
+            names,
+            key=lambda name: (name != "train", name),
+        )
+    )
+
+
+def require_pictures(found: FoundPictures) -> None:
+    """Refuses an input without pictures.
+
+    Raises:
+      InputError: says what is there.
+    """
+    if found.pictures:
+        return
+    endings = {PurePosixPath(file.path).suffix for file, _ in found.others}
+    raise InputError(
+        f"no pictures among {count(len(found.others), 'input file')} (endings: "
+        f"{' '.join(sorted(endings)) or 'none'}); expected {' '.join(ENDINGS)}, or other "
+        "names with the content of such files"
+    )
+
+
+def require_classes(
+    first: InputFile, layout: FolderLayout, places: Iterable[Place], label_from: str
+) -> None:
+    """Refuses pictures in no class folder at all, and splits with impossible names.
+
+    Args:
+      first: the first picture.
+      layout: of all pictures.
+      places: split and class of each picture.
+      label_from: as the job has it.
+
+    Raises:
+      InputError: with the way out.
+    """
+    found = set(places)
+    is_flat = len(layout.given) == 1 and layout.given[0].label == ROOT
+    if not any(place.label for place in found) or (is_flat and label_from == "auto"):
+        raise InputError(
+            f"{first.uri}: is not in the folder of a class; expected "
+            "INPUT/<class>/<picture>: give the folder that holds the class folders, or "
+            "use `label_from=0` to make one class of each input"
+        )
+    splits = {place.split for place in found} - {""}
+    for name in splits:
+        if not SPLIT_PATTERN.fullmatch(name):
+            raise InputError(
+                f"{first.uri.removesuffix(first.path)}: a folder is the split {name!r}, "
+                "expected letters, digits, '_' and '-': rename it, or give `split_from` "
+                "another level"
+            )
+    if len(splits) > MAX_SPLITS:
+        raise InputError(
+            f"{first.uri.removesuffix(first.path)}: {len(splits):,} folders are splits, "
+            f"expected at most {MAX_SPLITS}: give `split_from` another level"
+        )
+
+
+def require_same_places(
+    pictures: Sequence[InputFile], before: FolderLayout, now: FolderLayout
+) -> None:
+    """Refuses new files because of which folders of the dataset mean something else.
+
+    Args:
+      pictures: those of the dataset.
+      before: their layout without the new files.
+      now: that of all files.
+
+    Raises:
+      InputError: names the first picture whose split or class would change.
+    """
+    paths = [file.path for file in pictures]
+    places = zip(pictures, before.places(paths), now.places(paths), strict=True)
+    for file, old, new in places:
+        if old != new:
+            raise InputError(
+                f"{file.uri}: is {_told(old)} in the dataset, but beside the new files "
+                f"it would be {_told(new)}. Put the new files into folders like those "
+                f"that are there, {_CONVERT_AGAIN}"
+            )
+
+
+def _told(place: Place) -> str:
+    split = f" of split {place.split!r}" if place.split else ""
+    return f"in class {place.label!r}{split}"
