@@ -8,8 +8,8 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.job.run_options import RunOptions
 from recordmill.schemas.ranges import InputFile
-from recordmill.transforms.sources.listing import list_inputs
-from recordmill.transforms.sources.registry import describe_inputs
+from recordmill.transforms.sources.listing import list_inputs, unreadable_error
+from recordmill.transforms.sources.registry import describe_inputs, make_source
 from recordmill.transforms.storage.reading import is_local, local_path
 from recordmill.transforms.tasks.context import fingerprint_of
 
@@ -50,7 +50,10 @@ def list_all_inputs(job: JobSpec, options: RunOptions) -> Inputs:
       UsageError: one of the files lies in the output folder.
     """
     storage = options.storage.input
-    root, files = list_inputs(options.inputs, storage)
+    root, files = list_inputs(options.inputs, storage, keep_unreadable=True)
+    unreadable = [file for file in files if file.problem]
+    if unreadable and not make_source(job, storage).handles_unreadable:
+        raise unreadable_error(unreadable[0])
     output = _full_uri(options.output)
     inside = [file.uri for file in files if _is_below(file.uri, output)]
     if inside:
@@ -61,8 +64,11 @@ def list_all_inputs(job: JobSpec, options: RunOptions) -> Inputs:
     declared = job.declared.features.values() if job.declared else ()
     if not any(feature.bytes_from for feature in declared):
         return Inputs(files, [])
-    _, below = list_inputs([root], storage)
-    return Inputs(files, [file for file in below if not _is_below(file.uri, output)])
+    _, below = list_inputs([root], storage, keep_unreadable=True)
+    side_files = [
+        file for file in below if not file.problem and not _is_below(file.uri, output)
+    ]
+    return Inputs(files, side_files)
 
 
 def _full_uri(uri: str) -> str:

@@ -42,11 +42,18 @@ def require_same_inputs(
     Raises:
       InputError: an input changed or is missing.
     """
-    converted = {path: file for path, file in files.items() if not file.is_side}
+    converted = {
+        path: file
+        for path, file in files.items()
+        if not file.is_side and not file.is_unreadable
+    }
     if is_local(root):
         changed = list(_changed_locally(converted, str(local_path(root))))
     else:
-        found = {file.uri: file for file in list_inputs(inputs, storage)[1]}
+        found = {
+            file.uri: file
+            for file in list_inputs(inputs, storage, keep_unreadable=True)[1]
+        }
         changed = list(_changed_in_store(converted, root, found))
     if changed:
         more = len(changed) - _SHOWN

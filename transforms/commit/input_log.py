@@ -3,6 +3,7 @@
     {"recordmill": 1, "fingerprint": "...", "job": {...}}   the job of this part
     ["2026/first.csv", 1234, "1700000000000000000"]         path, bytes, version
     ["pictures/1.png", 99, "1700000000000000000", "side"]   a file that cells may name
+    ["cat/2.png", 0, "", "unreadable"]                      a broken link
 
 JSON lines in gzip without file name and time; one file for each part of a dataset (see
 schemas/dataset/parts.py). It contains only what fixes the dataset's bytes: paths are
@@ -31,6 +32,7 @@ from recordmill.transforms.storage import Store
 from recordmill.transforms.tasks.context import FORMAT_VERSION, fixed_fields
 
 _SIDE = "side"
+_UNREADABLE = "unreadable"  # a broken link, or a name that is not UTF-8
 _LEVEL = 6
 _SHOWN = 3  # files in an error message
 
@@ -48,11 +50,13 @@ class KeptFile:
       size: in bytes.
       version: modification time or etag.
       is_side: whether it is not an input, but a file that cells may name.
+      is_unreadable: whether it was listed, but could not be read.
     """
 
     size: int
     version: str
     is_side: bool
+    is_unreadable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,17 @@ def dump_inputs(
     }
     inputs = {file.path for file in files}
     lines = [_json_line(head)]
-    lines += [_json_line([file.path, file.size, file.version]) for file in files]
+    lines += [
+        _json_line(
+            [
+                file.path,
+                file.size,
+                file.version,
+                *([_UNREADABLE] if file.problem else []),
+            ]
+        )
+        for file in files
+    ]
     lines += [
         _json_line([file.path, file.size, file.version, _SIDE])
         for file in side_files
@@ -113,7 +127,9 @@ def parse_inputs(data: bytes, uri: str) -> KeptInputs:
         # One call for all lines: a million files take a second.
         entries = json.loads(f"[{','.join(lines)}]")
         files = {
-            path: KeptFile(int(size), str(version), kind == [_SIDE])
+            path: KeptFile(
+                int(size), str(version), kind == [_SIDE], kind == [_UNREADABLE]
+            )
             for path, size, version, *kind in entries
         }
         return KeptInputs(

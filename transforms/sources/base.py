@@ -79,6 +79,8 @@ class Source(ABC):
       storage: options of the inputs' storage.
       supports_references: whether `list_references` and `read_references` can be called.
       sizes_known_upfront: whether the plan counts file sizes, known without reading.
+      handles_unreadable: whether `prepare` takes files that have a `problem`, too; if
+        not, such a file is an error before that.
       has_positions: whether rows have a position in an input; without one, rows with
         equal keys are ordered by their content.
       read_rate: input bytes that one worker reads and encodes in a second; for the
@@ -89,6 +91,7 @@ class Source(ABC):
     storage: StorageOptions
     supports_references = False
     sizes_known_upfront = False
+    handles_unreadable = False
     has_positions = True
     read_rate = 100e6
     reference_rate = 1e9

@@ -19,7 +19,14 @@ from recordmill.transforms.storage import LocalStore, Store
 
 SLICE_FILES = 4096
 
-_SCHEMA = pa.schema({"path": pa.string(), "size": pa.int64(), "version": pa.string()})
+_SCHEMA = pa.schema(
+    {
+        "path": pa.string(),
+        "size": pa.int64(),
+        "version": pa.string(),
+        "problem": pa.string(),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +44,7 @@ class Inventory:
     root: str
 
     def write(self, files: Sequence[InputFile]) -> None:
-        """Writes the files' paths, sizes and versions."""
+        """Writes the files' paths, sizes, versions and problems."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, _SCHEMA) as out:
             for start in range(0, len(files), SLICE_FILES):
@@ -46,6 +53,7 @@ class Inventory:
                     pa.array([file.path for file in part], pa.string()),
                     pa.array([file.size for file in part], pa.int64()),
                     pa.array([file.version for file in part], pa.string()),
+                    pa.array([file.problem for file in part], pa.string()),
                 ]
                 out.write_batch(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA))
         self.store.put_bytes(sink.getvalue().to_pybytes(), self.name)
@@ -66,6 +74,7 @@ class Inventory:
                         self.root + row["path"],
                         row["size"],
                         row["version"],
+                        problem=row["problem"],
                     )
 
     def _open(self) -> pa.NativeFile:

@@ -22,6 +22,7 @@ from recordmill.schemas.ranges import InputFile
 from recordmill.schemas.text import first_names
 from recordmill.schemas.understood import PassedOver, Understood
 from recordmill.transforms.sources.cifar.options import Variant
+from recordmill.transforms.sources.listing import unreadable_error
 from recordmill.transforms.storage.reading import read_file
 
 SIDE = 32
@@ -58,6 +59,7 @@ CIFAR100 = Layout(
     ("coarse_label_names.txt", "fine_label_names.txt"),
     (20, 100),
 )
+_NAME_FILES = {*CIFAR10.name_files, *CIFAR100.name_files}
 _LAYOUTS = {layout.variant: layout for layout in (CIFAR10, CIFAR100)}
 
 
@@ -125,14 +127,17 @@ def data_files(files: Sequence[InputFile]) -> list[InputFile]:
     return [f for f in files if f.size and f.path.lower().endswith(".bin")]
 
 
-def require_not_empty(files: Sequence[InputFile]) -> None:
-    """Refuses a file of records without any: what made it was not finished.
+def require_whole(files: Sequence[InputFile]) -> None:
+    """Refuses files of records or names that cannot be read or hold nothing.
 
     Raises:
       InputError: names the file.
     """
     for file in files:
-        if not file.size and file.path.lower().endswith(".bin"):
+        is_data = file.path.lower().endswith(".bin")
+        if file.problem and (is_data or PurePosixPath(file.path).name in _NAME_FILES):
+            raise unreadable_error(file)
+        if is_data and not file.size:
             raise InputError(
                 f"{file.uri}: is empty, expected CIFAR records: copy the file again, or "
                 "leave it out of the inputs"
@@ -156,7 +161,7 @@ def understand(files: Sequence[InputFile], layout: Layout) -> Understood:
         ("does not end in .bin", file.path)
         for file in files
         if not file.path.lower().endswith(".bin")
-        and PurePosixPath(file.path).name not in layout.name_files
+        and PurePosixPath(file.path).name not in _NAME_FILES
     )
     return Understood(tuple(facts), passed_over=passed_over)
 

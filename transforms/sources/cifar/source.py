@@ -43,7 +43,7 @@ from recordmill.transforms.sources.cifar.layout import (
     data_files,
     find_layout,
     read_names,
-    require_not_empty,
+    require_whole,
     split_of,
     understand,
 )
@@ -81,11 +81,12 @@ class CifarSource(Source):
     storage: StorageOptions = NO_OPTIONS
 
     supports_references = True
+    handles_unreadable = True  # those that are no data are passed over
     read_rate = 250e6
     reference_rate = 2e9
 
     def prepare(self, files: Sequence[InputFile]) -> Self:
-        require_not_empty(files)
+        require_whole(files)
         return self._prepare(files)
 
     def _prepare(self, files: Sequence[InputFile]) -> Self:
@@ -114,7 +115,7 @@ class CifarSource(Source):
         new: Sequence[InputFile],
         schema: Schema | None,
     ) -> Self:
-        require_not_empty(new)
+        require_whole(new)
         whole = self._prepare([*kept, *new])
         return replace(
             whole,

@@ -84,6 +84,8 @@ def _reasons(files: Iterable[InputFile], storage: StorageOptions) -> Iterator[st
     """Yields why each file is not a picture: its ending or some words; "" if it is."""
 
     def reason(file: InputFile) -> str:
+        if file.problem:
+            return f"{file.problem.partition(' (')[0]}, not named as a picture"
         if not file.size:
             return "empty"
         size = min(file.size, SIGNATURE_BYTES)

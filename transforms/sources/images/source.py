@@ -109,6 +109,7 @@ class ImagesSource(Source):
 
     supports_references = True
     sizes_known_upfront = True
+    handles_unreadable = True  # they become rejects
     read_rate = 250e6
     reference_rate = 20e9
 
@@ -237,7 +238,7 @@ class ImagesSource(Source):
         label_of = {name: label for label, name in enumerate(self.classes)}
         places = self.layout.places(paths)
         labels = [label_of.get(place.label) for place in places]
-        references = [f"{file.size} {file.path}".encode() for file in files]
+        references = [_reference_to(file) for file in files]
         yield Rows(
             batch=pa.RecordBatch.from_pydict(
                 {
@@ -286,11 +287,14 @@ class ImagesSource(Source):
         rejects = []
         # A loop per file: each costs an open and a read, a hundred times its share
         # of the loop.
-        named = [text.decode().partition(" ") for text in references.to_pylist()]
-        places = self.layout.places(path for _, _, path in named)
-        for index, (size, _, path) in enumerate(named):
+        named = [_parse_reference(text) for text in references.to_pylist()]
+        places = self.layout.places(path for _, path, _ in named)
+        for index, (size, path, problem) in enumerate(named):
+            if problem:
+                rejects.append(Reject(path, 0, problem, b""))
+                continue
             content = read_file(self.root + path, self.storage)
-            if len(content) != int(size):
+            if len(content) != size:
                 raise InputError(
                     f"{self.root}{path}: has {len(content)} bytes, but had {size} when "
                     "the run began; did it change meanwhile?"
@@ -328,6 +332,23 @@ class ImagesSource(Source):
             rejects,
             raw=lambda row: (paths[row], 0, data[row]),
         )
+
+
+def _reference_to(file: InputFile) -> bytes:
+    r"""Returns b"1234 cat/1.jpg", or b"!a link to nothing\0cat/2.jpg" without a file."""
+    if file.problem:
+        return f"!{file.problem}\0{file.path}".encode()
+    return f"{file.size} {file.path}".encode()
+
+
+def _parse_reference(reference: bytes) -> tuple[int, str, str]:
+    """Returns size, path and problem."""
+    text = reference.decode()
+    if text.startswith("!"):
+        problem, _, path = text[1:].partition("\0")
+        return 0, path, problem
+    size, _, path = text.partition(" ")
+    return int(size), path, ""
 
 
 def _raw_of_kept(rows: Rows, kept: I64, row: int) -> tuple[int, bytes]:
