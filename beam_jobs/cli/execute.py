@@ -157,10 +157,16 @@ def _log_outcome(
     lines: LogLines, outcome: Outcome, stages: Mapping[str, float]
 ) -> None:
     facts = outcome_facts(outcome)
-    status = facts.pop("status")
+    status, reasons = facts.pop("status"), facts.pop("reasons")
     if outcome.manifest.rows_rejected:
         rejected = outcome.manifest.rows_rejected
-        lines.event("rows_rejected", "warning", rows=rejected, kept=outcome.rejects)
+        lines.event(
+            "rows_rejected",
+            "warning",
+            rows=rejected,
+            kept=outcome.rejects,
+            reasons=reasons,
+        )
     lines.warn(outcome.understood)
     rounded = {stage: round(seconds, 3) for stage, seconds in stages.items()}
     lines.event(f"run_{status}", **facts, stages=rounded)

@@ -63,6 +63,7 @@ def rejects_command(
     from recordmill.transforms.storage import open_store
     from recordmill.transforms.tasks.read_rejects import (
         count_kinds,
+        published_locator,
         published_rejects,
         unpublished_rejects,
     )
@@ -87,10 +88,12 @@ def rejects_command(
             "`recordmill convert`)"
         )
     rows = list(islice(found(), num_rows))
+    locator = published_locator(store, storage_of(storage).input)
     if as_json:
-        write_json(rejects_summary(kinds, rows, published=published), None)
+        summary = rejects_summary(kinds, rows, published=published, locator=locator)
+        write_json(summary, None)
     else:
-        show_rejects(kinds, rows, published=published)
+        show_rejects(kinds, rows, published=published, locator=locator)
     if published and not reason:
         expected = read_manifest(store).rows_rejected
         lost = expected - sum(kind.rows for kind in kinds)

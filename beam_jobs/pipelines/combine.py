@@ -12,6 +12,7 @@ from recordmill.schemas.dataset.shards import ShardPlan
 from recordmill.schemas.ranges import RangeResult, TypeFlags, merge_type_flags
 from recordmill.transforms.commit.build_manifest import (
     check_reject_limit,
+    locator_of,
     merge_column_info,
 )
 from recordmill.transforms.dataset.expected import require_schema
@@ -82,6 +83,7 @@ def plan_dataset(
             sum(result.rows_rejected for result in results),
             rejects_command(context.workspace),
             run_rejects(context.workspace),
+            locator_of(context),
         )
         require_schema(
             context.expected_schema, context.schema(*merge_column_info(results))

@@ -9,20 +9,29 @@ from recordmill.beam_jobs.report.text_tables import make_console, make_table
 from recordmill.schemas.ranges import Reject
 from recordmill.schemas.text import count, printable
 from recordmill.transforms.tasks.read_rejects import RejectKind, readable_raw
+from recordmill.transforms.tasks.reject_lines import UNKNOWN_INPUT, RejectLocator
 
 
 def rejects_summary(
-    kinds: Sequence[RejectKind], rows: Sequence[Reject], *, published: bool
+    kinds: Sequence[RejectKind],
+    rows: Sequence[Reject],
+    *,
+    published: bool,
+    locator: RejectLocator = UNKNOWN_INPUT,
 ) -> dict[str, Any]:
     """Returns the JSON object."""
     return {
         "published": published,
         "rows_rejected": sum(kind.rows for kind in kinds),
         "reasons": [
-            {"reason": kind.kind, "rows": kind.rows, "first": _fields(kind.first)}
+            {
+                "reason": kind.kind,
+                "rows": kind.rows,
+                "first": _fields(kind.first, locator),
+            }
             for kind in kinds
         ],
-        "rows": [_fields(row) for row in rows],
+        "rows": [_fields(row, locator) for row in rows],
     }
 
 
@@ -31,6 +40,7 @@ def show_rejects(
     rows: Sequence[Reject],
     *,
     published: bool,
+    locator: RejectLocator = UNKNOWN_INPUT,
     stream: TextIO | None = None,
 ) -> None:
     """Prints the reasons with their counts, then single rows.
@@ -39,6 +49,7 @@ def show_rejects(
       kinds: the reasons, the commonest first.
       rows: single rejects to show.
       published: whether they belong to a dataset, or to a run that did not finish.
+      locator: finds their lines.
       stream: where to print; standard output by default.
     """
     console = make_console(stream)
@@ -47,21 +58,21 @@ def show_rejects(
     console.print(f"{total} {which} rejected")
     table = make_table(("rows", "right"), ("reason", "left"), ("first", "left"))
     for kind in kinds:
-        table.add_row(f"{kind.rows:,}", printable(kind.kind), _where(kind.first))
+        table.add_row(
+            f"{kind.rows:,}", printable(kind.kind), locator.describe(kind.first)
+        )
     console.print(table)
     for row in rows:
-        console.print(f"{_where(row)}: {printable(row.reason)}", soft_wrap=True)
+        where = locator.describe(row)
+        console.print(f"{where}: {printable(row.reason)}", soft_wrap=True)
         console.print(f"    {readable_raw(row.raw)}", soft_wrap=True)
 
 
-def _where(reject: Reject) -> str:
-    return f"{printable(reject.path)} byte {reject.position:,}"
-
-
-def _fields(reject: Reject) -> dict[str, Any]:
+def _fields(reject: Reject, locator: RejectLocator) -> dict[str, Any]:
     return {
         "uri": reject.path,
         "position": reject.position,
+        "line": locator.line(reject),
         "reason": reject.reason,
         "raw": readable_raw(reject.raw),
     }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recordmill.schemas.text import count, human_bytes
+from recordmill.transforms.tasks.read_rejects import kind_lines
 
 if TYPE_CHECKING:
     from recordmill.beam_jobs.service.detach import JobSubmitted
@@ -67,6 +68,9 @@ def outcome_facts(outcome: Outcome) -> dict[str, Any]:
             for name, split in manifest.splits.items()
         },
         "rejects": outcome.rejects,
+        "reasons": [
+            {"reason": kind.kind, "rows": kind.rows} for kind in outcome.reject_kinds
+        ],
         **({"appended": added} if added else {}),
         "understood": outcome.understood.to_dict(),
         "seconds": round(outcome.seconds, 3),
@@ -119,5 +123,7 @@ def outcome_lines(outcome: Outcome) -> list[str]:
             f"  {count(manifest.rows_rejected, 'row')} rejected, kept in {outcome.rejects}"
             f" (recordmill rejects {outcome.output})"
         )
+        told = kind_lines(outcome.reject_kinds, outcome.locator)
+        lines += [f"    {line}" for line in told]
     lines.append(f"To see what is in it: recordmill inspect {outcome.output}")
     return lines

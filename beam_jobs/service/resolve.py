@@ -20,9 +20,11 @@ from recordmill.transforms.commit.commit import check_output, require_stored
 from recordmill.transforms.commit.dataset_changes import dataset_changes
 from recordmill.transforms.dataset.expected import load_expected, require_schema
 from recordmill.transforms.dataset.files import class_names
+from recordmill.transforms.sources.listing import input_root
 from recordmill.transforms.storage import Store, open_store
 from recordmill.transforms.storage.reading import is_local
 from recordmill.transforms.tasks.read_rejects import published_rejects
+from recordmill.transforms.tasks.reject_lines import UNKNOWN_INPUT, RejectLocator
 from recordmill.transforms.tasks.workspace import Workspace
 
 
@@ -61,6 +63,14 @@ class ResolvedRun:
     def base_fingerprint(self) -> str:
         """Returns the fingerprint of the dataset that is appended to, or ""."""
         return self.base.fingerprint if self.base else ""
+
+    @property
+    def locator(self) -> RejectLocator:
+        """Returns what finds the lines of rejects in the inputs."""
+        if not self.inputs.files:
+            return UNKNOWN_INPUT
+        root = input_root(self.inputs.files)
+        return RejectLocator(root, self.job.source, self.options.storage.input)
 
     @property
     def kept_files(self) -> int:
@@ -156,6 +166,7 @@ def find_published(run: ResolvedRun, store: Store) -> Manifest | None:
         rejected,
         f"recordmill rejects {store.uri}",
         published_rejects(store),
+        run.locator,
     )
     require_schema(run.expected, schema_of(manifest, class_names(store, manifest)))
     return manifest

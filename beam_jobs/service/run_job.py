@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -39,6 +40,13 @@ from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.lease import acquire
 from recordmill.transforms.storage.lock_files import LOCK_FOLDER, remove_dead_locks
 from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.read_rejects import (
+    MAX_COUNTED,
+    RejectKind,
+    count_kinds,
+    published_rejects,
+)
+from recordmill.transforms.tasks.reject_lines import UNKNOWN_INPUT, RejectLocator
 from recordmill.transforms.tfrecord import require_fast_crc
 
 if TYPE_CHECKING:
@@ -74,6 +82,8 @@ class Outcome:
       rejects: folder with the rejected rows, or "".
       base: of the dataset that the run appended to, or None.
       understood: what the source took the input for; nothing if nothing was read.
+      reject_kinds: why rows were rejected, the commonest first.
+      locator: finds the lines of rejects.
     """
 
     status: str
@@ -83,6 +93,8 @@ class Outcome:
     rejects: str = ""
     base: Manifest | None = None
     understood: Understood = NOTHING
+    reject_kinds: tuple[RejectKind, ...] = ()
+    locator: RejectLocator = UNKNOWN_INPUT
 
 
 def run_job(run: ResolvedRun, reporter: Reporter) -> Outcome:
@@ -109,7 +121,7 @@ def run_job(run: ResolvedRun, reporter: Reporter) -> Outcome:
                 clean_up(store)
         workspace.remove()  # left if the run that made it was killed at its very end
         remove_dead_locks(store)
-        return Outcome("unchanged", store.uri, manifest, time.time() - started)
+        return _outcome(run, "unchanged", manifest, started)
     pipeline = None
     if not is_staged(workspace):
         # All that can be wrong with job and input is found before anything is written.
@@ -130,12 +142,37 @@ def run_job(run: ResolvedRun, reporter: Reporter) -> Outcome:
             manifest = _convert(*pipeline, lease.holder.nonce, reporter, started)
         workspace.remove()
         workspace.remove_others(spare=LOCK_FOLDER)
-    rejects = store.uri_of(REJECTS_NAME) if manifest.rows_rejected else ""
     understood = NOTHING
     if status == "done":
         understood = _understood_at_end(store, manifest)
-    seconds = time.time() - started
-    return Outcome(status, store.uri, manifest, seconds, rejects, run.base, understood)
+    return _outcome(run, status, manifest, started, understood)
+
+
+def _outcome(
+    run: ResolvedRun,
+    status: str,
+    manifest: Manifest,
+    started: float,
+    understood: Understood = NOTHING,
+) -> Outcome:
+    """Returns how a run ended, with the reasons of the rejects that are kept."""
+    rejects, kinds = "", []
+    if manifest.rows_rejected:
+        rejects = run.store.uri_of(REJECTS_NAME)
+        kinds = count_kinds(
+            islice(published_rejects(run.store), MAX_COUNTED), manifest.rows_rejected
+        )
+    return Outcome(
+        status,
+        run.store.uri,
+        manifest,
+        time.time() - started,
+        rejects,
+        run.base,
+        understood,
+        tuple(kinds),
+        run.locator,
+    )
 
 
 def _understood_at_end(store: Store, manifest: Manifest) -> Understood:

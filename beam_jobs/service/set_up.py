@@ -80,6 +80,8 @@ def run_metadata(
         "python": platform.python_version(),
         "runner": runner_name(beam_options),
         "exchange": context.exchange,
+        "source": context.job.source,
+        "input_root": context.input_root,
         "understood": understood.to_dict(),
         "started_unix": round(time.time() if started is None else started, 3),
     }

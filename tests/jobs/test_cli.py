@@ -55,6 +55,7 @@ def test_json_is_all_on_stdout(tmp_path: Path) -> None:
             for name, split in manifest["splits"].items()
         },
         "rejects": "",
+        "reasons": [],
     }
     again = command("convert", "csv", IRIS, output, *options, "--json")
     assert (again.status, again.err) == (0, "")

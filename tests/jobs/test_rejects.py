@@ -125,7 +125,10 @@ def test_no_reject_by_default(tmp_path: Path, make: Callable[[Path], Spoilt]) ->
     assert_unpublished(output)
     (folder,) = output.glob(".recordmill/*/rejects")
     assert f"1 of {spoilt.rows} rows rejected (limit 0):\n  1 x " in ran.err
-    assert f"first at {spoilt.uri} byte {spoilt.position:,}: " in ran.err
+    where = f"byte {spoilt.position:,}"
+    if spoilt.source == "csv":
+        where = "line 101"
+    assert f"first at {spoilt.uri} {where}: " in ran.err
     assert "--max-rejects" in ran.err
     (reject,) = rejects_in(folder)
     assert_reject(reject, spoilt)
@@ -143,7 +146,9 @@ def test_rejects_that_are_allowed(
     assert manifest["rows_rejected"] == 1
     records = sum(split["records"] for split in manifest["splits"].values())
     assert records == spoilt.rows - 1
-    assert json.loads(ran.out)["rejects"] == str(output / "rejects")
+    facts = json.loads(ran.out)
+    assert facts["rejects"] == str(output / "rejects")
+    assert [reason["rows"] for reason in facts["reasons"]] == [1]
     (reject,) = rejects_in(output / "rejects")
     assert_reject(reject, spoilt)
     assert_whole(output)
@@ -178,6 +183,18 @@ def test_people_are_told(tmp_path: Path) -> None:
     output = tmp_path / "out"
     ran = convert("csv", spoilt.path, output, "--max-rejects", "1")
     assert f"1 row rejected, kept in {output / 'rejects'}" in ran.err
+    assert (
+        "    1 x expected 5 columns, found 6; first at iris.csv line 101: " in ran.err
+    )
+
+
+def test_a_log_tells_the_reasons(tmp_path: Path) -> None:
+    spoilt = wrong_column_count(tmp_path / "in")
+    options = ["--max-rejects", "1", "--log-format", "json"]
+    ran = convert("csv", spoilt.path, tmp_path / "out", *options)
+    events = [json.loads(line) for line in ran.err.splitlines()]
+    [event] = [each for each in events if each["event"] == "rows_rejected"]
+    assert event["reasons"] == [{"reason": "expected # columns, found #", "rows": 1}]
 
 
 def disk_is_full(*arguments: object) -> None:

@@ -13,10 +13,12 @@ from recordmill.schemas.errors import OutputError
 from recordmill.schemas.ranges import Reject
 from recordmill.transforms.tasks.read_rejects import (
     MAX_KINDS,
+    NOT_COUNTED,
     OTHER_KINDS,
     count_kinds,
     parse_reject,
 )
+from recordmill.transforms.tasks.reject_lines import UNKNOWN_INPUT
 
 ROWS = "a,b\n1,2\n3\n4,5,6\n7,8\n9\n"
 
@@ -35,7 +37,7 @@ def test_of_a_dataset(table: Path, tmp_path: Path) -> None:
     assert ran.status == 0
     assert "3 rows of this dataset rejected" in ran.out
     assert "expected # columns, found #" in ran.out
-    assert "x.csv byte 8: expected 2 columns, found 1" in ran.out
+    assert "x.csv line 3: expected 2 columns, found 1" in ran.out
     assert '"3"' in ran.out
     assert '"4,5,6"' not in ran.out
 
@@ -112,3 +114,43 @@ def test_kinds_are_bounded() -> None:
 def test_a_line_that_is_no_reject(line: bytes) -> None:
     with pytest.raises(OutputError, match=r"file: line 3: .* is not a valid reject"):
         parse_reject(line, "file: line 3")
+
+
+def lines_of(output: Path) -> list[int | None]:
+    found = json.loads(recordmill("rejects", output, "--json").out)
+    return [row["line"] for row in found["rows"]]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_line_numbers(tmp_path: Path, end: str) -> None:
+    """Lines of the file, not rows: a quoted cell may have several."""
+    table = tmp_path / "x.csv"
+    text = 'a,b\n1,"two\nlines"\n3\n4,5,6\n7,8\n9\n'
+    table.write_bytes(text.replace("\n", end).encode())
+    convert("csv", table, tmp_path / "out", "--max-rejects", 3)
+    assert lines_of(tmp_path / "out") == [4, 5, 7]
+
+
+def test_no_line_numbers_of_an_input_that_changed(table: Path, tmp_path: Path) -> None:
+    convert("csv", table, tmp_path / "out", "--max-rejects", 3)
+    assert lines_of(tmp_path / "out") == [3, 4, 6]
+    table.write_text(ROWS.replace("4,5,6", "40,5"))
+    assert lines_of(tmp_path / "out") == [3, None, None]
+    table.unlink()
+    assert lines_of(tmp_path / "out") == [None, None, None]
+    assert "x.csv byte 8: expected" in recordmill("rejects", tmp_path / "out").out
+    (tmp_path / "out" / "run.json").unlink()
+    assert lines_of(tmp_path / "out") == [None, None, None]
+
+
+def test_rejects_beyond_those_that_are_counted() -> None:
+    rejects = [Reject("x", n, "bad", b"") for n in range(5)]
+    assert [(k.kind, k.rows) for k in count_kinds(rejects, 12)] == [
+        ("bad", 5),
+        (NOT_COUNTED, 7),
+    ]
+
+
+def test_rows_of_a_pipeline() -> None:
+    line = b'{"uri": null, "position": null, "reason": "bad", "raw": "eA=="}'
+    assert UNKNOWN_INPUT.describe(parse_reject(line, "")) == "a row of the pipeline"

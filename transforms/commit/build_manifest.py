@@ -23,6 +23,7 @@ from recordmill.transforms.tasks.read_rejects import (
     rejects_command,
     run_rejects,
 )
+from recordmill.transforms.tasks.reject_lines import UNKNOWN_INPUT, RejectLocator
 
 
 def check_reject_limit(
@@ -31,6 +32,7 @@ def check_reject_limit(
     rows_rejected: int,
     command: str,
     rejects: Iterable[Reject],
+    locator: RejectLocator = UNKNOWN_INPUT,
 ) -> None:
     """Checks that no more rows were rejected than the job allows.
 
@@ -40,6 +42,7 @@ def check_reject_limit(
       rows_rejected: rows left out.
       command: the one that lists the rejects.
       rejects: those that are kept; read only if there are too many.
+      locator: finds their lines.
 
     Raises:
       RejectLimitError: more rows were rejected.
@@ -47,9 +50,16 @@ def check_reject_limit(
     if rows_rejected > limit.allowed(rows_read):
         raise RejectLimitError(
             f"{rows_rejected:,} of {count(rows_read, 'row')} rejected (limit "
-            f"{limit.text}):{describe_kinds(rejects)}\nAll of them: "
+            f"{limit.text}):{describe_kinds(rejects, locator)}\nAll of them: "
             f"{command}. Fix the rows or raise `max_rejects`"
         )
+
+
+def locator_of(context: RunContext) -> RejectLocator:
+    """Returns what finds the lines of a run's rejects."""
+    if not context.inputs:
+        return UNKNOWN_INPUT
+    return RejectLocator(context.input_root, context.job.source, context.source.storage)
 
 
 def build_manifest(
@@ -68,7 +78,12 @@ def build_manifest(
     limit = context.job.max_rejects
     found = run_rejects(context.workspace)
     check_reject_limit(
-        limit, rows_read, rejected, rejects_command(context.workspace), found
+        limit,
+        rows_read,
+        rejected,
+        rejects_command(context.workspace),
+        found,
+        locator_of(context),
     )
     records = sum(shard.records for shard in shards)
     kept = sum((result.rejects for result in ranges), NO_REJECTS)

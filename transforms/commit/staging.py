@@ -36,6 +36,7 @@ from recordmill.schemas.text import count, json_bytes
 from recordmill.transforms.commit.build_manifest import (
     build_manifest,
     check_reject_limit,
+    locator_of,
     merge_column_info,
 )
 from recordmill.transforms.commit.commit import is_staged
@@ -194,6 +195,7 @@ def _with_base(context: RunContext, more: Manifest) -> Manifest:
         whole.rows_rejected,
         rejects_command(context.workspace),
         chain(run_rejects(context.workspace), published_rejects(store)),
+        locator_of(context),
     )
     return whole
 

@@ -20,17 +20,22 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from recordmill.schemas.dataset.parts import REJECTS_NAME
+from recordmill.schemas.dataset.parts import REJECTS_NAME, run_metadata_name
 from recordmill.schemas.errors import OutputError
+from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import Reject
 from recordmill.schemas.text import printable
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.store import WORK_FOLDER
+from recordmill.transforms.tasks.reject_lines import UNKNOWN_INPUT, RejectLocator
 from recordmill.transforms.tasks.workspace import Workspace, work_folder_of
 
 MAX_KINDS = 1_000  # reasons of further kinds are counted together
 OTHER_KINDS = "other reasons"
+NOT_COUNTED = "not counted"
+MAX_COUNTED = 100_000  # rejects whose reasons the end of a run counts
 MAX_DESCRIBED = 10_000  # rejects that an error message counts
+_DESCRIBED_KINDS = 3
 RAW_CHARACTERS = 60  # of a reject that are shown
 
 _VALUES = re.compile(r"'[^']*'|\"[^\"]*\"|\d[\d,.]*")
@@ -60,8 +65,14 @@ def kind_of(reason: str) -> str:
     return _VALUES.sub("#", reason)
 
 
-def count_kinds(rejects: Iterable[Reject]) -> list[RejectKind]:
-    """Counts rejects by the kind of their reasons, the commonest first."""
+def count_kinds(rejects: Iterable[Reject], total: int = 0) -> list[RejectKind]:
+    """Counts rejects by the kind of their reasons, the commonest first.
+
+    Args:
+      rejects: those that are counted.
+      total: how many there are in all, if more than are counted; the others are of the
+        kind NOT_COUNTED, which is the last.
+    """
     rows: dict[str, int] = {}
     firsts: dict[str, Reject] = {}
     for reject in rejects:
@@ -71,7 +82,10 @@ def count_kinds(rejects: Iterable[Reject]) -> list[RejectKind]:
         rows[kind] = rows.get(kind, 0) + 1
         firsts.setdefault(kind, reject)
     kinds = [RejectKind(kind, rows[kind], firsts[kind]) for kind in rows]
-    return sorted(kinds, key=lambda kind: (-kind.rows, kind.kind))
+    kinds.sort(key=lambda kind: (-kind.rows, kind.kind))
+    if kinds and (more := total - sum(rows.values())) > 0:
+        kinds.append(RejectKind(NOT_COUNTED, more, kinds[0].first))
+    return kinds
 
 
 def readable_raw(raw: bytes) -> str:
@@ -89,23 +103,45 @@ def readable_raw(raw: bytes) -> str:
     return f'"{printable(text[:RAW_CHARACTERS])}{more}"'
 
 
-def describe_kinds(rejects: Iterable[Reject]) -> str:
+def describe_kinds(
+    rejects: Iterable[Reject], locator: RejectLocator = UNKNOWN_INPUT
+) -> str:
     """Describes the commonest kinds of rejects, a line for each; "" without rejects.
 
     Counts the first rejects only, so that a message never takes long.
     """
     kinds = count_kinds(islice(rejects, MAX_DESCRIBED))
-    return "".join(
-        f"\n  {kind.rows:,} x {printable(kind.first.reason)}; first at "
-        f"{printable(kind.first.path)} byte {kind.first.position:,}: "
-        f"{readable_raw(kind.first.raw)}"
-        for kind in kinds[:3]
-    )
+    return "".join(f"\n  {line}" for line in kind_lines(kinds, locator))
+
+
+def kind_lines(
+    kinds: Iterable[RejectKind], locator: RejectLocator = UNKNOWN_INPUT
+) -> list[str]:
+    """Describes the first kinds: how many rows, why, where the first is, what it is."""
+    return [
+        f"{kind.rows:,} x {printable(kind.first.reason)}; first at "
+        f"{locator.describe(kind.first)}: {readable_raw(kind.first.raw)}"
+        for kind in islice(kinds, _DESCRIBED_KINDS)
+    ]
 
 
 def published_rejects(store: Store) -> Iterator[Reject]:
     """Yields the rejects that are kept beside a dataset, file by file."""
     yield from _rejects_below(store, REJECTS_NAME)
+
+
+def published_locator(store: Store, storage: StorageOptions) -> RejectLocator:
+    """Returns what finds the lines of a dataset's rejects, by the facts of its run.
+
+    Args:
+      store: of the dataset.
+      storage: options of the inputs' storage.
+    """
+    try:
+        facts = json.loads(store.read(run_metadata_name(0)))
+        return RejectLocator(str(facts["input_root"]), str(facts["source"]), storage)
+    except (OutputError, ValueError, KeyError, TypeError):
+        return UNKNOWN_INPUT  # there is none, or it is of an earlier version
 
 
 def run_rejects(workspace: Workspace) -> Iterator[Reject]:
@@ -151,16 +187,17 @@ def _rejects_below(store: Store, folder: str) -> Iterator[Reject]:
 
 
 def parse_reject(line: bytes, where: str) -> Reject:
-    """Parses one line of a rejects file.
+    """Parses one line of a rejects file; a pipeline's row has no path.
 
     Raises:
       OutputError: the line is not a valid reject; names `where`.
     """
     try:
         fields = json.loads(line)
+        from_pipeline = fields["uri"] is None and fields["position"] is None
         return Reject(
-            path=str(fields["uri"]),
-            position=int(fields["position"]),
+            path="" if from_pipeline else str(fields["uri"]),
+            position=0 if from_pipeline else int(fields["position"]),
             reason=str(fields["reason"]),
             raw=base64.b64decode(fields["raw"], validate=True),
         )

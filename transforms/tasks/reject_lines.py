@@ -1,0 +1,65 @@
+"""Finds where a reject is in its input: the line of a CSV file, or the byte offset."""
+
+from __future__ import annotations
+
+import posixpath
+from dataclasses import dataclass
+
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
+from recordmill.schemas.ranges import Reject
+from recordmill.schemas.text import printable
+from recordmill.transforms.sources.csv.broken_rows import line_of
+from recordmill.transforms.storage.reading import read_range
+
+MAX_READ_BYTES = 256 << 20  # of a file, to count its lines
+_COMPARED_BYTES = 1 << 16  # of a row
+_LINE_SOURCES = ("csv",)
+
+
+@dataclass(frozen=True, slots=True)
+class RejectLocator:
+    """What finds the lines of rejects; without a root, or if the input changed, none.
+
+    Attributes:
+      root: the folder below which all inputs are, or "" if it is not known.
+      source: name of the input format; only rows of CSV are in lines.
+      storage: options of the inputs' storage.
+    """
+
+    root: str = ""
+    source: str = ""
+    storage: StorageOptions = NO_OPTIONS
+
+    def line(self, reject: Reject) -> int | None:
+        """Returns the number of the line that a reject begins in, or None.
+
+        Reads the file up to there, which is why it is done for few rejects.
+        """
+        if not self.root or self.source not in _LINE_SOURCES or not reject.path:
+            return None
+        if reject.position > MAX_READ_BYTES or not reject.raw:
+            return None
+        uri = posixpath.join(self.root, reject.path)
+        wanted = reject.raw[:_COMPARED_BYTES]
+
+        def read(start: int, stop: int) -> bytes:
+            return read_range(uri, start, stop, self.storage)
+
+        try:
+            if read(reject.position, reject.position + len(wanted)) != wanted:
+                return None  # the file has changed since
+            return line_of(read, reject.position)
+        except InputError:
+            return None  # it is gone
+
+    def describe(self, reject: Reject) -> str:
+        """Returns "a.csv line 3", or "a.csv byte 17" if the line is not known."""
+        if not reject.path:
+            return "a row of the pipeline"
+        line = self.line(reject)
+        where = f"byte {reject.position:,}" if line is None else f"line {line:,}"
+        return f"{printable(reject.path)} {where}"
+
+
+UNKNOWN_INPUT = RejectLocator()
