@@ -1,29 +1,91 @@
-"""Errors a person can act on: where it happened, what was found, and the way out."""
+"""Errors a person can act on: where it happened, what was found, and the way out.
+
+Each class has a kind, which programs read (`--json`, events), and each kind an exit status,
+by which schedules decide whether to try again. The statuses of kinds that have a name in
+sysexits.h are the ones of that file, so that systemd shows the name.
+"""
 
 from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from typing import ClassVar, Final
+
+OTHER, USAGE, DATA, OUTPUT = "other", "usage", "data", "output"
+NO_ROOM, BUSY, INTERRUPTED = "no_room", "busy", "interrupted"
+
+# Of a signal it is 128 and the signal's number, as shells have it.
+EXIT_STATUS: Final = {OTHER: 1, USAGE: 2, DATA: 65, OUTPUT: 73, NO_ROOM: 74, BUSY: 75}
+# The same run fails again, until a person has changed something.
+PERMANENT: Final = (USAGE, DATA, OUTPUT)
+
+_FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 
 
 class RecordmillError(Exception):
     """Base of every error that is the input's, the job's or the storage's fault.
 
     Raise it with a message for people; anything else that escapes is a bug.
+
+    Attributes:
+      kind: what the error is about, for programs.
+      in_log: whether an event says it already, so that it need not be shown again.
     """
+
+    kind: ClassVar[str] = OTHER
+    in_log: bool = False
 
 
 class UsageError(RecordmillError):
-    """The command or the job is wrong (exit status 2)."""
+    """The command or the job is wrong."""
+
+    kind = USAGE
 
 
 class InputError(RecordmillError):
     """Input that cannot be read as the format it should be."""
 
+    kind = DATA
+
+
+class UnreachableInputError(InputError):
+    """Input that its storage does not give now; trying again may help."""
+
+    kind = OTHER
+
+
+class ChangedInputError(InputError):
+    """Input that somebody changes while a run reads it; that may be over soon."""
+
+    kind = BUSY
+
 
 class SchemaError(RecordmillError):
     """A column does not fit the feature it is declared for."""
 
+    kind = DATA
+
 
 class OutputError(RecordmillError):
     """The output folder cannot be used, or what was written is not whole."""
+
+
+class OutputRefusedError(OutputError):
+    """What lies in the output is in the way; a person has to decide."""
+
+    kind = OUTPUT
+
+
+class BusyError(OutputError):
+    """Another run writes to the output; it may be over soon."""
+
+    kind = BUSY
+
+
+class NoRoomError(OutputError):
+    """A disk or a quota is full, or will be."""
+
+    kind = NO_ROOM
 
 
 class MissingFileError(OutputError):
@@ -32,6 +94,8 @@ class MissingFileError(OutputError):
 
 class RejectLimitError(RecordmillError):
     """More rows were rejected than the job allows."""
+
+    kind = DATA
 
 
 class CorruptRecordError(RecordmillError):
@@ -66,6 +130,8 @@ class RowsError(RecordmillError):
       reasons: one reason for each of the rows.
     """
 
+    kind = DATA
+
     def __init__(self, rows: list[int], reasons: list[str]) -> None:
         more = f" (and {len(rows) - 1} more rows)" if len(rows) > 1 else ""
         super().__init__(f"row {rows[0]}: {reasons[0]}{more}")
@@ -74,3 +140,85 @@ class RowsError(RecordmillError):
 
     def __reduce__(self) -> tuple[type, tuple[list[int], list[str]]]:
         return type(self), (self.rows, self.reasons)
+
+
+class Interrupted(BaseException):
+    """The process was told to end; no code but the outermost may stop it.
+
+    Attributes:
+      number: of the signal.
+      name: of the signal, like SIGTERM.
+      state: what was done and how to resume, if it was a run that was interrupted.
+      in_log: whether an event says it already.
+    """
+
+    in_log: bool = False
+
+    def __init__(self, number: int, name: str) -> None:
+        super().__init__(number, name)
+        self.number = number
+        self.name = name
+        self.state = ""
+
+    def __str__(self) -> str:
+        """Returns the message for people."""
+        return ": ".join(filter(None, (f"interrupted by {self.name}", self.state)))
+
+    def for_people(self) -> str:
+        """Returns the message as a sentence."""
+        text = str(self)
+        return text[0].upper() + text[1:]
+
+    @property
+    def status(self) -> int:
+        """Returns the exit status, as shells have it."""
+        return 128 + self.number
+
+
+_RAISED_FOR: Final[dict[str, type[RecordmillError]]] = {
+    OTHER: RecordmillError,
+    USAGE: UsageError,
+    DATA: InputError,
+    OUTPUT: OutputRefusedError,
+    BUSY: BusyError,
+    NO_ROOM: NoRoomError,
+}
+
+
+def kind_of(error: BaseException) -> str:
+    """Returns what an error is about; `other` for one that is no RecordmillError.
+
+    >>> kind_of(RejectLimitError("3 of 9 rows rejected"))
+    'data'
+    """
+    if isinstance(error, KeyboardInterrupt | Interrupted):
+        return INTERRUPTED
+    kind = error.kind if isinstance(error, RecordmillError) else OTHER
+    return NO_ROOM if kind == OTHER and any(map(_is_full, _chain(error))) else kind
+
+
+def error_of(kind: str, message: str) -> RecordmillError:
+    """Returns an error of a kind, like one that happened in another process."""
+    return _RAISED_FOR.get(kind, RecordmillError)(message)
+
+
+def exit_status(error: BaseException) -> int:
+    """Returns the status with which the command ends because of an error."""
+    if isinstance(error, Interrupted):
+        return error.status
+    if isinstance(error, KeyboardInterrupt):
+        return 130
+    return EXIT_STATUS[kind_of(error)]
+
+
+def _is_full(error: BaseException) -> bool:
+    return isinstance(error, OSError) and error.errno in _FULL_DISK
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    each: BaseException | None = error
+    while each is not None and id(each) not in seen:
+        seen.add(id(each))
+        yield each
+        each = each.__cause__

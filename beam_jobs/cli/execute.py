@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 
+from recordmill.beam_jobs.cli.signals import told_at_the_deadline
 from recordmill.beam_jobs.report.events import LogLines
 from recordmill.beam_jobs.report.metrics import (
     Stages,
@@ -24,13 +25,20 @@ from recordmill.beam_jobs.report.summary import (
 from recordmill.beam_jobs.service.detach import JobSubmitted
 from recordmill.beam_jobs.service.run_job import Outcome, Reporter
 from recordmill.beam_jobs.service.run_versioned import run_versioned
-from recordmill.schemas.errors import RecordmillError, UsageError
+from recordmill.schemas.errors import (
+    Interrupted,
+    RecordmillError,
+    exit_status,
+    kind_of,
+)
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.job.options import spell
 from recordmill.schemas.job.run_options import ReportOptions, RunOptions
 from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.understood import Understood
 from recordmill.transforms.tasks.context import RunContext
+
+_UNPUBLISHED = "nothing was published. Run the same command again to resume"
 
 
 def execute(job: JobSpec, options: RunOptions, report_options: ReportOptions) -> None:
@@ -96,26 +104,35 @@ def report_failure(
       stages: seconds of each stage, filled in as the run goes on.
 
     Raises:
-      SystemExit: the error is in the log; nothing else goes to stderr.
+      BaseException: what was raised inside; one that is in the log is marked so.
     """
-    started = time.time()
-    try:
-        yield
-    except BaseException as error:
+    started, stream = time.time(), sys.stderr  # which a run redirects to its log
+
+    def tell(error: BaseException) -> None:
+        if isinstance(error, Interrupted) and not error.state:
+            error.state = _UNPUBLISHED
         if report_options.metrics_file:
             _write_failure(report_options, dataset, time.time() - started, stages or {})
         if report_options.log_format:
-            kind, message = (
-                type(error).__name__,
-                spell(str(error), report_options.style),
-            )
-            lines = LogLines(report_options.log_format, sys.stderr)
-            lines.event(
-                "run_failed", "error", dataset=dataset, kind=kind, message=message
-            )
-            if isinstance(error, RecordmillError):
-                sys.exit(2 if isinstance(error, UsageError) else 1)
-        raise
+            lines = LogLines(report_options.log_format, stream)
+            with suppress(OSError):  # the terminal may be gone: SIGHUP says so
+                lines.event(
+                    "run_failed",
+                    "error",
+                    dataset=dataset,
+                    kind=kind_of(error),
+                    exit_status=exit_status(error),
+                    message=spell(str(error), report_options.style),
+                )
+            if isinstance(error, RecordmillError | Interrupted):
+                error.in_log = True
+
+    with told_at_the_deadline(tell):
+        try:
+            yield
+        except BaseException as error:
+            tell(error)
+            raise
 
 
 def _write_failure(

@@ -9,9 +9,11 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 
 import click
 
+from recordmill.beam_jobs.cli.clean_command import clean_command
 from recordmill.beam_jobs.cli.click_options import (
     json_option,
     storage_of,
@@ -25,7 +27,6 @@ from recordmill.schemas.job.options import Style, spell
 
 _EXIT_FAILED = 1
 _EXIT_USAGE = 2
-_EXIT_INTERRUPTED = 130
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -91,27 +92,14 @@ def inspect(
     )
 
 
-@cli.command()
-@click.argument("output", type=click.Path(file_okay=False))
-@json_option
-@storage_option
-def clean(output: str, as_json: bool, storage: tuple[str, ...]) -> None:
-    """Removes what dead runs left in OUTPUT: scratch, staging, half files."""
-    import json
-
-    from recordmill.schemas.text import human_bytes
-    from recordmill.transforms.commit.cleanup import clean as clean_output
-    from recordmill.transforms.storage import open_store
-
-    cleaned = clean_output(open_store(output, storage_of(storage).output))
-    if as_json:
-        click.echo(json.dumps({"files": cleaned.files, "bytes": cleaned.bytes}))
-    else:
-        size = human_bytes(cleaned.bytes)
-        click.echo(f"{output}: {cleaned.files:,} files removed, {size}", err=True)
-
-
-for _command in (convert, schema, run_command, plan_command, rejects_command):
+for _command in (
+    convert,
+    schema,
+    run_command,
+    plan_command,
+    rejects_command,
+    clean_command,
+):
     cli.add_command(_command)
 
 
@@ -135,6 +123,7 @@ def run(argv: Sequence[str]) -> int:
             message = "Error: only convert, run and plan take arguments after --"
             click.echo(message, err=True)
             return _EXIT_USAGE
+    as_json = "--json" in arguments
     try:
         result = cli.main(
             args=arguments,
@@ -145,31 +134,65 @@ def run(argv: Sequence[str]) -> int:
         return result if isinstance(result, int) else 0
     except click.ClickException as error:
         error.show()
+        if as_json:
+            _show_failure("usage", error.format_message())
         return error.exit_code
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else _EXIT_FAILED
-    except (KeyboardInterrupt, click.Abort):
-        click.echo("Interrupted: nothing was published", err=True)
-        return _EXIT_INTERRUPTED
-    except Exception as error:
+    except BaseException as error:
         # Only here: the import costs help and completion their speed.
-        from recordmill.schemas.errors import RecordmillError, UsageError
+        from recordmill.schemas.errors import (
+            Interrupted,
+            RecordmillError,
+            exit_status,
+            kind_of,
+        )
 
-        if not isinstance(error, RecordmillError):
-            raise
+        if isinstance(error, KeyboardInterrupt | click.Abort):
+            error = Interrupted(2, "Ctrl-C")
         message = spell(str(error), style_of(arguments))
-        click.echo(f"Error: {message}", err=True)
-        return _EXIT_USAGE if isinstance(error, UsageError) else _EXIT_FAILED
+        if as_json:
+            _show_failure(kind_of(error), message)
+        if not isinstance(error, RecordmillError | Interrupted):
+            raise
+        if not error.in_log:
+            message = (
+                error.for_people()
+                if isinstance(error, Interrupted)
+                else f"Error: {message}"
+            )
+            _show_error(message)
+        return exit_status(error)
+
+
+def _show_failure(kind: str, message: str) -> None:
+    """Shows on stdout that a command failed, as one JSON object."""
+    import json
+
+    with suppress(OSError):
+        click.echo(json.dumps({"status": "failed", "kind": kind, "message": message}))
+
+
+def _show_error(message: str) -> None:
+    with suppress(OSError):  # the terminal may be gone: SIGHUP says so
+        click.echo(message, err=True)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs the command, and ends the process with its exit status."""
+    from recordmill.beam_jobs.cli.signals import handle_signals, ignore_signals
+
     try:
+        handle_signals()
         status = run(sys.argv[1:] if argv is None else argv)
     except Exception:
         traceback.print_exc()
         status = _EXIT_FAILED
-    sys.stdout.flush()
-    sys.stderr.flush()
+    ignore_signals()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            stream.flush()
+    if lease := sys.modules.get("recordmill.transforms.storage.lease"):
+        lease.release_interrupted()
     # Beam leaves threads behind; after a worker's death one of them never ends.
     os._exit(status)

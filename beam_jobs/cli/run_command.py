@@ -67,7 +67,7 @@ def run_command(ctx: click.Context, /, **values: Any) -> None:
 def plan_command(ctx: click.Context, /, **values: Any) -> None:
     """Shows what running the job in a file would do, and does nothing.
 
-    Exit status 1: it would be refused, for the reason given.
+    Exit status: that of the run, if it would be refused.
     """
     from recordmill.beam_jobs.report.plan_report import show_plan
 

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from recordmill.beam_jobs.service.preview import RunPlan, plan_run
+from recordmill.schemas.errors import EXIT_STATUS
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.job.options import spell
 from recordmill.schemas.job.run_options import ReportOptions, RunOptions
@@ -47,7 +48,7 @@ def show_plan(job: JobSpec, options: RunOptions, report: ReportOptions) -> None:
         for line in plan_lines(plan):
             click.echo(line)
     if plan.verdict == "refused":
-        sys.exit(1)
+        sys.exit(EXIT_STATUS[plan.kind])
 
 
 def plan_facts(plan: RunPlan) -> dict[str, Any]:
@@ -56,6 +57,7 @@ def plan_facts(plan: RunPlan) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "verdict": plan.verdict,
         "reason": plan.reason,
+        "kind": plan.kind,
         "name": plan.job.name,
         "version": plan.job.version,
         "output": plan.output,

@@ -191,13 +191,16 @@ def run_pipeline(
             pipeline.run().wait_until_finish()
         except BaseException as error:  # raised again in the caller's thread
             failures.append(error)
+        finally:
+            done.set()
 
+    # Not join(): if a signal interrupts it, Python 3.11 reports the thread as ended.
+    done = threading.Event()
     # A daemon, because it never ends after the death of a worker.
     thread = threading.Thread(target=run, name="pipeline", daemon=True)
     with _watching_workers() as deaths, _switching_threads_often():
         thread.start()
-        while thread.is_alive():
-            thread.join(POLL_SECONDS)
+        while not done.wait(POLL_SECONDS):
             on_poll()
             if deaths:
                 raise WorkerDiedError(

@@ -9,7 +9,6 @@ run on whose launcher was interrupted.
 from __future__ import annotations
 
 import json
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -35,10 +34,11 @@ from recordmill.beam_jobs.runners.portable_options import (
     require_listening,
     runner_of,
 )
-from recordmill.schemas.errors import RecordmillError, UsageError
+from recordmill.schemas.errors import Interrupted, RecordmillError, UsageError
 
 POLL_SECONDS = 0.2
 CANCEL_SECONDS = 20.0
+INTERRUPTED_CANCEL_SECONDS = 6.0  # who sends a signal soon sends SIGKILL
 
 
 def run_remote(
@@ -48,8 +48,7 @@ def run_remote(
 ) -> None:
     """Runs a pipeline to its end, and calls `on_poll` from this thread meanwhile.
 
-    The job is cancelled if this is interrupted (Ctrl-C, SIGTERM, an error of
-    `on_poll`).
+    The job is cancelled if this is interrupted (a signal, an error of `on_poll`).
 
     Raises:
       RecordmillError: the job server does not answer, or is lost during the run.
@@ -76,15 +75,16 @@ def run_remote(
     done = threading.Event()
     thread = threading.Thread(target=run, name="pipeline", daemon=True)
     with ExitStack() as stack:
-        stack.enter_context(_interrupted_by_sigterm())
         if isinstance(runner, PortableRunner):
             stack.enter_context(_job_server(runner, options))
         thread.start()
         try:
             while not done.wait(POLL_SECONDS):
                 on_poll()
-        except BaseException:
-            _cancel(done, results, options)
+        except BaseException as error:
+            hurry = isinstance(error, Interrupted)
+            seconds = INTERRUPTED_CANCEL_SECONDS if hurry else CANCEL_SECONDS
+            _cancel(done, results, options, seconds)
             raise
     if failures:
         raise _translate_error(failures[0], options) from failures[0]
@@ -176,28 +176,14 @@ class _Started:
         return self._service
 
 
-@contextmanager
-def _interrupted_by_sigterm() -> Iterator[None]:
-    """Turns SIGTERM, which schedulers send, into an exception like Ctrl-C's."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(number: int, _: object) -> None:
-        raise SystemExit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def _cancel(
-    done: threading.Event, results: Sequence[Any], options: PipelineOptions
+    done: threading.Event,
+    results: Sequence[Any],
+    options: PipelineOptions,
+    seconds: float,
 ) -> None:
-    """Cancels the job and waits up to CANCEL_SECONDS: workers write until its end."""
-    deadline = time.monotonic() + CANCEL_SECONDS
+    """Cancels the job and waits that long for it: workers write until its end."""
+    deadline = time.monotonic() + seconds
     while not (results or done.is_set()) and time.monotonic() < deadline:
         time.sleep(0.05)  # it can be cancelled only after it was submitted
     if not results:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from recordmill.beam_jobs.service.inputs import Inputs
 from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.dataset.parts import MAX_APPENDS
-from recordmill.schemas.errors import OutputError
+from recordmill.schemas.errors import OutputRefusedError
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.ranges import InputFile
@@ -81,7 +81,7 @@ def plan_append(job: JobSpec, store: Store, inputs: Inputs) -> AppendPlan | None
     known = read_inputs(store, base, job)
     new, side = new_files(known, inputs.files, inputs.side_files, store.uri)
     if new and base.appended >= MAX_APPENDS:
-        raise OutputError(
+        raise OutputRefusedError(
             f"{store.uri}: was appended to {base.appended:,} times, which is the most; "
             "convert all inputs again with `overwrite=true`"
         )

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recordmill.beam_jobs.service.prepare import PreparedRun
-from recordmill.schemas.errors import InputError, OutputError
+from recordmill.schemas.errors import InputError, NoRoomError
 from recordmill.schemas.text import human_bytes
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.tasks.estimate import Estimate, estimate_run
@@ -81,7 +81,7 @@ def require_space(
     with suppress(InputError):  # the run explains better what is wrong with the input
         estimate = estimate_run(context, inputs.all_files, prepared.ranges)
         if reason := first_short(space_of(context.workspace, estimate, workers)):
-            raise OutputError(reason)
+            raise NoRoomError(reason)
 
 
 def space_of(

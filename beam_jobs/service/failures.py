@@ -5,7 +5,14 @@ from __future__ import annotations
 import logging
 
 from recordmill.schemas.dataset.parts import REJECTS_NAME
-from recordmill.schemas.errors import DamagedScratchError, RecordmillError, UsageError
+from recordmill.schemas.errors import (
+    OTHER,
+    USAGE,
+    DamagedScratchError,
+    RecordmillError,
+    error_of,
+    kind_of,
+)
 from recordmill.transforms.tasks.checkpoints import read_errors
 from recordmill.transforms.tasks.workspace import Workspace
 
@@ -29,7 +36,7 @@ def raise_permanent_error(workspace: Workspace) -> None:
     """
     for note in read_errors(workspace):
         if note["kind"] in _PERMANENT:
-            raise RecordmillError(str(note["message"]))
+            raise error_of(str(note.get("about", OTHER)), str(note["message"]))
 
 
 def explain(error: Exception, workspace: Workspace) -> RecordmillError:
@@ -37,16 +44,16 @@ def explain(error: Exception, workspace: Workspace) -> RecordmillError:
     notes = read_errors(workspace)
     if notes:
         _log.error("%s", notes[0]["traceback"])
-        kind, message = notes[0]["kind"], str(notes[0]["message"])
+        kind, message = str(notes[0].get("about", OTHER)), str(notes[0]["message"])
         if not notes[0]["expected"]:
-            message = f"unexpected {kind}: {message}"
+            message = f"unexpected {notes[0]['kind']}: {message}"
     else:
-        kind, message = type(error).__name__, str(error)
+        kind, message = kind_of(error), str(error)
         if not isinstance(error, RecordmillError):
-            message = f"the runner failed: {kind}: {message}"
-    if kind == UsageError.__name__:
-        return UsageError(message)
-    return RecordmillError(f"{message}\n{nothing_published(workspace)}")
+            message = f"the runner failed: {type(error).__name__}: {message}"
+    if kind != USAGE:
+        message = f"{message}\n{nothing_published(workspace)}"
+    return error_of(kind, message)
 
 
 def nothing_published(workspace: Workspace) -> str:

@@ -14,7 +14,7 @@ from recordmill.beam_jobs.service.resolve import (
     resolve,
 )
 from recordmill.schemas.dataset.manifest import MANIFEST_NAME
-from recordmill.schemas.errors import OutputError
+from recordmill.schemas.errors import NO_ROOM, OutputError, kind_of
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.job.run_options import RunOptions
 from recordmill.schemas.text import count, human_bytes
@@ -41,6 +41,7 @@ class RunPlan:
         resume a killed run, only publish what one had finished, replace another
         dataset, find nothing to do, or be refused.
       reason: why it would be refused, else "".
+      kind: what that reason is about, else "" (schemas/errors.py).
       job: with the version that it would publish.
       output: folder of the dataset.
       fingerprint: of job and inventory.
@@ -77,6 +78,7 @@ class RunPlan:
     warnings: tuple[str, ...] = ()
     kept_files: int = 0
     understood: Understood = NOTHING
+    kind: str = ""
 
 
 def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
@@ -91,10 +93,11 @@ def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
     if run.version_plan:
         store = run.version_plan.store
         removed = tuple(map(store.uri_of, run.version_plan.stale))
-    verdict, reason = _verdict(run)
+    verdict, refusal = _verdict(run)
     plan = RunPlan(
         verdict=verdict,
-        reason=reason,
+        reason=str(refusal or ""),
+        kind=kind_of(refusal) if refusal else "",
         job=run.job,
         output=run.store.uri,
         fingerprint=run.fingerprint,
@@ -125,16 +128,17 @@ def _with_estimate(plan: RunPlan, prepared: PreparedRun, workers: int) -> RunPla
             workers,
         )
     finished = _finished_ranges(context.workspace, context.exchange)
-    verdict, reason = plan.verdict, plan.reason
+    verdict, reason, kind = plan.verdict, plan.reason, plan.kind
     if verdict in ("convert", "append") and finished:
         verdict = "resume"
     space = space_of(context.workspace, estimate, workers or 1)
     if verdict != "refused" and (short := first_short(space)):
-        verdict, reason = "refused", short
+        verdict, reason, kind = "refused", short, NO_ROOM
     return replace(
         plan,
         verdict=verdict,
         reason=reason,
+        kind=kind,
         ranges=len(ranges),
         finished_ranges=finished,
         exchange=context.exchange,
@@ -150,20 +154,20 @@ def _with_estimate(plan: RunPlan, prepared: PreparedRun, workers: int) -> RunPla
     )
 
 
-def _verdict(run: ResolvedRun) -> tuple[Verdict, str]:
-    """Decides what the run would do; the reason is "" unless it would be refused."""
+def _verdict(run: ResolvedRun) -> tuple[Verdict, OutputError | None]:
+    """Decides what the run would do, and why it would be refused if it would."""
     try:
         manifest = find_published(run, run.store)
     except OutputError as error:
-        return "refused", str(error)
+        return "refused", error
     if manifest is not None:
-        return "unchanged", ""
+        return "unchanged", None
     if is_staged(run.workspace):
-        return "publish", ""
+        return "publish", None
     if run.append_plan is not None:
-        return "append", ""
+        return "append", None
     replaces = run.store.size(MANIFEST_NAME) is not None
-    return ("replace" if replaces else "convert"), ""
+    return ("replace" if replaces else "convert"), None
 
 
 def _finished_ranges(workspace: Workspace, exchange: str) -> int:

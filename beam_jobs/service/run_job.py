@@ -6,7 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager, redirect_stderr, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -29,17 +29,23 @@ from recordmill.beam_jobs.service.set_up import (
 )
 from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.dataset.parts import REJECTS_NAME, run_metadata_name
-from recordmill.schemas.errors import MissingFileError, RecordmillError
+from recordmill.schemas.errors import (
+    Interrupted,
+    MissingFileError,
+    error_of,
+    kind_of,
+)
 from recordmill.schemas.job.run_options import RunOptions
 from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.understood import NOTHING, Understood
 from recordmill.transforms.commit.commit import commit, is_staged
 from recordmill.transforms.commit.recovery import clean_up, is_clean
-from recordmill.transforms.dataset.files import read_manifest
+from recordmill.transforms.dataset.files import find_manifest, read_manifest
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.lease import acquire
-from recordmill.transforms.storage.lock_files import LOCK_FOLDER, remove_dead_locks
+from recordmill.transforms.storage.lock_files import remove_dead_locks
 from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.leftovers import find_leftovers, remove_leftovers
 from recordmill.transforms.tasks.read_rejects import (
     MAX_COUNTED,
     RejectKind,
@@ -131,7 +137,7 @@ def run_job(run: ResolvedRun, reporter: Reporter) -> Outcome:
     ready = store.preflight()
     if pipeline is not None:
         require_space(*pipeline, ready.free_bytes)
-    with acquire(store, exclusive=ready.exclusive) as lease:
+    with acquire(store, exclusive=ready.exclusive) as lease, _telling_state(run):
         status = "done"
         manifest = find_published(run, store)
         if manifest is not None:
@@ -141,7 +147,7 @@ def run_job(run: ResolvedRun, reporter: Reporter) -> Outcome:
         else:
             manifest = _convert(*pipeline, lease.holder.nonce, reporter, started)
         workspace.remove()
-        workspace.remove_others(spare=LOCK_FOLDER)
+        remove_leftovers(store, find_leftovers(store, spare=workspace.name))
     understood = NOTHING
     if status == "done":
         understood = _understood_at_end(store, manifest)
@@ -182,6 +188,22 @@ def _understood_at_end(store: Store, manifest: Manifest) -> Understood:
         return Understood.from_dict(metadata["understood"])
     except (MissingFileError, ValueError, KeyError, TypeError, AttributeError):
         return NOTHING  # by an earlier version, which said nothing of it
+
+
+@contextmanager
+def _telling_state(run: ResolvedRun) -> Iterator[None]:
+    """Adds to an interruption that the dataset was published before it."""
+    try:
+        yield
+    except Interrupted as interrupted:
+        with suppress(Exception):  # the interruption matters more
+            manifest = find_manifest(run.store.with_short_retries())
+            if manifest is not None and manifest.fingerprint == run.fingerprint:
+                interrupted.state = (
+                    "the dataset was published before. Run the same command again to "
+                    "clean up"
+                )
+        raise
 
 
 def _beam_options(options: RunOptions) -> PipelineOptions:
@@ -241,7 +263,8 @@ def _convert(
                 make_folders(workspace, context.exchange)
                 run()
         except WorkerDiedError as error:
-            raise RecordmillError(f"{error}\n{nothing_published(workspace)}") from error
+            message = f"{error}\n{nothing_published(workspace)}"
+            raise error_of(kind_of(error), message) from error
         except Exception as error:
             _log.exception("the run failed")
             raise explain(error, workspace) from error

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from recordmill.beam_jobs.service.inputs import Inputs
-from recordmill.schemas.errors import OutputError
+from recordmill.schemas.errors import NoRoomError, OutputError
 from recordmill.schemas.understood import NOTHING, Understood
 from recordmill.transforms.commit.staging import stage_inputs
 from recordmill.transforms.tasks.context import RunContext
@@ -53,7 +53,7 @@ def make_folders(workspace: Workspace, exchange: str) -> None:
         ) from error
     free = shutil.disk_usage(workspace.root).free
     if free < 1 << 20:
-        raise OutputError(
+        raise NoRoomError(
             f"{workspace.root}: the disk is full ({free:,} bytes free); make room"
         )
 

@@ -6,8 +6,11 @@ is in its own environment on the workers, never in Airflow's: RECORDMILL is its 
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
+from airflow.exceptions import AirflowException, AirflowFailException
 from airflow.providers.apache.beam.operators.beam import BeamRunPythonPipelineOperator
 from airflow.providers.google.cloud.operators.dataflow import (
     DataflowStartFlexTemplateOperator,
@@ -24,6 +27,9 @@ PROJECT, REGION = "example-project", "europe-west1"
 TEMPLATE = "gs://example-bucket/templates/recordmill.json"
 IMAGE = "registry.example/recordmill:0.1.0"
 
+# Exit statuses of usage, data and output refused (docs/options.md).
+NEVER_AGAIN = (2, 65, 73)
+
 USUAL = {
     "schedule": "15 2 * * *",
     "start_date": datetime(2026, 11, 1, tzinfo=UTC),
@@ -39,6 +45,25 @@ USUAL = {
 }
 
 
+class ConvertOperator(BeamRunPythonPipelineOperator):
+    """Beam's operator; it tries again only what can be better the next time."""
+
+    def execute(self, context: Any) -> Any:
+        """Runs the job.
+
+        Raises:
+          AirflowFailException: a person has to mend something first.
+        """
+        try:
+            return super().execute(context)
+        except AirflowException as error:
+            # The operator knows the status only in its message.
+            status = re.search(r"return code (\d+)", str(error))
+            if status and int(status[1]) in NEVER_AGAIN:
+                raise AirflowFailException(str(error)) from error
+            raise
+
+
 def verify() -> BashOperator:
     """Makes a task that reads the whole dataset and verifies every checksum."""
     return BashOperator(
@@ -48,7 +73,7 @@ def verify() -> BashOperator:
 
 
 with DAG("recordmill_on_cluster", **USUAL):
-    convert = BeamRunPythonPipelineOperator(
+    convert = ConvertOperator(
         task_id="convert",
         py_interpreter=f"{RECORDMILL}/bin/python",
         # deploy/dataflow/main.py: takes options in the form of this operator.

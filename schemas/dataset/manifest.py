@@ -20,9 +20,10 @@ from pydantic import (
 )
 
 from recordmill.schemas.dataset.parts import MAX_APPENDS
-from recordmill.schemas.errors import OutputError, SchemaError
+from recordmill.schemas.errors import OutputRefusedError, SchemaError
 from recordmill.schemas.features.feature import FeatureSpec, Schema
-from recordmill.schemas.job.job_spec import Payload
+from recordmill.schemas.file_names import check_file_name
+from recordmill.schemas.job.job_spec import Payload, Version
 from recordmill.schemas.reject_totals import NO_REJECTS, RejectTotals
 from recordmill.schemas.text import json_bytes
 
@@ -34,10 +35,17 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+def _plain_name(name: str) -> str:
+    return check_file_name(name, plain=True)
+
+
+PlainName = Annotated[str, AfterValidator(_plain_name)]
+
+
 class ShardEntry(_Frozen):
     """One shard: its file, its records, the file's bytes and CRC-32C (8 hex digits)."""
 
-    file: str
+    file: PlainName
     records: int
     bytes: int
     crc32c: str
@@ -117,7 +125,7 @@ class Manifest(_Frozen):
 
     manifest_version: Literal[1] = MANIFEST_VERSION
     name: str
-    version: str
+    version: Version
     fingerprint: str
     seed: int
     shuffle: bool
@@ -127,7 +135,7 @@ class Manifest(_Frozen):
     rows_read: int
     rows_rejected: int
     appended: Annotated[int, Field(ge=0, le=MAX_APPENDS)] = 0
-    files: dict[str, FileEntry] = {}
+    files: dict[PlainName, FileEntry] = {}
     rejects: RejectsEntry | None = None
     splits: dict[str, SplitEntry]
 
@@ -180,7 +188,7 @@ class Manifest(_Frozen):
             problem = f"{location}: {first['msg'].removeprefix('Value error, ')}"
         except SchemaError as error:
             problem = f"features: {error}"
-        raise OutputError(f"{uri}: not a recordmill manifest: {problem}")
+        raise OutputRefusedError(f"{uri}: not a recordmill manifest: {problem}")
 
 
 def join_manifests(

@@ -1,6 +1,7 @@
 """Runs in Airflow's environment: prints what the DAGs in a folder are, as JSON.
 
-The Beam operator really starts its Python file, which only tells how it was called.
+The Beam operator really starts its Python file, which only tells how it was called, or
+ends with one status after another.
 """
 
 from __future__ import annotations
@@ -42,10 +43,17 @@ def main(dags: str, scratch: str) -> None:
     called.write_text(TELL.format(str(told)))
     task.py_file, task.py_interpreter = str(called), sys.executable
     task.execute({})
+    ended = {}
+    for status in (1, 2, 65, 73, 74, 75):
+        called.write_text(f"raise SystemExit({status})")
+        try:
+            task.execute({})
+        except Exception as error:
+            ended[status] = type(error).__name__
     errors = {str(file): error for file, error in bag.import_errors.items()}
     argv = json.loads(told.read_text())[1:]
     Path(scratch, "facts.json").write_text(
-        json.dumps({"errors": errors, "dags": facts, "argv": argv})
+        json.dumps({"errors": errors, "dags": facts, "argv": argv, "ended": ended})
     )
 
 

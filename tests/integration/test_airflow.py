@@ -15,6 +15,7 @@ from manifests import DAY, DEPLOY, load, our_arguments, parse, words_of
 from store_servers import tool
 
 from recordmill.beam_jobs.cli.flex_template import command_line
+from recordmill.schemas.errors import EXIT_STATUS, PERMANENT
 
 DAGS = DEPLOY / "airflow"
 Facts = dict[str, Any]
@@ -68,7 +69,7 @@ def test_an_error_would_be_noticed(tmp_path: Path) -> None:
 
 def test_each_dag_converts_and_then_verifies(facts: Facts) -> None:
     kinds = {
-        "recordmill_on_cluster": "BeamRunPythonPipelineOperator",
+        "recordmill_on_cluster": "ConvertOperator",
         "recordmill_on_dataflow": "DataflowStartFlexTemplateOperator",
     }
     for name, dag in facts["dags"].items():
@@ -81,6 +82,14 @@ def test_each_dag_converts_and_then_verifies(facts: Facts) -> None:
         assert dag["max_active_runs"] == 1, name
         assert dag["catchup"] is False, name
         assert all(task["retries"] > 0 for task in tasks.values()), name
+
+
+def test_only_what_can_get_better_is_tried_again(facts: Facts) -> None:
+    """Each status is one with which the real operator's process ended."""
+    never = {EXIT_STATUS[kind] for kind in PERMANENT}
+    raised = {int(status): error for status, error in facts["ended"].items()}
+    assert {s for s, e in raised.items() if e == "AirflowFailException"} == never
+    assert {s for s, e in raised.items() if e == "AirflowException"} == {1, 74, 75}
 
 
 def test_no_worker_waits_for_dataflow(facts: Facts) -> None:

@@ -23,7 +23,7 @@ from manifests import (
 )
 from store_servers import tool
 
-from recordmill.schemas.errors import UsageError
+from recordmill.schemas.errors import EXIT_STATUS, PERMANENT, UsageError
 
 JOBS = [folder / "job.yaml" for folder in KUSTOMIZATIONS if folder.name != "cluster"]
 
@@ -129,7 +129,9 @@ def test_the_nightly_job_runs_once_at_a_time_and_ends() -> None:
         assert sum(10 * 2**n for n in range(job["backoffLimit"])) > 120
         (usage, _) = job["podFailurePolicy"]["rules"]
         assert usage["action"] == "FailJob"
-        assert usage["onExitCodes"]["values"] == [2]
+        assert usage["onExitCodes"]["values"] == [
+            EXIT_STATUS[kind] for kind in PERMANENT
+        ]
 
 
 @pytest.mark.parametrize("path", JOBS, ids=lambda path: path.parent.name)

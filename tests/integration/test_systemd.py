@@ -14,6 +14,8 @@ import pytest
 from job_tools import COMMAND
 from manifests import DEPLOY, load, our_arguments, parse
 
+from recordmill.schemas.errors import EXIT_STATUS, PERMANENT
+
 UNITS = DEPLOY / "systemd"
 SERVICE = UNITS / "recordmill@.service"
 TIMER = UNITS / "recordmill@.timer"
@@ -108,8 +110,9 @@ def test_the_command_parses() -> None:
     condition = unit["ConditionPathExists"].replace("%i", "users")
     assert condition == context.params["job_file"]
     assert int(unit["StartLimitBurst"]) == 3
-    # Wrong usage is not tried again.
-    assert service["RestartPreventExitStatus"] == "2"
+    # What a person has to mend is not tried again.
+    never = [EXIT_STATUS[kind] for kind in PERMANENT]
+    assert service["RestartPreventExitStatus"] == " ".join(map(str, never))
 
 
 def test_the_timer_makes_up_for_what_it_missed() -> None:

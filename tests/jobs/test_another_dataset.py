@@ -36,7 +36,7 @@ def job(tmp_path: Path) -> list[Argument]:
 def refused(*arguments: Argument) -> list[str]:
     """The lines between the first, which names the dataset, and the ways out."""
     ran = recordmill("convert", *arguments)
-    assert ran.status == 1
+    assert ran.status == 73
     first, *lines, last = ran.err.splitlines()
     assert "holds another dataset (out 1.0.0). It differs in:" in first
     assert "replace it with --overwrite, or choose another folder" in last
@@ -56,7 +56,7 @@ def test_a_job_file_spells_them_its_own_way(
         f"source: csv\ninputs: [{job[1]}]\noutput: {job[2]}\nseed: 7\nshuffle: false\n"
     )
     ran = recordmill("run", file)
-    assert ran.status == 1
+    assert ran.status == 73
     assert "\n  seed: 0, now seed: 7\n  shuffle: true, now shuffle: false\n" in ran.err
 
 

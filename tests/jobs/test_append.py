@@ -508,7 +508,7 @@ def test_without_append(tmp_path: Path) -> None:
         write_rows(tmp_path / "in" / f"{number}.csv", number * 10, 10)
         append("csv", *job)
     ran = recordmill("convert", "csv", *job)
-    assert ran.status == 1
+    assert ran.status == 73
     assert "holds another dataset" in ran.err
     assert "append to it with --append, replace it with --overwrite" in ran.err
     convert("csv", *job, "--overwrite")

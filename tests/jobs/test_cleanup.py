@@ -3,12 +3,48 @@
 from __future__ import annotations
 
 import json
+import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
-from job_tools import IRIS, assert_whole, contents, convert, recordmill
+from job_tools import IRIS, Ran, assert_whole, contents, convert, recordmill
 from store_servers import Place
+
+from recordmill.transforms.storage import LocalStore
+from recordmill.transforms.storage.lease import acquire
+
+RUN = "0123456789abcdef"
+HEX = uuid.UUID(int=7).hex
+# What recordmill never named lies where its own files lie, and looks a bit like them.
+FOREIGN = [
+    ".recordmill/notes",
+    f".recordmill/.notes.{HEX}",
+    f".recordmill/probes-{HEX}",
+    ".recordmill/0123456789abcde/run.log",
+    f".recordmill/{RUN}f/run.log",
+    f".secret.{HEX}",
+    f".iris.csv.{HEX}",
+    f".manifest.json.{HEX[:-1]}",
+    f"rejects/.notes.txt.{HEX}",
+    f"below/.manifest.json.{HEX}",
+    f"below/.recordmill/{RUN}/runs/range-0",
+    f"1.0.0/.recordmill/{RUN}/staging/iris-train.tfrecord-00000-of-00001",
+]
+OWN = [
+    f".recordmill/probe-{HEX}",
+    f".recordmill/{RUN}/run.log",
+    f".recordmill/{RUN}/runs/.range-0.{HEX}",
+    f".recordmill/{RUN}/staging/anything",
+    f".recordmill/lock/.000001.json.{HEX}",
+    f".manifest.json.{HEX}",
+    f".run-a00001.json.{HEX}",
+    f".label.labels.txt.{HEX}",
+    f".iris-train.tfrecord-00000-of-00002.{HEX}",
+    f".iris-train.tfrecord-a00001-00000-of-00002.{HEX}",
+    f".iris-train-00000-of-00002.tfrecord.gz.{HEX}",
+    f"rejects/.range-0.jsonl.{HEX}",
+]
 
 
 def broken(*_: object) -> None:
@@ -65,8 +101,88 @@ def test_half_published_is_left_to_its_job(
         assert recordmill("convert", "csv", IRIS, folder).status == 1
     before = contents(folder)
     ran = recordmill("clean", folder)
-    assert ran.status == 1
+    assert ran.status == 73
     assert "Run its command again to finish it" in ran.err
     assert contents(folder) == before
     convert("csv", IRIS, folder)
     assert_whole(folder)
+
+
+def put(folder: Path, names: list[str]) -> None:
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+
+
+def clean(folder: Path, *options: str) -> dict[str, Any]:
+    ran: Ran = recordmill("clean", folder, "--json", *options)
+    assert ran.status == 0, ran.err
+    facts: dict[str, Any] = json.loads(ran.out)
+    return facts
+
+
+def test_only_what_is_its_own_goes(tmp_path: Path) -> None:
+    folder = tmp_path / "iris"
+    convert("csv", IRIS, folder)
+    put(folder, FOREIGN)
+    before = contents(folder)
+    put(folder, OWN)
+    everything = contents(folder)
+    planned = clean(folder, "--dry-run")
+    assert contents(folder) == everything
+    assert sorted(planned["names"]) == sorted(OWN)
+    cleaned = clean(folder)
+    assert contents(folder) == before
+    assert (cleaned["files"], cleaned["bytes"]) == (planned["files"], planned["bytes"])
+    assert clean(folder)["files"] == 0
+
+
+def test_a_run_removes_no_more_when_it_ends(tmp_path: Path) -> None:
+    folder = tmp_path / "iris"
+    convert("csv", IRIS, folder)
+    put(folder, FOREIGN)
+    before = contents(folder)
+    put(folder, OWN)
+    convert("csv", IRIS, folder, "--seed", 2, "--overwrite")
+    assert set(contents(folder)) == set(before)
+    assert all(contents(folder)[name] == before[name] for name in FOREIGN)
+
+
+def test_a_folder_that_is_nobodys_dataset_is_not_touched(tmp_path: Path) -> None:
+    folder = tmp_path / "home"
+    own = [name for name in OWN if not name.startswith(".recordmill")]
+    put(folder, [*own, ".recordmill/notes", "letters/love.txt"])
+    before = contents(folder)
+    for options in ([], ["--dry-run"]):
+        assert clean(folder, *options)["files"] == 0
+    assert contents(folder) == before
+    assert recordmill("clean", tmp_path / "nothing").status == 0
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_a_dead_first_run_goes_without_a_manifest(tmp_path: Path) -> None:
+    folder = tmp_path / "iris"
+    put(folder, [*FOREIGN, *OWN])
+    clean(folder)
+    assert set(contents(folder)) == set(FOREIGN)
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    folder = tmp_path / "iris"
+    convert("csv", IRIS, folder)
+    put(tmp_path / "mine", ["run.log"])
+    (folder / ".recordmill").mkdir()
+    (folder / ".recordmill" / RUN).symlink_to(tmp_path / "mine")
+    assert clean(folder)["files"] == 0
+    assert (tmp_path / "mine" / "run.log").exists()
+
+
+def test_a_run_at_work_is_left_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "iris"
+    put(folder, OWN)
+    with acquire(LocalStore(str(folder))):
+        before = contents(folder)
+        for options in ([], ["--dry-run"]):
+            assert recordmill("clean", folder, *options).status == 75
+        assert contents(folder) == before

@@ -73,7 +73,8 @@ def test_error_is_one_message(tmp_path: Path) -> None:
     """No traceback of a worker's comes before it; that is in the log."""
     (tmp_path / "in.csv").write_text("a,b\n1\n")
     ran = command("convert", "csv", tmp_path / "in.csv", tmp_path / "out", "--json")
-    assert (ran.status, ran.out) == (1, "")
+    assert ran.status == 65
+    assert json.loads(ran.out)["status"] == "failed"
     assert ran.err.startswith("Error: 1 of 1 row rejected (limit 0)")
     assert "Traceback" not in ran.err
     assert ran.err.count("\n") == 4  # the rows, the reasons, the way out, the log

@@ -93,7 +93,7 @@ def test_schema_of_a_file(job: Path, tmp_path: Path) -> None:
     assert sorted(names) == ["sepal_length_cm", "species"]
     job.write_text(JOB + "expect_schema: ../sets/iris\n")
     ran = recordmill("run", job, "--output", tmp_path / "other")
-    assert ran.status == 1
+    assert ran.status == 65
     assert "sepal_width_cm" in ran.err
 
 
@@ -203,8 +203,8 @@ def test_accounts_of_a_job_that_cannot_be_read(job: Path, tmp_path: Path) -> Non
         (JOB.replace("3", "{{ n }}"), [], 2, "a value that begins with {{ needs"),
         (JOB + "seed: 4\n", [], 2, "line 9: 'seed' is given twice, first on line 7"),
         (JOB + "storage: {input: {key: abc}}\n", [], 2, "looks like a secret"),
-        (JOB + "schema: no.yaml\n", [], 1, "no.yaml: cannot be read"),
-        (JOB.replace("raw", "row"), [], 1, "no file matches"),
+        (JOB + "schema: no.yaml\n", [], 65, "no.yaml: cannot be read"),
+        (JOB.replace("raw", "row"), [], 65, "no file matches"),
         (JOB + "scratch: gs://b/runs\n", [], 2, "expected a local folder"),
         (JOB, ["--workers", "-1"], 2, "-1 is not in the range"),
     ],
@@ -223,7 +223,7 @@ def test_refused(
 
 def test_no_job_file(tmp_path: Path) -> None:
     ran = recordmill("run", tmp_path / "job.yaml")
-    assert ran.status == 1
+    assert ran.status == 65
     assert "job.yaml: cannot be read: " in ran.err
     assert recordmill("run").status == 2
 

@@ -143,8 +143,8 @@ def test_rows_that_cannot_be_read_are_told(tmp_path: Path) -> None:
             2,
             "take arguments after",
         ),
-        (["schema", "infer", "csv", "nothing.csv"], 1, "nothing.csv: no such file"),
-        (["schema", "infer", "images", IRIS], 1, "no pictures among 1 input file"),
+        (["schema", "infer", "csv", "nothing.csv"], 65, "nothing.csv: no such file"),
+        (["schema", "infer", "images", IRIS], 65, "no pictures among 1 input file"),
         (["schema", "infer", "csv", IRIS, "-o", "."], 1, ".: is a folder"),
         (["schema", "infer", "csv", IRIS, "-o", "no/it.yaml"], 1, "no such folder:"),
         (["schema", "infer", "csv", IRIS, "-o", "s3://b/it"], 1, "no such folder:"),
@@ -174,7 +174,7 @@ def test_check(tmp_path: Path) -> None:
     assert ran.err == f"{path}: valid, 5 features\n"
     path.write_text(IRIS_YAML.replace("species: string", "species: strings"))
     ran = recordmill("schema", "check", path)
-    assert (ran.status, ran.out) == (1, "")
+    assert (ran.status, ran.out) == (65, "")
     assert ran.err.startswith(f"Error: {path}: line 14: feature 'species'")
 
 

@@ -65,7 +65,7 @@ def test_half_switched_by_another_job(
         assert not run_until(step, IRIS, folder, "--shards", 3)
     before = states(folder)
     ran = recordmill("convert", "csv", IRIS, folder, "--shards", 2)
-    assert ran.status == 1
+    assert ran.status == 73
     assert "another job was killed while it published its dataset here" in ran.err
     assert states(folder) == before
     convert("csv", IRIS, folder, "--shards", 2, "--overwrite")
@@ -108,7 +108,7 @@ def test_nothing_is_left_of_an_earlier_try(tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.csv"
     wrong.write_text("a,b\n1,2\n3\n")
     output = tmp_path / "out"
-    assert recordmill("convert", "csv", wrong, output).status == 1
+    assert recordmill("convert", "csv", wrong, output).status == 65
     assert_unpublished(output)
     convert("csv", wrong, output, "--max-rejects", "50%")
     assert_whole(output)

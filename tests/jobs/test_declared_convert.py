@@ -218,7 +218,7 @@ def test_expected_schema_holds_back_what_differs(tmp_path: Path) -> None:
     convert("csv", old, tmp_path / "old")
     out = tmp_path / "new"
     ran = recordmill("convert", "csv", new, out, "--expect-schema", tmp_path / "old")
-    assert ran.status == 1
+    assert ran.status == 65
     for feature in ("extra", "score", "name"):
         assert feature in ran.err
     assert "id" not in ran.err.replace("is not", "").split()
@@ -237,7 +237,7 @@ def test_expected_ranges_hold_back_what_is_outside(tmp_path: Path) -> None:
     ran = recordmill(
         "convert", "csv", outside, tmp_path / "two", "--expect-schema", schema
     )
-    assert ran.status == 1
+    assert ran.status == 65
     assert "6" in ran.err
     assert "id" in ran.err
     assert_unpublished(tmp_path / "two")
@@ -273,7 +273,7 @@ def test_payload_raw_of_pictures_is_their_files(tmp_path: Path) -> None:
 def test_payload_raw_needs_one_column_of_bytes(tmp_path: Path) -> None:
     rows = write(tmp_path, "rows.csv", "a,b\nx,y\n")
     ran = recordmill("convert", "csv", rows, tmp_path / "out", "--payload", "raw")
-    assert ran.status == 1
+    assert ran.status == 65
     assert "a" in ran.err
     assert "--schema" in ran.err
     assert_unpublished(tmp_path / "out")

@@ -59,7 +59,7 @@ def test_a_run_that_cannot_fit_is_refused_before_it_begins(
 ) -> None:
     done = on_small_disk(tmp_path, OVER_IRIS, 26_000, "--exchange", exchange)
     assert done.returncode == 0, done.stderr
-    assert "status 1\n" in done.stdout
+    assert "status 74\n" in done.stdout
     needed = re.search(r"/disk/set: about ([0-9.]+) MB are needed", done.stderr)
     assert needed
     expected = 84 if exchange == "reference" else 168
@@ -75,7 +75,7 @@ def test_a_disk_that_fills_up(tmp_path: Path) -> None:
     """How well records pack is only guessed, so the run is not refused."""
     done = on_small_disk(tmp_path, OVER_IRIS, 26_000, "--compression", "gzip")
     assert done.returncode == 0, done.stderr
-    assert "status 1\n" in done.stdout
+    assert "status 74\n" in done.stdout
     assert "No space left on device" in done.stderr
     assert "Nothing was published" in done.stderr
     assert "every checksum, count and size is right" in done.stdout
@@ -119,5 +119,5 @@ def test_the_old_dataset_and_the_new_one_need_room_side_by_side(tmp_path: Path) 
     """
     done = on_small_disk(tmp_path, script, 12_000)
     assert done.returncode == 0, done.stderr
-    assert "status 1\n" in done.stdout
+    assert "status 74\n" in done.stdout
     assert "MB are needed, 29." in done.stderr

@@ -151,7 +151,7 @@ def test_too_many_rejects_stop_the_run_before_a_row_is_sent(
         "recordmill.beam_jobs.pipelines.exchange_by_engine.send_range", None
     )
     ran = recordmill("convert", "csv", rows, tmp_path / "out", *ENGINE)
-    assert ran.status == 1
+    assert ran.status == 65
     assert "1 of 2 rows rejected (limit 0)" in ran.err
     assert_unpublished(tmp_path / "out")
 
@@ -263,7 +263,7 @@ def test_a_range_that_gives_more_than_flink_carries(
         "recordmill.beam_jobs.pipelines.exchange_by_engine.FLINK_BUNDLE_BYTES", 5000
     )
     ran = recordmill("convert", "csv", IRIS, tmp_path / "out", *ENGINE)
-    assert ran.status == 1
+    assert ran.status == 65
     assert "more than 5.0 kB, the limit of exchange engine" in ran.err
     assert "--exchange scratch" in ran.err
     assert_unpublished(tmp_path / "out")
@@ -291,7 +291,7 @@ def test_a_side_file_that_went_between_the_two_readings(
     )
     job = [tmp_path / "in" / "rows.csv", tmp_path / "out", "--schema", schema]
     ran = recordmill("convert", "csv", *job, "--max-rejects", 3, *ENGINE)
-    assert ran.status == 1
+    assert ran.status == 65
     assert "changed during the run: 1 reject, before 0" in ran.err
     assert_unpublished(tmp_path / "out")
 
@@ -318,6 +318,6 @@ def test_a_file_that_changed_between_its_two_readings(
         "recordmill.beam_jobs.pipelines.exchange_by_engine.send_range", changing
     )
     ran = recordmill("convert", "csv", rows, tmp_path / "out", *ENGINE)
-    assert ran.status == 1
+    assert ran.status == 75
     assert message in ran.err
     assert_unpublished(tmp_path / "out")

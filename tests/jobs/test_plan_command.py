@@ -219,7 +219,7 @@ def test_unchanged(tmp_path: Path) -> None:
 def test_another_dataset(tmp_path: Path) -> None:
     output = tmp_path / "iris"
     convert("csv", IRIS, output)
-    planned = plan("csv", "--seed", 1, IRIS, output, status=1)
+    planned = plan("csv", "--seed", 1, IRIS, output, status=73)
     assert planned["verdict"] == "refused"
     assert "holds another dataset (iris 1.0.0" in planned["reason"]
     assert planned["records"] == 150
@@ -229,7 +229,7 @@ def test_another_dataset(tmp_path: Path) -> None:
 def test_foreign_files(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.txt").write_text("years of work")
-    planned = plan("csv", IRIS, tmp_path / "out", status=1)
+    planned = plan("csv", IRIS, tmp_path / "out", status=73)
     assert "is not empty (thesis.txt)" in planned["reason"]
 
 
@@ -237,7 +237,7 @@ def test_killed_run(tmp_path: Path) -> None:
     """A run that can go on is told, one that only has to publish too."""
     source, output = tmp_path / "in.csv", tmp_path / "out"
     source.write_text("a,b\n1,2\n3\n")
-    assert recordmill("convert", "csv", source, output).status == 1
+    assert recordmill("convert", "csv", source, output).status == 65
     planned = plan("csv", "--max-rejects", 1, source, output)
     assert (planned["verdict"], planned["finished_ranges"]) == ("resume", 1)
     with pytest.MonkeyPatch.context() as patch:
@@ -259,7 +259,7 @@ def test_next_version(tmp_path: Path) -> None:
     convert("csv", *auto, IRIS, output)
     planned = plan("csv", *auto, IRIS, output)
     assert (planned["verdict"], planned["version"]) == ("unchanged", "1.0.0")
-    half = output / "1.0.1" / ".recordmill" / "another"
+    half = output / "1.0.1" / ".recordmill" / "0123456789abcdef"
     half.mkdir(parents=True)
     planned = plan("csv", *auto, "--seed", 1, IRIS, output)
     assert (planned["verdict"], planned["version"]) == ("convert", "1.0.1")
@@ -273,7 +273,7 @@ def test_no_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "recordmill.beam_jobs.service.disk_space.shutil.disk_usage",
         lambda folder: usage,
     )
-    planned = plan("csv", IRIS, tmp_path / "out", status=1)
+    planned = plan("csv", IRIS, tmp_path / "out", status=74)
     (disk,) = planned["space"]
     assert disk["needed"] == planned["bytes"] + planned["scratch_bytes"]
     assert (disk["folder"], disk["free"]) == (str(tmp_path), 10_000)
@@ -320,8 +320,8 @@ def test_what_may_fit_is_not_refused(
         lambda folder: small,
     )
     refused = recordmill("convert", "csv", source, tmp_path / "other")
-    assert refused.status == 1
-    assert plan("csv", source, tmp_path / "other", status=1)["reason"] in refused.err
+    assert refused.status == 74
+    assert plan("csv", source, tmp_path / "other", status=74)["reason"] in refused.err
     assert not (tmp_path / "other").exists()
 
 
@@ -394,7 +394,7 @@ def test_plan_of_a_job_file(tmp_path: Path) -> None:
     assert states(tmp_path) == before
     real = json.loads(recordmill("run", job, "--set", "n=4", "--json").out)
     assert_near(planned, real, 0)
-    assert recordmill("plan", job, "--set", "n=5").status == 1
+    assert recordmill("plan", job, "--set", "n=5").status == 73
     text = recordmill("plan", job, "--set", "n=5").out
     assert "would be refused\n  because" in text
 
@@ -431,9 +431,9 @@ def test_time_estimate() -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        (["csv", "nothing", "out"], 1, "no such file or folder"),
+        (["csv", "nothing", "out"], 65, "no such file or folder"),
         (["csv", str(IRIS), "out", "--scratch", "gs://b"], 2, "a local folder"),
-        (["images", str(IRIS), "out"], 1, "no pictures among 1 input file"),
+        (["images", str(IRIS), "out"], 65, "no pictures among 1 input file"),
         (["csv", str(IRIS), "out", "--split-by", "colour"], 2, "no such column"),
         (
             ["csv", str(IRIS), "out", "--exchange", "reference"],

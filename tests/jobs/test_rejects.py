@@ -121,7 +121,7 @@ def test_no_reject_by_default(tmp_path: Path, make: Callable[[Path], Spoilt]) ->
     spoilt = make(tmp_path / "in")
     output = tmp_path / "out"
     ran = recordmill("convert", spoilt.source, spoilt.path, output)
-    assert (ran.status, ran.out) == (1, "")
+    assert (ran.status, ran.out) == (65, "")
     assert_unpublished(output)
     (folder,) = output.glob(".recordmill/*/rejects")
     assert f"1 of {spoilt.rows} rows rejected (limit 0):\n  1 x " in ran.err

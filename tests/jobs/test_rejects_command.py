@@ -43,7 +43,7 @@ def test_of_a_dataset(table: Path, tmp_path: Path) -> None:
 
 
 def test_of_a_run_that_failed(table: Path, tmp_path: Path) -> None:
-    assert recordmill("convert", "csv", table, tmp_path / "out").status == 1
+    assert recordmill("convert", "csv", table, tmp_path / "out").status == 65
     ran = recordmill("rejects", tmp_path / "out", "--json")
     found = json.loads(ran.out)
     assert (found["published"], found["rows_rejected"]) == (False, 3)
@@ -55,7 +55,7 @@ def test_of_a_run_that_failed(table: Path, tmp_path: Path) -> None:
 def test_of_a_run_that_failed_over_a_dataset(table: Path, tmp_path: Path) -> None:
     convert("csv", table, tmp_path / "out", "--max-rejects", 3)
     table.write_text(ROWS + "10\n")
-    assert recordmill("convert", "csv", table, tmp_path / "out").status == 1
+    assert recordmill("convert", "csv", table, tmp_path / "out").status == 73
     ran = recordmill("rejects", tmp_path / "out", "--json")
     assert json.loads(ran.out)["rows_rejected"] == 3
 
@@ -68,7 +68,7 @@ def test_by_reason(table: Path, tmp_path: Path) -> None:
 
 def test_in_a_store(table: Path, tmp_path: Path) -> None:
     output = f"memory://rejects-{uuid4().hex}/out"  # no run of another day left any
-    assert recordmill("convert", "csv", table, output).status == 1
+    assert recordmill("convert", "csv", table, output).status == 65
     ran = recordmill("rejects", output, "--json")
     assert json.loads(ran.out)["rows_rejected"] == 3
     convert("csv", table, output, "--max-rejects", 3)

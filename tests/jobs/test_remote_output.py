@@ -42,7 +42,7 @@ def test_another_dataset_is_replaced_only_if_asked(
     assert to_store(store_place, "csv", IRIS, [*name, "--shards", 3]).status == 0
     before = published(store_place)
     refused = to_store(store_place, "csv", IRIS, [*name, "--shards", 2])
-    assert refused.status == 1
+    assert refused.status == 73
     assert "replace it with --overwrite" in refused.err
     assert published(store_place) == before
     job = [*name, "--shards", 2, "--overwrite"]
@@ -57,7 +57,7 @@ def test_no_secret_in_what_is_left_of_a_failed_run(
     rows = tmp_path / "rows.csv"
     rows.write_text("a,b\n1,x\n2\n")
     ran = to_store(store_place, "csv", rows, [])
-    assert ran.status == 1
+    assert ran.status == 65
     assert "manifest.json" not in store_place.store.list()
     left = [path for path in cache.rglob("*") if path.is_file()]
     assert store_place.kind == "local" or left
@@ -124,7 +124,7 @@ def test_of_two_runs_at_once_one_wins_and_one_is_told(
         patch.setattr("recordmill.beam_jobs.pipelines.convert.stage", meanwhile)
         first = to_store(store_place, "csv", IRIS, ["--name", "iris"])
     assert first.status == 0, first.err
-    assert [ran.status for ran in second] == [1]
+    assert [ran.status for ran in second] == [75]
     assert "another run is writing here" in second[0].err
     assert (
         recordmill("verify", store_place.root, *options_of(store_place.options)).status

@@ -160,7 +160,7 @@ def test_a_stray_file_is_named_and_deleted(dataset: Path) -> None:
 def test_the_ways_out_of_a_lost_shard(dataset: Path, way: str) -> None:
     lose(shards_of(dataset)[0])
     ran = convert_again(dataset)
-    assert ran.status == 1
+    assert ran.status == 73
     assert (
         "The dataset is damaged: convert again with --overwrite, or remove its folder "
         "and convert again"
@@ -220,6 +220,6 @@ def test_an_append_keeps_the_entries(tmp_path: Path) -> None:
     assert_whole(tmp_path / "out")
     lose(tmp_path / "out" / "inputs.jsonl.gz")
     assert problem_files(tmp_path / "out") == {"inputs.jsonl.gz"}
-    assert recordmill("convert", *job, "--append").status == 1
+    assert recordmill("convert", *job, "--append").status == 73
     convert(*job, "--overwrite")
     assert_whole(tmp_path / "out")

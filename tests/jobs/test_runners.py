@@ -129,7 +129,7 @@ def test_task_that_breaks(
             monkeypatch.setattr(module, task, broken)
     output = tmp_path / "iris"
     ran = recordmill("convert", "csv", IRIS, output)
-    assert (ran.status, ran.out) == (1, "")
+    assert (ran.status, ran.out) == (74 if isinstance(error, OSError) else 1, "")
     assert f"Error: {message}" in ran.err
     assert "Nothing was published" in ran.err
     assert_unpublished(output)

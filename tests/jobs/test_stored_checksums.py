@@ -82,7 +82,7 @@ def test_quick_compares_what_the_store_keeps(output: str) -> None:
     assert problem["file"] == SHARD
     assert problem["message"].startswith("the store has CRC-32C ")
     again = recordmill(*job(output))  # the same job: there already, but not whole
-    assert again.status == 1
+    assert again.status == 73
     assert "the store has CRC-32C" in again.err
 
 

@@ -121,7 +121,7 @@ def test_failed_run_leaves_the_last_version(tmp_path: Path) -> None:
     recordmill("convert", "csv", source, output, *AUTO)
     source.write_text("a,b\n1,2\n3\n")
     ran = recordmill("convert", "csv", source, output, *AUTO)
-    assert ran.status == 1
+    assert ran.status == 65
     assert "1 of 2 rows rejected" in ran.err
     assert latest(output) == "1.0.0"
     # The same job goes on from there when more rejects are allowed.
@@ -143,7 +143,7 @@ def test_half_made_version_of_another_job_goes(tmp_path: Path) -> None:
     output, source, scratch = tmp_path / "out", tmp_path / "in.csv", tmp_path / "s"
     source.write_text("a,b\n1,2\n3\n")
     options: list[Argument] = [*AUTO, "--scratch", scratch]
-    assert recordmill("convert", "csv", source, output, *options).status == 1
+    assert recordmill("convert", "csv", source, output, *options).status == 65
     assert list((output / "1.0.0").iterdir())
     assert list(scratch.iterdir())
     source.write_text("a,b\n1,2\n3,44\n")
@@ -212,7 +212,9 @@ def test_killed_at_every_step(tmp_path: Path) -> None:
     model = tmp_path / "model" / "iris"
     for seed in range(2):
         publish(model, "--seed", seed)
-    half = model / "1.0.2" / ".recordmill" / "another"  # of a job that was killed
+    half = (
+        model / "1.0.2" / ".recordmill" / "0123456789abcdef"
+    )  # of a job that was killed
     half.mkdir(parents=True)
     options: list[Argument] = ["--seed", 2, "--keep", 1]
     for step in steps_to_kill_at(100):
@@ -325,15 +327,19 @@ def files_in_the_next_version(folder: Path) -> list[Argument]:
 @pytest.mark.parametrize(
     ("prepare", "status", "message"),
     [
-        (dataset_in_the_way, 1, "out: is a dataset itself, so it cannot hold versions"),
-        (file_in_the_way, 1, "out: is a file; expected a folder for the versions"),
+        (
+            dataset_in_the_way,
+            73,
+            "out: is a dataset itself, so it cannot hold versions",
+        ),
+        (file_in_the_way, 73, "out: is a file; expected a folder for the versions"),
         (overwrite, 2, "--dataset-version auto never overwrites"),
         (keep_alone, 2, "--keep: requires --dataset-version auto"),
         (input_among_versions, 2, "is an input, but lies inside the output folder"),
-        (damaged_version, 1, "is missing, the manifest says"),
+        (damaged_version, 73, "is missing, the manifest says"),
         (
             files_in_the_next_version,
-            1,
+            73,
             "is not empty (thesis.txt) and does not hold a dataset",
         ),
     ],
@@ -368,8 +374,8 @@ def test_commands_follow_latest_json(tmp_path: Path, command: str) -> None:
     assert recordmill(command, output, "--json").out != ran.out
     latest.write_text('{"version": "../elsewhere"}')
     refused = recordmill(command, output)
-    assert refused.status == 1
-    assert "latest.json: names '../elsewhere', expected a version" in refused.err
+    assert refused.status == 73
+    assert "latest.json: does not name a version (expected a version" in refused.err
     latest.unlink()
     convert(*job)
     assert recordmill(command, output, "--json").out == ran.out

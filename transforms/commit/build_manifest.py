@@ -12,7 +12,7 @@ from recordmill.schemas.dataset.manifest import (
     SplitEntry,
 )
 from recordmill.schemas.dataset.shards import ShardResult
-from recordmill.schemas.errors import RecordmillError, RejectLimitError
+from recordmill.schemas.errors import InputError, RecordmillError, RejectLimitError
 from recordmill.schemas.job.job_spec import RejectLimit
 from recordmill.schemas.ranges import RangeResult, Reject, TypeFlags, merge_type_flags
 from recordmill.schemas.reject_totals import NO_REJECTS
@@ -100,7 +100,7 @@ def build_manifest(
             "it happens again, report it as a bug"
         )
     if records == 0 and context.part == 0:
-        raise RecordmillError(
+        raise InputError(
             f"no record to write: {count(rows_read, 'row')} read, {rejected:,} rejected"
         )
     splits = {}

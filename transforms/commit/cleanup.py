@@ -7,62 +7,96 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recordmill.schemas.dataset.manifest import MANIFEST_NAME
-from recordmill.schemas.errors import OutputError
-from recordmill.transforms.commit.recovery import clean_up, open_journals
+from recordmill.schemas.errors import OutputRefusedError
+from recordmill.transforms.commit.recovery import (
+    clean_up,
+    open_journals,
+    unpublished_files,
+)
 from recordmill.transforms.storage import LocalStore, Store
-from recordmill.transforms.storage.lease import acquire
-from recordmill.transforms.storage.lock_files import LOCK_FOLDER
-from recordmill.transforms.storage.store import WORK_FOLDER
-from recordmill.transforms.tasks.workspace import work_folder_of
+from recordmill.transforms.storage.lease import acquire, require_idle
+from recordmill.transforms.tasks.leftovers import (
+    Leftovers,
+    find_leftovers,
+    has_traces,
+    remove_leftovers,
+)
+from recordmill.transforms.tasks.workspace import RUN_PATTERN, work_folder_of
 
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """The number of removed files and their size in bytes."""
+    """Names and sizes of the files that were removed, or would be."""
 
-    files: int
-    bytes: int
+    names: dict[str, int]
+
+    @property
+    def files(self) -> int:
+        return len(self.names)
+
+    @property
+    def bytes(self) -> int:
+        return sum(self.names.values())
 
 
-def clean(store: Store) -> Cleaned:
-    """Removes what dead runs left, never a dataset's own files.
+def clean(store: Store, *, dry_run: bool = False) -> Cleaned:
+    """Removes what dead runs left, never a dataset's own files or anybody else's.
+
+    Args:
+      store: of the output.
+      dry_run: whether to find it only, and remove nothing.
 
     Raises:
-      OutputError: a run is at work here, or one was killed during its commit: that must
-        be finished first, as files of the dataset are among those that it left.
+      BusyError: a run is at work here.
+      OutputRefusedError: a run was killed during its commit: that must be finished
+        first, as files of the dataset are among those that it left.
     """
+    if store.size(MANIFEST_NAME) is None and not has_traces(store):
+        # No folder of recordmill's: nothing is touched in it, not even for a lease.
+        return _cleaned(store, Leftovers((), {}), dry_run=dry_run)
+    if dry_run:
+        require_idle(store)
+        return _cleaned(store, _found(store), dry_run=True)
     with acquire(store, exclusive=store.preflight().exclusive):
+        found = _found(store)
         if store.size(MANIFEST_NAME) is not None:
             clean_up(store)
-        if journals := open_journals(store):
-            raise OutputError(
-                f"{store.uri}: a run was killed while it published its dataset here "
-                f"({journals[0]}). Run its command again to finish it, or replace the "
-                "dataset with `overwrite=true`. Nothing was removed"
-            )
-        left = store.list(WORK_FOLDER) | store.unfinished()
-        left = {n: size for n, size in left.items() if not _is_lock(n)}
-        store.delete(left)
-        sizes = [*left.values(), *_remove_local(store)]
-    return Cleaned(len(sizes), sum(sizes))
+        remove_leftovers(store, found)
+        return _cleaned(store, found, dry_run=False)
 
 
-def _remove_local(store: Store) -> list[int]:
-    """Removes a store's folders on this machine; returns the sizes of their files."""
-    if isinstance(store, LocalStore):
-        folders = [
-            entry
-            for entry in Path(store.root, WORK_FOLDER).glob("*")
-            if entry.is_dir() and not _is_lock(f"{WORK_FOLDER}/{entry.name}/")
-        ]
-    else:
-        folders = [Path(work_folder_of(store.uri))]
-    sizes = []
-    for folder in folders:
-        sizes += [file.stat().st_size for file in folder.rglob("*") if file.is_file()]
-        shutil.rmtree(folder, ignore_errors=True)
-    return sizes
+def _found(store: Store) -> Leftovers:
+    """Finds what dead runs left in an output.
+
+    Raises:
+      OutputRefusedError: one was killed during its commit.
+    """
+    beside: dict[str, int] = {}
+    journals = open_journals(store)
+    if store.size(MANIFEST_NAME) is not None:
+        for name in unpublished_files(store, journals):
+            if (size := store.size(name)) is not None:
+                beside[name] = size
+    elif journals:
+        raise OutputRefusedError(
+            f"{store.uri}: a run was killed while it published its dataset here "
+            f"({journals[0]}). Run its command again to finish it, or replace the "
+            "dataset with `overwrite=true`. Nothing was removed"
+        )
+    found = find_leftovers(store)
+    return Leftovers(found.runs, beside | found.files)
 
 
-def _is_lock(name: str) -> bool:
-    return name.startswith(f"{LOCK_FOLDER}/")
+def _cleaned(store: Store, found: Leftovers, *, dry_run: bool) -> Cleaned:
+    """Adds what runs for a store left on this machine, and removes that."""
+    names = dict(found.files)
+    if not isinstance(store, LocalStore):
+        for run in sorted(Path(work_folder_of(store.uri)).glob("*")):
+            if run.is_symlink() or not RUN_PATTERN.fullmatch(run.name):
+                continue
+            for file in sorted(run.rglob("*")):
+                if file.is_file():
+                    names[str(file)] = file.stat().st_size
+            if not dry_run:
+                shutil.rmtree(run, ignore_errors=True)
+    return Cleaned(names)

@@ -23,7 +23,11 @@ from pathlib import Path
 
 from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
 from recordmill.schemas.dataset.parts import REJECTS_NAME
-from recordmill.schemas.errors import MissingFileError, OutputError
+from recordmill.schemas.errors import (
+    BusyError,
+    MissingFileError,
+    OutputRefusedError,
+)
 from recordmill.schemas.text import printable
 from recordmill.transforms.commit.damage import find_damage
 from recordmill.transforms.commit.recovery import (
@@ -99,13 +103,13 @@ def require_stored(store: Store, manifest: Manifest) -> None:
             size = sizes.get(shard.file)
             if size != shard.bytes:
                 found = "is missing" if size is None else f"has {size} bytes"
-                raise OutputError(
+                raise OutputRefusedError(
                     f"{store.uri_of(shard.file)}: {found}, the manifest says "
                     f"{shard.bytes} bytes. {_DAMAGED}"
                 )
             crc = level.checksums.get(shard.file)
             if crc is not None and f"{crc:08x}" != shard.crc32c:
-                raise OutputError(
+                raise OutputRefusedError(
                     f"{store.uri_of(shard.file)}: the store has CRC-32C {crc:08x}, the "
                     f"manifest says {shard.crc32c}. {_DAMAGED}"
                 )
@@ -153,7 +157,9 @@ def check_output(
       OutputError: the output holds another dataset (and not overwrite) or other files.
     """
     if isinstance(store, LocalStore) and Path(store.root).is_file():
-        raise OutputError(f"{store.uri}: is a file; expected a folder for the dataset")
+        raise OutputRefusedError(
+            f"{store.uri}: is a file; expected a folder for the dataset"
+        )
     manifest = find_manifest(store)
     if manifest is not None:
         if manifest.fingerprint == fingerprint:
@@ -163,12 +169,12 @@ def check_output(
         if base and manifest.fingerprint == base:
             return None
         if base:
-            raise OutputError(
+            raise BusyError(
                 f"{store.uri}: the dataset changed while the append was prepared; run "
                 "again"
             )
         if not overwrite:
-            raise OutputError(
+            raise OutputRefusedError(
                 _another_dataset(store, manifest, changes_since(manifest))
             )
         return None
@@ -178,14 +184,14 @@ def check_output(
     if unfinished := journals_of_other_runs(workspace):
         if overwrite:
             return None
-        raise OutputError(
+        raise OutputRefusedError(
             f"{store.uri}: another job was killed while it published its dataset here "
             f"({unfinished[0]}); run its command again to finish it, replace it with "
             "`overwrite=true`, or choose another folder"
         )
     top_names = {name.split("/")[0] for name in store.list()}
     if foreign := sorted(top_names - {WORK_FOLDER}):
-        raise OutputError(
+        raise OutputRefusedError(
             f"{store.uri}: is not empty ({', '.join(foreign[:3])}"
             f"{', ...' if len(foreign) > 3 else ''}) and does not hold a dataset; use "
             "another folder. Nothing was changed"

@@ -18,8 +18,8 @@ from recordmill.transforms.commit.commit import (
 from recordmill.transforms.commit.staging import stage
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.lease import Lease, acquire
-from recordmill.transforms.storage.lock_files import LOCK_FOLDER
 from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.leftovers import find_leftovers, remove_leftovers
 
 LEASE_TRIES = 6
 LEASE_PAUSE_SECONDS = 20.0  # during all tries together, a dead worker's lease expires
@@ -46,7 +46,7 @@ def publish_detached(
             context, lambda: stage(context, ranges, shards, run_metadata)
         )
         workspace.remove()
-        workspace.remove_others(spare=LOCK_FOLDER)
+        remove_leftovers(store, find_leftovers(store, spare=workspace.name))
     return manifest
 
 

@@ -12,7 +12,7 @@ import os
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 
-from recordmill.schemas.errors import InputError
+from recordmill.schemas.errors import ChangedInputError
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import InputFile
 from recordmill.schemas.text import count
@@ -57,7 +57,7 @@ def require_same_inputs(
         changed = list(_changed_in_store(converted, root, found))
     if changed:
         more = len(changed) - _SHOWN
-        raise InputError(
+        raise ChangedInputError(
             f"{count(len(changed), 'input file')} changed while the run read them:\n"
             + "\n".join(f"  {change}" for change in changed[:_SHOWN])
             + (f"\n  and {count(more, 'other file')}" if more > 0 else "")

@@ -22,7 +22,7 @@ from typing import Any
 
 from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.dataset.parts import inputs_name
-from recordmill.schemas.errors import InputError, MissingFileError, OutputError
+from recordmill.schemas.errors import InputError, MissingFileError, OutputRefusedError
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.ranges import InputFile
 from recordmill.schemas.text import count
@@ -136,7 +136,7 @@ def parse_inputs(data: bytes, uri: str) -> KeptInputs:
             int(head["recordmill"]), str(head["fingerprint"]), dict(head["job"]), files
         )
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
-        raise OutputError(
+        raise OutputRefusedError(
             f"{uri}: is not a valid inventory of inputs ({error}), so nothing can be "
             f"appended to the dataset; {_CONVERT_ALL}"
         ) from error
@@ -160,23 +160,23 @@ def read_inputs(store: Store, manifest: Manifest, job: JobSpec) -> dict[str, Kep
         try:
             kept = parse_inputs(store.read(inputs_name(part)), uri)
         except MissingFileError as error:
-            raise OutputError(
+            raise OutputRefusedError(
                 f"{uri}: is missing; without this inventory of the converted inputs "
                 f"nothing can be appended; {_CONVERT_ALL}"
             ) from error
         files |= kept.files
     if kept.fingerprint != manifest.fingerprint:
-        raise OutputError(
+        raise OutputRefusedError(
             f"{uri}: belongs to another dataset (fingerprint {kept.fingerprint}, the "
             f"manifest says {manifest.fingerprint}); {_CONVERT_ALL}"
         )
     if kept.format_version != FORMAT_VERSION:
-        raise OutputError(
+        raise OutputRefusedError(
             f"{store.uri}: was written by another version of recordmill in another "
             f"format ({kept.format_version}, now {FORMAT_VERSION}); {_CONVERT_ALL}"
         )
     if changes := list(option_changes(kept.job, fixed_fields(job))):
-        raise OutputError(
+        raise OutputRefusedError(
             f"{store.uri}: was made by another job. Changed: {'; '.join(changes)}. Append "
             f"with the options of the first run, or {_CONVERT_ALL}"
         )

@@ -10,7 +10,6 @@ complete, and all other files that a journal names can be removed.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
@@ -29,13 +28,12 @@ from recordmill.transforms.dataset.tfds_files import (
 )
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.store import WORK_FOLDER
-from recordmill.transforms.tasks.workspace import Workspace
+from recordmill.transforms.tasks.workspace import RUN_PATTERN, Workspace
 
 REPLACED_NAME = "replaced.json"
 OBSOLETE_NAME = "obsolete.json"  # names of files that the commit removes
 STAGED_MANIFEST = f"staging/{MANIFEST_NAME}"
 TFDS_FILES = (DATASET_INFO_NAME, FEATURES_NAME)  # of a dataset in one part
-RUN_PATTERN = re.compile(r"[0-9a-f]{16}")  # name of a run's folder
 
 
 def dataset_files(manifest: Manifest) -> list[str]:
@@ -73,19 +71,30 @@ def discard_unpublished(store: Store, journals: Sequence[str]) -> None:
       store: of the dataset.
       journals: of the killed runs.
     """
+    for journal in journals:
+        store.delete(unpublished_files(store, [journal]))
+        store.delete([journal])
+
+
+def unpublished_files(store: Store, journals: Sequence[str]) -> list[str]:
+    """Returns the files that killed runs may have moved beside the dataset.
+
+    Args:
+      store: of the dataset, which is complete.
+      journals: of the killed runs.
+    """
     if not journals:
-        return
+        return []
     current = read_manifest(store)
-    own = set(dataset_files(current))
+    names: set[str] = set()
     for journal in journals:
         other = read_manifest(store, journal)
-        names = set(dataset_files(other)) - own
+        names |= set(dataset_files(other))
         for part in range(current.appended + 1, other.appended + 1):
             prefix = f"{REJECTS_NAME}/{rejects_prefix(part)}"
             rejects = store.list(REJECTS_NAME)
             names |= {name for name in rejects if name.startswith(prefix)}
-        store.delete(sorted(names))
-        store.delete([journal])
+    return sorted(names - set(dataset_files(current)))
 
 
 def stale_files(store: Store, manifest: Manifest) -> list[str]:

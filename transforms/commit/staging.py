@@ -22,6 +22,7 @@ from recordmill.schemas.dataset.parts import (
 )
 from recordmill.schemas.dataset.shards import ShardResult
 from recordmill.schemas.errors import (
+    BusyError,
     MissingFileError,
     OutputError,
 )
@@ -184,7 +185,7 @@ def _with_base(context: RunContext, more: Manifest) -> Manifest:
     if base.fingerprint == context.fingerprint:
         return base  # a repeated task: it is published already
     if base.fingerprint != context.base:
-        raise OutputError(
+        raise BusyError(
             f"{store.uri}: the dataset changed since this run began to append to it "
             f"(fingerprint {base.fingerprint}, was {context.base}); run again"
         )

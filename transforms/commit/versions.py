@@ -18,13 +18,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
-from recordmill.schemas.errors import MissingFileError, OutputError
-from recordmill.schemas.job.job_spec import FIRST_VERSION, VERSION_PATTERN
+from recordmill.schemas.errors import MissingFileError, OutputRefusedError
+from recordmill.schemas.job.job_spec import (
+    FIRST_VERSION,
+    VERSION_PATTERN,
+    check_version,
+)
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.text import json_bytes
 from recordmill.transforms.storage import LocalStore, Store, open_store
 from recordmill.transforms.storage.lock_files import LOCK_FOLDER
 from recordmill.transforms.storage.store import WORK_FOLDER
+from recordmill.transforms.tasks.workspace import RUN_PATTERN
 
 LATEST_NAME = "latest.json"
 _PARALLEL = 16  # versions checked at once
@@ -50,10 +55,12 @@ def list_versions(store: Store) -> list[VersionFolder]:
       OutputError: the folder is itself a dataset, or it is a file.
     """
     if isinstance(store, LocalStore) and Path(store.root).is_file():
-        raise OutputError(f"{store.uri}: is a file; expected a folder for the versions")
+        raise OutputRefusedError(
+            f"{store.uri}: is a file; expected a folder for the versions"
+        )
     level = store.list_level()
     if MANIFEST_NAME in level.files:
-        raise OutputError(
+        raise OutputRefusedError(
             f"{store.uri}: is a dataset itself, so it cannot hold versions of one; "
             "choose another folder"
         )
@@ -87,15 +94,16 @@ def read_latest(store: Store) -> str | None:
       OutputError: the file is not valid.
     """
     try:
-        version = json.loads(store.read(LATEST_NAME))["version"]
+        data = store.read(LATEST_NAME)
     except MissingFileError:
         return None
-    except (ValueError, KeyError, TypeError) as error:
-        raise OutputError(
+    try:
+        return check_version(json.loads(data)["version"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise OutputRefusedError(
             f"{store.uri_of(LATEST_NAME)}: does not name a version ({error}); remove it "
             "and run again"
         ) from error
-    return str(version)
 
 
 def follow_latest(store: Store) -> Store:
@@ -109,11 +117,6 @@ def follow_latest(store: Store) -> Store:
     version = read_latest(store)
     if version is None:
         return store
-    if not VERSION_PATTERN.fullmatch(version):
-        raise OutputError(
-            f"{store.uri_of(LATEST_NAME)}: names {version!r}, expected a version like "
-            "1.0.0; remove the file and run again"
-        )
     return store.below(version)
 
 
@@ -216,7 +219,8 @@ def unfinished_runs(store: Store, version: str) -> list[str]:
     work = f"{version}/{WORK_FOLDER}"
     lock = f"{version}/{LOCK_FOLDER}"
     folders = store.list_level(work).folders
-    return [name.removeprefix(f"{work}/") for name in folders if name != lock]
+    runs = [name.removeprefix(f"{work}/") for name in folders if name != lock]
+    return [run for run in runs if RUN_PATTERN.fullmatch(run)]
 
 
 def _version_numbers(version: str) -> tuple[int, ...]:

@@ -9,7 +9,12 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest, schema_of
-from recordmill.schemas.errors import InputError, OutputError, SchemaError, UsageError
+from recordmill.schemas.errors import (
+    InputError,
+    OutputRefusedError,
+    SchemaError,
+    UsageError,
+)
 from recordmill.schemas.features.compare import differences, range_violations
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
@@ -117,7 +122,7 @@ def schema_of_dataset(store: Store, manifest: Manifest) -> Schema:
     names = class_names(store, manifest)
     for feature in manifest.features:
         if feature.num_classes is not None and feature.name not in names:
-            raise OutputError(
+            raise OutputRefusedError(
                 f"{store.uri}: {labels_file_name(feature.name)} is missing or damaged; "
                 f"expected the {feature.num_classes} class names of {feature.name!r}. "
                 "Convert again with `overwrite=true`"

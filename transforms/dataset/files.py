@@ -8,6 +8,7 @@ from typing import BinaryIO, cast
 
 from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
 from recordmill.schemas.errors import MissingFileError, OutputError
+from recordmill.schemas.file_names import check_file_name
 from recordmill.transforms.dataset.tfds_files import labels_file_name, parse_labels
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.tfrecord import crc32c
@@ -73,7 +74,7 @@ def open_file(store: Store, name: str) -> BinaryIO:
       OutputError: a remote file cannot be opened.
     """
     if isinstance(store, LocalStore):
-        return Path(store.root, name).open("rb")
+        return Path(store.root, check_file_name(name, store.uri)).open("rb")
     size = store.size(name)
     if size is None:
         raise MissingFileError(f"{store.uri_of(name)}: no such file")

@@ -23,7 +23,12 @@ from typing import Literal
 from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.dataset.parts import REJECTS_NAME
 from recordmill.schemas.dataset.shards import ShardPlan, ShardResult
-from recordmill.schemas.errors import OutputError, RecordmillError, UsageError
+from recordmill.schemas.errors import (
+    InputError,
+    OutputError,
+    RecordmillError,
+    UsageError,
+)
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.job.options import spell
 from recordmill.schemas.ranges import InputRange, RangeResult
@@ -136,7 +141,7 @@ def plan_rows(totals: RowsTotals, rows_job: RowsJob) -> RowsPlan:
         )
     records = totals.rows_read - rejected
     if not records:
-        raise RecordmillError(
+        raise InputError(
             f"no record to write: {count(totals.rows_read, 'row')} read, {rejected:,} rejected"
         )
     context = _context(rows_job, totals, records)

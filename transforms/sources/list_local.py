@@ -11,6 +11,7 @@ from pathlib import Path
 from recordmill.schemas.errors import InputError
 from recordmill.transforms.sources.found_files import FoundFile, is_left_out
 from recordmill.transforms.storage.reading import local_path
+from recordmill.transforms.storage.retry import input_error
 
 
 def list_local(name: str) -> tuple[str, list[FoundFile]]:
@@ -30,7 +31,7 @@ def list_local(name: str) -> tuple[str, list[FoundFile]]:
         root, files = _search(name)
         return root, [_found(path, given) for path, given in files.items()]
     except (OSError, ValueError) as error:
-        raise InputError(f"{name}: cannot be listed: {error}") from error
+        raise input_error(error, f"{name}: cannot be listed: {error}") from error
 
 
 def has_files(folder: str) -> bool:

@@ -15,6 +15,7 @@ from recordmill.transforms.sources.found_files import FoundFile, is_left_out
 from recordmill.transforms.storage.filesystems import filesystem_of
 from recordmill.transforms.storage.retry import (
     describe_failure,
+    input_error,
     safe_cause,
     with_retries,
 )
@@ -42,7 +43,7 @@ def list_remote(url: str, options: StorageOptions) -> tuple[str, list[FoundFile]
         raise
     except Exception as error:
         message = f"{url}: cannot be listed: {describe_failure(error, url)}"
-        raise InputError(message) from safe_cause(error)
+        raise input_error(error, message) from safe_cause(error)
 
 
 def _search(url: str, options: StorageOptions) -> tuple[str, list[FoundFile]]:

@@ -30,7 +30,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from recordmill.schemas.errors import OutputError
+from recordmill.schemas.errors import BusyError, Interrupted, OutputError
 from recordmill.transforms.storage.lease_holder import Holder, utc_now
 from recordmill.transforms.storage.lock_files import (
     LOCK_FOLDER,
@@ -50,6 +50,7 @@ _TRIES = 8
 _CLOCK_SLACK = 5.0  # seconds that a store's clock may go backwards
 
 _log = logging.getLogger("recordmill")
+_until_the_end: list[Lease] = []
 
 
 class Lease:
@@ -103,7 +104,11 @@ class Lease:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.release()
+        if isinstance(error, Interrupted):
+            # Threads of this run may still write until the process ends.
+            _until_the_end.append(self)
+        else:
+            self.release()
 
     def _keep(self) -> None:
         interval = self._holder.lease_seconds / RENEWALS_PER_LEASE
@@ -200,9 +205,15 @@ def acquire(
             _log.warning("took over the lease of a dead run: %s", store.uri_of(judged))
             store.delete(sorted(others))
         return Lease(store, name, holder, since)
-    raise OutputError(
+    raise BusyError(
         f"{store.uri}: other runs begin to write here at the same time; run again later"
     )
+
+
+def release_interrupted() -> None:
+    """Releases the leases that an interruption left; the last act of a process."""
+    while _until_the_end:
+        _until_the_end.pop().release()
 
 
 def require_holder(store: Store, nonce: str) -> None:
@@ -274,21 +285,21 @@ def _age(store: Store, written: float | None) -> float | None:
     return None if now is None or written is None else now - written
 
 
-def _lost_lease(store: Store, reason: str) -> OutputError:
-    return OutputError(
+def _lost_lease(store: Store, reason: str) -> BusyError:
+    return BusyError(
         f"{store.uri}: this run lost its lease on the output: {reason}. Nothing more is "
         "published; run again"
     )
 
 
-def _held(store: Store, name: str, holder: Holder | None) -> OutputError:
+def _held(store: Store, name: str, holder: Holder | None) -> BusyError:
     description = (
         f"process {holder.pid} on {holder.host}, started {holder.started}, last renewed "
         f"{holder.renewed}"
         if holder
         else "its lock file cannot be read"
     )
-    return OutputError(
+    return BusyError(
         f"{store.uri}: another run is writing here ({description}). Wait until it has "
         f"ended, or choose another folder. If it is dead, its lock {name} expires by "
         "itself: run again in a minute"

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recordmill.schemas.errors import MissingFileError, OutputError
+from recordmill.schemas.file_names import check_file_name
 from recordmill.transforms.storage.atomic_files import sync_folder, temp_path
 from recordmill.transforms.storage.retry import output_error
 from recordmill.transforms.storage.store import (
     Level,
     Preflight,
     Store,
-    check_name,
     is_temp_file,
 )
 
@@ -125,8 +125,8 @@ class LocalStore(Store):
             {name: files[name] for name in sorted(files) if is_temp_file(name)},
         )
 
-    def unfinished(self) -> dict[str, int]:
-        return {n: size for n, size in self._walk("") if is_temp_file(n)}
+    def unfinished(self, folder: str = "") -> dict[str, int]:
+        return {n: size for n, size in self._walk(folder) if is_temp_file(n)}
 
     def delete(self, names: Iterable[str]) -> None:
         folders = set()
@@ -192,7 +192,7 @@ class LocalStore(Store):
                     folder.rmdir()
 
     def _path(self, name: str) -> Path:
-        return Path(self.root, check_name(name))
+        return Path(self.root, check_file_name(name, self.uri))
 
     def _unreadable(self, path: Path, error: OSError) -> OutputError:
         if isinstance(error, _NO_FILE):

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from recordmill.schemas.errors import InputError
+from recordmill.schemas.errors import ChangedInputError
 from recordmill.schemas.job.storage_options import (
     NO_OPTIONS,
     StorageOptions,
@@ -21,6 +21,7 @@ from recordmill.transforms.arrow import I64, U8
 from recordmill.transforms.storage.filesystems import filesystem_of
 from recordmill.transforms.storage.retry import (
     describe_failure,
+    input_error,
     safe_cause,
     with_retries,
 )
@@ -57,7 +58,7 @@ def read_range(
             with local_path(uri).open("rb", buffering=0) as file:
                 return _read_all(file.fileno(), start, stop - start)
     except OSError as error:
-        raise InputError(f"{uri}: cannot be read: {error}") from error
+        raise input_error(error, f"{uri}: cannot be read: {error}") from error
 
     def read() -> bytes:
         system, path = filesystem_of(uri, options)
@@ -75,7 +76,7 @@ def _read_remote(uri: str, read: Callable[[], bytes]) -> bytes:
         return with_retries(read)
     except Exception as error:
         message = f"{uri}: cannot be read: {describe_failure(error, uri)}"
-        raise InputError(message) from safe_cause(error)
+        raise input_error(error, message) from safe_cause(error)
 
 
 def _read_all(descriptor: int, start: int, length: int) -> bytes:
@@ -110,13 +111,13 @@ def read_rows(uri: str, offsets: I64, target: U8, positions: I64) -> None:
     try:
         descriptor = os.open(local_path(uri), os.O_RDONLY)
     except OSError as error:
-        raise InputError(f"{uri}: cannot be read: {error}") from error
+        raise input_error(error, f"{uri}: cannot be read: {error}") from error
     try:
         # One call for each row: a copy out of the page cache takes 1 us.
         for offset, index in zip(offsets.tolist(), positions.tolist(), strict=True):
             row = buffer[index * size : (index + 1) * size]
             if os.preadv(descriptor, [row], offset) != size:
-                raise InputError(
+                raise ChangedInputError(
                     f"{uri}: ends before byte {offset + size}; it was longer when the "
                     "run began. Do not change inputs during a run; run again"
                 )
@@ -148,7 +149,7 @@ def read_file(uri: str, options: StorageOptions = NO_OPTIONS) -> bytes:
         if is_local(uri):
             return local_path(uri).read_bytes()
     except OSError as error:
-        raise InputError(f"{uri}: cannot be read: {error}") from error
+        raise input_error(error, f"{uri}: cannot be read: {error}") from error
 
     def read() -> bytes:
         system, path = filesystem_of(uri, options)

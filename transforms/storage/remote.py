@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from recordmill.schemas.errors import MissingFileError, OutputError
+from recordmill.schemas.file_names import check_file_name
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.storage.clouds import (
     Cloud,
@@ -37,7 +38,7 @@ from recordmill.transforms.storage.retry import (
     safe_cause,
     with_retries,
 )
-from recordmill.transforms.storage.store import Level, Store, check_name, is_temp_file
+from recordmill.transforms.storage.store import Level, Store, is_temp_file
 
 _Result = TypeVar("_Result")
 _PARALLEL = 16  # requests at once, each for another file
@@ -74,7 +75,7 @@ class RemoteStore(Store):
         return replace(self, retry_policy=SHORT_RETRIES)
 
     def below(self, folder: str) -> RemoteStore:
-        return replace(self, url=self.uri_of(check_name(folder)))
+        return replace(self, url=self.uri_of(check_file_name(folder, self.uri)))
 
     def put_file(self, source: Path, name: str, *, crc32c: int | None = None) -> None:
         if not source.is_file():
@@ -147,10 +148,10 @@ class RemoteStore(Store):
     def list_level(self, folder: str = "") -> Level:
         return self._list(folder, list_folder)
 
-    def unfinished(self) -> dict[str, int]:
+    def unfinished(self, folder: str = "") -> dict[str, int]:
         if self._cloud.objects:
             return {}
-        files = self._list("", list_files)
+        files = self._list(folder, list_files)
         return {name: size for name, size in files.items() if is_temp_file(name)}
 
     def delete(self, names: Iterable[str]) -> None:
@@ -179,13 +180,15 @@ class RemoteStore(Store):
         return cloud_of(self.url)
 
     def _path(self, name: str) -> str:
-        return filesystem_of(self.uri_of(check_name(name)), self.options)[1]
+        return filesystem_of(
+            self.uri_of(check_file_name(name, self.uri)), self.options
+        )[1]
 
     def _do(
         self, done: str, name: str, action: Callable[[Any, str], _Result]
     ) -> _Result:
         """Calls action(system, path) for a file, with retries."""
-        uri = self.uri_of(check_name(name))
+        uri = self.uri_of(check_file_name(name, self.uri))
         try:
             return with_retries(
                 lambda: action(*filesystem_of(uri, self.options)), self.retry_policy
@@ -218,7 +221,7 @@ class RemoteStore(Store):
         self, folder: str, list_below: Callable[[Any, str, str], _Result]
     ) -> _Result:
         """Calls list_below(system, path of the folder, path of the root)."""
-        uri = self.uri_of(check_name(folder)) if folder else self.url
+        uri = self.uri_of(check_file_name(folder, self.uri)) if folder else self.url
 
         def list_once() -> _Result:
             _, root = filesystem_of(self.url, self.options)

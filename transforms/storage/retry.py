@@ -15,7 +15,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from recordmill.schemas.errors import OutputError
+from recordmill.schemas.errors import (
+    NO_ROOM,
+    InputError,
+    NoRoomError,
+    OutputError,
+    OutputRefusedError,
+    UnreachableInputError,
+    kind_of,
+)
 from recordmill.transforms.storage.clouds import cloud_of
 
 _Result = TypeVar("_Result")
@@ -33,6 +41,10 @@ _TRANSIENT_ERRNOS = frozenset(
         errno.ENETDOWN,
         errno.ENETRESET,
     }
+)
+# Nobody is waited for: a person has to give a right, or another place.
+_FORBIDDEN = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR}
 )
 # Class names by package; subclasses count as well.
 _TRANSIENT_CLASSES = frozenset(
@@ -181,7 +193,28 @@ def output_error(error: Exception, uri: str, done: str) -> OutputError:
     """
     if isinstance(error, OutputError):
         return error
-    return OutputError(f"{uri}: cannot be {done}: {describe_failure(error, uri)}")
+    message = f"{uri}: cannot be {done}: {describe_failure(error, uri)}"
+    if kind_of(error) == NO_ROOM:
+        return NoRoomError(message)
+    errnos = {each.errno for each in _chain(error) if isinstance(each, OSError)}
+    if errnos & _FORBIDDEN:
+        return OutputRefusedError(message)
+    return OutputError(message)
+
+
+def input_error(error: Exception, message: str) -> InputError:
+    """Returns the error to raise for input that cannot be read or listed.
+
+    Args:
+      error: what the file system or its library raised.
+      message: for people.
+    """
+    chain = list(_chain(error))
+    errnos = {each.errno for each in chain if isinstance(each, OSError)}
+    gone = any(isinstance(each, FileNotFoundError | ValueError) for each in chain)
+    if gone or errnos & _FORBIDDEN or 404 in map(_status, chain):
+        return InputError(message)
+    return UnreachableInputError(message)
 
 
 def describe_failure(error: Exception, uri: str) -> str:

@@ -168,10 +168,10 @@ class Store(ABC):
         """Returns the space left for new files, or None if unknown."""
         return None
 
-    def unfinished(self) -> dict[str, int]:
-        """Returns names and sizes of the temporary files that killed writers left.
+    def unfinished(self, folder: str = "") -> dict[str, int]:
+        """Returns names and sizes of the temporary files in a folder and below it.
 
-        Writers that are at work have such files too, so call it when there are none.
+        Killed writers left them. Writers that are at work have such files too.
         """
         return {}
 
@@ -207,18 +207,6 @@ class Store(ABC):
             raise
         store.delete([name])
         return Preflight(exclusive, store.free_bytes())
-
-
-def check_name(name: str) -> str:
-    """Checks that a name stays below the root in every store; returns it.
-
-    Raises:
-      ValueError: it does not, which is a bug of the caller.
-    """
-    parts = name.split("/")
-    if "\\" in name or "\0" in name or any(part in ("", ".", "..") for part in parts):
-        raise ValueError(f"name {name!r}: expected a relative path like a/b")
-    return name
 
 
 def is_temp_file(name: str) -> bool:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from recordmill.schemas.dataset.parts import REJECTS_NAME, rejects_prefix
-from recordmill.schemas.errors import OutputError, RecordmillError
+from recordmill.schemas.errors import OutputError, RecordmillError, kind_of
 from recordmill.schemas.ranges import Reject
 from recordmill.schemas.reject_totals import RejectTotals
 from recordmill.transforms.tasks.workspace import Workspace
@@ -159,6 +159,7 @@ def report_errors_to_launcher(workspace: Workspace) -> Iterator[None]:
         note = {
             "expected": isinstance(error, RecordmillError | OSError | MemoryError),
             "kind": type(error).__name__,
+            "about": kind_of(error),
             "message": str(error),
             "traceback": traceback.format_exc(),
             "time": time.time(),

@@ -16,6 +16,7 @@ else in a local folder; where workers are other machines, all but the log is (`s
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from recordmill.schemas.errors import MissingFileError
+from recordmill.schemas.file_names import check_file_name
 from recordmill.transforms.exchange.sorted_run_store import (
     LocalSortedRuns,
     SortedRunFolder,
@@ -33,6 +35,8 @@ from recordmill.transforms.exchange.sorted_run_store import (
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.atomic_files import write_atomic
 from recordmill.transforms.storage.store import WORK_FOLDER
+
+RUN_PATTERN = re.compile(r"[0-9a-f]{16}")  # name of a run's folder
 
 _IN_SCRATCH = ("runs", "facts")  # in the scratch folder, if there is one
 _EXCHANGE_FILE = "facts/exchange"
@@ -99,6 +103,7 @@ class Workspace:
 
     def local_path(self, name: str) -> Path:
         """Returns the path of a file of this run that is not in the store."""
+        check_file_name(name, self.root)
         in_scratch = name.split("/")[0] in _IN_SCRATCH
         return Path(self.scratch_root if in_scratch else self.root, name)
 
@@ -206,27 +211,6 @@ class Workspace:
         outer = Path(self.root).parent
         if outer.is_dir() and not any(outer.iterdir()):
             outer.rmdir()
-
-    def remove_others(self, *, spare: str) -> None:
-        """Removes the workspaces of all other runs; only for the holder of the lease.
-
-        Args:
-          spare: a folder that stays: that of the leases.
-        """
-        store = self.store
-        kept = (f"{WORK_FOLDER}/{self.name}", spare)
-        if isinstance(store, LocalStore):
-            for entry in Path(store.root, WORK_FOLDER).glob("*"):
-                if f"{WORK_FOLDER}/{entry.name}" not in kept:
-                    if entry.is_dir():
-                        shutil.rmtree(entry, ignore_errors=True)
-                    else:
-                        entry.unlink(missing_ok=True)
-        else:
-            own = tuple(f"{name}/" for name in kept)
-            found = store.list(WORK_FOLDER)
-            store.delete(name for name in found if not name.startswith(own))
-        store.delete(store.unfinished())
 
 
 def work_folder_of(uri: str) -> str:

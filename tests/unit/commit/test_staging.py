@@ -49,7 +49,7 @@ def test_same_job_changes_nothing(dataset: Path) -> None:
 def test_other_job_needs_overwrite(dataset: Path, option: list[Argument]) -> None:
     before = states(dataset)
     ran = recordmill("convert", "csv", IRIS, dataset, *option)
-    assert ran.status == 1
+    assert ran.status == 73
     assert f"Error: {dataset}: holds another dataset (iris 1.0.0" in ran.err
     assert "--overwrite" in ran.err
     assert states(dataset) == before
@@ -59,7 +59,7 @@ def test_changed_input_is_another_job(dataset: Path, tmp_path: Path) -> None:
     changed = tmp_path / "iris.csv"
     changed.write_text(IRIS.read_text().replace("5.1", "5.2", 1))
     ran = recordmill("convert", "csv", changed, dataset, "--shards", 2)
-    assert ran.status == 1
+    assert ran.status == 73
     assert "holds another dataset" in ran.err
 
 
@@ -91,7 +91,7 @@ def test_missing_shard_is_an_error(dataset: Path) -> None:
     shard.unlink()
     before = states(dataset)
     ran = recordmill("convert", "csv", IRIS, dataset, "--shards", 2)
-    assert ran.status == 1
+    assert ran.status == 73
     assert f"Error: {shard}: is missing, the manifest says" in ran.err
     assert states(dataset) == before
 
@@ -101,7 +101,7 @@ def test_damaged_manifest_is_an_error(dataset: Path) -> None:
     before = states(dataset)
     for options in ([], ["--overwrite"]):
         ran = recordmill("convert", "csv", IRIS, dataset, *options)
-        assert ran.status == 1
+        assert ran.status == 73
         assert "manifest.json: not a recordmill manifest" in ran.err
     assert states(dataset) == before
 
@@ -208,6 +208,6 @@ def test_refused(tmp_path: Path, prepare: Prepare, status: int, message: str) ->
 )
 def test_other_format(tmp_path: Path, source: str, inputs: Path, message: str) -> None:
     ran = recordmill("convert", source, inputs, tmp_path / "out")
-    assert ran.status == 1
+    assert ran.status == 65
     assert message in ran.err
     assert_unpublished(tmp_path / "out")

@@ -77,5 +77,5 @@ def test_a_manifest_cannot_name_files_elsewhere(iris: Path, tmp_path: Path) -> N
     manifest = folder / "manifest.json"
     text = manifest.read_text().replace('"iris-train', f'"../{iris.name}/iris-train')
     manifest.write_text(text)
-    with pytest.raises(ValueError, match="relative path"):
+    with pytest.raises(OutputError, match="relative path"):
         next(read_rows(folder))

@@ -1,0 +1,164 @@
+"""How a command ends: one status and one kind for each sort of failure, told everywhere."""
+
+from __future__ import annotations
+
+import errno
+import json
+import re
+import signal
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from job_tools import IRIS, Argument, recordmill
+
+from recordmill.schemas import errors
+from recordmill.schemas.errors import (
+    EXIT_STATUS,
+    PERMANENT,
+    Interrupted,
+    NoRoomError,
+    OutputError,
+    OutputRefusedError,
+    RecordmillError,
+    error_of,
+    exit_status,
+    kind_of,
+)
+from recordmill.transforms.storage import LocalStore
+from recordmill.transforms.storage.lease import acquire
+from recordmill.transforms.storage.retry import input_error, output_error
+
+PAGE = Path(__file__).parents[2] / "docs" / "options.md"
+
+
+def case(folder: Path, kind: str) -> list[Argument]:
+    """Prepares a failure; returns what to run."""
+    output = folder / "out"
+    table = folder / "table.csv"
+    table.write_text("a,b\n1,2\n3\n")
+    if kind == "usage":
+        return ["convert", "csv", IRIS, output, "--shards", 2, "--readers", 3]
+    if kind == "data":
+        return ["convert", "csv", table, output]
+    if kind == "output":
+        output.mkdir()
+        (output / "thesis.doc").write_text("mine")
+    return ["convert", "csv", IRIS, output]
+
+
+def check(*arguments: Argument, kind: str) -> None:
+    """Runs the command, and makes sure that status, object and event agree."""
+    shown = recordmill(*arguments, "--json", "--log-format", "json")
+    assert shown.status == EXIT_STATUS[kind], shown.err
+    told = json.loads(shown.out)
+    assert (told["status"], told["kind"]) == ("failed", kind)
+    event = json.loads(shown.err.splitlines()[-1])
+    assert (event["event"], event["kind"]) == ("run_failed", kind)
+    assert event["exit_status"] == shown.status
+    assert event["message"] == told["message"]
+    for_people = recordmill(*arguments)
+    assert (for_people.status, for_people.out) == (shown.status, "")
+    assert for_people.err == f"Error: {told['message']}\n"
+
+
+@pytest.mark.parametrize("kind", ["data", "output"])
+def test_a_failure_has_one_status_and_one_kind(tmp_path: Path, kind: str) -> None:
+    check(*case(tmp_path, kind), kind=kind)
+
+
+def test_usage_is_told_before_there_is_a_log(tmp_path: Path) -> None:
+    ran = recordmill(*case(tmp_path, "usage"), "--json")
+    assert ran.status == EXIT_STATUS["usage"]
+    assert json.loads(ran.out)["kind"] == "usage"
+    click_refuses = recordmill("convert", "csv", "--wokers", "2", "--json")
+    assert click_refuses.status == EXIT_STATUS["usage"]
+    assert json.loads(click_refuses.out)["kind"] == "usage"
+    assert "--wokers" in json.loads(click_refuses.out)["message"]
+
+
+def test_another_run_is_writing(tmp_path: Path) -> None:
+    with acquire(LocalStore(str(tmp_path / "out"))):
+        check(*case(tmp_path, "busy"), kind="busy")
+    # The way out that the message names: wait until it has ended.
+    assert recordmill(*case(tmp_path, "busy")).status == 0
+
+
+def test_a_plan_that_is_refused(tmp_path: Path) -> None:
+    ran = recordmill(*case(tmp_path, "output"), "--plan", "--json")
+    assert ran.status == EXIT_STATUS["output"]
+    facts = json.loads(ran.out)
+    assert (facts["verdict"], facts["kind"]) == ("refused", "output")
+
+
+@pytest.mark.parametrize("arguments", [["verify"], ["inspect"], ["clean"], ["rejects"]])
+def test_other_commands_tell_it_too(tmp_path: Path, arguments: list[str]) -> None:
+    (tmp_path / "file").write_text("no folder")
+    ran = recordmill(*arguments, tmp_path / "file", "--json")
+    assert ran.status != 0
+    told = json.loads(ran.out)
+    assert told["status"] == "failed"
+    assert ran.status == EXIT_STATUS[told["kind"]]
+
+
+def test_a_worker_that_found_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from recordmill.beam_jobs.pipelines import exchange_by_files
+
+    def broken(*arguments: object, **options: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(exchange_by_files, "write_shard", broken)
+    check(*case(tmp_path, ""), kind="no_room")
+
+
+def test_an_error_of_the_storage_has_its_kind() -> None:
+    def kind(number: int) -> str:
+        return kind_of(output_error(OSError(number, "oh"), "out/x", "written"))
+
+    assert {kind(errno.ENOSPC), kind(errno.EDQUOT)} == {"no_room"}
+    assert {kind(errno.EACCES), kind(errno.EROFS)} == {"output"}
+    assert {kind(errno.EIO), kind(errno.ETIMEDOUT)} == {"other"}
+    assert kind_of(input_error(FileNotFoundError(2, "no file"), "x")) == "data"
+    assert kind_of(input_error(PermissionError(13, "denied"), "x")) == "data"
+    assert kind_of(input_error(TimeoutError(), "x")) == "other"
+    assert kind_of(OutputError("x")) == "other"
+    outer = RecordmillError("the folder")
+    outer.__cause__ = OSError(errno.ENOSPC, "full")
+    assert kind_of(outer) == "no_room"
+    assert kind_of(MemoryError()) == "other"
+    assert kind_of(KeyboardInterrupt()) == "interrupted"
+
+
+@given(st.sampled_from(sorted(EXIT_STATUS)), st.text())
+def test_a_kind_survives_the_way_from_a_worker(kind: str, message: str) -> None:
+    error = error_of(kind, message)
+    assert (kind_of(error), str(error)) == (kind, message)
+
+
+def test_every_class_has_a_status() -> None:
+    classes = [
+        each
+        for each in vars(errors).values()
+        if isinstance(each, type) and issubclass(each, RecordmillError)
+    ]
+    assert {each.kind for each in classes} == set(EXIT_STATUS)
+    assert len(set(EXIT_STATUS.values())) == len(EXIT_STATUS)
+    assert issubclass(NoRoomError, OutputError)
+    assert issubclass(OutputRefusedError, OutputError)
+
+
+def test_the_table_in_the_docs_is_the_codes() -> None:
+    rows = re.findall(
+        r"^\| (\d+) \| `(\w+)` \|.*\| (yes|no) \|$", PAGE.read_text(), re.MULTILINE
+    )
+    expected = {
+        (str(status), kind, "no" if kind in PERMANENT else "yes")
+        for kind, status in EXIT_STATUS.items()
+    }
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        status = exit_status(Interrupted(number, number.name))
+        expected.add((str(status), "interrupted", "yes"))
+    assert set(rows) == expected

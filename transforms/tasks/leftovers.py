@@ -1,0 +1,101 @@
+"""Finds in an output what runs leave there, by names that only recordmill gives.
+
+    .recordmill/0123456789abcdef/...          the workspace of a run
+    .recordmill/probe-<32 hex digits>         a trial write
+    .recordmill/lock/.000001.json.<32 hex>    a temporary file of a lock
+    .manifest.json.<32 hex>                   a temporary file of the dataset, beside it
+    rejects/.range-0.jsonl.<32 hex>           and of its rejects
+
+Whatever else lies there, like .recordmill/notes or .secret.<32 hex>, is somebody's own.
+Other folders are never looked into: another run may be at work in them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from recordmill.schemas.dataset.parts import REJECTS_NAME
+from recordmill.transforms.storage import LocalStore, Store
+from recordmill.transforms.storage.lock_files import LOCK_FOLDER
+from recordmill.transforms.storage.store import WORK_FOLDER
+from recordmill.transforms.tasks.workspace import RUN_PATTERN
+
+_HEX = r"[0-9a-f]{32}"
+_PROBE = re.compile(rf"{re.escape(WORK_FOLDER)}/probe-{_HEX}")
+_TEMP = re.compile(rf"(?P<folder>(?:.*/)?)\.(?P<name>[^/]+)\.{_HEX}", re.DOTALL)
+# The names of a dataset's files, and of the folder of its versions.
+_OWN_FILE = re.compile(
+    r"manifest\.json|latest\.json|run(-a\d{5})?\.json|inputs(-a\d{5})?\.jsonl\.gz"
+    r"|dataset_info\.json|features\.json|schema\.pbtxt|.+\.labels\.txt"
+    r"|\w+-\w+[.-](tfrecord-)?(a\d{5}-)?\d{5}-of-\d{5}(\.tfrecord\.gz)?",
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """What runs left in an output.
+
+    Attributes:
+      runs: the folders of their workspaces.
+      files: names and sizes of all files; those in the folders, too.
+    """
+
+    runs: tuple[str, ...]
+    files: dict[str, int]
+
+
+def find_leftovers(store: Store, spare: str = "") -> Leftovers:
+    """Finds what runs left in an output; changes nothing.
+
+    Args:
+      store: of the output.
+      spare: the name of a run whose workspace is not one of them.
+    """
+    top, work = store.list_level(), store.list_level(WORK_FOLDER)
+    files = {name: size for name, size in work.files.items() if _PROBE.fullmatch(name)}
+    for name, size in top.unfinished.items():
+        match = _TEMP.fullmatch(name)
+        if match and _OWN_FILE.fullmatch(match["name"]):
+            files[name] = size
+    for folder, own in (
+        (WORK_FOLDER, rf"probe-{_HEX}"),
+        (LOCK_FOLDER, r"(\d{6}\.json|clock-[0-9a-f]{32})"),
+        (REJECTS_NAME, r".+\.jsonl"),
+    ):
+        level = work if folder == WORK_FOLDER else store.list_level(folder)
+        for name, size in level.unfinished.items():
+            match = _TEMP.fullmatch(name)
+            if match and re.fullmatch(own, match["name"], re.DOTALL):
+                files[name] = size
+    runs = tuple(
+        folder
+        for folder in work.folders
+        if RUN_PATTERN.fullmatch(run := folder.removeprefix(f"{WORK_FOLDER}/"))
+        and run != spare
+        and not _is_link(store, folder)
+    )
+    for folder in runs:
+        files |= store.list(folder) | store.unfinished(folder)
+    return Leftovers(runs, dict(sorted(files.items())))
+
+
+def remove_leftovers(store: Store, leftovers: Leftovers) -> None:
+    """Removes what was found; only for the holder of the lease."""
+    inside = tuple(f"{folder}/" for folder in leftovers.runs)
+    store.delete(name for name in leftovers.files if not name.startswith(inside))
+    for folder in leftovers.runs:
+        store.remove_tree(folder)
+
+
+def has_traces(store: Store) -> bool:
+    """Tells whether a run was ever at work in a folder, by its workspace or lock."""
+    work = store.list_level(WORK_FOLDER)
+    runs = (folder.removeprefix(f"{WORK_FOLDER}/") for folder in work.folders)
+    return LOCK_FOLDER in work.folders or any(map(RUN_PATTERN.fullmatch, runs))
+
+
+def _is_link(store: Store, folder: str) -> bool:
+    return isinstance(store, LocalStore) and Path(store.root, folder).is_symlink()
