@@ -100,6 +100,7 @@ class LogLines:
             ranges_done=ranges,
             ranges=self._ranges,
             shards_done=shards,
+            rows_rejected=self._finished.rows_rejected(),
         )
 
     def end(self) -> None:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from recordmill.schemas.ranges import InputRange
+from recordmill.schemas.text import count
 from recordmill.schemas.understood import Understood
 from recordmill.transforms.tasks.checkpoints import FinishedTasks
 from recordmill.transforms.tasks.context import RunContext
@@ -73,7 +74,10 @@ class Bars:
         if self._finished is None or self._read is None or self._write is None:
             return
         ranges, shards = self._finished.counts()
-        self._progress.update(self._read, completed=ranges)
+        unit = "ranges"
+        if rejected := self._finished.rows_rejected():
+            unit += f", {count(rejected, 'row')} rejected"
+        self._progress.update(self._read, completed=ranges, unit=unit)
         self._progress.update(self._write, completed=shards)
 
     def end(self) -> None:

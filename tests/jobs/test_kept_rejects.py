@@ -18,6 +18,9 @@ from job_tools import (
 )
 
 from recordmill.transforms.dataset.verify import verify_dataset
+from recordmill.transforms.storage import LocalStore
+from recordmill.transforms.tasks.checkpoints import FinishedTasks
+from recordmill.transforms.tasks.workspace import Workspace
 
 OPTIONS = ("--shards", 2, "--max-rejects", "50%")
 
@@ -198,3 +201,20 @@ def test_appended_ones_are_added(table: Path, tmp_path: Path, earlier: bool) -> 
     next((output / "rejects").iterdir()).unlink()
     [problem] = verify_dataset(str(output)).problems
     assert problem.message == "10 rejects, expected 20"
+
+
+@pytest.mark.parametrize("exchange", ["scratch", "reference", "engine"])
+def test_counted_while_the_run_goes_on(
+    pictures: Path, tmp_path: Path, exchange: str
+) -> None:
+    """Once each, whether a range, a shard or a second reading finds them."""
+    output = tmp_path / "out"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("recordmill.beam_jobs.pipelines.convert.stage", disk_is_full)
+        job = ["convert", "images", pictures, output, *OPTIONS, "--exchange", exchange]
+        assert recordmill(*job).status == 1
+    [folder] = output.glob(".recordmill/[0-9a-f]*")
+    workspace = Workspace.of(LocalStore(str(output)), folder.name)
+    finished = FinishedTasks(workspace)
+    assert finished.rows_rejected() == 2
+    assert finished.rows_rejected() == 2

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from job_tools import (
@@ -23,6 +24,7 @@ from job_tools import (
 
 from recordmill.transforms.commit import commit as committing
 from recordmill.transforms.dataset.verify import verify_dataset
+from recordmill.transforms.storage import open_store
 
 JOB = ("images", SAMPLES / "images")
 OPTIONS = ("--shards", 2, "--name", "zoo")
@@ -223,3 +225,36 @@ def test_an_append_keeps_the_entries(tmp_path: Path) -> None:
     assert recordmill("convert", *job, "--append").status == 73
     convert(*job, "--overwrite")
     assert_whole(tmp_path / "out")
+
+
+def test_in_a_store() -> None:
+    output = f"memory://repair-{uuid4().hex}/zoo"
+    convert(*JOB, output, *OPTIONS)
+    store = open_store(output)
+    before = {name: store.read(name) for name in store.list() if name != "run.json"}
+    shard = next(name for name in before if ".tfrecord" in name)
+    store.delete([shard])
+    store.put_bytes(b"", "features.json")
+    files = {problem.file for problem in verify_dataset(output, full=False).problems}
+    assert files == {shard, "features.json"}
+    convert(*JOB, output, *OPTIONS, "--overwrite")
+    assert {n: store.read(n) for n in store.list() if n != "run.json"} == before
+
+
+def test_records_that_were_written_so(tmp_path: Path) -> None:
+    """Only other inputs help: the same ones would be written in the same way."""
+    folder = Path(shutil.copytree(SAMPLES / "images", tmp_path / "in"))
+    whole = next(folder.rglob("*.jpg"))
+    cut_one = whole.parent / "cut.jpg"
+    cut_one.write_bytes(whole.read_bytes()[:-500])
+    job = ("images", folder, tmp_path / "out", "--check-pictures", "header")
+    convert(*job)
+    ran = recordmill("verify", tmp_path / "out", "--deep")
+    assert ran.status == 1
+    assert (
+        "Mend the inputs or the schema, and convert again with --overwrite" in ran.out
+    )
+    assert "is damaged" not in ran.out
+    cut_one.write_bytes(whole.read_bytes())
+    convert(*job, "--overwrite")
+    assert recordmill("verify", tmp_path / "out", "--deep").status == 0

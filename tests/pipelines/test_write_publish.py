@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,20 @@ def test_another_dataset_is_replaced_only_if_asked(
     assert {
         f: d for f, d in contents(output).items() if ".recordmill" not in f
     } == before
+    clean(LocalStore(str(output)))  # what the one that was refused left
+    write(ROWS, output, overwrite=True, **JOB)
+    assert_whole(output)
+    assert contents(output) == contents(rows_dataset)
+
+
+def test_a_damaged_dataset_is_made_anew_only_if_asked(
+    tmp_path: Path, rows_dataset: Path
+) -> None:
+    output = Path(shutil.copytree(rows_dataset, tmp_path / "out"))
+    shard = next(path for path in output.iterdir() if ".tfrecord" in path.name)
+    shard.unlink()
+    error = error_of(lambda: write(ROWS, output, **JOB))
+    assert "is damaged: convert again with overwrite=True" in error
     clean(LocalStore(str(output)))  # what the one that was refused left
     write(ROWS, output, overwrite=True, **JOB)
     assert_whole(output)

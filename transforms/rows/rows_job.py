@@ -151,8 +151,9 @@ def plan_rows(totals: RowsTotals, rows_job: RowsJob) -> RowsPlan:
             context.fingerprint,
             overwrite=rows_job.overwrite,
         )
+        if manifest is not None:
+            require_stored(rows_job.store, manifest)
     if manifest is not None:
-        require_stored(rows_job.store, manifest)
         shard_plan = ShardPlan(())
         return RowsPlan(
             context, shard_plan, totals.rows_read, rejected, is_published=True

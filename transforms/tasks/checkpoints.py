@@ -69,6 +69,7 @@ class FinishedTasks:
         self._workspace = workspace
         self._listed = -SECONDS_BETWEEN_LISTS
         self._seen: dict[str, float] = {}
+        self._rejected: dict[str, int] = {}
 
     def times(self) -> dict[str, float]:
         """Returns when each task finished, in Unix seconds, by the name of the task.
@@ -94,6 +95,27 @@ class FinishedTasks:
         names = self.times()
         ranges = sum(name.startswith("range-") for name in names)
         return ranges, sum(name.startswith("shard-") for name in names)
+
+    def rows_rejected(self) -> int | None:
+        """Counts the rows that finished tasks rejected; None in a store.
+
+        Reads each checkpoint once. In a store that would cost a request for each.
+        """
+        if self._workspace.shared:
+            return None
+        for name in self.times():
+            # The first reading of a range that is read twice is not counted.
+            if name not in self._rejected and not name.startswith("range-measured-"):
+                data = self._workspace.get(f"{CHECKPOINTS}/{name}.json")
+                if data is not None:
+                    self._rejected[name] = _rejected_in(json.loads(data))
+        return sum(self._rejected.values())
+
+
+def _rejected_in(checkpoint: dict[str, Any]) -> int:
+    """Returns the rejects of a range, or of the result of a shard."""
+    facts = checkpoint.get("result", checkpoint)
+    return int(facts.get("rows_rejected", 0))
 
 
 def save_rejects(
