@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Annotated
 
 from pydantic import Field
@@ -111,6 +113,32 @@ class Reject:
 
 
 @dataclass(frozen=True, slots=True)
+class OddRows:
+    """Rows that were converted, but are odd in one way.
+
+    Attributes:
+      kind: in what way, in one word.
+      rows: how many.
+      example: path of the first of them.
+    """
+
+    kind: str
+    rows: int
+    example: str
+
+    @staticmethod
+    def merged(parts: Iterable[tuple[OddRows, ...]]) -> tuple[OddRows, ...]:
+        """Adds up the rows of each kind; the same in whatever order the parts come."""
+        kinds: dict[str, OddRows] = {}
+        for odd in chain.from_iterable(parts):
+            other = kinds.get(odd.kind, OddRows(odd.kind, 0, odd.example))
+            kinds[odd.kind] = OddRows(
+                odd.kind, odd.rows + other.rows, min(odd.example, other.example)
+            )
+        return tuple(kinds[kind] for kind in sorted(kinds))
+
+
+@dataclass(frozen=True, slots=True)
 class SortedRunRef:
     """One sorted run in scratch.
 
@@ -144,6 +172,7 @@ class RangeResult:
       encoded_types: what each column was taken for when the rows were encoded.
       nulls: missing values of each column.
       rejects: those in the rejects file; checkpoints of earlier versions have none.
+      odd: rows that the end of the run tells of.
     """
 
     range: InputRange
@@ -154,3 +183,4 @@ class RangeResult:
     encoded_types: Annotated[TypeFlags, Field(alias="used")] = ()
     nulls: tuple[int, ...] = ()
     rejects: RejectTotals = NO_REJECTS
+    odd: tuple[OddRows, ...] = ()

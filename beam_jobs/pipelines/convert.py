@@ -28,7 +28,7 @@ from recordmill.beam_jobs.pipelines.exchange_by_files import exchange_by_files
 from recordmill.beam_jobs.pipelines.survey import ResolveRanges
 from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.dataset.shards import ShardResult
-from recordmill.schemas.ranges import InputRange, RangeResult
+from recordmill.schemas.ranges import InputRange, OddRows, RangeResult
 from recordmill.schemas.text import json_bytes
 from recordmill.schemas.understood import Understood
 from recordmill.transforms.commit.build_manifest import merge_column_info
@@ -103,7 +103,7 @@ def publish_dataset(
         started = float(str(run_metadata.get("started_unix", time.time())))
         metadata = run_metadata | {"seconds": round(time.time() - started, 3)}
         ordered = sorted(results, key=lambda result: result.range.index)
-        metadata["understood"] = _understood(context, run_metadata, ordered)
+        metadata["understood"] = _understood(context, run_metadata, ordered, shards)
         if not context.lease:
             yield publish_detached(context, ordered, shards, json_bytes(metadata))
             return
@@ -113,10 +113,16 @@ def publish_dataset(
 
 
 def _understood(
-    context: RunContext, run_metadata: dict[str, object], results: list[RangeResult]
+    context: RunContext,
+    run_metadata: dict[str, object],
+    results: list[RangeResult],
+    shards: list[ShardResult],
 ) -> dict[str, object]:
     """Returns what run.json says of the input, now that all rows were read."""
     before = cast("dict[str, object]", run_metadata.get("understood", {}))
-    schema = context.schema(*merge_column_info(results))
-    later = context.source.understood_at_end(schema)
+    schema = context.schema(*merge_column_info(results, shards))
+    odd = OddRows.merged(
+        [*(result.odd for result in results), *(shard.odd for shard in shards)]
+    )
+    later = context.source.understood_at_end(schema, odd)
     return Understood.from_dict(before).updated(later).to_dict()

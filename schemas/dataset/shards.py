@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from recordmill.schemas.dataset.parts import part_mark
+from recordmill.schemas.ranges import OddRows, TypeFlags
 from recordmill.schemas.reject_totals import NO_REJECTS, RejectTotals
 
 KEY_SPACE = 1 << 64  # order keys are u64
@@ -123,6 +124,8 @@ class ShardResult:
       crc32c: CRC-32C of the file as stored.
       rows_rejected: rows found unusable only now (exchange by reference).
       rejects: those in the rejects file; checkpoints of earlier versions have none.
+      observed_types: type flags of rows that were read only now.
+      odd: those of these rows that the end of the run tells of.
     """
 
     split: str
@@ -134,6 +137,8 @@ class ShardResult:
     crc32c: int
     rows_rejected: int = 0
     rejects: RejectTotals = NO_REJECTS
+    observed_types: TypeFlags = ()
+    odd: tuple[OddRows, ...] = ()
 
 
 def shard_file_name(

@@ -70,6 +70,7 @@ def test_splits_above_classes(tmp_path: Path, exchange: str) -> None:
         "splits by folder": "train 2, val 2",
         "classes": "2 (n01 2, n02 2)",
         "pictures": ".jpeg 4",
+        "readers get": "decoded pictures (TFDS)",
     }
     assert_whole(tmp_path / "out")
 

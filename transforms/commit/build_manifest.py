@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import reduce
+from itertools import chain
 
 from recordmill.schemas.dataset.manifest import (
     Manifest,
@@ -17,6 +18,7 @@ from recordmill.schemas.job.job_spec import RejectLimit
 from recordmill.schemas.ranges import RangeResult, Reject, TypeFlags, merge_type_flags
 from recordmill.schemas.reject_totals import NO_REJECTS
 from recordmill.schemas.text import count
+from recordmill.transforms.dataset.expected import require_schema
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.read_rejects import (
     describe_kinds,
@@ -70,8 +72,10 @@ def build_manifest(
     Raises:
       RecordmillError: rows are missing or were written twice.
     """
-    observed, nulls = merge_column_info(ranges)
+    observed, nulls = merge_column_info(ranges, shards)
     schema = context.schema(observed, nulls)
+    # Of rows that are read by reference, it is known only now.
+    require_schema(context.expected_schema, schema)
     rows_read = sum(result.rows_read for result in ranges)
     rejected = sum(result.rows_rejected for result in ranges)
     rejected += sum(shard.rows_rejected for shard in shards)
@@ -139,12 +143,22 @@ def build_manifest(
 
 
 def merge_column_info(
-    ranges: Sequence[RangeResult],
+    ranges: Sequence[RangeResult], shards: Sequence[ShardResult] = ()
 ) -> tuple[TypeFlags, tuple[int, ...]]:
-    """Merges the type flags and the counts of missing values of all ranges."""
+    """Merges the type flags and the counts of missing values of all ranges.
+
+    Args:
+      ranges: the results of all ranges.
+      shards: those of all shards, which may have read rows by reference.
+    """
     no_flags: TypeFlags = ()
     observed = reduce(
-        merge_type_flags, (result.observed_types for result in ranges), no_flags
+        merge_type_flags,
+        chain(
+            (result.observed_types for result in ranges),
+            (shard.observed_types for shard in shards),
+        ),
+        no_flags,
     )
     nulls = [result.nulls for result in ranges if result.nulls]
     return observed, tuple(map(sum, zip(*nulls, strict=True)))

@@ -72,7 +72,7 @@ def stage(
     store = workspace.store
     files = {}
     if not context.part:  # an append does not change these files
-        schema = context.schema(*merge_column_info(ranges))
+        schema = context.schema(*merge_column_info(ranges, shards))
         files = description_files(context.job, schema, shards)
     own = own.model_copy(update={"files": _file_entries(context, files)})
     manifest = _with_base(context, own) if context.part else own

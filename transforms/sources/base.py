@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.ranges import InputFile, InputRange, Reject
+from recordmill.schemas.ranges import InputFile, InputRange, OddRows, Reject
 from recordmill.schemas.understood import Understood
 from recordmill.transforms.arrow import I64, U64
 from recordmill.transforms.storage import Store
@@ -43,6 +43,7 @@ class Rows:
       rejects: rows that could not be read.
       observed: the type flags of each column, if the source infers types.
       nulls: missing values of each column, in the schema's column order.
+      odd: rows that the end of the run tells of.
     """
 
     batch: pa.RecordBatch
@@ -53,6 +54,7 @@ class Rows:
     rejects: list[Reject] = field(default_factory=list)
     observed: tuple[int, ...] = ()
     nulls: tuple[int, ...] = ()
+    odd: tuple[OddRows, ...] = ()
 
 
 @dataclass(slots=True)
@@ -64,12 +66,16 @@ class ReferencedRows:
       kept: the indices of their references.
       rejects: the other rows.
       raw: row index -> (path, byte offset in the file, the row's raw bytes).
+      observed: the type flags of what was read, as in `Rows`.
+      odd: rows that the end of the run tells of.
     """
 
     batch: pa.RecordBatch
     kept: I64
     rejects: list[Reject]
     raw: Callable[[int], tuple[str, int, bytes]]
+    observed: tuple[int, ...] = ()
+    odd: tuple[OddRows, ...] = ()
 
 
 class Source(ABC):
@@ -137,11 +143,14 @@ class Source(ABC):
         """Returns what the source took its input for, once prepared."""
         return Understood()
 
-    def understood_at_end(self, schema: Schema) -> Understood:
+    def understood_at_end(
+        self, schema: Schema, odd: tuple[OddRows, ...] = ()
+    ) -> Understood:
         """Returns the same once all rows were read.
 
         Args:
           schema: the features of the records.
+          odd: those of all `Rows` and `ReferencedRows`.
         """
         return self.understood()
 

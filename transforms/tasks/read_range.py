@@ -14,6 +14,7 @@ from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import (
     InputRange,
+    OddRows,
     RangeResult,
     Reject,
     SortedRunRef,
@@ -45,6 +46,7 @@ class RangeReader:
       rows_read: rows found so far, rejects included.
       rejects: rows left out so far.
       observed_types: what each column was observed to hold.
+      odd: rows that the end of the run tells of.
       nulls: missing values of each column.
       encoded_types: what each column was taken for.
       is_whole: whether all rows were read; if not, read again with `encoded_types`.
@@ -56,6 +58,7 @@ class RangeReader:
     rows_read: int = 0
     rejects: list[Reject] = field(default_factory=list)
     observed_types: TypeFlags = ()
+    odd: tuple[OddRows, ...] = ()
     nulls: tuple[int, ...] = ()
     encoded_types: TypeFlags = ()
     is_whole: bool = False
@@ -115,6 +118,7 @@ class RangeReader:
             rows_rejected=len(self.rejects),
             runs=runs,
             observed_types=self.observed_types,
+            odd=self.odd,
             encoded_types=self.encoded_types,
             nulls=self.nulls,
             rejects=rejects,
@@ -124,6 +128,7 @@ class RangeReader:
         self.rows_read += rows.batch.num_rows + len(rows.rejects)
         self.rejects += rows.rejects
         self.observed_types = merge_type_flags(self.observed_types, rows.observed)
+        self.odd = OddRows.merged((self.odd, rows.odd))
         earlier = self.nulls or (0,) * len(rows.nulls)
         self.nulls = tuple(map(sum, zip(earlier, rows.nulls, strict=True)))
 

@@ -15,7 +15,13 @@ from recordmill.schemas.dataset.shards import (
     shard_file_name,
 )
 from recordmill.schemas.errors import DamagedScratchError, RecordmillError
-from recordmill.schemas.ranges import Reject, SortedRunRef
+from recordmill.schemas.ranges import (
+    OddRows,
+    Reject,
+    SortedRunRef,
+    TypeFlags,
+    merge_type_flags,
+)
 from recordmill.transforms.exchange.gather import gather
 from recordmill.transforms.exchange.messages import gather_inline
 from recordmill.transforms.exchange.sorted_run_store import SortedRunFolder
@@ -50,6 +56,19 @@ class _ShardCheckpoint:
     seen: tuple[int, ...] = ()
 
 
+@dataclass(slots=True)
+class _SeenRows:
+    """What was seen in the rows of a shard that were read by reference.
+
+    Attributes:
+      observed: their type flags.
+      odd: those that the end of the run tells of.
+    """
+
+    observed: TypeFlags = ()
+    odd: tuple[OddRows, ...] = ()
+
+
 def write_shard(
     context: RunContext,
     task: ShardTask,
@@ -69,6 +88,7 @@ def write_shard(
     if earlier is not None:
         return earlier
     rejects: list[Reject] = []
+    seen = _SeenRows()
     run_folder = folder or context.workspace.runs
     windows = gather(
         run_folder,
@@ -79,10 +99,10 @@ def write_shard(
     if folder is not None:
         windows = _verify(windows, f"{_name_of(task)}, a window")
     elif context.exchange == "reference":
-        windows = _encode_references(context, windows, rejects)
+        windows = _encode_references(context, windows, rejects, seen)
     else:
         windows = _verify_runs(context, runs, windows, f"{_name_of(task)}, a window")
-    return _store_shard(context, task, windows, rejects)
+    return _store_shard(context, task, windows, rejects, seen)
 
 
 def write_inline(
@@ -117,7 +137,7 @@ def write_inline(
         pieces, break_ties_by_content=not context.source.has_positions
     )
     windows = _verify(windows, f"{_name_of(task)}, a window")
-    return _store_shard(context, task, windows, [])
+    return _store_shard(context, task, windows, [], _SeenRows())
 
 
 def finished_shard(context: RunContext, task: ShardTask) -> ShardResult | None:
@@ -156,8 +176,9 @@ def _store_shard(
     task: ShardTask,
     windows: Iterable[pa.BinaryArray],
     rejects: list[Reject],
+    rows: _SeenRows,
 ) -> ShardResult:
-    """Writes a shard into staging; reading the windows appends to `rejects`."""
+    """Writes a shard into staging; reading the windows fills `rejects` and `rows`."""
     job, name = context.job, _name_of(task)
     file = shard_file_name(
         job.name,
@@ -186,19 +207,26 @@ def _store_shard(
         crc32c=written.crc32c,
         rows_rejected=kept.rows,
         rejects=kept,
+        observed_types=rows.observed,
+        odd=rows.odd,
     )
     save_checkpoint(context.workspace, name, _ShardCheckpoint(task, result, seen))
     return result
 
 
 def _encode_references(
-    context: RunContext, windows: Iterator[pa.BinaryArray], rejects: list[Reject]
+    context: RunContext,
+    windows: Iterator[pa.BinaryArray],
+    rejects: list[Reject],
+    seen: _SeenRows,
 ) -> Iterator[pa.BinaryArray]:
     """Reads the rows that a window of references names, and encodes them."""
     schema = context.schema()
     for window in windows:
         referenced = context.source.read_references(window)
         rejects += referenced.rejects
+        seen.observed = merge_type_flags(seen.observed, referenced.observed)
+        seen.odd = OddRows.merged((seen.odd, referenced.odd))
         if not referenced.batch.num_rows:
             continue
         for framed in frame_rows(

@@ -75,6 +75,7 @@ def test_what_was_understood(tmp_path: Path) -> None:
         "classes": "12 (c00 3, c01 2, c02 2, c03 2, c04 2, c05 2, c06 2, c07 2, c08 2, "
         "c09 2 and 2 more)",
         "pictures": ".jpg 24, no ending 1",
+        "readers get": "decoded pictures (TFDS)",
     }
 
 

@@ -23,6 +23,7 @@ from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.ranges import (
     InputFile,
     InputRange,
+    OddRows,
     TypeFlags,
     merge_type_flags,
 )
@@ -192,7 +193,9 @@ class CsvSource(Source):
         basis = f"so far, by the first {count(self.sampled_rows, 'row')}"
         return describe(self.names, dtypes, basis, self.warnings)
 
-    def understood_at_end(self, schema: Schema) -> Understood:
+    def understood_at_end(
+        self, schema: Schema, odd: tuple[OddRows, ...] = ()
+    ) -> Understood:
         if not self.infers_types:
             return self.understood()
         dtypes = [schema[name].dtype for name in self.names]

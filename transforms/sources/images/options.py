@@ -10,6 +10,7 @@ from recordmill.schemas.job.source_options import SourceOptions
 from recordmill.transforms.pictures.check import CheckLevel
 from recordmill.transforms.pictures.structure import MAX_PIXELS
 
+Undecodable = Literal["keep", "reject"]
 FeatureNames = Literal["default", "tutorial", "imagenet"]
 
 
@@ -46,6 +47,11 @@ class ImagesOptions(SourceOptions):
     )
     max_pixels: int = Field(
         MAX_PIXELS, ge=1, description="largest height x width of a picture"
+    )
+    undecodable: Undecodable = Field(
+        "keep",
+        description="what becomes of pictures that TFDS cannot decode (GIF, WebP, TIFF): "
+        "kept, so that readers get the encoded bytes of all pictures, or rejected",
     )
     split_from: Annotated[str, _level("auto", "none")] = Field(
         "auto",

@@ -24,6 +24,7 @@ def make_source(
         feature_names=options.feature_names,
         check_pictures=options.check_pictures,
         max_pixels=options.max_pixels,
+        undecodable=options.undecodable,
         split_from=options.split_from,
         label_from=options.label_from,
         storage=storage,

@@ -19,13 +19,18 @@ import pyarrow as pa
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.ranges import InputFile, InputRange, Reject, TypeFlags
+from recordmill.schemas.ranges import (
+    InputFile,
+    InputRange,
+    OddRows,
+    TypeFlags,
+)
 from recordmill.schemas.text import first_names
 from recordmill.schemas.understood import NOTHING, Understood
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.exchange.keys import text_hashes
 from recordmill.transforms.pictures.check import CheckLevel, check_picture
-from recordmill.transforms.pictures.header import ImageHeader, ImageHeaderError
+from recordmill.transforms.pictures.header import ImageHeader
 from recordmill.transforms.pictures.structure import MAX_PIXELS
 from recordmill.transforms.sources.base import (
     REFERENCE,
@@ -35,6 +40,20 @@ from recordmill.transforms.sources.base import (
     spread_evenly,
 )
 from recordmill.transforms.sources.images.check_folders import check_class_folders
+from recordmill.transforms.sources.images.decodability import (
+    DECODABLE_ENDINGS,
+    DECODED,
+    ENCODED,
+    FACT,
+    all_decodable,
+    decodable_in,
+    named_undecodable,
+    observe,
+    require_decodable,
+    type_flags,
+    warn_by_content,
+    warn_by_names,
+)
 from recordmill.transforms.sources.images.feature_names import image_schema
 from recordmill.transforms.sources.images.find_layout import (
     count_folders,
@@ -50,7 +69,12 @@ from recordmill.transforms.sources.images.folder_layout import (
     FolderLayout,
     Place,
 )
-from recordmill.transforms.sources.images.options import FeatureNames
+from recordmill.transforms.sources.images.options import FeatureNames, Undecodable
+from recordmill.transforms.sources.images.read_pictures import (
+    parse_reference,
+    read_pictures,
+    reference_to,
+)
 from recordmill.transforms.sources.images.understand import (
     require_classes,
     require_pictures,
@@ -68,7 +92,6 @@ FILES_PER_RANGE = 4096
 RANGE_BYTES = 64 << 20  # a larger picture is a range of its own
 SAMPLED_FILES = 32
 READ_BYTES = 16 << 20  # pictures read at once
-_DECODABLE = (".jpeg", ".jpg", ".png", ".bmp")  # tf.io.decode_image, TFDS Image
 
 
 @dataclass(frozen=True)
@@ -79,13 +102,15 @@ class ImagesSource(Source):
       feature_names: which names the features get.
       check_pictures: how closely each picture is checked.
       max_pixels: largest height x width of a picture.
+      undecodable: whether pictures that TFDS cannot decode are kept or rejected.
       split_from: level of the folders that are splits, "none", or "auto".
       label_from: level of the folders that are classes, "parent", or "auto".
       root: what every uri begins with, before the path.
       layout: which folders are splits and which are classes.
       classes: their sorted names.
       splits: those that the folders are, if every picture is in one.
-      decodable: whether one TensorFlow op decodes all these formats to one rank.
+      decodable: whether TFDS decodes all pictures; by their names, until they are read.
+      is_fixed: whether `decodable` is that of a dataset which is there.
       listing: the pictures, until `spill_inventory` has put them into a file.
       inventory: that file.
       told: what the input was taken for.
@@ -95,6 +120,7 @@ class ImagesSource(Source):
     feature_names: FeatureNames = "default"
     check_pictures: CheckLevel = "structure"
     max_pixels: int = MAX_PIXELS
+    undecodable: Undecodable = "keep"
     split_from: str = "auto"
     label_from: str = "auto"
     root: str = ""
@@ -102,6 +128,7 @@ class ImagesSource(Source):
     classes: tuple[str, ...] = ()
     splits: tuple[str, ...] = ()
     decodable: bool = True
+    is_fixed: bool = False
     listing: tuple[InputFile, ...] = ()
     inventory: Inventory | None = None
     told: Understood = NOTHING
@@ -127,6 +154,7 @@ class ImagesSource(Source):
             root_name=root_name_of(pictures),
         )
         places = layout.places(file.path for file in pictures)
+        odd = [] if self.undecodable == "reject" else named_undecodable(pictures)
         require_classes(pictures[0], layout, places, self.label_from)
         warnings += check_class_folders(root, layout, found)
         return replace(
@@ -135,9 +163,11 @@ class ImagesSource(Source):
             layout=layout,
             classes=tuple(sorted({place.label for place in places} - {""})),
             splits=splits_of(places),
-            decodable=all(f.path.lower().endswith(_DECODABLE) for f in pictures),
+            decodable=not odd,
             listing=pictures,
-            told=understand(found, places, warnings),
+            told=understand(
+                found, places, (*warnings, *warn_by_names(odd)), decodable=not odd
+            ),
         )
 
     def prepare_append(
@@ -150,6 +180,8 @@ class ImagesSource(Source):
         before, whole = self._prepare(old), self._prepare(old + more)
         require_same_places(old.pictures, before.layout, whole.layout)
         known = set(before.classes)
+        is_decodable = schema is not None and decodable_in(schema)
+        odd = set(named_undecodable(more.pictures))
         places = whole.layout.places(file.path for file in more.pictures)
         for file, place in zip(more.pictures, places, strict=True):
             if place.label not in {"", *known}:
@@ -159,21 +191,33 @@ class ImagesSource(Source):
                     "in that list. Put the pictures into one of these folders, or "
                     "convert everything again without appending"
                 )
-            if (
-                schema
-                and before.decodable
-                and not file.path.lower().endswith(_DECODABLE)
-            ):
+            if is_decodable and file.path in odd and self.undecodable == "keep":
                 raise InputError(
                     f"{file.uri}: readers of the dataset can decode all its pictures "
-                    f"({' '.join(_DECODABLE)}), but not this one; save it in one of "
+                    f"({' '.join(DECODABLE_ENDINGS)}), but not this one; save it in one of "
                     "these formats, or convert everything again without appending"
                 )
-        told = understand(more, places, whole.told.warnings)
+        if schema is not None:  # records are to be as those of the dataset
+            whole = replace(
+                whole,
+                decodable=is_decodable,
+                is_fixed=True,
+                undecodable="reject" if is_decodable else "keep",
+            )
+        told = understand(more, places, whole.told.warnings, decodable=whole.decodable)
         return replace(whole, listing=more.pictures, told=told)
 
     def understood(self) -> Understood:
         return self.told
+
+    def understood_at_end(
+        self, schema: Schema, odd: tuple[OddRows, ...] = ()
+    ) -> Understood:
+        fact = (FACT, DECODED if decodable_in(schema) else ENCODED)
+        # What the names tell was told before the run.
+        return Understood(
+            (fact,), tuple(warn_by_content(odd) if self.decodable else ())
+        )
 
     def own_splits(self) -> tuple[str, ...]:
         return self.splits
@@ -181,7 +225,7 @@ class ImagesSource(Source):
     def spill_inventory(self, store: Store, name: str) -> Self:
         inventory = Inventory(store, name, self.root)
         inventory.write(self.listing)
-        return replace(self, listing=(), inventory=inventory)
+        return replace(self, listing=(), inventory=inventory, told=NOTHING)
 
     def _files(self, input_range: InputRange) -> Sequence[InputFile]:
         if self.inventory is not None:
@@ -226,7 +270,9 @@ class ImagesSource(Source):
         return spread_evenly(ranges, SAMPLED_FILES, 1)
 
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
-        return image_schema(self.feature_names, self.classes, self.decodable)
+        found = None if self.is_fixed else all_decodable(observed)
+        decodable = self.decodable if found is None else found
+        return image_schema(self.feature_names, self.classes, decodable)
 
     def prefers_reference(self, files: Sequence[InputFile]) -> bool:
         return True
@@ -238,7 +284,7 @@ class ImagesSource(Source):
         label_of = {name: label for label, name in enumerate(self.classes)}
         places = self.layout.places(paths)
         labels = [label_of.get(place.label) for place in places]
-        references = [_reference_to(file) for file in files]
+        references = [reference_to(file) for file in files]
         yield Rows(
             batch=pa.RecordBatch.from_pydict(
                 {
@@ -271,6 +317,8 @@ class ImagesSource(Source):
                     positions=rows.positions[kept],
                     raw=partial(_raw_of_kept, rows, kept),
                     rejects=found.rejects,
+                    observed=found.observed,
+                    odd=found.odd,
                 )
 
     def read_references(self, references: pa.BinaryArray) -> ReferencedRows:
@@ -279,76 +327,46 @@ class ImagesSource(Source):
         Raises:
           InputError: a file cannot be read, or its size is not what it was.
         """
-        label_of = {name: label for label, name in enumerate(self.classes)}
-        kept: list[int] = []
-        paths: list[str] = []
-        data: list[bytes] = []
-        headers: list[ImageHeader] = []
-        rejects = []
-        # A loop per file: each costs an open and a read, a hundred times its share
-        # of the loop.
-        named = [_parse_reference(text) for text in references.to_pylist()]
+        named = [parse_reference(text) for text in references.to_pylist()]
         places = self.layout.places(path for _, path, _ in named)
-        for index, (size, path, problem) in enumerate(named):
-            if problem:
-                rejects.append(Reject(path, 0, problem, b""))
-                continue
-            content = read_file(self.root + path, self.storage)
-            if len(content) != size:
-                raise InputError(
-                    f"{self.root}{path}: has {len(content)} bytes, but had {size} when "
-                    "the run began; did it change meanwhile?"
-                )
-            try:
-                if not places[index].label:
-                    raise ImageHeaderError("is not in the folder of a class")
-                headers.append(
-                    check_picture(
-                        content, level=self.check_pictures, max_pixels=self.max_pixels
-                    )
-                )
-            except ImageHeaderError as error:
-                rejects.append(Reject(path, 0, str(error), content))
-                continue
-            kept.append(index)
-            paths.append(path)
-            data.append(content)
-        classes = [places[index].label for index in kept]
+        found = read_pictures(named, places, self.root, self.storage, self._check)
+        label_of = {name: label for label, name in enumerate(self.classes)}
+        classes = [places[index].label for index in found.kept]
+        formats = [header.format for header in found.headers]
+        odd = observe(formats, found.paths)
         batch = pa.RecordBatch.from_pydict(
             {
-                "image": pa.array(data, pa.binary()),
-                "format": pa.array([h.format for h in headers], pa.string()),
-                "height": pa.array([h.height for h in headers], pa.int64()),
-                "width": pa.array([h.width for h in headers], pa.int64()),
-                "depth": pa.array([h.depth for h in headers], pa.int64()),
-                "filename": pa.array(paths, pa.string()),
+                "image": pa.array(found.data, pa.binary()),
+                "format": pa.array(formats, pa.string()),
+                "height": pa.array([h.height for h in found.headers], pa.int64()),
+                "width": pa.array([h.width for h in found.headers], pa.int64()),
+                "depth": pa.array([h.depth for h in found.headers], pa.int64()),
+                "filename": pa.array(found.paths, pa.string()),
                 "label": pa.array([label_of[name] for name in classes], pa.int64()),
                 "text": pa.array(classes, pa.string()),
             }
         )
         return ReferencedRows(
             batch,
-            np.array(kept, np.int64),
-            rejects,
-            raw=lambda row: (paths[row], 0, data[row]),
+            np.array(found.kept, np.int64),
+            found.rejects,
+            raw=lambda row: (found.paths[row], 0, found.data[row]),
+            observed=type_flags(formats, odd),
+            odd=odd,
         )
 
+    def _check(self, data: bytes) -> ImageHeader:
+        """Checks one picture.
 
-def _reference_to(file: InputFile) -> bytes:
-    r"""Returns b"1234 cat/1.jpg", or b"!a link to nothing\0cat/2.jpg" without a file."""
-    if file.problem:
-        return f"!{file.problem}\0{file.path}".encode()
-    return f"{file.size} {file.path}".encode()
-
-
-def _parse_reference(reference: bytes) -> tuple[int, str, str]:
-    """Returns size, path and problem."""
-    text = reference.decode()
-    if text.startswith("!"):
-        problem, _, path = text[1:].partition("\0")
-        return 0, path, problem
-    size, _, path = text.partition(" ")
-    return int(size), path, ""
+        Raises:
+          ImageHeaderError: it is to be rejected.
+        """
+        header = check_picture(
+            data, level=self.check_pictures, max_pixels=self.max_pixels
+        )
+        if self.undecodable == "reject":
+            require_decodable(header.format)
+        return header
 
 
 def _raw_of_kept(rows: Rows, kept: I64, row: int) -> tuple[int, bytes]:

@@ -11,6 +11,11 @@ from recordmill.schemas.job.job_spec import MAX_SPLITS, SPLIT_PATTERN
 from recordmill.schemas.ranges import InputFile
 from recordmill.schemas.text import count, first_names
 from recordmill.schemas.understood import Understood
+from recordmill.transforms.sources.images.decodability import (
+    DECODED,
+    ENCODED,
+    FACT,
+)
 from recordmill.transforms.sources.images.find_pictures import ENDINGS, FoundPictures
 from recordmill.transforms.sources.images.folder_layout import (
     ROOT,
@@ -22,7 +27,11 @@ _CONVERT_AGAIN = "or convert everything again without appending"
 
 
 def understand(
-    found: FoundPictures, places: Sequence[Place], warnings: Iterable[str]
+    found: FoundPictures,
+    places: Sequence[Place],
+    warnings: Iterable[str],
+    *,
+    decodable: bool,
 ) -> Understood:
     """Returns what was found, for people.
 
@@ -30,6 +39,7 @@ def understand(
       found: the pictures and the other files.
       places: split and class of each picture.
       warnings: what looks wrong with the folders.
+      decodable: whether readers decode the pictures, as far as is known.
     """
     splits = Counter(place.split for place in places)
     classes = Counter(place.label for place in places if place.label)
@@ -41,6 +51,7 @@ def understand(
         ("classes", f"{len(classes):,} ({_counted(sorted(classes.items()))})"),
         ("pictures", _counted(endings.most_common())),
     ]
+    facts.append((FACT, DECODED if decodable else ENCODED))
     if set(splits) - {""}:
         named = [(name or "no split", number) for name, number in splits.items()]
         facts.insert(0, ("splits by folder", _counted(named)))

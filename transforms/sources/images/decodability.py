@@ -1,0 +1,97 @@
+"""Decides whether one TensorFlow op decodes all pictures, by the formats really found.
+
+TFDS decodes JPEG, PNG and BMP to arrays of one rank, but not GIF (which has frames), WebP
+and TIFF. With one of these among them, readers get the encoded bytes of every picture.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+from recordmill.schemas.features.feature import Content, Schema
+from recordmill.schemas.ranges import InputFile, OddRows, TypeFlags
+from recordmill.schemas.text import count, first_names
+from recordmill.transforms.pictures.image_header import ImageHeaderError
+
+DECODABLE_ENDINGS = (".jpeg", ".jpg", ".png", ".bmp")
+_DECODABLE_FORMATS = frozenset({"jpeg", "png", "bmp"})
+_SEEN_DECODABLE, _SEEN_OTHER = 1, 2  # type flags
+
+FACT = "readers get"
+DECODED, ENCODED = "decoded pictures (TFDS)", "encoded bytes"
+_WAY_OUT = (
+    "readers get the encoded bytes of all pictures. Use `undecodable=reject` to leave them "
+    "out, or save them as JPEG or PNG"
+)
+
+
+def named_undecodable(pictures: Sequence[InputFile]) -> list[str]:
+    """Returns the paths whose ending is that of a format that TFDS does not decode."""
+    others = (".gif", ".webp", ".tif", ".tiff")
+    return [f.path for f in pictures if f.path.lower().endswith(others)]
+
+
+def warn_by_names(paths: Sequence[str]) -> list[str]:
+    """Returns a warning before the run, if endings are those of such formats."""
+    if not paths:
+        return []
+    endings = Counter(PurePosixPath(path).suffix.lower() for path in paths)
+    told = first_names([f"{number:,} {name}" for name, number in endings.most_common()])
+    return [f"TFDS cannot decode {told} (such as {paths[0]}), so {_WAY_OUT}"]
+
+
+def warn_by_content(odd: Sequence[OddRows]) -> list[str]:
+    """Returns a warning after the run, if such formats were found."""
+    if not odd:
+        return []
+    told = first_names(
+        [f"{count(each.rows, each.kind)} such as {each.example}" for each in odd]
+    )
+    return [f"TFDS cannot decode pictures of these formats: {told}; so {_WAY_OUT}"]
+
+
+def require_decodable(found: str) -> None:
+    """Refuses a format that readers could not decode with the others.
+
+    Raises:
+      ImageHeaderError: says so.
+    """
+    if found not in _DECODABLE_FORMATS:
+        raise ImageHeaderError(
+            f"{found} is not decoded by TFDS (expected JPEG, PNG or BMP, because of "
+            "`undecodable=reject`, or because the dataset has only these)"
+        )
+
+
+def observe(formats: Sequence[str], paths: Sequence[str]) -> tuple[OddRows, ...]:
+    """Returns the pictures that TFDS cannot decode, counted by format."""
+    if _DECODABLE_FORMATS.issuperset(formats):
+        return ()
+    return OddRows.merged(
+        (OddRows(found, 1, path),)
+        for found, path in zip(formats, paths, strict=True)
+        if found not in _DECODABLE_FORMATS
+    )
+
+
+def type_flags(formats: Sequence[str], odd: Sequence[OddRows]) -> TypeFlags:
+    """Returns the type flags of a batch of pictures."""
+    if not formats:
+        return ()
+    is_mixed = sum(each.rows for each in odd) < len(formats)
+    return ((_SEEN_OTHER if odd else 0) | (_SEEN_DECODABLE if is_mixed else 0),)
+
+
+def all_decodable(observed: TypeFlags) -> bool | None:
+    """Tells whether all pictures with these type flags can be decoded; None: unknown."""
+    return not observed[0] & _SEEN_OTHER if observed else None
+
+
+def decodable_in(schema: Schema) -> bool:
+    """Tells whether readers of a dataset decode its pictures."""
+    return any(
+        feature.content is Content.PICTURE and feature.dtype != "bytes"
+        for feature in schema.features
+    )

@@ -1,0 +1,96 @@
+"""Reads the pictures that references name, and checks each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.schemas.ranges import InputFile, Reject
+from recordmill.transforms.pictures.header import ImageHeader, ImageHeaderError
+from recordmill.transforms.sources.images.folder_layout import Place
+from recordmill.transforms.storage.reading import read_file
+
+Reference = tuple[int, str, str]  # size, path and problem of a file
+
+
+@dataclass(slots=True)
+class ReadPictures:
+    """The pictures that could be read, a list entry for each, and the others.
+
+    Attributes:
+      kept: the indices of their references.
+      paths: of these pictures.
+      data: their bytes.
+      headers: their headers.
+      rejects: the other references.
+    """
+
+    kept: list[int] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+    data: list[bytes] = field(default_factory=list)
+    headers: list[ImageHeader] = field(default_factory=list)
+    rejects: list[Reject] = field(default_factory=list)
+
+
+def reference_to(file: InputFile) -> bytes:
+    r"""Returns b"1234 cat/1.jpg", or b"!a link to nothing\0cat/2.jpg" without a file."""
+    if file.problem:
+        return f"!{file.problem}\0{file.path}".encode()
+    return f"{file.size} {file.path}".encode()
+
+
+def parse_reference(reference: bytes) -> Reference:
+    """Returns size, path and problem of a file."""
+    text = reference.decode()
+    if text.startswith("!"):
+        problem, _, path = text[1:].partition("\0")
+        return 0, path, problem
+    size, _, path = text.partition(" ")
+    return int(size), path, ""
+
+
+def read_pictures(
+    references: Sequence[Reference],
+    places: Sequence[Place],
+    root: str,
+    storage: StorageOptions,
+    check: Callable[[bytes], ImageHeader],
+) -> ReadPictures:
+    """Reads and checks pictures.
+
+    Args:
+      references: of the files.
+      places: split and class of each.
+      root: what every uri begins with, before the path.
+      storage: options of the files' storage.
+      check: returns the header of a picture, or raises ImageHeaderError.
+
+    Raises:
+      InputError: a file cannot be read, or its size is not what it was.
+    """
+    found = ReadPictures()
+    # A loop per file: each costs an open and a read, a hundred times its share of it.
+    for index, (size, path, problem) in enumerate(references):
+        if problem:
+            found.rejects.append(Reject(path, 0, problem, b""))
+            continue
+        content = read_file(root + path, storage)
+        if len(content) != size:
+            raise InputError(
+                f"{root}{path}: has {len(content)} bytes, but had {size} when the run "
+                "began; did it change meanwhile?"
+            )
+        try:
+            if not places[index].label:
+                raise ImageHeaderError("is not in the folder of a class")
+            header = check(content)
+        except ImageHeaderError as error:
+            found.rejects.append(Reject(path, 0, str(error), content))
+            continue
+        found.kept.append(index)
+        found.paths.append(path)
+        found.data.append(content)
+        found.headers.append(header)
+    return found
