@@ -10,6 +10,7 @@ from typing import Annotated
 from pydantic import Field
 
 from recordmill.schemas.reject_totals import NO_REJECTS, RejectTotals
+from recordmill.schemas.rounded import Rounded
 
 TypeFlags = tuple[int, ...]
 """What the cells of each column were observed to hold (text_types.TypeFlag), or ()."""
@@ -173,6 +174,7 @@ class RangeResult:
       nulls: missing values of each column.
       rejects: those in the rejects file; checkpoints of earlier versions have none.
       odd: rows that the end of the run tells of.
+      rounded: columns whose decimals lost digits as float32.
     """
 
     range: InputRange
@@ -184,3 +186,4 @@ class RangeResult:
     nulls: tuple[int, ...] = ()
     rejects: RejectTotals = NO_REJECTS
     odd: tuple[OddRows, ...] = ()
+    rounded: tuple[Rounded, ...] = ()

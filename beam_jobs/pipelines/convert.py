@@ -31,7 +31,10 @@ from recordmill.schemas.dataset.shards import ShardResult
 from recordmill.schemas.ranges import InputRange, OddRows, RangeResult
 from recordmill.schemas.text import json_bytes
 from recordmill.schemas.understood import Understood
-from recordmill.transforms.commit.build_manifest import merge_column_info
+from recordmill.transforms.commit.build_manifest import (
+    merge_column_info,
+    rounded_columns,
+)
 from recordmill.transforms.commit.commit import commit
 from recordmill.transforms.commit.detached import publish_detached
 from recordmill.transforms.commit.staging import stage
@@ -120,9 +123,10 @@ def _understood(
 ) -> dict[str, object]:
     """Returns what run.json says of the input, now that all rows were read."""
     before = cast("dict[str, object]", run_metadata.get("understood", {}))
-    schema = context.schema(*merge_column_info(results, shards))
     odd = OddRows.merged(
         [*(result.odd for result in results), *(shard.odd for shard in shards)]
     )
-    later = context.source.understood_at_end(schema, odd)
+    observed, nulls = merge_column_info(results, shards)
+    schema, rounded = context.schema(observed, nulls), rounded_columns(results)
+    later = context.source.understood_at_end(schema, odd, observed, rounded)
     return Understood.from_dict(before).updated(later).to_dict()

@@ -22,6 +22,7 @@ import pyarrow as pa
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import InputFile, InputRange, OddRows, Reject
+from recordmill.schemas.rounded import Rounded
 from recordmill.schemas.understood import Understood
 from recordmill.transforms.arrow import I64, U64
 from recordmill.transforms.storage import Store
@@ -44,6 +45,7 @@ class Rows:
       observed: the type flags of each column, if the source infers types.
       nulls: missing values of each column, in the schema's column order.
       odd: rows that the end of the run tells of.
+      rounded: columns whose decimals lose digits as float32.
     """
 
     batch: pa.RecordBatch
@@ -55,6 +57,7 @@ class Rows:
     observed: tuple[int, ...] = ()
     nulls: tuple[int, ...] = ()
     odd: tuple[OddRows, ...] = ()
+    rounded: tuple[Rounded, ...] = ()
 
 
 @dataclass(slots=True)
@@ -144,13 +147,19 @@ class Source(ABC):
         return Understood()
 
     def understood_at_end(
-        self, schema: Schema, odd: tuple[OddRows, ...] = ()
+        self,
+        schema: Schema,
+        odd: tuple[OddRows, ...] = (),
+        observed: tuple[int, ...] = (),
+        rounded: Sequence[Rounded] = (),
     ) -> Understood:
         """Returns the same once all rows were read.
 
         Args:
           schema: the features of the records.
           odd: those of all `Rows` and `ReferencedRows`.
+          observed: the type flags of all rows.
+          rounded: columns whose decimals lost digits as float32.
         """
         return self.understood()
 
@@ -160,6 +169,13 @@ class Source(ABC):
         They take the place of the default split; () where files are in no split.
         """
         return ()
+
+    def rounding_problem(self, rounded: Sequence[Rounded]) -> str:
+        """Returns why so many digits may not be lost, or "".
+
+        Asked once all rows were read, before anything is published.
+        """
+        return ""
 
     @abstractmethod
     def columns(self) -> pa.Schema:

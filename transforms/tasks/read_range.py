@@ -22,6 +22,7 @@ from recordmill.schemas.ranges import (
     merge_type_flags,
 )
 from recordmill.schemas.reject_totals import RejectTotals
+from recordmill.schemas.rounded import MAX_COLUMNS, Rounded, merge_rounded
 from recordmill.transforms.arrow import I64, MAX_CELL_BYTES, U64, array_parts
 from recordmill.transforms.cast.side_files import SideFiles
 from recordmill.transforms.exchange.block import Block
@@ -48,6 +49,7 @@ class RangeReader:
       observed_types: what each column was observed to hold.
       odd: rows that the end of the run tells of.
       nulls: missing values of each column.
+      rounded: columns whose decimals lose digits as float32.
       encoded_types: what each column was taken for.
       is_whole: whether all rows were read; if not, read again with `encoded_types`.
     """
@@ -60,6 +62,7 @@ class RangeReader:
     observed_types: TypeFlags = ()
     odd: tuple[OddRows, ...] = ()
     nulls: tuple[int, ...] = ()
+    rounded: tuple[Rounded, ...] = ()
     encoded_types: TypeFlags = ()
     is_whole: bool = False
 
@@ -122,6 +125,7 @@ class RangeReader:
             encoded_types=self.encoded_types,
             nulls=self.nulls,
             rejects=rejects,
+            rounded=self.rounded[:MAX_COLUMNS],
         )
 
     def _count(self, rows: Rows) -> None:
@@ -131,6 +135,8 @@ class RangeReader:
         self.odd = OddRows.merged((self.odd, rows.odd))
         earlier = self.nulls or (0,) * len(rows.nulls)
         self.nulls = tuple(map(sum, zip(earlier, rows.nulls, strict=True)))
+        if rows.rounded:
+            self.rounded = merge_rounded((*self.rounded, *rows.rounded))
 
     def _encoded(self, rows: Rows, schema: Schema) -> Iterator[Block]:
         """Encodes a batch, unless it goes by reference, and gives each row its key."""

@@ -23,6 +23,7 @@ from recordmill.schemas.job.make_job import LoadedJob
 from recordmill.schemas.job.run_options import ReportOptions, RunOptions
 from recordmill.schemas.job.storage_options import BothSides, StorageOptions
 from recordmill.schemas.job.template import parse_settings
+from recordmill.transforms.sources.csv.options import CsvOptions
 from recordmill.transforms.sources.images.options import ImagesOptions
 from recordmill.transforms.sources.registry import BUILT_IN, load_format
 
@@ -48,7 +49,9 @@ def problems(text: str, **settings: str) -> str:
 def test_minimal() -> None:
     """What is not said has the defaults of `convert`."""
     loaded = load(MINIMAL)
-    assert loaded.job == JobSpec(source="csv", name="users")
+    assert loaded.job == JobSpec(
+        source="csv", name="users", source_options=CsvOptions()
+    )
     assert loaded.options == RunOptions(("/jobs/in.csv",), "/jobs/out/users")
 
 
@@ -139,7 +142,9 @@ def test_text_is_what_is_written() -> None:
 
 def test_null_is_not_given() -> None:
     loaded = load(MINIMAL + "name:\nshards: null\nsplits: ~\nparams:\n")
-    assert loaded.job == JobSpec(source="csv", name="users")
+    assert loaded.job == JobSpec(
+        source="csv", name="users", source_options=CsvOptions()
+    )
 
 
 # --- placeholders ---

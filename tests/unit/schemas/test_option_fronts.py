@@ -38,6 +38,7 @@ from recordmill.schemas.job.run_options import (
 )
 from recordmill.schemas.job.source_options import declared_options
 from recordmill.schemas.sizes import parse_size
+from recordmill.transforms.sources.csv.options import CsvOptions
 from recordmill.transforms.sources.registry import BUILT_IN, load_format
 
 FORMATS = {name: load_format(name).options for name in BUILT_IN}
@@ -115,7 +116,7 @@ def test_defaults_are_those_of_the_values() -> None:
     """A job of which nothing is said is the one that its classes make by themselves."""
     given = {"source": "csv", "inputs": ["a"], "output": "/b/users"}
     made = make_job(check_options(given, FORMATS, {}), None, "command")
-    assert made.job == JobSpec(source="csv", name="users")
+    assert made.job == JobSpec(source="csv", name="users", source_options=CsvOptions())
     assert made.options == RunOptions(inputs=("a",), output="/b/users")
     assert made.report == ReportOptions()
 

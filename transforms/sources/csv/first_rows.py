@@ -110,6 +110,16 @@ class FirstRows:
         return [table.column(name).combine_chunks() for name in self.names]
 
 
+def huge_warnings(names: Sequence[str]) -> list[str]:
+    """Returns a warning for columns that are text because of their large numbers."""
+    return [
+        f"column {name!r} is text, because it holds numbers beyond float32 (at most "
+        "3.4e38). To store numbers, declare it {dtype: float64, stored: tensor} in a "
+        "schema file (`schema`)"
+        for name in names[:_SHOWN_COLUMNS]
+    ]
+
+
 def describe(
     names: Sequence[str], dtypes: Sequence[str], basis: str, warnings: Sequence[str]
 ) -> Understood:

@@ -4,26 +4,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recordmill.schemas.job.source_options import SourceOptions
+from recordmill.schemas.errors import UsageError
 from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.transforms.sources.csv.options import CsvOptions
 from recordmill.transforms.sources.registry import SourceFormat
 
 if TYPE_CHECKING:
     from recordmill.transforms.sources.base import Source
 
 
-def make_source(
-    options: SourceOptions, as_text: bool, storage: StorageOptions
-) -> Source:
-    """Makes the source of CSV files; without a declared schema it infers types."""
+def make_source(options: CsvOptions, as_text: bool, storage: StorageOptions) -> Source:
+    """Makes the source of CSV files; without a declared schema it infers types.
+
+    Raises:
+      UsageError: options exclude each other.
+    """
+    if options.exact and as_text:
+        raise UsageError(
+            "`exact` and `schema` exclude each other: a declared float32 rounds. Leave "
+            "out `exact`, and declare float64 where digits matter"
+        )
     from recordmill.transforms.sources.csv.source import CsvSource
 
-    return CsvSource(as_text=as_text, storage=storage)
+    return CsvSource(as_text=as_text, exact=options.exact, storage=storage)
 
 
 FORMAT = SourceFormat(
     name="csv",
     summary="CSV files with a header; types are inferred.",
-    options=SourceOptions,
+    options=CsvOptions,
     make_source=make_source,
 )

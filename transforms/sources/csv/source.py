@@ -27,6 +27,7 @@ from recordmill.schemas.ranges import (
     TypeFlags,
     merge_type_flags,
 )
+from recordmill.schemas.rounded import Rounded, exact_error, rounded_warnings
 from recordmill.schemas.text import count
 from recordmill.schemas.understood import Understood
 from recordmill.transforms.exchange.keys import origins_in
@@ -49,6 +50,7 @@ from recordmill.transforms.sources.csv.first_rows import (
     LOOKED_AT,
     FirstRows,
     describe,
+    huge_warnings,
 )
 from recordmill.transforms.sources.csv.fixed_schema import fit_rows, fixed_columns
 from recordmill.transforms.sources.csv.quote_states import (
@@ -72,11 +74,13 @@ from recordmill.transforms.sources.csv.split_cells import (
     cells_of,
     parse_rows,
 )
+from recordmill.transforms.sources.float_columns import rounded_in
 from recordmill.transforms.sources.text_types import (
     TypeFlag,
     classify,
     column_dtype,
     convert,
+    is_huge,
 )
 from recordmill.transforms.storage.reading import read_range
 
@@ -93,6 +97,7 @@ class CsvSource(Source):
 
     Attributes:
       as_text: whether every cell stays text, because a declared schema converts it.
+      exact: whether a decimal that loses digits as float32 ends the run.
       names: the columns of the first file's header.
       fixed_schema: the schema of the dataset that rows are appended to: its types are
         not inferred any more, and a row that does not fit is a reject. None else.
@@ -104,6 +109,7 @@ class CsvSource(Source):
     """
 
     as_text: bool = False
+    exact: bool = False
     names: tuple[str, ...] = ()
     fixed_schema: Schema | None = None
     range_bytes: int = RANGE_BYTES
@@ -194,12 +200,24 @@ class CsvSource(Source):
         return describe(self.names, dtypes, basis, self.warnings)
 
     def understood_at_end(
-        self, schema: Schema, odd: tuple[OddRows, ...] = ()
+        self,
+        schema: Schema,
+        odd: tuple[OddRows, ...] = (),
+        observed: TypeFlags = (),
+        rounded: Sequence[Rounded] = (),
     ) -> Understood:
+        lost = rounded_warnings(rounded)
         if not self.infers_types:
-            return self.understood()
+            return self.understood().with_warnings(lost)
         dtypes = [schema[name].dtype for name in self.names]
-        return describe(self.names, dtypes, "of all rows", self.warnings)
+        huge = [
+            n for n, flags in zip(self.names, observed, strict=False) if is_huge(flags)
+        ]
+        warnings = (*self.warnings, *huge_warnings(huge), *lost)
+        return describe(self.names, dtypes, "of all rows", warnings)
+
+    def rounding_problem(self, rounded: Sequence[Rounded]) -> str:
+        return exact_error(rounded) if self.exact and rounded else ""
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
         return number_ranges(
@@ -357,6 +375,7 @@ class CsvSource(Source):
                 rejects=parsed.rejects,
                 observed=observed,
                 nulls=nulls,
+                rounded=() if self.as_text else rounded_in(parsed.table, batch),
             )
 
     def read_for_statistics(self, input_range: InputRange) -> Iterator[Rows]:

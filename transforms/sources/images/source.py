@@ -25,6 +25,7 @@ from recordmill.schemas.ranges import (
     OddRows,
     TypeFlags,
 )
+from recordmill.schemas.rounded import Rounded
 from recordmill.schemas.text import first_names
 from recordmill.schemas.understood import NOTHING, Understood
 from recordmill.transforms.arrow import I64
@@ -211,7 +212,11 @@ class ImagesSource(Source):
         return self.told
 
     def understood_at_end(
-        self, schema: Schema, odd: tuple[OddRows, ...] = ()
+        self,
+        schema: Schema,
+        odd: tuple[OddRows, ...] = (),
+        observed: tuple[int, ...] = (),
+        rounded: Sequence[Rounded] = (),
     ) -> Understood:
         fact = (FACT, DECODED if decodable_in(schema) else ENCODED)
         # What the names tell was told before the run.

@@ -1,0 +1,159 @@
+"""Digits that float32 loses are told with the way out, or refused with `exact`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from job_tools import (
+    IRIS,
+    assert_unpublished,
+    convert,
+    examples_of,
+    manifest_of,
+    recordmill,
+)
+
+from recordmill import read_rows
+from recordmill.schemas.ranges import InputRange, RangeResult
+from recordmill.schemas.rounded import Rounded
+from recordmill.transforms.sources.csv.source import CsvSource
+from recordmill.transforms.storage import LocalStore
+from recordmill.transforms.tasks.checkpoints import load_checkpoint, save_checkpoint
+from recordmill.transforms.tasks.workspace import Workspace
+
+TABLE = "id,price\n16777217,0.10\n2,19.99\n2.5,123456789.12\n"
+WAY_OUT = "{dtype: float64, stored: tensor} or string in a schema file"
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "in.csv"
+    path.write_text(TABLE)
+    return path
+
+
+@pytest.mark.parametrize("exchange", ["scratch", "engine"])
+def test_lost_digits_are_told(table: Path, tmp_path: Path, exchange: str) -> None:
+    ran = convert("csv", table, tmp_path / "out", "--exchange", exchange)
+    warnings = [
+        f"float32 loses digits of column {column}. To keep them, declare the column "
+        f"{WAY_OUT} (`schema`)"
+        for column in (
+            "'id': 1 value, such as 16777217 (stored as 16777216)",
+            "'price': 1 value, such as 123456789.12 (stored as 123456792)",
+        )
+    ]
+    for warning in warnings:
+        assert f"  warning: {warning.replace('`schema`', '--schema')}\n" in ran.err
+    kept = json.loads((tmp_path / "out" / "run.json").read_bytes())
+    assert kept["understood"]["warnings"] == warnings
+    ran = convert("csv", table, tmp_path / "log", "--log-format", "json")
+    events = [json.loads(line) for line in ran.err.splitlines()]
+    assert [e["event"] for e in events if e["level"] == "warning"] == [
+        "input_warning",
+        "input_warning",
+    ]
+
+
+def test_counts_of_all_ranges_are_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The column is an integer in the first range: it is counted when read again."""
+    cut = CsvSource.cut
+    monkeypatch.setattr(
+        CsvSource, "cut", lambda self, files: cut(replace(self, range_bytes=64), files)
+    )
+    path = tmp_path / "in.csv"
+    path.write_text("id,x\n" + "16777217,1\n" * 50 + "0.5,1\n")
+    ran = convert("csv", path, tmp_path / "out", "--json")
+    (warning,) = json.loads(ran.out)["understood"]["warnings"]
+    assert "50 values, such as 16777217 (stored as 16777216)" in warning
+
+
+def test_appended_digits_are_told(table: Path, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text("x\n0.5\n")
+    convert("csv", tmp_path / "in", tmp_path / "out", "--append")
+    (tmp_path / "in" / "b.csv").write_text("x\n16777217\n")
+    ran = convert("csv", tmp_path / "in", tmp_path / "out", "--append", "--json")
+    (warning,) = json.loads(ran.out)["understood"]["warnings"]
+    assert "such as 16777217 (stored as 16777216)" in warning
+
+
+def test_the_ways_out(table: Path, tmp_path: Path) -> None:
+    """A declared float64, or string, of that column; the others as they were inferred."""
+    schema = tmp_path / "schema.yaml"
+    declared = "features: {id: {dtype: float64, stored: tensor}, price: string}\n"
+    schema.write_text(declared)
+    options = ("--schema", schema, "--no-shuffle")
+    ran = convert("csv", table, tmp_path / "out", *options)
+    assert "float32" not in ran.err.replace("(id float32", "")
+    rows = list(read_rows(str(tmp_path / "out")))
+    assert [row["id"] for row in rows] == [16777217, 2, 2.5]
+    assert rows[2]["price"] in ("123456789.12", b"123456789.12")
+
+
+def test_ordinary_decimals_are_no_warning(tmp_path: Path) -> None:
+    path = tmp_path / "in.csv"
+    path.write_text("price,share\n0.1,0.333333\n19.99,1e-7\n-1234.56,.5\n")
+    for options in ((), ("--exact",)):
+        ran = convert("csv", path, tmp_path / str(len(options)), "--json", *options)
+        assert json.loads(ran.out)["understood"]["warnings"] == []
+    ran = convert("csv", IRIS, tmp_path / "iris", "--exact")
+    assert "arning" not in ran.err
+
+
+@pytest.mark.parametrize("exchange", ["scratch", "engine"])
+def test_exact_publishes_nothing(table: Path, tmp_path: Path, exchange: str) -> None:
+    output = tmp_path / "out"
+    ran = recordmill("convert", "csv", table, output, "--exact", "--exchange", exchange)
+    assert ran.status == 65
+    assert (
+        "float32 would lose digits of 2 columns, and --exact allows none:\n"
+        "  column 'id': 1 value, such as 16777217 (stored as 16777216)\n"
+        "  column 'price': 1 value, such as 123456789.12 (stored as 123456792)\n"
+        f"Declare these columns {WAY_OUT} (--schema), or leave out --exact"
+    ) in ran.err
+    assert_unpublished(output)
+    convert("csv", table, output)  # the other way out
+    assert len(list(examples_of(output))) == 3
+
+
+def test_exact_and_a_declared_schema(table: Path, tmp_path: Path) -> None:
+    (tmp_path / "schema.yaml").write_text("features: {id: float32}\n")
+    options = ("--schema", tmp_path / "schema.yaml", "--exact")
+    ran = recordmill("convert", "csv", table, tmp_path / "out", *options)
+    assert ran.status == 2
+    assert "--exact and --schema exclude each other" in ran.err
+
+
+def test_numbers_beyond_float32_are_told(tmp_path: Path) -> None:
+    path, schema = tmp_path / "in.csv", tmp_path / "schema.yaml"
+    path.write_text("x,y\n1.5,1e39\n1e39,x\n")
+    ran = convert("csv", path, tmp_path / "out", "--json")
+    (warning,) = json.loads(ran.out)["understood"]["warnings"]
+    assert warning.startswith("column 'x' is text, because it holds numbers beyond")
+    assert "declare it {dtype: float64, stored: tensor} in a schema file" in warning
+    schema.write_text("features: {x: {dtype: float64, stored: tensor}, y: string}\n")
+    convert("csv", path, tmp_path / "wide", "--schema", schema)
+    assert sorted(row["x"] for row in read_rows(str(tmp_path / "wide"))) == [1.5, 1e39]
+    assert manifest_of(tmp_path / "wide")["rows_rejected"] == 0
+
+
+def test_checkpoints_of_earlier_versions_are_read(tmp_path: Path) -> None:
+    workspace = Workspace.of(LocalStore(str(tmp_path)), "0" * 32)
+    workspace.create("scratch")
+    input_range = InputRange(0, "a", "a", 0, 4, 0, 4)
+    rounded = (Rounded("x", 2, "16777217", "16777216"),)
+    result = RangeResult(input_range, 1, 0, (), rounded=rounded)
+    save_checkpoint(workspace, "range", result)
+    assert load_checkpoint(workspace, "range", RangeResult) == result
+    kept = json.loads(workspace.get("facts/range.json") or b"")
+    del kept["rounded"]
+    workspace.put("facts/range.json", json.dumps(kept).encode())
+    assert load_checkpoint(workspace, "range", RangeResult) == RangeResult(
+        input_range, 1, 0, ()
+    )
