@@ -6,11 +6,13 @@ import os
 from collections.abc import Sequence
 from typing import TypeVar
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 _Item = TypeVar("_Item")
-# Set by the Makefile: 0.1 in `make test-fast`, 20 in `make fuzz`.
+# Set by the Makefile: 0.1 in `make test-fast`, 20 in `make test-long`.
 FACTOR = float(os.environ.get("RECORDMILL_EXAMPLES", "0.4"))
+# How many inputs a fuzzer tries of each kind; 20,000 in `make fuzz`.
+FUZZ = int(os.environ.get("RECORDMILL_FUZZ_EXAMPLES", round(375 * FACTOR)))
 
 
 def examples(count: int) -> settings:
@@ -19,11 +21,20 @@ def examples(count: int) -> settings:
     return settings(max_examples=max(5, round(count * FACTOR)), deadline=None)
 
 
+def fuzzed(share: float = 1.0) -> settings:
+    """Returns settings for the inputs that a fuzzer tries, or a share of them."""
+    return settings(
+        max_examples=max(5, round(FUZZ * share)),
+        suppress_health_check=[HealthCheck.too_slow],
+        deadline=None,
+    )
+
+
 def steps_to_kill_at(end: int) -> range:
-    """Returns every third step below `end`, or every one in `make fuzz`."""
+    """Returns every third step below `end`, or every one in `make test-long`."""
     return range(0, end, 1 if FACTOR > 1 else 3)
 
 
 def thinned(items: Sequence[_Item]) -> Sequence[_Item]:
-    """Returns every second one, or all in `make fuzz`."""
+    """Returns every second one, or all in `make test-long`."""
     return items if FACTOR > 1 else items[::2]

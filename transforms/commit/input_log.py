@@ -115,6 +115,10 @@ def _json_line(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
+# What Python raises where a value of a JSON file is not what is expected there.
+_NOT_VALID = (ValueError, KeyError, TypeError, OverflowError)
+
+
 def parse_inputs(data: bytes, uri: str) -> KeptInputs:
     """Parses an inventory.
 
@@ -135,7 +139,7 @@ def parse_inputs(data: bytes, uri: str) -> KeptInputs:
         return KeptInputs(
             int(head["recordmill"]), str(head["fingerprint"]), dict(head["job"]), files
         )
-    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
+    except (*_NOT_VALID, OSError, EOFError, zlib.error) as error:
         raise OutputRefusedError(
             f"{uri}: is not a valid inventory of inputs ({error}), so nothing can be "
             f"appended to the dataset; {_CONVERT_ALL}"

@@ -7,10 +7,13 @@ import os
 import socket
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+MAX_LEASE_SECONDS = 3600.0  # a lock that claims more is no lock of ours
+_MAX_PID = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +63,19 @@ class Holder:
         """Returns the holder written in a lock file, or None if it cannot be parsed."""
         try:
             fields: dict[str, Any] = json.loads(data)
-            holder = cls(**{name: fields[name] for name in cls.__slots__})
-            return replace(
-                holder, pid=int(holder.pid), lease_seconds=float(holder.lease_seconds)
-            )
-        except (ValueError, TypeError, KeyError):
+            holder = cls(**{name: fields.pop(name) for name in cls.__slots__})
+        except (ValueError, TypeError, KeyError, AttributeError):
             return None
+        numbers = {"pid": holder.pid, "lease_seconds": holder.lease_seconds}
+        texts = [getattr(holder, n) for n in cls.__slots__ if n not in numbers]
+        valid = (
+            all(isinstance(text, str) for text in texts)
+            and type(holder.pid) is int
+            and 0 < holder.pid <= _MAX_PID
+            and type(holder.lease_seconds) in (int, float)
+            and 0 < holder.lease_seconds <= MAX_LEASE_SECONDS
+        )
+        return holder if valid else None
 
     def to_bytes(self) -> bytes:
         fields = {name: getattr(self, name) for name in self.__slots__}

@@ -1,0 +1,64 @@
+"""Damages files at random, a byte or a value at a time, the same way for each number."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from typing import Any
+
+# What a value of a JSON file becomes: other types, and numbers at every edge.
+ODD_VALUES: tuple[Any, ...] = (
+    None, True, [], {}, "", "x", "..", "../x", "/x", "a\\b", "a\0b", "\ud800", -1, 0,
+    1 << 31, 1 << 63, 1 << 64, -(1 << 63) - 1, 10**400, 0.5, 1e300, float("nan"),
+    float("inf"), [[]], {"a": None}, ["x"] * 3,
+)  # fmt: skip
+_ODD_TEXTS = (b"", b"\0", b"\xff", b"{", b"}", b"[", b'"', b"\\", b"\n", b":", b"- ")
+
+
+def damaged(data: bytes, number: int) -> bytes:
+    """Returns a file with a few bytes changed, cut out, doubled or put in."""
+    random = Random(number)
+    result = bytearray(data)
+    for _ in range(random.choice((1, 1, 1, 2, 4))):
+        at = random.randrange(len(result) + 1)
+        match random.randrange(5):
+            case 0:
+                result[at : at + 1] = bytes([random.randrange(256)])
+            case 1:
+                del result[at : at + random.choice((1, 2, 8, 200))]
+            case 2:
+                result[at:at] = result[at : at + random.choice((1, 3, 20))]
+            case 3:
+                result[at:at] = random.choice(_ODD_TEXTS)
+            case _:
+                del result[at:]
+    return bytes(result)
+
+
+def with_odd_value(data: bytes, number: int) -> bytes:
+    """Returns a JSON file in which a value or a key is another one, or is missing."""
+    random = Random(number)
+    document = json.loads(data)
+    places = list(_places(document))
+    holder, key = places[random.randrange(len(places))]
+    action = random.randrange(8)
+    if action == 0:
+        del holder[key]
+    elif action == 1 and isinstance(holder, dict):
+        holder["x" if random.random() < 0.5 else "..\\"] = holder.pop(key)
+    else:
+        holder[key] = random.choice(ODD_VALUES)
+    return json.dumps(document).encode()
+
+
+def _places(value: Any) -> Any:
+    """Yields (holder, key) of every value in a JSON document."""
+    if isinstance(value, dict):
+        pairs = list(value.items())
+    elif isinstance(value, list):
+        pairs = list(enumerate(value))
+    else:
+        return
+    for key, inner in pairs:
+        yield value, key
+        yield from _places(inner)
