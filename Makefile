@@ -31,7 +31,7 @@ endif
 BRIEFLY := | awk '/^Collecting/ { print "  " $$2 } /^Installing coll/ { print "  unpacking" } \
 	!/^(Collecting|Installing|Downloading|Using|Looking|Obtaining|Requirement|Ignoring|Successfully| )/ { print } { fflush() }'
 
-.PHONY: demo test test-fast test-integration fuzz environments tools check bench lock clean
+.PHONY: demo test test-fast test-integration test-long fuzz environments tools check bench lock clean
 
 demo: $(VENV)/.run
 	sh tests/demo.sh $(BIN)/recordmill
@@ -43,9 +43,13 @@ test: $(VENV)/.ready $(INTEROP)/.ready
 test-fast: $(VENV)/.ready
 	RECORDMILL_EXAMPLES=0.1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" tests/unit
 
+# Every parser of foreign bytes: 20,000 inputs of each kind. Takes minutes.
+fuzz: $(VENV)/.ready
+	RECORDMILL_FUZZ_EXAMPLES=20000 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m fuzz --durations=0
+
 # All tests at length: fifty times the examples of `make test`, every step of a run that
 # can be killed, every way to store every dtype. Takes hours.
-fuzz: $(VENV)/.ready $(INTEROP)/.ready
+test-long: $(VENV)/.ready $(INTEROP)/.ready
 	RECORDMILL_EXAMPLES=20 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # Every store on a server of its own and the engines as clusters of processes, which the

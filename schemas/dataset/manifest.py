@@ -24,6 +24,7 @@ from recordmill.schemas.errors import OutputRefusedError, SchemaError
 from recordmill.schemas.features.feature import FeatureSpec, Schema
 from recordmill.schemas.file_names import check_file_name
 from recordmill.schemas.job.job_spec import Payload, Version
+from recordmill.schemas.parsing.problems import expectation
 from recordmill.schemas.reject_totals import NO_REJECTS, RejectTotals
 from recordmill.schemas.text import json_bytes
 
@@ -185,7 +186,7 @@ class Manifest(_Frozen):
         except ValidationError as error:
             first = error.errors()[0]
             location = ".".join(map(str, first["loc"])) or "the whole file"
-            problem = f"{location}: {first['msg'].removeprefix('Value error, ')}"
+            problem = f"{location}: {expectation(first)}"
         except SchemaError as error:
             problem = f"features: {error}"
         raise OutputRefusedError(f"{uri}: not a recordmill manifest: {problem}")

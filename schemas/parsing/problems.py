@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any
@@ -19,6 +20,7 @@ from recordmill.schemas.features.declared import (
 Loc = tuple[str | int, ...]
 
 _MAX_PROBLEMS = 20
+_SHOULD = re.compile(r"^\w+ should (be )?")
 _FOUND_CHARACTERS = 60
 _NOT_IN_THE_FILE = ("int", "float", "[key]")  # pydantic's marks of a union or a key
 
@@ -92,7 +94,16 @@ def expectation(detail: ErrorDetails) -> str:
             return f"expected {detail['ctx']['ge']} or more{found}"
         case "less_than_equal":
             return f"expected {detail['ctx']['le']} or less{found}"
-    message = detail["msg"].removeprefix("Input should be ").removeprefix("a valid ")
+        case "int_parsing_size":
+            return f"expected a whole number of fewer digits{found}"
+        case "string_pattern_mismatch":
+            return f"expected text of the form {detail['ctx']['pattern']}{found}"
+        case "extra_forbidden":
+            return "unknown field"
+        case "json_invalid":
+            return f"not valid JSON: {detail['ctx']['error']}"
+    # What is left: "Input should be a finite number", "Tuple should have at least 1 item".
+    message = _SHOULD.sub("", detail["msg"]).removeprefix("a valid ")
     return f"expected {message[0].lower()}{message[1:]}{found}"
 
 

@@ -105,6 +105,7 @@ def read_latest(data: bytes, uri: str) -> object:
     return follow_latest(store)
 
 
+pytestmark = pytest.mark.fuzz
 FORMATS = InstalledFormats()
 # Of pydantic and of Python: nobody who wrote the file knows them.
 FOREIGN_WORDS = re.compile(r"Input should|pydantic|validation error|Traceback|NoneType")

@@ -125,25 +125,42 @@ def parse_inputs(data: bytes, uri: str) -> KeptInputs:
     Raises:
       OutputError: it is not a valid inventory.
     """
+    lines: list[str] = []
     try:
-        head_line, *lines = gzip.decompress(data).decode().split("\n")[:-1]
-        head = json.loads(head_line)
+        lines = gzip.decompress(data).decode().split("\n")[:-1]
         # One call for all lines: a million files take a second.
-        entries = json.loads(f"[{','.join(lines)}]")
+        head, *entries = json.loads(f"[{','.join(lines)}]")
         files = {
             path: KeptFile(
                 int(size), str(version), kind == [_SIDE], kind == [_UNREADABLE]
             )
             for path, size, version, *kind in entries
         }
+        if not all(type(path) is str for path in files):
+            raise TypeError
         return KeptInputs(
             int(head["recordmill"]), str(head["fingerprint"]), dict(head["job"]), files
         )
     except (*_NOT_VALID, OSError, EOFError, zlib.error) as error:
         raise OutputRefusedError(
-            f"{uri}: is not a valid inventory of inputs ({error}), so nothing can be "
-            f"appended to the dataset; {_CONVERT_ALL}"
+            f"{uri}: is not a valid inventory of inputs ({_first_problem(lines)}), so "
+            f"nothing can be appended to the dataset; {_CONVERT_ALL}"
         ) from error
+
+
+def _first_problem(lines: Sequence[str]) -> str:
+    """Describes the first line of an inventory that is not as it should be."""
+    if not lines:
+        return "expected lines of JSON, packed by gzip"
+    for number, line in enumerate(lines[1:], 2):
+        try:
+            path, size, _, *_ = json.loads(line)
+            if type(path) is str and int(size) >= 0:
+                continue
+        except _NOT_VALID:
+            pass
+        return f"line {number}: expected [path, size, version], found {line[:80]}"
+    return f"line 1: expected recordmill, fingerprint and job, found {lines[0][:80]}"
 
 
 def read_inputs(store: Store, manifest: Manifest, job: JobSpec) -> dict[str, KeptFile]:

@@ -30,8 +30,12 @@ from recordmill.transforms.encode.stored_values import Column
 
 _LIST_NAME = {Kind.BYTES: "bytesList", Kind.FLOAT: "floatList", Kind.INT64: "int64List"}
 _START, _END = b'{"features":{"feature":{', b"}}}"
-_SPECIAL = [b'"NaN"', b"-0.0", b'"Infinity"', b'"-Infinity"']
+_SPECIAL = [
+    *(b'"NaN"', b"-0.0", b"3.4028234e+38", b"-3.4028234e+38"),
+    *(b'"Infinity"', b'"-Infinity"'),
+]
 _MINUS_ZERO_BITS = 1 << 31
+_LARGEST = np.finfo(np.float32).max  # 3.4028234664e38
 
 
 def encode_json(
@@ -94,12 +98,16 @@ def _value_texts(kind: Kind, values: Any) -> pa.BinaryArray:
         return base64_texts(values)
     texts = pa.array(values).cast(pa.string()).cast(pa.binary())
     if kind is Kind.FLOAT:
-        # What Arrow writes as nan, inf and -0; readers take -0 for the integer 0.
+        # What Arrow writes as nan, inf and -0; readers take -0 for the integer 0. The
+        # fewest digits of the largest float are a little more than it is, which
+        # protobuf refuses as too large.
         minus_zero = values.view(np.uint32) == _MINUS_ZERO_BITS
-        special = ~np.isfinite(values) | minus_zero
+        largest = np.abs(values) == _LARGEST
+        special = ~np.isfinite(values) | minus_zero | largest
         if special.any():
-            cases = [np.isnan(values), minus_zero, values > 0]
-            which = np.select(cases, [0, 1, 2], 3)
+            positive = values > 0
+            cases = [np.isnan(values), minus_zero, largest & positive, largest, positive]
+            which = np.select(cases, [0, 1, 2, 3, 4], 5)
             replacements = pa.array(_SPECIAL).take(pa.array(which))
             texts = pc.if_else(pa.array(special), replacements, texts)
     return texts

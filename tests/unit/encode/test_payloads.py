@@ -88,6 +88,17 @@ def test_json_means_the_example(made: Made, room: tuple[int, int]) -> None:
         )
 
 
+def test_json_of_the_largest_floats() -> None:
+    """3.4028235e+38, their fewest digits, is too large for protobuf's parser."""
+    largest = np.finfo(np.float32).max
+    values = np.array([largest, -largest, np.inf, -np.inf, 1.0], np.float32)
+    batch = pa.RecordBatch.from_pydict({"f": pa.array([values])})
+    schema = Schema((FeatureSpec("f", Kind.FLOAT, shape=(None,)),))
+    (text,) = encode_payload(batch, schema, "json").to_pylist()
+    found = json_format.Parse(text, Example()).features.feature["f"].float_list.value
+    assert list(found) == values.tolist()
+
+
 def test_json_text() -> None:
     batch = pa.RecordBatch.from_pydict(
         {

@@ -143,17 +143,21 @@ def changed(**fields: object) -> bytes:
 
 
 JUNK = [
-    (b"", "the whole file: Invalid JSON: ", "empty, as after a crash"),
-    (b"\xff\xfe", "the whole file: Invalid JSON: ", "no UTF-8"),
-    (MANIFEST.to_bytes()[:-9], "the whole file: Invalid JSON: ", "cut off"),
+    (b"", "the whole file: not valid JSON: ", "empty, as after a crash"),
+    (b"\xff\xfe", "the whole file: not valid JSON: ", "no UTF-8"),
+    (MANIFEST.to_bytes()[:-9], "the whole file: not valid JSON: ", "cut off"),
     (b"[]\n", "the whole file: ", "no object"),
-    (b"{}\n", "name: Field required", "an object of something else"),
-    (changed(manifest_version=2), "manifest_version: Input should be 1", "a later one"),
-    (changed(extra=1), "extra: Extra inputs are not permitted", "unknown key"),
-    (changed(rows_read="many"), "rows_read: Input should be a valid integer", "a text"),
+    (b"{}\n", "name: not given", "an object of something else"),
+    (
+        changed(manifest_version=2),
+        "manifest_version: expected 1, found 2",
+        "a later one",
+    ),
+    (changed(extra=1), "extra: unknown field", "unknown key"),
+    (changed(rows_read="many"), "rows_read: expected a whole number", "a text"),
     (
         changed(splits={"train": {"records": 1, "bytes": 1, "shards": [{}]}}),
-        "splits.train.shards.0.file: Field required",
+        "splits.train.shards.0.file: not given",
         "the place is named",
     ),
     (
@@ -168,7 +172,7 @@ JUNK = [
     ),
     (
         changed(features=[{**LABEL.to_json(), "kind": "text_list"}]),
-        "features.0.kind: Input should be 'bytes_list', 'float_list' or 'int64_list'",
+        "features.0.kind: expected 'bytes_list', 'float_list' or 'int64_list'",
         "a kind that no reader knows",
     ),
     (
