@@ -101,8 +101,8 @@ def read_latest(store: Store) -> str | None:
         return check_version(json.loads(data)["version"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise OutputRefusedError(
-            f"{store.uri_of(LATEST_NAME)}: does not name a version ({error}); remove it "
-            "and run again"
+            f"{store.uri_of(LATEST_NAME)}: expected a version like 1.0.0 under "
+            f"'version', found {data[:80]!r}; remove the file and run again"
         ) from error
 
 

@@ -106,7 +106,13 @@ def _value_texts(kind: Kind, values: Any) -> pa.BinaryArray:
         special = ~np.isfinite(values) | minus_zero | largest
         if special.any():
             positive = values > 0
-            cases = [np.isnan(values), minus_zero, largest & positive, largest, positive]
+            cases = [
+                np.isnan(values),
+                minus_zero,
+                largest & positive,
+                largest,
+                positive,
+            ]
             which = np.select(cases, [0, 1, 2, 3, 4], 5)
             replacements = pa.array(_SPECIAL).take(pa.array(which))
             texts = pc.if_else(pa.array(special), replacements, texts)

@@ -167,16 +167,16 @@ def cloud_scratch(folder: Path) -> list[Argument]:
 @pytest.mark.parametrize(
     ("prepare", "status", "message"),
     [
-        (foreign_files, 1, "is not empty (thesis.txt) and does not hold a dataset"),
-        (output_is_a_file, 1, "is a file; expected a folder"),
+        (foreign_files, 73, "is not empty (thesis.txt) and does not hold a dataset"),
+        (output_is_a_file, 73, "is a file; expected a folder"),
         (output_below_a_file, 1, "file'"),
         (scratch_below_a_file, 1, "cannot create the folder: Not a directory"),
         (input_inside_output, 2, "is an input, but lies inside the output folder"),
-        (no_such_input, 1, "nothing: no such file or folder"),
-        (no_file_matches, 1, "no file matches"),
-        (empty_folder, 1, "in: the folder holds no files"),
-        (empty_file, 1, "every input file is empty"),
-        (header_only, 1, "no record to write: 0 rows read, 0 rejected"),
+        (no_such_input, 65, "nothing: no such file or folder"),
+        (no_file_matches, 65, "no file matches"),
+        (empty_folder, 65, "in: the folder holds no files"),
+        (empty_file, 65, "every input file is empty"),
+        (header_only, 65, "no record to write: 0 rows read, 0 rejected"),
         (
             no_such_column,
             2,
