@@ -14,7 +14,7 @@ from decode_cases import (
 )
 from decode_oracle import NotReadableError, read_row
 from encoder_cases import batches
-from example_counts import examples
+from example_counts import examples, fuzzed
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
@@ -72,7 +72,8 @@ def test_reads_what_others_wrote(made: tuple[Schema, list[bytes]]) -> None:
     check(*made)
 
 
-@examples(300)
+@pytest.mark.fuzz
+@fuzzed(0.3)
 @given(written(others=False), st.data())
 def test_flipped_bytes(made: tuple[Schema, list[bytes]], data: st.DataObject) -> None:
     schema, records = made
@@ -93,7 +94,8 @@ def unfinished_before_too_long() -> tuple[Schema, list[bytes]]:
     return Schema((INTS,)), [with_payload(Kind.INT64, each) for each in payloads]
 
 
-@examples(1000)
+@pytest.mark.fuzz
+@fuzzed(0.7)
 @given(with_odd_payloads())
 @example(unfinished_before_too_long())
 def test_odd_payloads(made: tuple[Schema, list[bytes]]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 
 import pytest
+from example_counts import fuzzed
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -46,6 +47,8 @@ def test_cut_pictures_do_not(name: str) -> None:
             check(data[:length])
 
 
+@pytest.mark.fuzz
+@fuzzed()
 @given(name=st.sampled_from(sorted(PICTURES)), share=st.floats(0, 1))
 def test_what_passes_after_a_cut_decodes(name: str, share: float) -> None:
     data, header = PICTURES[name]

@@ -1,20 +1,19 @@
 """The same rows and rejects wherever a file is cut, whatever bytes it holds.
 
-RECORDMILL_FUZZ_EXAMPLES says how many inputs are tried.
+RECORDMILL_FUZZ_EXAMPLES says how many inputs are tried (`fuzzed`).
 """
 
 from __future__ import annotations
 
 import csv
 import io
-import os
 from dataclasses import dataclass
 from functools import reduce
 
 import pyarrow as pa
 import pytest
-from example_counts import FACTOR
-from hypothesis import HealthCheck, assume, example, given, settings
+from example_counts import fuzzed
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from source_tools import FileWriter, file_writer, prepare, read_one
 
@@ -26,10 +25,7 @@ from recordmill.transforms.sources.csv.row_bounds import BOM
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.text_types import TypeFlag, classify
 
-EXAMPLES = int(os.environ.get("RECORDMILL_FUZZ_EXAMPLES", round(375 * FACTOR)))
-fuzz = settings(
-    max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow], deadline=None
-)
+pytestmark = pytest.mark.fuzz
 
 # What matters to the format, more often than what does not.
 TEXT_TOKENS = [*'"",,\r\na1', '""', '",', ',"', "\r\n", "\ufeff", "\0", "ß"]
@@ -92,7 +88,7 @@ def read_cut(
     return Found(rows, rejects, flags)
 
 
-@fuzz
+@fuzzed(0.6)
 @given(head=HEADS, body=BODIES, cuts=CUTS)
 @example(head=b"h\n", body=BOM, cuts=[(1, 1)])  # nothing but a BOM in a part
 @example(head=b"h,k\n", body=b"1,2\n" + BOM + b"\xff\n\xff", cuts=[(4, 4)])
@@ -114,7 +110,7 @@ def test_a_cut_changes_nothing(
     assert not (head + body)[at:].strip(b"\r\n"), "something was left out"
 
 
-@fuzz
+@fuzzed(0.4)
 @given(head=HEADS, text=TEXTS, cut=st.tuples(st.integers(1, 60), st.integers(1, 60)))
 def test_rows_are_those_of_python(
     write_csv: FileWriter, head: bytes, text: str, cut: tuple[int, int]
@@ -131,7 +127,7 @@ def test_rows_are_those_of_python(
     assert is_open == any("never closed" in reason for _, _, reason in found.rejects)
 
 
-@fuzz
+@fuzzed(0.05)
 @given(
     head=HEADS,
     body=BODIES,
@@ -173,7 +169,7 @@ def test_a_quote_without_an_end_costs_its_own_row(
     ]
 
 
-@fuzz
+@fuzzed(0.1)
 @given(head=HEADS, body=BODIES, cuts=CUTS, longest=st.integers(10, 30))
 def test_rows_that_are_too_long_are_rejects(
     write_csv: FileWriter,
