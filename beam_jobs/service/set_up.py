@@ -10,7 +10,12 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from recordmill.beam_jobs.service.inputs import Inputs
-from recordmill.schemas.errors import NoRoomError, OutputError
+from recordmill.schemas.errors import (
+    NO_ROOM,
+    NoRoomError,
+    OutputRefusedError,
+    kind_of,
+)
 from recordmill.schemas.understood import NOTHING, Understood
 from recordmill.transforms.commit.staging import stage_inputs
 from recordmill.transforms.tasks.context import RunContext
@@ -47,7 +52,8 @@ def make_folders(workspace: Workspace, exchange: str) -> None:
     try:
         workspace.create(exchange)
     except OSError as error:
-        raise OutputError(
+        refused = NoRoomError if kind_of(error) == NO_ROOM else OutputRefusedError
+        raise refused(
             f"{error.filename}: cannot create the folder: {error.strerror}; choose one "
             "that you may write to"
         ) from error

@@ -40,6 +40,7 @@ def _plain_name(name: str) -> str:
     return check_file_name(name, plain=True)
 
 
+Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 PlainName = Annotated[str, AfterValidator(_plain_name)]
 
 
@@ -47,23 +48,23 @@ class ShardEntry(_Frozen):
     """One shard: its file, its records, the file's bytes and CRC-32C (8 hex digits)."""
 
     file: PlainName
-    records: int
-    bytes: int
+    records: Count
+    bytes: Count
     crc32c: str
 
 
 class SplitEntry(_Frozen):
     """One split: totals and shards in order."""
 
-    records: int
-    bytes: int
+    records: Count
+    bytes: Count
     shards: tuple[ShardEntry, ...]
 
 
 class FileEntry(_Frozen):
     """One metadata file: its bytes and CRC-32C (8 hex digits)."""
 
-    bytes: int
+    bytes: Count
     crc32c: str
 
 
@@ -73,8 +74,8 @@ class RejectsEntry(_Frozen):
     The digest is 16 hex digits.
     """
 
-    rows: int
-    bytes: int
+    rows: Count
+    bytes: Count
     digest: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
 
     @classmethod
@@ -133,8 +134,8 @@ class Manifest(_Frozen):
     compression: Literal["none", "gzip"]
     payload: Payload = "example"
     features: tuple[StoredFeature, ...]
-    rows_read: int
-    rows_rejected: int
+    rows_read: Count
+    rows_rejected: Count
     appended: Annotated[int, Field(ge=0, le=MAX_APPENDS)] = 0
     files: dict[PlainName, FileEntry] = {}
     rejects: RejectsEntry | None = None

@@ -88,12 +88,18 @@ def expectation(detail: ErrorDetails) -> str:
             return f"expected a number{found}"
         case "bool_type" | "bool_parsing":
             return f"expected true or false{found}"
-        case "model_type" | "dict_type":
+        case "model_type" | "dict_type" | "dataclass_type":
             return f"expected a mapping{found}"
         case "greater_than_equal":
             return f"expected {detail['ctx']['ge']} or more{found}"
         case "less_than_equal":
             return f"expected {detail['ctx']['le']} or less{found}"
+        case "recursion_depth_exceeded" | "recursion_loop":
+            return "expected fewer levels inside one another"
+        case "string_too_short" | "too_short":
+            return f"expected {detail['ctx']['min_length']} or more{found}"
+        case "string_too_long" | "too_long":
+            return f"expected at most {detail['ctx']['max_length']}{found}"
         case "int_parsing_size":
             return f"expected a whole number of fewer digits{found}"
         case "string_pattern_mismatch":
@@ -104,7 +110,7 @@ def expectation(detail: ErrorDetails) -> str:
             return f"not valid JSON: {detail['ctx']['error']}"
     # What is left: "Input should be a finite number", "Tuple should have at least 1 item".
     message = _SHOULD.sub("", detail["msg"]).removeprefix("a valid ")
-    return f"expected {message[0].lower()}{message[1:]}{found}"
+    return f"expected {message[:1].lower()}{message[1:]}{found}"
 
 
 def _split_location(loc: Loc, value: Any) -> tuple[Loc, Loc]:

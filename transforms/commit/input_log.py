@@ -116,7 +116,7 @@ def _json_line(value: Any) -> str:
 
 
 # What Python raises where a value of a JSON file is not what is expected there.
-_NOT_VALID = (ValueError, KeyError, TypeError, OverflowError)
+_NOT_VALID = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
 
 
 def parse_inputs(data: bytes, uri: str) -> KeptInputs:

@@ -64,7 +64,7 @@ class Holder:
         try:
             fields: dict[str, Any] = json.loads(data)
             holder = cls(**{name: fields.pop(name) for name in cls.__slots__})
-        except (ValueError, TypeError, KeyError, AttributeError):
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return None
         numbers = {"pid": holder.pid, "lease_seconds": holder.lease_seconds}
         texts = [getattr(holder, n) for n in cls.__slots__ if n not in numbers]

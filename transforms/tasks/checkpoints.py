@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from recordmill.schemas.dataset.parts import REJECTS_NAME, rejects_prefix
-from recordmill.schemas.errors import OutputError, RecordmillError, kind_of
+from recordmill.schemas.errors import OTHER, OutputError, RecordmillError, kind_of
 from recordmill.schemas.ranges import Reject
 from recordmill.schemas.reject_totals import RejectTotals
 from recordmill.transforms.tasks.workspace import Workspace
@@ -200,5 +200,23 @@ def report_errors_to_launcher(workspace: Workspace) -> Iterator[None]:
 def read_errors(workspace: Workspace) -> list[dict[str, Any]]:
     """Returns the errors that tasks of the run reported, oldest first."""
     found = (workspace.get(f"errors/{name}") for name in workspace.names("errors"))
-    notes: list[dict[str, Any]] = [json.loads(data) for data in found if data]
+    notes = [note for data in found if data and (note := _parse_note(data))]
     return sorted(notes, key=lambda note: float(note["time"]))
+
+
+def _parse_note(data: bytes) -> dict[str, Any] | None:
+    """Returns what a worker noted; None of a note that was damaged."""
+    try:
+        note = json.loads(data)
+        return {
+            "expected": bool(note["expected"]),
+            "kind": str(note["kind"]),
+            "about": str(note.get("about", OTHER)),
+            "message": str(note["message"]),
+            "traceback": str(note.get("traceback", "")),
+            "time": float(note["time"]),
+        }
+    except (
+        ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError
+    ):  # fmt: skip
+        return None

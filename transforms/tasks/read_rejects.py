@@ -200,7 +200,7 @@ def parse_reject(line: bytes, where: str) -> Reject:
             reason=str(fields["reason"]),
             raw=base64.b64decode(fields["raw"], validate=True),
         )
-    except (ValueError, KeyError, TypeError, OverflowError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise OutputError(
             f"{where}: {line[:80]!r} is not a valid reject (expected an object with "
             "uri, position, reason and raw)"

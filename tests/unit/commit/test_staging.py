@@ -169,8 +169,8 @@ def cloud_scratch(folder: Path) -> list[Argument]:
     [
         (foreign_files, 73, "is not empty (thesis.txt) and does not hold a dataset"),
         (output_is_a_file, 73, "is a file; expected a folder"),
-        (output_below_a_file, 1, "file'"),
-        (scratch_below_a_file, 1, "cannot create the folder: Not a directory"),
+        (output_below_a_file, 73, "file'"),
+        (scratch_below_a_file, 73, "cannot create the folder: Not a directory"),
         (input_inside_output, 2, "is an input, but lies inside the output folder"),
         (no_such_input, 65, "nothing: no such file or folder"),
         (no_file_matches, 65, "no file matches"),
