@@ -148,6 +148,9 @@ def test_classes_are_counted_from_each_input(tmp_path: Path) -> None:
     # The same files in another reading are another dataset.
     told = refused(tmp_path / "in", tmp_path / "out", "--name", "pets")
     assert "holds another dataset" in told
+    convert("images", tmp_path / "in", tmp_path / "years", "--name", "pets")
+    told = refused(*inputs, tmp_path / "years", "--name", "pets")
+    assert "which folders are read as splits and as classes" in told
 
 
 def test_folders_of_classes_as_inputs(tmp_path: Path) -> None:

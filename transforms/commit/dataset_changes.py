@@ -12,6 +12,7 @@ from recordmill.schemas.ranges import InputFile
 from recordmill.schemas.text import count
 from recordmill.transforms.commit.input_log import KeptFile, parse_inputs
 from recordmill.transforms.commit.option_changes import option_changes
+from recordmill.transforms.sources.registry import describe_inputs
 from recordmill.transforms.storage import Store
 from recordmill.transforms.tasks.context import FORMAT_VERSION, fixed_fields
 
@@ -56,6 +57,8 @@ def dataset_changes(
         changes.append(f"input files: {told}")
     if manifest.appended and not changes:
         changes.append(f"it was appended to {count(manifest.appended, 'time')}")
+    if not changes and describe_inputs(job, files):
+        changes.append("which folders are read as splits and as classes")
     return changes
 
 
