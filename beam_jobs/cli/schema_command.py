@@ -143,13 +143,17 @@ def _infer(
 
 def _show(inferred: Inferred, output: str | None, seconds: float) -> None:
     """Shows people on stderr what was found."""
+    from recordmill.schemas.job.options import spell
     from recordmill.transforms.profile.stats_report import reject_lines
 
     stats = inferred.stats
     where = f"{output}: " if output is not None else ""
     features, rows = count(len(inferred.schema), "feature"), count(stats.rows, "row")
     counts = f"{features}, {rows}"
-    for line in (f"{where}{counts}, {seconds:.1f} s", *reject_lines(stats)):
+    warnings = inferred.source.understood().warnings
+    lines = [f"{where}{counts}, {seconds:.1f} s", *reject_lines(stats)]
+    lines += [f"Warning: {spell(warning, 'command')}" for warning in warnings]
+    for line in lines:
         click.echo(line, err=True)
 
 

@@ -111,6 +111,14 @@ def test_json_stands_alone_and_log_lines_warn_once(tmp_path: Path) -> None:
     assert events[1]["level"] == "warning"
 
 
+def test_an_inferred_schema_is_warned_of(tmp_path: Path) -> None:
+    source = tmp_path / "in.csv"
+    source.write_text("1,2\n3,4\n")
+    ran = recordmill("schema", "infer", "csv", source)
+    assert ran.status == 0
+    assert f"Warning: {source}: line 1 is taken for the header" in ran.err
+
+
 def test_a_refused_run_has_warned(tmp_path: Path) -> None:
     source = tmp_path / "in.csv"
     source.write_text("1,2\n3,4\n5\n")
