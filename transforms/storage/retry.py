@@ -44,7 +44,7 @@ _TRANSIENT_ERRNOS = frozenset(
 )
 # Nobody is waited for: a person has to give a right, or another place.
 _FORBIDDEN = frozenset(
-    {errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR}
+    {errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.EEXIST}
 )
 # Class names by package; subclasses count as well.
 _TRANSIENT_CLASSES = frozenset(
