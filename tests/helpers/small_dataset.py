@@ -42,6 +42,8 @@ SCHEMA = Schema(
 SPLITS = {"train": (3, 4), "test": (2,)}  # records of every shard
 TEXTS = ("goat", "Ziege \x1b[31m", "山羊", "", "a\nb", "x" * 500, "t", "u", "v")
 
+REJECT = b'{"uri":"a.csv","position":3,"reason":"broken","raw":"eA=="}\n'
+
 
 def picture(format_name: str, mode: str) -> bytes:
     pixels = np.arange(8 * 6 * 4, dtype=np.uint8).reshape(8, 6, 4)
@@ -111,6 +113,8 @@ def write_dataset(folder: Path, compression: str = "none") -> Manifest:
     for file, data in metadata_files("zoo", "1.0.0", SCHEMA, results).items():
         if compression == "none" or file.endswith(".labels.txt"):
             (folder / file).write_bytes(data)
+    (folder / "rejects").mkdir()
+    (folder / "rejects" / "range-000000.jsonl").write_bytes(REJECT)
     manifest = manifest_of(results, compression)
     (folder / MANIFEST_NAME).write_bytes(manifest.to_bytes())
     return manifest

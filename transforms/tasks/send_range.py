@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recordmill.schemas.dataset.shards import ShardPlan
-from recordmill.schemas.errors import InputError
+from recordmill.schemas.errors import ChangedInputError
 from recordmill.schemas.ranges import InputRange, RangeResult, TypeFlags
 from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64, U64
@@ -112,7 +112,7 @@ def send_range(
       for a shard. At last the summary of the range.
 
     Raises:
-      InputError: the range holds other values than when it was measured.
+      ChangedInputError: the range holds other values than when it was measured.
     """
     input_range = measured.range
     reader = RangeReader(context, input_range, by_reference=False)
@@ -147,9 +147,9 @@ def send_range(
     yield result
 
 
-def _changed(input_range: InputRange, found: str) -> InputError:
+def _changed(input_range: InputRange, found: str) -> ChangedInputError:
     start, stop = input_range.start, input_range.stop
-    return InputError(
+    return ChangedInputError(
         f"{input_range.uri}: bytes {start} to {stop} changed during the run: {found}. "
         "Run the job again, and do not write to its inputs meanwhile"
     )

@@ -190,8 +190,9 @@ class Workspace:
         if self.shared:
             self.store.delete(self.store.list(self.store_name("errors")))
         shutil.rmtree(self.local_path("errors"), ignore_errors=True)
+        Path(self.root).mkdir(parents=True, exist_ok=True)
         folders = ("runs", "facts", "rejects", "staging", "errors")
-        for folder in ("",) if self.shared else folders:
+        for folder in () if self.shared else folders:
             self.local_path(folder).mkdir(parents=True, exist_ok=True)
         if before != note:
             self.put(_EXCHANGE_FILE, note.encode())

@@ -16,7 +16,7 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from recordmill.schemas.errors import InputError
+from recordmill.schemas.errors import ChangedInputError, InputError
 from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.ranges import InputFile, InputRange, Reject, TypeFlags
@@ -251,7 +251,7 @@ class CifarSource(Source):
                 read_range(input_range.uri, start, stop, self.storage), np.uint8
             )
             if len(data) < stop - start:
-                raise InputError(
+                raise ChangedInputError(
                     f"{input_range.uri}: ends at byte {start + len(data)}, but had "
                     f"{input_range.stop} bytes when the run began; did it change meanwhile?"
                 )

@@ -17,7 +17,7 @@ from typing import Self
 
 import pyarrow as pa
 
-from recordmill.schemas.errors import InputError
+from recordmill.schemas.errors import ChangedInputError, InputError
 from recordmill.schemas.features.feature import FeatureSpec, Schema, usual_kind
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.ranges import (
@@ -335,7 +335,7 @@ class CsvSource(Source):
         end = input_range.stop + KEPT_BYTES if end is None else end
         body = read(begin, end)
         if begin + len(body) < end:
-            raise InputError(
+            raise ChangedInputError(
                 f"{input_range.uri}: ends at byte {begin + len(body)}, but had "
                 f"{input_range.stop} bytes when the run began; did it change meanwhile?"
             )

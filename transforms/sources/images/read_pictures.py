@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from recordmill.schemas.errors import InputError
+from recordmill.schemas.errors import ChangedInputError
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import InputFile, Reject
 from recordmill.transforms.pictures.header import ImageHeader, ImageHeaderError
@@ -78,7 +78,7 @@ def read_pictures(
             continue
         content = read_file(root + path, storage)
         if len(content) != size:
-            raise InputError(
+            raise ChangedInputError(
                 f"{root}{path}: has {len(content)} bytes, but had {size} when the run "
                 "began; did it change meanwhile?"
             )
