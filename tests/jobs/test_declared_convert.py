@@ -282,7 +282,7 @@ def test_payload_raw_needs_one_column_of_bytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("schema", "status", "words"),
     [
-        ("features:\n  nam: string\n", 1, ["nam", "name"]),  # no such column
+        ("features:\n  nam: string\n", 65, ["nam", "name"]),  # no such column
         ("features:\n  name: strin\n", 2, ["name", "strin"]),
         ("features: [\n", 2, ["schema.yaml", "line"]),
         ("", 2, ["schema.yaml"]),

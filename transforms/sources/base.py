@@ -40,6 +40,7 @@ class Rows:
       origins: a hash of each row's origin, the same in every run.
       positions: each row's position in its range, rising (see keys.position_keys).
       raw: row index -> (byte offset in the file, the row's raw bytes); for rejects.
+      paths: each row's file, where a range holds several; else () for the range's own.
       planned_bytes: planned bytes of each row, where the plan must not depend on reading.
       rejects: rows that could not be read.
       observed: the type flags of each column, if the source infers types.
@@ -52,6 +53,7 @@ class Rows:
     origins: U64
     positions: I64
     raw: Callable[[int], tuple[int, bytes]]
+    paths: Sequence[str] = ()
     planned_bytes: I64 | None = None
     rejects: list[Reject] = field(default_factory=list)
     observed: tuple[int, ...] = ()

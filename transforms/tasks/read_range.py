@@ -164,10 +164,9 @@ class RangeReader:
             expected_schema=context.expected_schema,
         ):
             for row, reason in framed.invalid_rows:
+                path = rows.paths[row] if rows.paths else self.input_range.path
                 position, raw = rows.raw(row)
-                self.rejects.append(
-                    Reject(self.input_range.path, position, reason, raw)
-                )
+                self.rejects.append(Reject(path, position, reason, raw))
             yield framed.records, framed.kept
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import shutil
 from dataclasses import replace
@@ -336,3 +337,16 @@ def test_odd_file_names(tmp_path: Path, name: str) -> None:
     (tmp_path / "class 1" / name).write_bytes(JPEG)
     (row,) = read(ImagesSource(), tmp_path).rows
     assert (row["filename"], row["text"]) == (f"class 1/{name}", "class 1")
+
+
+def test_a_picture_beyond_2_gib_is_a_reject_without_being_read(tmp_path: Path) -> None:
+    """Its listed size is enough to know; the file is sparse."""
+    for name in ("a.jpg", "b.jpg"):
+        (tmp_path / "cat").mkdir(exist_ok=True)
+        (tmp_path / "cat" / name).write_bytes(PICTURES["rgb.jpg"][0])
+    os.truncate(tmp_path / "cat" / "b.jpg", 1 << 31)
+    reading = read(ImagesSource(), tmp_path)
+    assert [row["filename"] for row in reading.rows] == ["cat/a.jpg"]
+    (reject,) = reading.rejects
+    assert reject.path == "cat/b.jpg"
+    assert reject.reason.startswith("has 2,147,483,648 bytes, more than a record can ")

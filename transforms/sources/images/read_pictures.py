@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from recordmill.schemas.errors import ChangedInputError
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import InputFile, Reject
+from recordmill.transforms.arrow import MAX_CELL_BYTES
 from recordmill.transforms.pictures.header import ImageHeader, ImageHeaderError
 from recordmill.transforms.sources.images.folder_layout import Place
 from recordmill.transforms.storage.reading import read_file
@@ -75,6 +76,12 @@ def read_pictures(
     for index, (size, path, problem) in enumerate(references):
         if problem:
             found.rejects.append(Reject(path, 0, problem, b""))
+            continue
+        if size > MAX_CELL_BYTES:  # not worth the reading
+            reason = (
+                f"has {size:,} bytes, more than a record can hold ({MAX_CELL_BYTES:,})"
+            )
+            found.rejects.append(Reject(path, 0, reason, b""))
             continue
         content = read_file(root + path, storage)
         if len(content) != size:

@@ -321,6 +321,7 @@ class ImagesSource(Source):
                     origins=rows.origins[kept],
                     positions=rows.positions[kept],
                     raw=partial(_raw_of_kept, rows, kept),
+                    paths=found.batch["filename"].to_pylist(),
                     rejects=found.rejects,
                     observed=found.observed,
                     odd=found.odd,
