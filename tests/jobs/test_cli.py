@@ -211,7 +211,10 @@ def test_interrupted(tmp_path: Path, mixed: MixedInput) -> None:
         process.send_signal(signal.SIGINT)
         ran = ended(process)
     assert (ran.status, ran.out) == (130, "")
-    assert ran.err.strip() == "Interrupted: nothing was published"
+    assert ran.err.strip() == (
+        "Interrupted by Ctrl-C: nothing was published. Run the same command again to "
+        "resume"
+    )
     assert_unpublished(output)
 
 

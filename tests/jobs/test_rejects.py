@@ -158,11 +158,11 @@ def test_rejects_that_are_allowed(
     ("limit", "wrong_rows", "status"),
     [
         ("1", 1, 0),  # a count
-        ("1", 2, 1),
+        ("1", 2, 65),
         ("2%", 2, 0),  # exactly the share of 100 rows
-        ("1.99%", 2, 1),  # a share is not rounded up
-        ("0%", 1, 1),
-        ("100%", 100, 1),  # no record to write
+        ("1.99%", 2, 65),  # a share is not rounded up
+        ("0%", 1, 65),
+        ("100%", 100, 65),  # no record to write
     ],
 )
 def test_limit(tmp_path: Path, limit: str, wrong_rows: int, status: int) -> None:

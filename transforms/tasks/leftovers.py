@@ -1,6 +1,7 @@
 """Finds in an output what runs leave there, by names that only recordmill gives.
 
     .recordmill/0123456789abcdef/...          the workspace of a run
+    .recordmill/rows-0123456789a/...          the sorted runs of a pipeline's rows
     .recordmill/probe-<32 hex digits>         a trial write
     .recordmill/lock/.000001.json.<32 hex>    a temporary file of a lock
     .manifest.json.<32 hex>                   a temporary file of the dataset, beside it

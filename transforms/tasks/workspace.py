@@ -36,7 +36,8 @@ from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.atomic_files import write_atomic
 from recordmill.transforms.storage.store import WORK_FOLDER
 
-RUN_PATTERN = re.compile(r"[0-9a-f]{16}")  # name of a run's folder
+# Name of a run's folder: digits of a fingerprint, or of a pipeline that has none yet.
+RUN_PATTERN = re.compile(r"[0-9a-f]{16}|rows-[0-9a-f]{11}")
 
 _IN_SCRATCH = ("runs", "facts")  # in the scratch folder, if there is one
 _EXCHANGE_FILE = "facts/exchange"
