@@ -103,9 +103,11 @@ def test_a_row_without_end_is_a_reject_that_names_its_line(
 ) -> None:
     path = tmp_path / "in.csv"
     path.write_bytes(b'a,b\n1,2\n3,"' + b"x\n" * 9000 + b'"\n5,6\n')
-    monkeypatch.setattr("recordmill.transforms.sources.csv.source.MAX_ROW_BYTES", 9999)
+    monkeypatch.setattr(
+        "recordmill.transforms.sources.csv.range_rows.MAX_ROW_BYTES", 9999
+    )
     monkeypatch.setattr(broken_rows, "MAX_ROW_BYTES", 9999)
-    monkeypatch.setattr("recordmill.transforms.sources.csv.source.KEPT_BYTES", 5)
+    monkeypatch.setattr("recordmill.transforms.sources.csv.range_rows.KEPT_BYTES", 5)
     monkeypatch.setattr(broken_rows, "KEPT_BYTES", 5)
     reading = read(CsvSource(range_bytes=100), path)
     assert [row["a"] for row in reading.rows] == [1, 5]

@@ -18,7 +18,12 @@ from hypothesis import strategies as st
 from source_tools import FileWriter, file_writer, prepare, read_one
 
 from recordmill.schemas.ranges import TypeFlags, merge_type_flags
-from recordmill.transforms.sources.csv import block_states, broken_rows, split_cells
+from recordmill.transforms.sources.csv import (
+    block_states,
+    broken_rows,
+    range_rows,
+    split_cells,
+)
 from recordmill.transforms.sources.csv import source as csv_source
 from recordmill.transforms.sources.csv.quote_states import QUOTED, end_state
 from recordmill.transforms.sources.csv.row_bounds import BOM
@@ -65,7 +70,7 @@ def read_cut(
     assert isinstance(reading.source, CsvSource)
     text = (int(TypeFlag.TEXT),) * len(reading.source.names)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(csv_source, "BATCH_BYTES", part_bytes)
+        patch.setattr(range_rows, "BATCH_BYTES", part_bytes)
         parts = [read_one(reading.source, each, text) for each in reading.ranges]
         nothing: TypeFlags = ()
         samples = [reading.source.sample(each) for each in reading.ranges]
@@ -182,7 +187,7 @@ def test_rows_that_are_too_long_are_rejects(
     assume(end_state(data.removeprefix(BOM)) is not QUOTED)
     whole = read_cut(write_csv, data, 1 << 20, 1 << 20)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (broken_rows, csv_source):
+        for module in (broken_rows, range_rows):
             patch.setattr(module, "MAX_ROW_BYTES", longest)
             patch.setattr(module, "KEPT_BYTES", 3)
         patch.setattr(csv_source, "SAMPLE_BYTES", longest)  # as they are far apart

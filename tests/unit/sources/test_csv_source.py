@@ -205,7 +205,9 @@ def test_a_sample_of_a_long_range_is_short_and_of_whole_rows(
         read_bytes.append(stop - start)
         return read_range(uri, start, stop, options)
 
-    monkeypatch.setattr("recordmill.transforms.sources.csv.source.read_range", noting)
+    monkeypatch.setattr(
+        "recordmill.transforms.sources.csv.range_rows.read_range", noting
+    )
     assert reading.source.sample(reading.ranges[0]) == (TypeFlag.DECIMAL,)
     assert sum(read_bytes) < 200_000
 

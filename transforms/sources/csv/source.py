@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import groupby
 from typing import Self
 
 import pyarrow as pa
 
-from recordmill.schemas.errors import ChangedInputError, InputError
+from recordmill.schemas.errors import InputError
 from recordmill.schemas.features.feature import FeatureSpec, Schema, usual_kind
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.ranges import (
@@ -39,13 +38,6 @@ from recordmill.transforms.sources.base import (
     spread_evenly,
 )
 from recordmill.transforms.sources.csv.block_states import resolve_file, survey_block
-from recordmill.transforms.sources.csv.broken_rows import (
-    KEPT_BYTES,
-    MAX_ROW_BYTES,
-    BrokenRow,
-    find_broken_rows,
-    masked,
-)
 from recordmill.transforms.sources.csv.first_rows import (
     LOOKED_AT,
     FirstRows,
@@ -53,26 +45,14 @@ from recordmill.transforms.sources.csv.first_rows import (
     huge_warnings,
 )
 from recordmill.transforms.sources.csv.fixed_schema import fit_rows, fixed_columns
-from recordmill.transforms.sources.csv.quote_states import (
-    FIELD_START,
-    QUOTED,
-    UNQUOTED,
-    QuoteState,
-    end_state,
-    end_states,
-    unpack_map,
-)
+from recordmill.transforms.sources.csv.guess_states import guess_states
+from recordmill.transforms.sources.csv.range_rows import RangeRows, columns_differ
 from recordmill.transforms.sources.csv.row_bounds import (
     BOM,
-    Reader,
     read_header,
-    row_spans,
-    row_start,
 )
 from recordmill.transforms.sources.csv.split_cells import (
-    Parsed,
     cells_of,
-    parse_rows,
 )
 from recordmill.transforms.sources.float_columns import rounded_in
 from recordmill.transforms.sources.text_types import (
@@ -82,7 +62,6 @@ from recordmill.transforms.sources.text_types import (
     convert,
     is_huge,
 )
-from recordmill.transforms.storage.reading import read_range
 
 BATCH_BYTES = 4 << 20  # split and converted at once: fits the processor's cache
 SAMPLE_BYTES = 1 << 16
@@ -121,6 +100,10 @@ class CsvSource(Source):
     read_rate = 70e6
 
     @property
+    def _rows(self) -> RangeRows:
+        return RangeRows(self.names, self.storage)
+
+    @property
     def infers_types(self) -> bool:
         """Tells whether types follow from the cells: no schema gives them."""
         return not self.as_text and self.fixed_schema is None
@@ -142,10 +125,10 @@ class CsvSource(Source):
     def _with_names(self, files: Sequence[InputFile]) -> Self:
         names: tuple[str, ...] = ()
         for file in _not_empty(files):
-            own, _ = read_header(self._file_reader(file.uri), file.uri)
+            own, _ = read_header(self._rows.of_file(file.uri), file.uri)
             names = names or own
             if set(own) != set(names):
-                raise InputError(_columns_differ(file.uri, own, names))
+                raise InputError(columns_differ(file.uri, own, names))
         if not names:
             raise InputError(
                 "every input file is empty; expected a header and rows of values"
@@ -166,9 +149,9 @@ class CsvSource(Source):
     def _first_look(self, file: InputFile) -> FirstRows:
         """Reads the header and the first rows of a file."""
         whole = InputRange(0, file.path, file.uri, 0, file.size, 0, file.size)
-        names, header_end = read_header(self._file_reader(file.uri), file.uri)
-        header = self._file_reader(file.uri)(0, header_end).removeprefix(BOM).strip()
-        parsed = self._first_rows(whole, SAMPLE_BYTES)
+        names, header_end = read_header(self._rows.of_file(file.uri), file.uri)
+        header = self._rows.of_file(file.uri)(0, header_end).removeprefix(BOM).strip()
+        parsed = self._rows.sample(whole, SAMPLE_BYTES)
         if parsed is None:
             nothing = pa.table({name: pa.array([], pa.string()) for name in names})
             return FirstRows(file.uri, header, names, (), nothing)
@@ -233,7 +216,7 @@ class CsvSource(Source):
 
     def survey(self, input_range: InputRange) -> int:
         """Returns the transition map of a block (see quote_states)."""
-        return survey_block(self._file_reader(input_range.uri), input_range)
+        return survey_block(self._rows.of_file(input_range.uri), input_range)
 
     def resolve_ranges(
         self, ranges: Sequence[InputRange], surveys: Sequence[int]
@@ -242,61 +225,21 @@ class CsvSource(Source):
         resolved: list[InputRange] = []
         by_file = groupby(zip(ranges, surveys, strict=True), lambda pair: pair[0].uri)
         for uri, pairs in by_file:
-            resolved += resolve_file(self._file_reader(uri), *zip(*pairs, strict=True))
+            resolved += resolve_file(self._rows.of_file(uri), *zip(*pairs, strict=True))
         return resolved
 
     def sample(self, input_range: InputRange) -> TypeFlags:
-        parsed = self._first_rows(input_range, SAMPLE_BYTES)
+        parsed = self._rows.sample(input_range, SAMPLE_BYTES)
         if parsed is None:
             return (int(TypeFlag.NOTHING),) * len(self.names)
         return tuple(int(classify(cells_of(parsed.table, name))) for name in self.names)
 
-    def _first_rows(self, input_range: InputRange, max_bytes: int) -> Parsed | None:
-        """Returns whole rows from a range's first one on, or None if none starts there.
-
-        Half a cell might be of another type. A row longer than `max_bytes` gives none.
-        """
-        begin, names = self._first_row(input_range)
-        if begin is None:
-            return None
-        text = self._reader(input_range)(begin, begin + max_bytes)
-        if len(text) == max_bytes or end_state(text) is QUOTED:
-            spans = row_spans(text)
-            text = text[: spans[-1][0]] if spans else b""
-        at = input_range.unclosed - begin
-        broken = [BrokenRow(at, "never closed")] if 0 <= at < len(text) else []
-        return parse_rows(text, names, input_range.path, begin, broken)
-
     def sample_ranges(self, ranges: Sequence[InputRange]) -> list[InputRange]:
         chosen = spread_evenly(ranges, SAMPLED_RANGES, SAMPLED_RANGE_BYTES)
-        return [self._guess_states(input_range) for input_range in chosen]
-
-    def _guess_states(self, input_range: InputRange) -> InputRange:
-        """Guesses in which state of the quotes a range begins: that with fewest rejects.
-
-        To know it would take reading the file from its start.
-        """
-        start = input_range.start
-        ends = unpack_map(self.survey(input_range))
-        if start == 0:
-            return replace(input_range, quoted=(0, int(ends[0])))
-        before = self._file_reader(input_range.uri)(start - 1, start)
-        states = (FIELD_START if before in (b",", b"\r", b"\n") else UNQUOTED, QUOTED)
-        guesses = [
-            replace(input_range, quoted=(int(state), int(ends[state - FIELD_START])))
-            for state in states
+        return [
+            guess_states(self._rows, input_range, self.survey(input_range))
+            for input_range in chosen
         ]
-        return min(guesses, key=self._share_rejected)
-
-    def _share_rejected(self, input_range: InputRange) -> float:
-        """Returns the share of rows that cannot be split into the columns.
-
-        One half if no row starts there, as in the middle of a long text.
-        """
-        parsed = self._first_rows(input_range, SAMPLED_RANGE_BYTES)
-        if parsed is None or not parsed.num_rows:
-            return 0.5
-        return len(parsed.rejects) / parsed.num_rows
 
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
         if self.fixed_schema is not None:
@@ -323,34 +266,9 @@ class CsvSource(Source):
         )
 
     def read(self, input_range: InputRange, expected: TypeFlags) -> Iterator[Rows]:
-        begin, names = self._first_row(input_range)
-        if begin is None:
-            return  # no row starts in this block
-        read = self._reader(input_range)
-        end: int | None = input_range.stop
-        if input_range.quoted[1]:
-            state = QuoteState(input_range.quoted[1])
-            end = row_start(read, input_range.stop, state, MAX_ROW_BYTES)
-        is_whole = end is not None
-        end = input_range.stop + KEPT_BYTES if end is None else end
-        body = read(begin, end)
-        if begin + len(body) < end:
-            raise ChangedInputError(
-                f"{input_range.uri}: ends at byte {begin + len(body)}, but had "
-                f"{input_range.stop} bytes when the run began; did it change meanwhile?"
-            )
         expected = expected or (int(TypeFlag.NOTHING),) * len(self.names)
-        rows_before = 0
-        for start, stop in _cut_batches(body):
-            part = body[start:stop]
-            broken = find_broken_rows(
-                self._file_reader(input_range.uri),
-                part,
-                begin + start,
-                input_range.unclosed,
-                is_whole=is_whole or stop < len(body),
-            )
-            parsed = parse_rows(part, names, input_range.path, begin + start, broken)
+        for part in self._rows.parts(input_range):
+            parsed = part.parsed
             observed: TypeFlags = ()
             nulls: tuple[int, ...] = ()
             if self.fixed_schema is not None:
@@ -360,17 +278,11 @@ class CsvSource(Source):
             else:
                 batch, observed, nulls = self._convert(parsed.table, expected)
                 expected = merge_type_flags(expected, observed)
-            ordinals = parsed.ordinals + rows_before
-            rows_before += parsed.num_rows
-            # About where each row starts in the body, scaled to the range, because its
-            # last row may reach beyond it. Short rows may share a position, in order.
-            # 4 rows in a body of 80 bytes, of a range of 64: offsets 0 20 40 60,
-            # positions 0 16 32 48.
-            offsets = parsed.ordinals * (stop - start) // max(1, parsed.num_rows)
+            ordinals = parsed.ordinals + part.rows_before
             yield Rows(
                 batch=batch,
                 origins=origins_in(input_range.path, input_range.start, ordinals),
-                positions=(start + offsets) * input_range.num_positions // len(body),
+                positions=part.positions(parsed, input_range.num_positions),
                 raw=parsed.raw,
                 rejects=parsed.rejects,
                 observed=observed,
@@ -404,56 +316,6 @@ class CsvSource(Source):
         names = sum(len(name.encode()) + ENTRY_BYTES for name in self.names)
         growth = 1 + names // (4 * len(self.names))
         return sum(file.size for file in files) * min(growth, 16)
-
-    def _reader(self, input_range: InputRange) -> Reader:
-        return masked(self._file_reader(input_range.uri), input_range.unclosed)
-
-    def _file_reader(self, uri: str) -> Reader:
-        return partial(read_range, uri, options=self.storage)
-
-    def _first_row(self, input_range: InputRange) -> tuple[int | None, tuple[str, ...]]:
-        """Returns the byte offset of a range's first row, and the file's columns.
-
-        The offset is None if no row starts in the range.
-        """
-        names, header_end = read_header(
-            self._file_reader(input_range.uri), input_range.uri
-        )
-        if set(names) != set(self.names):
-            raise InputError(_columns_differ(input_range.uri, names, self.names))
-        begin: int | None = header_end
-        if input_range.start > 0:
-            start, stop = input_range.start, input_range.stop
-            state = QuoteState(input_range.quoted[0])
-            begin = row_start(self._reader(input_range), start, state, stop - start)
-            begin = None if begin is None else max(begin, header_end)
-        if begin is None or begin >= input_range.stop:
-            return None, names
-        return begin, names
-
-
-def _cut_batches(body: bytes) -> Iterator[tuple[int, int]]:
-    """Cuts a range at row starts into batches small enough for the processor's cache."""
-    start = 0
-    while start < len(body):
-        stop = min(start + BATCH_BYTES, len(body))
-        if stop < len(body):
-            state = end_states(body, start, stop)[0]  # a row starts there
-            found = row_start(lambda a, b: body[a:b], stop, state, len(body))
-            stop = len(body) if found is None else found
-        yield start, stop
-        start = stop
-
-
-def _columns_differ(uri: str, names: Sequence[str], columns: Sequence[str]) -> str:
-    missing = sorted(set(columns) - set(names))
-    extra = sorted(set(names) - set(columns))
-    found = [f"lacks {', '.join(missing)}"] if missing else []
-    found += [f"also has {', '.join(extra)}"] if extra else []
-    return (
-        f"{uri}: its columns differ from those of the first file: it "
-        f"{' and '.join(found)}; all files of one dataset need the same columns"
-    )
 
 
 def _not_empty(files: Sequence[InputFile]) -> list[InputFile]:
