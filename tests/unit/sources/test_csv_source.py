@@ -24,7 +24,7 @@ from recordmill.schemas.errors import InputError
 from recordmill.schemas.features.feature import Kind
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import InputFile, InputRange
-from recordmill.transforms.sources.csv import source as csv_source
+from recordmill.transforms.sources.csv import range_rows
 from recordmill.transforms.sources.csv.quote_states import (
     QUOTED,
     UNQUOTED,
@@ -242,7 +242,7 @@ def test_batches_of_a_range_join_to_the_range(
 ) -> None:
     path = write_csv(BODY + b"bad\n" + BODY[24:])
     whole = read(CsvSource(), path)
-    monkeypatch.setattr(csv_source, "BATCH_BYTES", 300)
+    monkeypatch.setattr(range_rows, "BATCH_BYTES", 300)
     reading = prepare(CsvSource(), [path])
     batches = list(reading.source.read(reading.ranges[0], ()))
     assert len(batches) > 5
