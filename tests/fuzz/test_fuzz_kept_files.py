@@ -83,6 +83,8 @@ class KeptFile:
 
 def read_manifest(data: bytes, uri: str) -> object:
     manifest = Manifest.from_bytes(data, uri)
+    assert Manifest.from_bytes(manifest.to_bytes(), uri) == manifest
+    assert min(manifest.records, manifest.num_bytes) >= 0
     return schema_of(manifest, {})
 
 

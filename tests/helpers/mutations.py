@@ -12,7 +12,20 @@ ODD_VALUES: tuple[Any, ...] = (
     1 << 31, 1 << 63, 1 << 64, -(1 << 63) - 1, 10**400, 0.5, 1e300, float("nan"),
     float("inf"), [[]], {"a": None}, ["x"] * 3,
 )  # fmt: skip
-_ODD_TEXTS = (b"", b"\0", b"\xff", b"{", b"}", b"[", b'"', b"\\", b"\n", b":", b"- ")
+_ODD_TEXTS = (
+    b"[" * 5000,
+    b"",
+    b"\0",
+    b"\xff",
+    b"{",
+    b"}",
+    b"[",
+    b'"',
+    b"\\",
+    b"\n",
+    b":",
+    b"- ",
+)
 
 
 def damaged(data: bytes, number: int) -> bytes:
