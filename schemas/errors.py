@@ -1,8 +1,8 @@
 """Errors a person can act on: where it happened, what was found, and the way out.
 
-Each class has a kind, which programs read (in JSON and in events), and each kind an exit status,
-by which schedules decide whether to try again. The statuses of kinds that have a name in
-sysexits.h are the ones of that file, so that systemd shows the name.
+Each class has a kind, which programs read (in JSON and in events), and each kind an exit
+status, by which schedules decide whether to try again. The statuses of kinds that have a
+name in sysexits.h are the ones of that file, so that systemd shows the name.
 """
 
 from __future__ import annotations

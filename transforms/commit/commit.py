@@ -4,10 +4,11 @@ Readers trust manifest.json alone. A commit moves finished files: with overwrite
 first removes the old manifest, then the files that it names; then it moves the new
 files, and the new manifest last. So, if it is killed at any moment, there is never a
 manifest with missing or wrong shards. If the dataset that is there is the same, but
-damaged, each new file replaces its old one, and nothing is removed. Two journals make a commit repeatable. If a
-staged manifest exists, all other files are staged or already moved. If the old manifest
-is in the run's folder, some of its files may still exist and no new file has been moved
-yet.
+damaged, each new file replaces its old one, and nothing is removed.
+
+Two journals make a commit repeatable. If a staged manifest exists, all other files are
+staged or already moved. If the old manifest is in the run's folder, some of its files
+may still exist and no new file has been moved yet.
 
 An appended part only adds files, under names of its own: first its shards are moved,
 then the manifest that names old and new ones replaces the old manifest in one step.

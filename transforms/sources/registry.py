@@ -57,6 +57,8 @@ class SourceFormat(Generic[Options]):
       describe_inputs: (options, files) -> what fixes the bytes of the dataset beside
         options, paths, sizes and versions, such as how the given folders are read; ""
         for nothing.
+      line_of: (reader of a file's bytes, byte offset) -> number of the line there; None
+        where rows are not lines.
     """
 
     name: str
@@ -64,6 +66,7 @@ class SourceFormat(Generic[Options]):
     options: type[Options]
     make_source: Callable[[Options, bool, StorageOptions], Source]
     describe_inputs: Callable[[Options, Sequence[InputFile]], str] | None = None
+    line_of: Callable[[Callable[[int, int], bytes], int], int] | None = None
 
     def __post_init__(self) -> None:
         if not re.match(SOURCE_PATTERN, self.name) or self.name == PIPELINE_ROWS:

@@ -1,20 +1,19 @@
-"""Finds where a reject is in its input: the line of a CSV file, or the byte offset."""
+"""Finds where a reject is in its input: the line, where rows are lines, or the byte."""
 
 from __future__ import annotations
 
 import posixpath
 from dataclasses import dataclass
 
-from recordmill.schemas.errors import InputError
+from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.ranges import Reject
 from recordmill.schemas.text import printable
-from recordmill.transforms.sources.csv.broken_rows import line_of
+from recordmill.transforms.sources.registry import load_format
 from recordmill.transforms.storage.reading import read_range
 
 MAX_READ_BYTES = 256 << 20  # of a file, to count its lines
 _COMPARED_BYTES = 1 << 16  # of a row
-_LINE_SOURCES = ("csv",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +22,7 @@ class RejectLocator:
 
     Attributes:
       root: the folder below which all inputs are, or "" if it is not known.
-      source: name of the input format; only rows of CSV are in lines.
+      source: name of the input format, which tells whether its rows are lines.
       storage: options of the inputs' storage.
     """
 
@@ -36,7 +35,13 @@ class RejectLocator:
 
         Reads the file up to there, which is why it is done for few rejects.
         """
-        if not self.root or self.source not in _LINE_SOURCES or not reject.path:
+        if not self.root or not reject.path:
+            return None
+        try:
+            line_of = load_format(self.source).line_of
+        except UsageError:  # of a package that is not installed here
+            return None
+        if line_of is None:
             return None
         if reject.position > MAX_READ_BYTES or not reject.raw:
             return None

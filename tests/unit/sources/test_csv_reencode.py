@@ -17,7 +17,7 @@ from source_tools import FileWriter, file_writer, prepare
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.ranges import TypeFlags, merge_type_flags
 from recordmill.transforms.decode.decode_batch import decode_batch
-from recordmill.transforms.sources.csv import source as csv_source
+from recordmill.transforms.sources.csv import range_rows
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.text_types import classify, column_dtype
 from recordmill.transforms.storage import LocalStore
@@ -76,7 +76,7 @@ def test_records_are_those_of_a_look_at_all_cells(
     work = path.parent / "work"
     shutil.rmtree(work, ignore_errors=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(csv_source, "BATCH_BYTES", part_bytes)
+        patch.setattr(range_rows, "BATCH_BYTES", part_bytes)
         found = convert(path, work, range_bytes, guess)
     dtypes = [column_dtype(flags) for flags in final]
     assert found == [

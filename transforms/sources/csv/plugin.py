@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from recordmill.schemas.errors import UsageError
@@ -29,9 +30,17 @@ def make_source(options: CsvOptions, as_text: bool, storage: StorageOptions) -> 
     return CsvSource(as_text=as_text, exact=options.exact, storage=storage)
 
 
+def line_of(read: Callable[[int, int], bytes], offset: int) -> int:
+    """Returns the number of the line that a byte offset of a file is in."""
+    from recordmill.transforms.sources.csv import broken_rows
+
+    return broken_rows.line_of(read, offset)
+
+
 FORMAT = SourceFormat(
     name="csv",
     summary="CSV files with a header; types are inferred.",
     options=CsvOptions,
     make_source=make_source,
+    line_of=line_of,
 )

@@ -63,7 +63,6 @@ from recordmill.transforms.sources.text_types import (
     is_huge,
 )
 
-BATCH_BYTES = 4 << 20  # split and converted at once: fits the processor's cache
 SAMPLE_BYTES = 1 << 16
 SAMPLED_RANGES = 32
 SAMPLED_RANGE_BYTES = 1 << 18
