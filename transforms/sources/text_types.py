@@ -103,7 +103,7 @@ def classify(cells: pa.StringArray) -> TypeFlag:
         return TypeFlag.NOTHING
     flags = TypeFlag.NOTHING
     text = np.ones(len(cells), np.bool_)
-    for flag, found in _kinds(cells).items():
+    for flag, found in kinds_of(cells).items():
         if found.any():
             flags |= flag
             text &= ~found
@@ -113,7 +113,7 @@ def classify(cells: pa.StringArray) -> TypeFlag:
 _Mask = npt.NDArray[np.bool_]
 
 
-def _kinds(cells: pa.StringArray) -> dict[TypeFlag, _Mask]:
+def kinds_of(cells: pa.StringArray) -> dict[TypeFlag, _Mask]:
     """Returns which cells each flag stands for; those of none are text.
 
     Args:
@@ -160,12 +160,12 @@ def convert(cells: pa.StringArray, expected: int) -> tuple[pa.Array, TypeFlag]:
     if dtype == "string" and expected and not is_huge(expected):
         return cells, TypeFlag.TEXT  # whatever they hold
     if expected and dtype != "string":
-        converted = _cast(cells, dtype)
+        converted = cast_cells(cells, dtype)
         if converted is not None:
             return converted, TypeFlag(expected)
     seen = TypeFlag(expected) | classify(cells)
     wider = column_dtype(seen)
-    return _as_dtype(cells, wider), seen
+    return as_dtype(cells, wider), seen
 
 
 def convert_to_dtype(cells: pa.StringArray, dtype: str) -> tuple[pa.Array, _Mask]:
@@ -179,27 +179,27 @@ def convert_to_dtype(cells: pa.StringArray, dtype: str) -> tuple[pa.Array, _Mask
         return cells, none
     if cells.null_count == len(cells):
         return cells.cast(ARROW_TYPES[dtype]), none
-    converted = _cast(cells, dtype)
+    converted = cast_cells(cells, dtype)
     if converted is not None:
         return converted, none
     present = np.flatnonzero(cells.is_valid().to_numpy(zero_copy_only=False))
-    kinds = _kinds(cells.drop_null())
+    kinds = kinds_of(cells.drop_null())
     fits = kinds[_LEAST_FLAG[dtype]]
     if dtype == "float32":
         fits = fits | kinds[TypeFlag.INTEGER]
     wrong = none.copy()
     wrong[present[~fits]] = True
-    return _as_dtype(pc.if_else(pa.array(wrong), None, cells), dtype), wrong
+    return as_dtype(pc.if_else(pa.array(wrong), None, cells), dtype), wrong
 
 
-def _as_dtype(cells: pa.StringArray, dtype: str) -> pa.Array:
+def as_dtype(cells: pa.StringArray, dtype: str) -> pa.Array:
     """Returns the cells as a dtype that all of them are valid for."""
     if dtype == "int64":
         cells = without_places(cells)
     return cells.cast(ARROW_TYPES[dtype])
 
 
-def _cast(cells: pa.StringArray, dtype: str) -> pa.Array | None:
+def cast_cells(cells: pa.StringArray, dtype: str) -> pa.Array | None:
     """Returns the cells as that dtype, or None if some cell is not valid for it.
 
     Arrow's casts accept a little more than these types (007, 0x10, +5, 1e400, 1 as a

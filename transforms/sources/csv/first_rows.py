@@ -18,6 +18,7 @@ from recordmill.schemas.text import printable
 from recordmill.schemas.understood import Understood
 from recordmill.transforms.cast.cast_result import shown
 from recordmill.transforms.sources.text_types import TypeFlag, classify
+from recordmill.transforms.sources.wide_columns import classify_columns
 
 LOOKED_AT = 100  # rows
 _SAME_SHARE = 0.9  # of the rows that have as many delimiters as the header
@@ -50,7 +51,7 @@ class FirstRows:
     @property
     def flags(self) -> tuple[int, ...]:
         """Returns the type flags of the columns in these rows."""
-        return tuple(int(classify(cells)) for cells in self._columns())
+        return tuple(map(int, classify_columns(self._columns())))
 
     def other_delimiter(self) -> bytes:
         """Returns what seems to stand between the cells of the one column, or b""."""
@@ -94,10 +95,12 @@ class FirstRows:
         Each of its cells is of the sort that is below it, and not all are text. Years
         and dates in a row (2001, 2002, 2003) are the names of columns.
         """
-        sorts = [_sort([name]) for name in self.names]
-        below = [_sort(cells.drop_null().to_pylist()) for cells in self._columns()]
-        if sorts != below or not {*sorts} - {"text"} or _is_series(self.names):
+        sorts = _sorts_of(self.names)
+        if not {*sorts} - {"text"} or _is_series(self.names):
             return ""
+        for expected, cells in zip(sorts, self._columns(), strict=True):
+            if _sort(cells.drop_null().to_pylist()) != expected:
+                return ""
         line = self.header.decode(errors="replace")
         return (
             f"{self.uri}: line 1 is taken for the header, but it looks like a row: "
@@ -164,7 +167,17 @@ def _sort(texts: Sequence[str]) -> str:
     """Returns what all of some cells are: numbers, booleans, dates or text; or ""."""
     if not texts:
         return ""
-    flags = classify(pa.array(texts, pa.string()))
+    return _sort_by(classify(pa.array(texts, pa.string())), texts)
+
+
+def _sorts_of(texts: Sequence[str]) -> list[str]:
+    """Returns the sort of each text by itself."""
+    each = pa.array(texts, pa.string())
+    flags = classify_columns([each.slice(at, 1) for at in range(len(texts))])
+    return [_sort_by(flag, [text]) for flag, text in zip(flags, texts, strict=True)]
+
+
+def _sort_by(flags: TypeFlag, texts: Sequence[str]) -> str:
     if not flags & ~_NUMBERS:
         return "number"
     if flags is TypeFlag.BOOLEAN:
@@ -175,6 +188,7 @@ def _sort(texts: Sequence[str]) -> str:
 def _is_series(names: Sequence[str]) -> bool:
     """Tells whether three names or more count up, as columns of a pivot table do."""
     dates = [name for name in names if _DATE.fullmatch(name)]
-    numbers = [float(name) for name in names if _sort([name]) == "number"]
+    sorts = zip(names, _sorts_of(names), strict=True)
+    numbers = [float(name) for name, sort in sorts if sort == "number"]
     steps = {round(after - before, 9) for before, after in pairwise(numbers)}
     return len(dates) > 2 or (len(numbers) > 2 and len(steps) == 1 and steps != {0})

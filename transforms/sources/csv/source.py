@@ -57,10 +57,12 @@ from recordmill.transforms.sources.csv.split_cells import (
 from recordmill.transforms.sources.float_columns import rounded_in
 from recordmill.transforms.sources.text_types import (
     TypeFlag,
-    classify,
     column_dtype,
-    convert,
     is_huge,
+)
+from recordmill.transforms.sources.wide_columns import (
+    classify_columns,
+    convert_columns,
 )
 
 SAMPLE_BYTES = 1 << 16
@@ -171,7 +173,7 @@ class CsvSource(Source):
 
     def understood(self) -> Understood:
         if self.fixed_schema is not None:
-            dtypes = [self.fixed_schema[name].dtype for name in self.names]
+            dtypes = _dtypes(self.fixed_schema, self.names)
             return describe(self.names, dtypes, "of the dataset", self.warnings)
         if self.as_text:
             return describe(self.names, (), "declared", self.warnings)
@@ -191,7 +193,7 @@ class CsvSource(Source):
         lost = rounded_warnings(rounded)
         if not self.infers_types:
             return self.understood().with_warnings(lost)
-        dtypes = [schema[name].dtype for name in self.names]
+        dtypes = _dtypes(schema, self.names)
         huge = [
             n for n, flags in zip(self.names, observed, strict=False) if is_huge(flags)
         ]
@@ -231,7 +233,8 @@ class CsvSource(Source):
         parsed = self._rows.sample(input_range, SAMPLE_BYTES)
         if parsed is None:
             return (int(TypeFlag.NOTHING),) * len(self.names)
-        return tuple(int(classify(cells_of(parsed.table, name))) for name in self.names)
+        columns = [cells_of(parsed.table, name) for name in self.names]
+        return tuple(map(int, classify_columns(columns)))
 
     def sample_ranges(self, ranges: Sequence[InputRange]) -> list[InputRange]:
         chosen = spread_evenly(ranges, SAMPLED_RANGES, SAMPLED_RANGE_BYTES)
@@ -300,21 +303,21 @@ class CsvSource(Source):
         if self.as_text:
             cells = [cells_of(table, name) for name in self.names]
             return pa.RecordBatch.from_arrays(cells, names=list(self.names)), (), ()
-        columns, observed, nulls = [], [], []
-        for name, flags in zip(self.names, expected, strict=True):
-            cells = cells_of(table, name)
-            converted, seen = convert(cells, flags)
-            columns.append(converted)
-            observed.append(int(seen))
-            nulls.append(cells.null_count)
+        cells = [cells_of(table, name) for name in self.names]
+        columns, observed = convert_columns(cells, expected)
         batch = pa.RecordBatch.from_arrays(columns, names=list(self.names))
-        return batch, tuple(observed), tuple(nulls)
+        return batch, tuple(observed), tuple(column.null_count for column in cells)
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
         # A short cell ("1,") becomes an entry with the column's name.
         names = sum(len(name.encode()) + ENTRY_BYTES for name in self.names)
         growth = 1 + names // (4 * len(self.names))
         return sum(file.size for file in files) * min(growth, 16)
+
+
+def _dtypes(schema: Schema, names: Sequence[str]) -> list[str]:
+    by_name = {feature.name: feature.dtype for feature in schema.features}
+    return [by_name[name] for name in names]
 
 
 def _not_empty(files: Sequence[InputFile]) -> list[InputFile]:
