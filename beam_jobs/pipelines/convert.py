@@ -9,8 +9,9 @@ Convert, plan and write depend on the exchange. With scratch and by reference, r
 stay in sorted runs (exchange_by_files), and only metadata passes through the runner:
 ranges, type flags, histograms, shard tasks, results. With the engine's own shuffle
 (exchange_by_engine) convert only measures; after the plan every range is read again and
-its records are sent in pieces. Steps that an input does not need, because it is small
-or its types are known, are left out.
+its records are sent in pieces. Steps that an input does not need, because its types are
+known, are left out. If there is only one range, all of it is one step: there is nothing
+to exchange, and ten rows should not pay for twenty steps of the runner.
 """
 
 from __future__ import annotations
@@ -23,8 +24,14 @@ from typing import cast
 import apache_beam as beam
 from apache_beam.pvalue import AsList, PBegin, PCollection
 
+from recordmill.beam_jobs.pipelines.combine import SumHistograms, plan_dataset
 from recordmill.beam_jobs.pipelines.exchange_by_engine import exchange_by_engine
-from recordmill.beam_jobs.pipelines.exchange_by_files import exchange_by_files
+from recordmill.beam_jobs.pipelines.exchange_by_files import (
+    convert_one,
+    count_range,
+    exchange_by_files,
+    write_one,
+)
 from recordmill.beam_jobs.pipelines.survey import ResolveRanges
 from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.dataset.shards import ShardResult
@@ -38,6 +45,7 @@ from recordmill.transforms.commit.build_manifest import (
 from recordmill.transforms.commit.commit import commit
 from recordmill.transforms.commit.detached import publish_detached
 from recordmill.transforms.commit.staging import stage
+from recordmill.transforms.exchange.plan import Histogram
 from recordmill.transforms.storage.lease import require_holder
 from recordmill.transforms.tasks.checkpoints import report_errors_to_launcher
 from recordmill.transforms.tasks.context import RunContext
@@ -57,6 +65,10 @@ def convert_dataset(
       ranges: all input ranges, in order.
       run_metadata: for the run's JSON file, such as versions and the runner.
     """
+    if len(ranges) == 1 and context.exchange != "engine":
+        return pipeline | "ConvertOneRange" >> ConvertOneRange(
+            context, ranges[0], run_metadata
+        )
     input_ranges = pipeline | "ResolveRanges" >> ResolveRanges(
         context, ranges
     )  # (InputRange, guessed TypeFlags)
@@ -69,6 +81,41 @@ def convert_dataset(
     return pipeline | "PublishDataset" >> PublishDataset(
         context, range_results, shards, run_metadata
     )
+
+
+@dataclass
+class ConvertOneRange(beam.PTransform[PBegin, PCollection[Manifest]]):
+    """Converts, plans, writes and publishes the only range of an input, in one task."""
+
+    context: RunContext
+    input_range: InputRange
+    run_metadata: dict[str, object]
+
+    def expand(self, pbegin: PBegin) -> PCollection[Manifest]:
+        return (
+            pbegin
+            | beam.Impulse()
+            | beam.FlatMap(
+                convert_one_range, self.input_range, self.context, self.run_metadata
+            )
+        )
+
+
+def convert_one_range(
+    _: bytes,
+    input_range: InputRange,
+    context: RunContext,
+    run_metadata: dict[str, object],
+) -> Iterator[Manifest]:
+    """Makes a dataset of one range, by the functions of the separate steps."""
+    result = convert_one((input_range, ()), context)
+    histogram = SumHistograms(context.num_splits, context.bucket_bits).add_input(
+        Histogram.empty(context.num_splits, context.bucket_bits),
+        count_range(result, context),
+    )
+    plan = plan_dataset(histogram, context, [result])
+    shards = [write_one(task, context, [result]) for task in plan.tasks()]
+    yield from publish_dataset(None, context, run_metadata, [result], shards)
 
 
 @dataclass

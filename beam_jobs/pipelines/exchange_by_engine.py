@@ -65,7 +65,7 @@ def exchange_by_engine(
     final_types = (
         measured
         | "GetTypes" >> beam.Map(lambda one: one.result.observed_types)  # TypeFlags
-        | "MergeTypes" >> beam.CombineGlobally(MergeTypeFlags())
+        | "MergeTypes" >> beam.CombineGlobally(MergeTypeFlags()).without_defaults()
     )
     if redo:
         measured = measured | "MeasureAgain" >> beam.Map(
@@ -125,7 +125,7 @@ class PlanMeasured(beam.PTransform[PCollection[MeasuredRange], PCollection[Shard
             | "GetHistograms" >> beam.Map(lambda one: one.histogram)  # PackedHistogram
             | beam.CombineGlobally(
                 SumHistograms(self.context.num_splits, self.context.bucket_bits)
-            )
+            ).without_defaults()
             | beam.Map(plan_dataset, self.context, results=AsList(results))
         )
 

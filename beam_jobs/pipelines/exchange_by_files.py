@@ -81,7 +81,7 @@ class RedoRanges(beam.PTransform[PCollection[RangeResult], PCollection[RangeResu
         final_types = (
             converted
             | "GetTypes" >> beam.Map(lambda result: result.observed_types)  # TypeFlags
-            | "MergeTypes" >> beam.CombineGlobally(MergeTypeFlags())
+            | "MergeTypes" >> beam.CombineGlobally(MergeTypeFlags()).without_defaults()
         )
         return converted | beam.Map(
             redo_one, self.context, final_types=AsSingleton(final_types)
@@ -111,7 +111,7 @@ class PlanShards(beam.PTransform[PCollection[RangeResult], PCollection[ShardPlan
             | beam.Map(count_range, self.context)  # Histogram
             | beam.CombineGlobally(
                 SumHistograms(self.context.num_splits, self.context.bucket_bits)
-            )
+            ).without_defaults()
             | beam.Map(plan_dataset, self.context, results=AsList(range_results))
         )
 

@@ -38,7 +38,7 @@ class ResolveRanges(beam.PTransform[PBegin, PCollection[tuple[InputRange, TypeFl
                 | beam.Create(ranges)
                 | "SurveyRanges"
                 >> beam.Map(survey_range, context)  # (range index, survey)
-                | beam.CombineGlobally(ToListCombineFn())
+                | beam.CombineGlobally(ToListCombineFn()).without_defaults()
             )
         else:
             no_surveys = [(input_range.index, 0) for input_range in ranges]
