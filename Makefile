@@ -14,12 +14,14 @@ TOOLS := .tools
 LINKS := build/types/recordmill
 FAKE_GCS := v1.56.1
 AZURITE := 3.37.0
+GO_IMAGE := v0.47.0
 # That of requirements.lock: launcher, Prism and workers speak one version.
 BEAM := 2.77.0
 MAVEN_COPY := org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies
 STORES := $(TOOLS)/fake-gcs-server-$(FAKE_GCS)/fake-gcs-server $(TOOLS)/azurite-$(AZURITE)/.ready
 CLUSTERS := $(TOOLS)/prism-$(BEAM)/prism $(TOOLS)/beam-boot-$(BEAM)/container $(TOOLS)/flink/.ready $(TOOLS)/spark/.ready
-INTEGRATION := $(STORES) $(CLUSTERS) $(TOOLS)/deploy/.ready $(TOOLS)/airflow/.ready
+PICTURES := $(TOOLS)/pictures/.ready
+INTEGRATION := $(STORES) $(CLUSTERS) $(TOOLS)/deploy/.ready $(TOOLS)/airflow/.ready $(PICTURES)
 # $(call install,ENVIRONMENT): what comes behind it goes into that environment. Nothing
 # is compiled on the way: Python does that with the few modules that are imported.
 ifneq ($(shell command -v uv),)
@@ -55,7 +57,7 @@ test-long: $(VENV)/.ready $(INTEROP)/.ready
 # Every store on a server of its own and the engines as clusters of processes, which the
 # tests start and stop; and all of deploy/ under the tools that know its files. Needs Go,
 # Node, Java 17 with Maven, kubectl and systemd-analyze.
-test-integration: $(VENV)/.clouds $(INTEGRATION)
+test-integration: $(VENV)/.clouds $(INTEROP)/.ready $(INTEGRATION)
 	$(BIN)/python -m pytest -n 2 --dist loadfile --stores gcs,azure tests/contracts/test_store_contract.py tests/contracts/test_lease.py tests/integration
 
 # What `make test` runs in, and what `make test-integration` needs beside it.
@@ -126,6 +128,18 @@ $(TOOLS)/%/.ready: tests/integration/requirements-%.lock
 	@$(PYTHON) -m venv --clear $(@D)
 	@$(call install,$(@D)) --require-hashes --no-deps -r $< $(BRIEFLY)
 	@$(@D)/bin/pip check
+	@touch $@
+
+# Pictures of other projects: folders that test decoders, and photographs.
+$(PICTURES): tests/integration/pictures.lock
+	@echo "Downloading pictures of other projects to $(@D)"
+	@rm -rf $(@D) && mkdir -p $(@D)/go
+	@$(PYTHON) -m pip download --quiet --disable-pip-version-check --no-deps --require-hashes --no-binary pillow --dest $(@D) -r $<
+	@tar -C $(@D) -xzf $(@D)/pillow-*.tar.gz && mv $(@D)/pillow-*/Tests/images $(@D)/pillow
+	@$(PYTHON) -m zipfile -e $(@D)/scikit_image-*.whl $(@D)/wheel && mv $(@D)/wheel/skimage/data $(@D)/photos
+	@GOFLAGS=-modcacherw go mod download golang.org/x/image@$(GO_IMAGE)
+	@cp -r $$(go env GOMODCACHE)/golang.org/x/image@$(GO_IMAGE)/testdata/. $(@D)/go
+	@rm -rf $(@D)/wheel $(@D)/pillow-* $(@D)/*.whl
 	@touch $@
 
 # Never beside the project itself, which must do without them.

@@ -240,5 +240,5 @@ def test_headers_are_those_of_tensorflow(tmp_path: Path) -> None:
     assert refused == TENSORFLOW_CANNOT_DECODE
     for name, said in zip(names, answers, strict=True):
         if name not in refused:
-            _, *size = astuple(read_header((tmp_path / name).read_bytes()))
+            _, *size, _ = astuple(read_header((tmp_path / name).read_bytes()))
             assert [said[key] for key in ("height", "width", "depth")] == size, name

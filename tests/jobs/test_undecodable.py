@@ -39,7 +39,7 @@ def test_content_decides(tmp_path: Path, exchange: str) -> None:
     job: list[Argument] = [data, tmp_path / "out", "--exchange", exchange]
     ran = convert("images", *job)
     assert image_feature(tmp_path / "out") == "Scalar"  # the encoded bytes
-    warning = "TFDS cannot decode pictures of these formats: 1 webp such as a/2.jpg"
+    warning = "TFDS cannot decode these pictures: 1 webp such as a/2.jpg"
     assert any(each.startswith(warning) for each in told(tmp_path / "out")["warnings"])
     assert warning in ran.out + ran.err
     assert told(tmp_path / "out")["facts"]["readers get"] == "encoded bytes"

@@ -6,6 +6,7 @@ import io
 import warnings
 from typing import Literal
 
+from recordmill.transforms.pictures.bmp_header import with_trailing_bytes
 from recordmill.transforms.pictures.header import (
     ImageHeader,
     ImageHeaderError,
@@ -36,6 +37,8 @@ def check_picture(
     """
     header = read_header(data)
     check_pixels(header, max_pixels)
+    if header.format == "bmp":
+        header = with_trailing_bytes(data, header)
     if level != "header":
         check_structure(data, header)
     if level == "decode":

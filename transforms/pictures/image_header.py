@@ -21,12 +21,20 @@ class ImageHeader:
       height: rows.
       width: pixels in a row.
       depth: channels.
+      variant: what makes it one that TensorFlow does not decode, though it does others of
+        its format, such as "bmp with 4 bits per pixel"; else "".
     """
 
     format: str
     height: int
     width: int
     depth: int
+    variant: str = ""
+
+    @property
+    def kind(self) -> str:
+        """Returns the variant, or else the format."""
+        return self.variant or self.format
 
 
 def too_many_error(name: str, things: str) -> ImageHeaderError:

@@ -50,14 +50,14 @@ def frame_header(height: int, width: int, components: int) -> bytes:
 @pytest.mark.parametrize("name", PICTURES)
 def test_picture_of_the_zoo(name: str) -> None:
     data, expected = PICTURES[name]
-    assert astuple(read_header(data)) == expected
+    assert astuple(read_header(data))[:4] == expected
 
 
 def test_zoo_writes_what_it_returns(tmp_path: Path) -> None:
     headers = make_zoo(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == set(headers)
     for name, expected in headers.items():
-        assert astuple(read_header((tmp_path / name).read_bytes())) == expected
+        assert astuple(read_header((tmp_path / name).read_bytes()))[:4] == expected
     assert headers.keys() >= TENSORFLOW_CANNOT_DECODE | TENSORFLOW_MAY_ABORT
 
 
@@ -72,7 +72,7 @@ def test_zoo_writes_what_it_returns(tmp_path: Path) -> None:
 )
 def test_golden_picture(path: str, expected: Header) -> None:
     """Expected: height, width and depth in images.tfrecord, as TensorFlow wrote it."""
-    assert astuple(read_header((GOLDEN / "images" / path).read_bytes())) == expected
+    assert astuple(read_header((GOLDEN / "images" / path).read_bytes()))[:4] == expected
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_golden_picture(path: str, expected: Header) -> None:
 )
 def test_sample_picture(path: str, expected: Header) -> None:
     """Expected: the shape that tf.io.decode_image of TensorFlow 2.21.0 gives."""
-    assert astuple(read_header((SAMPLES / path).read_bytes())) == expected
+    assert astuple(read_header((SAMPLES / path).read_bytes()))[:4] == expected
 
 
 @pytest.mark.parametrize("name", [name for name in PICTURES if name.endswith(".tif")])
@@ -123,7 +123,7 @@ def test_tiff_depth_is_pillows_bands(name: str) -> None:
     ids=["jpeg", "png", "webp", "webp-lossless", "png-huge"],
 )
 def test_large_picture(data: bytes, expected: Header) -> None:
-    assert astuple(read_header(data)) == expected
+    assert astuple(read_header(data))[:4] == expected
 
 
 def test_header_is_a_value() -> None:

@@ -1,7 +1,8 @@
 """Decides whether one TensorFlow op decodes all pictures, by the formats really found.
 
 TFDS decodes JPEG, PNG and BMP to arrays of one rank, but not GIF (which has frames), WebP
-and TIFF. With one of these among them, readers get the encoded bytes of every picture.
+and TIFF, nor every BMP. With one of these among them, readers get the encoded bytes of
+every picture.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def warn_by_content(odd: Sequence[OddRows]) -> list[str]:
     told = first_names(
         [f"{count(each.rows, each.kind)} such as {each.example}" for each in odd]
     )
-    return [f"TFDS cannot decode pictures of these formats: {told}; so {_WAY_OUT}"]
+    return [f"TFDS cannot decode these pictures: {told}; so {_WAY_OUT}"]
 
 
 def require_decodable(found: str) -> None:
@@ -60,27 +61,27 @@ def require_decodable(found: str) -> None:
     """
     if found not in _DECODABLE_FORMATS:
         raise ImageHeaderError(
-            f"{found} is not decoded by TFDS (expected JPEG, PNG or BMP, because of "
+            f"{found} is not decoded by TFDS (expected JPEG, PNG or plain BMP, because of "
             "`undecodable=reject`, or because the dataset has only these)"
         )
 
 
-def observe(formats: Sequence[str], paths: Sequence[str]) -> tuple[OddRows, ...]:
-    """Returns the pictures that TFDS cannot decode, counted by format."""
-    if _DECODABLE_FORMATS.issuperset(formats):
+def observe(kinds: Sequence[str], paths: Sequence[str]) -> tuple[OddRows, ...]:
+    """Returns the pictures that TFDS cannot decode, counted by format or variant."""
+    if _DECODABLE_FORMATS.issuperset(kinds):
         return ()
     return OddRows.merged(
         (OddRows(found, 1, path),)
-        for found, path in zip(formats, paths, strict=True)
+        for found, path in zip(kinds, paths, strict=True)
         if found not in _DECODABLE_FORMATS
     )
 
 
-def type_flags(formats: Sequence[str], odd: Sequence[OddRows]) -> TypeFlags:
+def type_flags(kinds: Sequence[str], odd: Sequence[OddRows]) -> TypeFlags:
     """Returns the type flags of a batch of pictures."""
-    if not formats:
+    if not kinds:
         return ()
-    is_mixed = sum(each.rows for each in odd) < len(formats)
+    is_mixed = sum(each.rows for each in odd) < len(kinds)
     return ((_SEEN_OTHER if odd else 0) | (_SEEN_DECODABLE if is_mixed else 0),)
 
 

@@ -339,7 +339,8 @@ class ImagesSource(Source):
         label_of = {name: label for label, name in enumerate(self.classes)}
         classes = [places[index].label for index in found.kept]
         formats = [header.format for header in found.headers]
-        odd = observe(formats, found.paths)
+        kinds = [header.kind for header in found.headers]
+        odd = observe(kinds, found.paths)
         batch = pa.RecordBatch.from_pydict(
             {
                 "image": pa.array(found.data, pa.binary()),
@@ -357,7 +358,7 @@ class ImagesSource(Source):
             np.array(found.kept, np.int64),
             found.rejects,
             raw=lambda row: (found.paths[row], 0, found.data[row]),
-            observed=type_flags(formats, odd),
+            observed=type_flags(kinds, odd),
             odd=odd,
         )
 
@@ -371,7 +372,7 @@ class ImagesSource(Source):
             data, level=self.check_pictures, max_pixels=self.max_pixels
         )
         if self.undecodable == "reject":
-            require_decodable(header.format)
+            require_decodable(header.kind)
         return header
 
 

@@ -1,0 +1,79 @@
+"""Pictures of other projects: what is accepted, TensorFlow decodes; no other is refused.
+
+Two are folders of odd and broken pictures with which Pillow and Go's image package test
+their decoders; one is of real photographs and scans. `make tools` downloads them.
+"""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+import pytest
+from interop_tools import ask
+from job_tools import convert
+
+from recordmill.transforms.pictures.check import CheckLevel, check_picture
+from recordmill.transforms.pictures.header import ImageHeader, ImageHeaderError
+from recordmill.transforms.pictures.signature import picture_format
+from recordmill.transforms.rows.read_rows import read_rows
+
+FOLDERS = Path(__file__).parents[2] / ".tools" / "pictures"
+DECODABLE = {"jpeg", "png", "bmp"}
+# How many pictures of the decodable formats there are at least: an empty folder would
+# prove nothing.
+EXPECTED = {"pillow": 500, "go": 40, "photos": 20}
+
+
+def pictures_of(folder: str) -> dict[str, bytes]:
+    files = [path for path in sorted((FOLDERS / folder).rglob("*")) if path.is_file()]
+    found = {str(path.relative_to(FOLDERS)): path.read_bytes() for path in files}
+    return {
+        name: data
+        for name, data in found.items()
+        if picture_format(data[:16]) in DECODABLE
+    }
+
+
+def decoded_by_tensorflow(pictures: dict[str, bytes]) -> dict[str, bool]:
+    given = [base64.b64encode(data).decode() for data in pictures.values()]
+    return dict(zip(pictures, ask("decode_pictures.py", given=given), strict=True))
+
+
+def checked(data: bytes, level: CheckLevel) -> ImageHeader | ImageHeaderError:
+    try:
+        return check_picture(data, level=level)
+    except ImageHeaderError as error:
+        return error
+
+
+@pytest.mark.parametrize("folder", EXPECTED)
+def test_shares(folder: str, record_property: pytest.RecordProperty) -> None:
+    pictures = pictures_of(folder)
+    assert len(pictures) >= EXPECTED[folder]
+    decoded = decoded_by_tensorflow(pictures)
+    found = {name: checked(data, "structure") for name, data in pictures.items()}
+    accepted = [
+        name
+        for name, header in found.items()
+        if isinstance(header, ImageHeader) and header.kind in DECODABLE
+    ]
+    refused = {n: str(e) for n, e in found.items() if isinstance(e, ImageHeaderError)}
+    record_property("accepted", len(accepted))
+    record_property("refused", len(refused))
+    assert [name for name in accepted if not decoded[name]] == []
+    assert {name: told for name, told in refused.items() if decoded[name]} == {}
+
+
+def test_all_that_is_converted_is_decoded(tmp_path: Path) -> None:
+    pictures = pictures_of("pillow")
+    for number, data in enumerate(pictures.values()):
+        path = tmp_path / "in" / f"class{number % 2}" / str(number)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    output = tmp_path / "out"
+    arguments = ("--undecodable", "reject", "--max-rejects", len(pictures))
+    convert("images", tmp_path / "in", output, *arguments)
+    kept = {row["filename"]: row["image"] for row in read_rows(output)}
+    assert len(kept) > 0.8 * len(pictures)
+    assert all(decoded_by_tensorflow(kept).values())
