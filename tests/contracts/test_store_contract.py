@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 import time
+import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +16,7 @@ from flaky_store import Flaky
 from store_servers import SECRET, Place
 
 from recordmill.schemas.errors import MissingFileError, OutputError
-from recordmill.transforms.storage import Store
+from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.filesystems import filesystem_of
 from recordmill.transforms.storage.store import Level
 from recordmill.transforms.tfrecord import crc32c
@@ -291,6 +292,100 @@ def test_create_lets_one_of_many_through(store_place: Place) -> None:
             won = list(pool.map(lambda wish: store.create(wish, name), wishes))  # noqa: B023
         assert won.count(True) == 1
         assert store.read(name) == wishes[won.index(True)]
+
+
+def test_swap_replaces_what_was_seen(store: Store) -> None:
+    assert not store.swap(b"2", "a/m.json", seen=b"1")  # there is no such file
+    assert store.list() == {}
+    assert store.swap(b"1", "a/m.json", seen=None)
+    assert not store.swap(b"2", "a/m.json", seen=None)
+    assert not store.swap(b"2", "a/m.json", seen=b"0")
+    assert not store.swap(b"2", "a/m.json", seen=b"")
+    assert contents(store) == {"a/m.json": b"1"}
+    assert store.swap(b"", "a/m.json", seen=b"1")
+    assert not store.swap(b"2", "a/m.json", seen=None)  # empty, but there
+    assert store.swap(b"2", "a/m.json", seen=b"")
+    assert contents(store) == {"a/m.json": b"2"}
+    store.delete(["a/m.json"])
+    assert not store.swap(b"3", "a/m.json", seen=b"2")
+    assert store.list() == {}
+    assert store.unfinished() == {}
+
+
+def test_a_swap_is_safe_to_repeat(store: Store) -> None:
+    """Its answer may have been lost."""
+    assert store.swap(b"1", "m", seen=None)
+    assert store.swap(b"1", "m", seen=None)
+    assert store.swap(b"2", "m", seen=b"1")
+    assert store.swap(b"2", "m", seen=b"1")
+    assert store.swap(b"2", "m", seen=b"2")
+    assert contents(store) == {"m": b"2"}
+
+
+def test_swap_sees_what_came_by_other_means(store: Store, tmp_path: Path) -> None:
+    store.put_bytes(b"1", "m")
+    assert store.swap(b"2", "m", seen=b"1")
+    store.put_file(shard_tempfile(tmp_path, b"3"), "m")
+    assert not store.swap(b"4", "m", seen=b"2")
+    assert store.swap(b"4", "m", seen=b"3")
+    assert store.read("m") == b"4"
+    assert not store.create(b"5", "m")
+
+
+def test_swap_takes_odd_names(store: Store) -> None:
+    for name in ("a b", "a+b", "a%20b", "ü-日本", "a=1&b=2?c", "p/q,r;s#t"):
+        assert store.swap(b"1", name, seen=None), name
+        assert store.swap(name.encode(), name, seen=b"1"), name
+        assert store.read(name) == name.encode()
+
+
+@pytest.mark.parametrize("seen", [None, b"0"])
+def test_swap_lets_one_of_many_through(store_place: Place, seen: bytes | None) -> None:
+    store = store_place.store
+    if not store.exclusive:
+        return  # says so
+    if seen is not None:
+        store.put_bytes(seen, "m")
+    wishes = [b"wish %d" % number for number in range(6)]
+    with ThreadPoolExecutor(6) as pool:
+        won = list(pool.map(lambda wish: store.swap(wish, "m", seen=seen), wishes))
+    assert won.count(True) == 1
+    assert store.read("m") == wishes[won.index(True)]
+
+
+def count_up(store: Store, times: int) -> None:
+    """Adds 1 to the number in a file, again and again."""
+    while times:
+        seen = store.read("count")
+        # Unique: two that write the same would both succeed.
+        data = f"{int(seen.split()[0]) + 1} {uuid.uuid4().hex}".encode()
+        times -= store.swap(data, "count", seen=seen)
+
+
+def test_no_swap_of_many_threads_is_lost(store_place: Place) -> None:
+    store = store_place.store
+    if not store.exclusive:
+        return  # says so
+    store.put_bytes(b"0", "count")
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda number: count_up(store, 6), range(4)))
+    assert store.read("count").split()[0] == b"24"
+    assert store.list().keys() == {"count"}
+    assert store.unfinished() == {}
+
+
+def test_no_swap_of_many_processes_is_lost(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    store.put_bytes(b"0", "count")
+    context = multiprocessing.get_context("fork")
+    children = [context.Process(target=count_up, args=(store, 15)) for _ in range(4)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join(60)
+        assert child.exitcode == 0
+    assert store.read("count").split()[0] == b"60"
+    assert [path.name for path in tmp_path.iterdir()] == ["count"]
 
 
 def test_modified_goes_forward_by_the_stores_clock(store: Store) -> None:

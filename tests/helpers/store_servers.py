@@ -113,7 +113,8 @@ def nothing(folder: Path) -> Iterator[str]:
 @contextmanager
 def moto(folder: Path) -> Iterator[str]:
     port = free_port()
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", f"{port}"]
+    command = [sys.executable, str(Path(__file__).with_name("s3_server.py"))]
+    command += ["-H", "127.0.0.1", "-p", f"{port}"]
     with running(command, port, folder / "log") as address:
         yield address
 

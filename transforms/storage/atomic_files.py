@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from uuid import uuid4
+
+# File systems without hard links: FAT, some network mounts.
+NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}
 
 
 def temp_path(path: Path) -> Path:
@@ -43,3 +47,30 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def write_synced(path: Path, data: bytes) -> None:
+    """Writes a file and waits until its bytes are on disk; its folder is not synced."""
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def link_new(temporary: Path, path: Path) -> None:
+    """Gives a finished file its name, unless another file has that name.
+
+    Readers see the whole file, unlike after O_EXCL and a write.
+
+    Raises:
+      FileExistsError: another file has the name.
+    """
+    try:
+        os.link(temporary, path)
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        # FAT and some network file systems have no links. The name is reserved first,
+        # so a reader may see the file without its bytes, but never another run's file.
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+        temporary.replace(path)

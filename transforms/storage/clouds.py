@@ -21,17 +21,20 @@ class Cloud:
     """The properties of one kind of remote storage.
 
     Attributes:
+      kind: which requests it takes; see conditional_put.py. Empty if not known.
       extra: recordmill's extra that installs its package.
       container: its word for a bucket.
       credentials: how to give credentials, for messages.
       objects: whether a put is one step. Otherwise files get a temporary name first.
-      exclusive: whether it can create a file only if there is none of that name.
+      exclusive: whether it can put a file on a condition: only if there is none of that
+        name, or only over one version.
       options: defaults for the file system's constructor; the user's options win.
       attributes: set on the file system where its constructor has no such option.
       put_options: for `put_file`, so that memory stays bounded.
       environment: variables set before its package is imported, unless set already.
     """
 
+    kind: str = ""
     extra: str = ""
     container: str = "folder"
     credentials: str = "see the documentation of its fsspec package"
@@ -49,6 +52,7 @@ class Cloud:
 
 
 _S3 = Cloud(
+    kind="s3",
     extra="s3",
     container="bucket",
     credentials=(
@@ -56,7 +60,7 @@ _S3 = Cloud(
         "role (workload identity)"
     ),
     objects=True,
-    exclusive=True,  # If-None-Match
+    exclusive=True,  # If-None-Match, If-Match
     # botocore's tries multiply with those of s3fs (attributes) and with ours.
     options={
         "use_listings_cache": False,
@@ -67,6 +71,7 @@ _S3 = Cloud(
     put_options={"chunksize": _UPLOAD_CHUNK_BYTES, "max_concurrency": 4},
 )
 _GCS = Cloud(
+    kind="gcs",
     extra="gcs",
     container="bucket",
     credentials=(
@@ -74,7 +79,7 @@ _GCS = Cloud(
         "login`, or run with workload identity"
     ),
     objects=True,
-    exclusive=True,  # ifGenerationMatch=0
+    exclusive=True,  # ifGenerationMatch
     # Without a limit a request that gets no answer waits forever.
     options={"use_listings_cache": False, "requests_timeout": 120},
     put_options={"chunksize": _UPLOAD_CHUNK_BYTES},
@@ -83,6 +88,7 @@ _GCS = Cloud(
     environment={"GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"},
 )
 _AZURE = Cloud(
+    kind="azure",
     extra="azure",
     container="container",
     credentials=(
@@ -91,7 +97,7 @@ _AZURE = Cloud(
         "identity and `storage` account_name=NAME"
     ),
     objects=True,
-    exclusive=True,  # If-None-Match
+    exclusive=True,  # If-None-Match, If-Match
     options={
         "use_listings_cache": False,
         "connection_timeout": 20,
@@ -100,7 +106,7 @@ _AZURE = Cloud(
     put_options={"max_concurrency": 4},
 )
 # Lives in this process only; for tests and small experiments.
-_MEMORY = Cloud(objects=True, exclusive=True)
+_MEMORY = Cloud(kind="memory", objects=True, exclusive=True)
 _OTHER = Cloud()
 
 _CLOUDS = {

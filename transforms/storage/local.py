@@ -6,7 +6,6 @@ Folders appear and disappear with the files in them, as in object stores.
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import stat
@@ -17,7 +16,13 @@ from pathlib import Path
 
 from recordmill.schemas.errors import MissingFileError, OutputError
 from recordmill.schemas.file_names import check_file_name
-from recordmill.transforms.storage.atomic_files import sync_folder, temp_path
+from recordmill.transforms.storage.atomic_files import (
+    link_new,
+    sync_folder,
+    temp_path,
+    write_synced,
+)
+from recordmill.transforms.storage.local_swap import swap_file
 from recordmill.transforms.storage.retry import output_error
 from recordmill.transforms.storage.store import (
     Level,
@@ -26,7 +31,6 @@ from recordmill.transforms.storage.store import (
     is_temp_file,
 )
 
-_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}
 _NO_FILE = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 _TRIES = 5  # another process may remove the folder just made, while it is empty
 
@@ -63,14 +67,28 @@ class LocalStore(Store):
         self._write_atomic(copy, name)
 
     def put_bytes(self, data: bytes, name: str) -> None:
-        self._write_atomic(lambda temporary: _write_synced(temporary, data), name)
+        self._write_atomic(lambda temporary: write_synced(temporary, data), name)
 
     def create(self, data: bytes, name: str) -> bool:
         try:
-            self._write_atomic(lambda path: _write_synced(path, data), name, _link)
+            self._write_atomic(lambda path: write_synced(path, data), name, link_new)
         except FileExistsError:
             return self.read(name) == data
         return True
+
+    def swap(self, data: bytes, name: str, *, seen: bytes | None) -> bool:
+        path = self._path(name)
+        for last in (*[False] * (_TRIES - 1), True):
+            try:
+                if seen is None:
+                    self._make_folder(path.parent)
+                elif not path.parent.is_dir():
+                    return False
+                return swap_file(path, data, seen)
+            except OSError as error:
+                if last or not isinstance(error, FileNotFoundError):
+                    raise output_error(error, str(path), "written") from error
+        raise AssertionError("the last try returns or raises")
 
     def read(self, name: str) -> bytes:
         path = self._path(name)
@@ -271,29 +289,3 @@ class LocalStore(Store):
                 folder = folder.parent
         with suppress(FileNotFoundError, NotADirectoryError):
             sync_folder(folder)
-
-
-def _write_synced(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _link(temporary: Path, path: Path) -> None:
-    """Gives a finished file its name, unless another file has that name.
-
-    Readers see the whole file, unlike after O_EXCL and a write.
-
-    Raises:
-      FileExistsError: another file has the name.
-    """
-    try:
-        os.link(temporary, path)
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
-        # FAT and some network file systems have no links. The name is reserved first,
-        # so a reader may see the file without its bytes, but never another run's file.
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
-        temporary.replace(path)

@@ -9,10 +9,9 @@ checked and renamed.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,7 +27,20 @@ from recordmill.transforms.storage.clouds import (
     stored_checksum,
     wait_for_copy,
 )
+from recordmill.transforms.storage.conditional_put import (
+    create_object,
+    keeps_conditions,
+    swap_object,
+    swap_unguarded,
+)
 from recordmill.transforms.storage.filesystems import filesystem_of
+from recordmill.transforms.storage.fsspec_files import (
+    NO_FILE,
+    file_info,
+    put_and_rename,
+    read_between,
+    rename,
+)
 from recordmill.transforms.storage.fsspec_listing import list_files, list_folder
 from recordmill.transforms.storage.retry import (
     DEFAULT_RETRIES,
@@ -42,11 +54,6 @@ from recordmill.transforms.storage.store import Level, Store, is_temp_file
 
 _Result = TypeVar("_Result")
 _PARALLEL = 16  # requests at once, each for another file
-
-# A name may be that of a folder, or lie below a file: either way it is not a file.
-_NO_FILE = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
-
-_memory_creates = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,39 +102,35 @@ class RemoteStore(Store):
 
     def create(self, data: bytes, name: str) -> bool:
         if not self.exclusive:
-            if self.size(name) is None:
-                self.put_bytes(data, name)
-            return self.read(name) == data
-        # The memory file system checks first and writes afterwards.
-        guard = _memory_creates if self.url.startswith("memory:") else nullcontext()
+            return swap_unguarded(self, data, name, None)
 
         def create(system: Any, path: str) -> bool:
-            with guard:
-                try:
-                    system.pipe_file(path, data, mode="create")
-                except FileExistsError:
-                    return False
-            return True
+            return create_object(self.url, system, path, data)
 
         return self._do("written", name, create) or self.read(name) == data
+
+    def swap(self, data: bytes, name: str, *, seen: bytes | None) -> bool:
+        if not self.exclusive:
+            return swap_unguarded(self, data, name, seen)
+
+        def swap(system: Any, path: str) -> bool:
+            return swap_object(self.url, system, path, data, seen)
+
+        return self._do("written", name, swap)
+
+    def keeps_conditions(self, name: str) -> bool:
+        def put_twice(system: Any, path: str) -> bool:
+            return keeps_conditions(self.url, system, path)
+
+        return self.exclusive and self._do("written", name, put_twice)
 
     def read(self, name: str) -> bytes:
         return self._read(name, lambda system, path: bytes(system.cat_file(path)))
 
     def read_range(self, name: str, start: int, stop: int) -> bytes:
-        def read(system: Any, path: str) -> bytes:
-            info = system.info(path)
-            if info["type"] != "file":
-                raise FileNotFoundError(path)
-            # Stores answer differently to a range after the end, so never ask for one.
-            end = min(stop, int(info["size"]))
-            return (
-                bytes(system.cat_file(path, start=start, end=end))
-                if start < end
-                else b""
-            )
-
-        return self._read(name, read)
+        return self._read(
+            name, lambda system, path: read_between(system, path, start, stop)
+        )
 
     def size(self, name: str) -> int | None:
         info = self._info(name)
@@ -156,7 +159,7 @@ class RemoteStore(Store):
 
     def delete(self, names: Iterable[str]) -> None:
         def remove(system: Any, path: str) -> None:
-            with suppress(*_NO_FILE):
+            with suppress(*NO_FILE):
                 system.rm_file(path)
 
         self._each(lambda name: self._do("removed", name, remove), names)
@@ -167,7 +170,7 @@ class RemoteStore(Store):
             return
 
         def remove(system: Any, path: str) -> None:
-            with suppress(*_NO_FILE):  # missing, or removed by an earlier try
+            with suppress(*NO_FILE):  # missing, or removed by an earlier try
                 system.rm(path, recursive=True)
 
         self._do("removed", folder, remove)
@@ -200,22 +203,14 @@ class RemoteStore(Store):
         def read(system: Any, path: str) -> bytes:
             try:
                 return action(system, path)
-            except _NO_FILE as error:
+            except NO_FILE as error:
                 missing = MissingFileError(f"{self.uri_of(name)}: is missing")
                 raise missing from safe_cause(error)
 
         return self._do("read", name, read)
 
     def _info(self, name: str) -> dict[str, Any] | None:
-        def read_info(system: Any, path: str) -> dict[str, Any] | None:
-            system.invalidate_cache()
-            try:
-                info: dict[str, Any] = system.info(path)
-            except _NO_FILE:
-                return None
-            return info if info["type"] == "file" else None
-
-        return self._do("read", name, read_info)
+        return self._do("read", name, file_info)
 
     def _list(
         self, folder: str, list_below: Callable[[Any, str, str], _Result]
@@ -266,18 +261,11 @@ class RemoteStore(Store):
         folder, slash, last = name.rpartition("/")
         temporary = f"{folder}{slash}.{last}.{uuid4().hex}"
 
-        def put_and_rename(system: Any, path: str) -> None:
-            system.makedirs(path.rpartition("/")[0], exist_ok=True)
-            temporary_path = self._path(temporary)
-            put(system, temporary_path)
-            system.invalidate_cache()
-            stored_size = int(system.info(temporary_path)["size"])
-            if stored_size != size:
-                raise ConnectionError(f"only {stored_size} of {size} bytes arrived")
-            system.mv(temporary_path, path)
+        def put_whole(system: Any, path: str) -> None:
+            put_and_rename(system, path, self._path(temporary), put, size)
 
         try:
-            self._do("written", name, put_and_rename)
+            self._do("written", name, put_whole)
         except BaseException:
             with suppress(OutputError):
                 self.delete([temporary])
@@ -297,7 +285,11 @@ class RemoteStore(Store):
         if self._cloud.objects:
             self._do("written", target, copy)
         else:
-            self._rename(source, target)
+            self._do(
+                "written",
+                target,
+                lambda system, path: rename(system, self._path(source), path),
+            )
         found = self._info(target)
         if found is None or (int(found["size"]), stored_checksum(found)) != (
             int(original["size"]),
@@ -309,16 +301,6 @@ class RemoteStore(Store):
                 f"({original['size']} bytes) is incomplete; it was removed. Run again"
             )
         self.delete([source])
-
-    def _rename(self, source: str, target: str) -> None:
-        def rename(system: Any, path: str) -> None:
-            system.makedirs(path.rpartition("/")[0], exist_ok=True)
-            with suppress(
-                FileNotFoundError
-            ):  # an earlier try did it; its answer was lost
-                system.mv(self._path(source), path)
-
-        self._do("written", target, rename)
 
     def _each(self, action: Callable[[Any], object], items: Iterable[Any]) -> None:
         items = list(items)

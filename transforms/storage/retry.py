@@ -180,6 +180,14 @@ def is_transient(error: BaseException) -> bool:
     return False
 
 
+def is_unmet_condition(error: BaseException) -> bool:
+    """Tells whether a put was refused as its condition did not hold."""
+    return any(
+        isinstance(each, FileExistsError) or _status(each) == 412
+        for each in _chain(error)
+    )
+
+
 def output_error(error: Exception, uri: str, done: str) -> OutputError:
     """Returns the error to raise instead: where, what happened, the way out.
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from recordmill.schemas.errors import OutputError
 
 WORK_FOLDER = ".recordmill"  # of unfinished runs, inside the output
+SWAP_FOLDER = f"{WORK_FOLDER}/swap"  # of swaps on local disk, only while they last
 
 _TEMP_NAME = re.compile(r"(?:.*/)?\.[^/]+\.[0-9a-f]{32}", re.DOTALL)
 
@@ -26,7 +27,8 @@ class Preflight:
     """The result of a trial write to a store.
 
     Attributes:
-      exclusive: whether, of several writers, `create` really lets only one succeed.
+      exclusive: whether, of several writers, `create` and `swap` really let only one
+        succeed.
       free_bytes: space left; None if unknown.
     """
 
@@ -69,7 +71,7 @@ class Store(ABC):
     @property
     @abstractmethod
     def exclusive(self) -> bool:
-        """Tells whether `create` is expected to be exclusive on this kind of store."""
+        """Tells whether this kind of store is expected to create and swap exclusively."""
 
     @abstractmethod
     def below(self, folder: str) -> Store:
@@ -99,6 +101,28 @@ class Store(ABC):
           Whether the file's content is `data` now. If an answer was lost, an earlier
           try of this call may have created it, so a file that equals `data` counts as
           created. A caller that must be the only one puts a unique value into `data`.
+        """
+
+    @abstractmethod
+    def swap(self, data: bytes, name: str, *, seen: bytes | None) -> bool:
+        """Puts a small file if its content is still exactly `seen`, in one step.
+
+        Of several swaps with the same `seen` only one succeeds, unless their `data` is
+        the same. Safe to repeat. Where `exclusive` is false, the file is read, put and
+        read again: two swaps within the same moment may then both succeed.
+
+        Args:
+          data: the new content.
+          name: name in the store.
+          seen: the content that is replaced; None if there must be no such file.
+
+        Returns:
+          Whether the file's content is `data` now. If an answer was lost, an earlier
+          try of this call may have put it, so a file that equals `data` counts as put.
+          A caller that must be the only one puts a unique value into `data`.
+
+        Raises:
+          BusyError: on local disk, another process is stopped amid its swap.
         """
 
     @abstractmethod
@@ -160,6 +184,14 @@ class Store(ABC):
         """Moves one file, as `move_all` does."""
         self.move_all([(source, target)])
 
+    def keeps_conditions(self, name: str) -> bool:
+        """Tells whether `create` and `swap` are really exclusive here.
+
+        Args:
+          name: of a file that is there; its content may be changed.
+        """
+        return self.exclusive and not self.create(uuid.uuid4().bytes, name)
+
     def checksum(self, name: str) -> int | None:
         """Returns the CRC-32C that the store keeps of a file, or None."""
         return None
@@ -191,7 +223,7 @@ class Store(ABC):
         """
         store = self.with_short_retries()
         name = f"{WORK_FOLDER}/probe-{uuid.uuid4().hex}"
-        first, second = uuid.uuid4().bytes, uuid.uuid4().bytes
+        first = uuid.uuid4().bytes
         try:
             created = store.create(first, name)
             if not created or store.read(name) != first:
@@ -199,8 +231,7 @@ class Store(ABC):
                     f"{store.uri_of(name)}: the bytes read differ from those written; "
                     "this storage is not reliable, choose another one"
                 )
-            # Some stores ignore the condition and overwrite.
-            exclusive = self.exclusive and not store.create(second, name)
+            exclusive = store.keeps_conditions(name)
         except BaseException:
             with suppress(OutputError):  # the first error is the useful one
                 store.delete([name])

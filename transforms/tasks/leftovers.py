@@ -4,6 +4,7 @@
     .recordmill/rows-0123456789a/...          the sorted runs of a pipeline's rows
     .recordmill/probe-<32 hex digits>         a trial write
     .recordmill/lock/.000001.json.<32 hex>    a temporary file of a lock
+    .recordmill/swap/.manifest.json.<32 hex>  of a swap on local disk, and its lock
     .manifest.json.<32 hex>                   a temporary file of the dataset, beside it
     rejects/.range-0.jsonl.<32 hex>           and of its rejects
 
@@ -20,7 +21,7 @@ from pathlib import Path
 from recordmill.schemas.dataset.parts import REJECTS_NAME
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.lock_files import LOCK_FOLDER
-from recordmill.transforms.storage.store import WORK_FOLDER
+from recordmill.transforms.storage.store import SWAP_FOLDER, WORK_FOLDER
 from recordmill.transforms.tasks.workspace import RUN_PATTERN
 
 _HEX = r"[0-9a-f]{32}"
@@ -64,6 +65,8 @@ def find_leftovers(store: Store, spare: str = "") -> Leftovers:
     for folder, own in (
         (WORK_FOLDER, rf"probe-{_HEX}"),
         (LOCK_FOLDER, r"(\d{6}\.json|clock-[0-9a-f]{32})"),
+        (SWAP_FOLDER, rf"lock|{_OWN_FILE.pattern}"),
+        (f"{LOCK_FOLDER}/{SWAP_FOLDER}", r"lock|\d{6}\.json"),
         (REJECTS_NAME, r".+\.jsonl"),
     ):
         level = work if folder == WORK_FOLDER else store.list_level(folder)

@@ -10,6 +10,7 @@ import time
 import traceback
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import doomed
 import pytest
@@ -19,7 +20,12 @@ from store_servers import SECRET
 from recordmill.schemas.errors import InputError, OutputError
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.transforms.sources.listing import list_inputs
-from recordmill.transforms.storage import LocalStore, RemoteStore, open_store
+from recordmill.transforms.storage import (
+    LocalStore,
+    RemoteStore,
+    conditional_put,
+    open_store,
+)
 from recordmill.transforms.storage.reading import read_file, read_range
 from recordmill.transforms.storage.retry import (
     DEFAULT_RETRIES,
@@ -118,6 +124,12 @@ def test_answers_that_are_lost(flaky: Flaky) -> None:
     store.delete(["c"])
     assert flaky.direct.list() == {"b": 1}
     assert flaky.direct.read("b") == b"2"
+    assert store.swap(b"1", "m", seen=None)
+    lost.clear()
+    assert store.swap(b"2", "m", seen=b"1")
+    lost.clear()
+    assert not store.swap(b"3", "m", seen=b"1")
+    assert flaky.direct.read("m") == b"2"
 
 
 def test_inputs_through_a_bad_network(flaky: Flaky) -> None:
@@ -357,19 +369,24 @@ def test_preflight_makes_no_folder(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+@pytest.mark.parametrize("passed_over", ["If-None-Match", "If-Match"])
 def test_a_store_that_knows_no_conditions_is_found_out(
-    monkeypatch: pytest.MonkeyPatch, flaky: Flaky
+    monkeypatch: pytest.MonkeyPatch, flaky: Flaky, passed_over: str
 ) -> None:
-    """Some S3-compatible servers pass over If-None-Match and overwrite."""
+    """Some S3-compatible servers pass over conditions and overwrite."""
+    real = conditional_put._put_if
 
-    def create(self: RemoteStore, data: bytes, name: str) -> bool:
-        self.put_bytes(data, name)
-        return True
+    def put_if(url: str, system: Any, path: str, data: bytes, info: Any) -> bool:
+        if passed_over == ("If-Match" if info else "If-None-Match"):
+            system.pipe_file(path, data)
+            return True
+        return real(url, system, path, data, info)
 
     assert flaky.direct.preflight().exclusive
-    monkeypatch.setattr(RemoteStore, "create", create)
+    monkeypatch.setattr(conditional_put, "_put_if", put_if)
     assert flaky.direct.exclusive
     assert not flaky.direct.preflight().exclusive
+    assert flaky.direct.list() == {}
 
 
 def test_secrets_are_not_in_errors(

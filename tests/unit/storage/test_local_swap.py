@@ -1,0 +1,151 @@
+"""Swaps on local disk whose holder is killed, paused, or loses its lock."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import multiprocessing
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import pytest
+
+from recordmill.schemas.errors import BusyError
+from recordmill.transforms.storage import LocalStore, local_swap
+from recordmill.transforms.storage.store import SWAP_FOLDER
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalStore:
+    store = LocalStore(str(tmp_path / "out"))
+    store.put_bytes(b"old", "m")
+    return store
+
+
+def files(store: LocalStore) -> dict[str, bytes]:
+    """Every file there is, hidden ones too."""
+    root = Path(store.root)
+    paths = [path for path in root.rglob("*") if path.is_file()]
+    return {str(path.relative_to(root)): path.read_bytes() for path in paths}
+
+
+def swap_and_stop(store: LocalStore) -> None:
+    content = local_swap._content
+
+    def stop(path: Path) -> bytes | None:
+        found = content(path)
+        local_swap._content = content  # once
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return found
+
+    local_swap._content = stop
+    assert store.swap(b"theirs", "m", seen=b"old")
+
+
+def stopped_amid_a_swap(store: LocalStore) -> BaseProcess:
+    context = multiprocessing.get_context("fork")
+    child = context.Process(target=swap_and_stop, args=(store,))
+    child.start()
+    assert child.pid is not None
+    _, status = os.waitpid(child.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status)
+    return child
+
+
+def test_others_wait_for_a_paused_holder(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_swap, "LOCK_SECONDS", 0.1)
+    child = stopped_amid_a_swap(store)
+    assert child.pid is not None
+    with pytest.raises(BusyError, match="may be paused: let it go on, or end it"):
+        store.swap(b"ours", "m", seen=b"old")
+    assert store.read("m") == b"old"
+    os.kill(child.pid, signal.SIGCONT)
+    child.join(60)
+    assert child.exitcode == 0
+    assert not store.swap(b"ours", "m", seen=b"old")
+    assert files(store) == {"m": b"theirs"}
+
+
+def test_a_killed_holder_keeps_nobody_out(store: LocalStore) -> None:
+    child = stopped_amid_a_swap(store)
+    child.kill()
+    child.join(60)
+    assert len(files(store)) == 3  # the lock, and what was to be renamed
+    assert store.list() == {"m": 3}
+    assert store.swap(b"ours", "m", seen=b"old")
+    assert files(store) == {"m": b"ours"}
+    assert not Path(store.root, ".recordmill").exists()
+
+
+def test_a_paused_holder_whose_swap_was_cleaned_away_begins_anew(
+    store: LocalStore,
+) -> None:
+    child = stopped_amid_a_swap(store)
+    assert child.pid is not None
+    shutil.rmtree(Path(store.root, ".recordmill"))
+    assert store.swap(b"ours", "m", seen=b"old")
+    os.kill(child.pid, signal.SIGCONT)
+    child.join(60)
+    assert child.exitcode == 1  # its swap was refused
+    assert files(store) == {"m": b"ours"}
+
+
+def lose_lock(folder: Path) -> None:
+    next(folder.glob(".lock.*")).unlink()
+
+
+@pytest.mark.parametrize("lose", [lose_lock, shutil.rmtree])
+@pytest.mark.parametrize("seen", [b"old", None])
+def test_a_holder_that_lost_its_lock_does_not_overwrite(
+    store: LocalStore,
+    lose: Callable[[Path], None],
+    seen: bytes | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As on a network mount: another swap begins and ends while it is paused."""
+    if seen is None:
+        store.delete(["m"])
+    content, paused = local_swap._content, []
+
+    def pause(path: Path) -> bytes | None:
+        found = content(path)
+        if not paused:
+            paused.append(path)
+            lose(Path(store.root, SWAP_FOLDER))
+            assert store.swap(b"theirs", "m", seen=seen)
+        return found
+
+    monkeypatch.setattr(local_swap, "_content", pause)
+    assert not store.swap(b"ours", "m", seen=seen)
+    assert paused
+    assert files(store) == {"m": b"theirs"}
+
+
+@pytest.mark.parametrize("missing", ["locks", "links"])
+def test_file_systems_without_locks_or_links(
+    store: LocalStore, missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object) -> None:
+        raise OSError(errno.ENOTSUP, "Operation not supported")
+
+    if missing == "locks":
+        monkeypatch.setattr(fcntl, "flock", refuse)
+    else:
+        monkeypatch.setattr(os, "link", refuse)
+    assert store.swap(b"new", "m", seen=b"old")
+    assert not store.swap(b"newer", "m", seen=b"old")
+    assert store.swap(b"first", "n", seen=None)
+    assert not store.swap(b"second", "n", seen=None)
+    assert files(store) == {"m": b"new", "n": b"first"}
+
+
+def test_nobody_elses_file_is_removed(store: LocalStore) -> None:
+    store.put_bytes(b"mine", f"{SWAP_FOLDER}/notes")
+    assert store.swap(b"new", "m", seen=b"old")
+    assert files(store) == {"m": b"new", f"{SWAP_FOLDER}/notes": b"mine"}

@@ -1,0 +1,176 @@
+"""Puts a small file into remote storage on a condition, as each kind of it takes one.
+
+Each version of an object has a tag: an ETag on S3 and Azure, a generation on Google Cloud
+Storage. A put can name the tag of the version that it replaces; the store compares and
+puts in one step. fsspec has no word for that, so each kind has its own call here.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from recordmill.schemas.errors import MissingFileError
+from recordmill.transforms.storage.clouds import cloud_of
+from recordmill.transforms.storage.fsspec_files import NO_FILE, file_info
+from recordmill.transforms.storage.retry import is_unmet_condition
+from recordmill.transforms.storage.store import Store
+
+_TRIES = 10  # if a file is written again and again with the content that was seen
+
+# The memory file system compares first and writes afterwards.
+_memory_puts = threading.RLock()
+
+
+def create_object(url: str, system: Any, path: str, data: bytes) -> bool:
+    """Puts an object if there is none of that name.
+
+    Args:
+      url: of the store, whose kind can create exclusively.
+      system: the file system.
+      path: of the object in it.
+      data: the content.
+
+    Returns:
+      Whether this call put it. If an answer was lost, it may have without knowing.
+    """
+    with _guard(url):
+        return _put_if(url, system, path, data, None)
+
+
+def swap_object(
+    url: str, system: Any, path: str, data: bytes, seen: bytes | None
+) -> bool:
+    """Puts an object if its content is `seen`; see Store.swap.
+
+    Args:
+      url: of the store, whose kind can put over one version.
+      system: the file system.
+      path: of the object in it.
+      data: the new content.
+      seen: the content that is replaced; None if there must be no object.
+
+    Returns:
+      Whether the content is `data` now.
+    """
+    with _guard(url):
+        for _ in range(_TRIES):
+            # The tag first: if the content is newer, the store refuses the put.
+            info = file_info(system, path)
+            found = _content(system, path) if info else None
+            if found == data:
+                return True
+            if found != seen:
+                return False
+            if _put_if(url, system, path, data, info):
+                return True
+    raise ConnectionError(f"another version came {_TRIES} times amid a put")
+
+
+def keeps_conditions(url: str, system: Any, path: str) -> bool:
+    """Tells whether a store refuses the puts whose conditions do not hold.
+
+    Some servers that speak S3 pass over the conditions and put.
+
+    Args:
+      url: of the store.
+      system: the file system.
+      path: of an object that is there; its content is changed.
+    """
+    before = file_info(system, path)
+    if before is None or create_object(url, system, path, b"created"):
+        return False
+    if cloud_of(url).kind != "s3":
+        return True
+    system.pipe_file(path, b"replaced")
+    return not _put_if(url, system, path, b"put over an old version", before)
+
+
+def swap_unguarded(store: Store, data: bytes, name: str, seen: bytes | None) -> bool:
+    """Reads, puts and reads again, in a store that takes no conditions."""
+
+    def content() -> bytes | None:
+        try:
+            return store.read(name)
+        except MissingFileError:
+            return None
+
+    if (found := content()) == seen and found != data:
+        store.put_bytes(data, name)
+        found = content()
+    return found == data
+
+
+def _content(system: Any, path: str) -> bytes | None:
+    try:
+        return bytes(system.cat_file(path))
+    except NO_FILE:
+        return None
+
+
+def _guard(url: str) -> AbstractContextManager[object]:
+    return _memory_puts if cloud_of(url).kind == "memory" else nullcontext()
+
+
+def _put_if(
+    url: str, system: Any, path: str, data: bytes, info: Mapping[str, Any] | None
+) -> bool:
+    """Puts an object over one version.
+
+    Args:
+      url: of the store.
+      system: the file system.
+      path: of the object in it.
+      data: the new content.
+      info: of the version that is replaced; None if there must be no object.
+
+    Returns:
+      Whether the store put it.
+    """
+    try:
+        if info is None:
+            system.pipe_file(path, data, mode="create")
+        else:
+            _put_over(cloud_of(url).kind, system, path, data, info)
+    except FileNotFoundError:
+        if info is None:  # no bucket
+            raise
+        return False
+    except Exception as error:
+        if not is_unmet_condition(error):
+            raise
+        return False
+    return True
+
+
+def _put_over(
+    kind: str, system: Any, path: str, data: bytes, info: Mapping[str, Any]
+) -> None:
+    if kind == "s3":
+        system.pipe_file(path, data, IfMatch=info["ETag"])
+    elif kind == "azure":
+        from azure.core import MatchConditions
+
+        same = MatchConditions.IfNotModified
+        system.pipe_file(path, data, etag=info["etag"], match_condition=same)
+    elif kind == "gcs":
+        _put_over_gcs(system, path, data, info["generation"])
+    else:  # memory: compared before, and guarded
+        system.pipe_file(path, data)
+
+
+def _put_over_gcs(system: Any, path: str, data: bytes, generation: object) -> None:
+    """Sends the request of gcsfs' pipe_file, which takes no generation."""
+    bucket, name, _ = system.split_path(path)
+    host = system.base.removesuffix("/storage/v1/")
+    system.call(
+        "POST",
+        f"{host}/upload/storage/v1/b/{bucket}/o",
+        uploadType="media",
+        name=name,
+        ifGenerationMatch=str(generation),
+        headers={"Content-Type": "application/octet-stream"},
+        data=data,
+    )
