@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 
@@ -16,7 +16,8 @@ from recordmill.beam_jobs.report.metrics import (
     require_metrics_file,
     write_metrics,
 )
-from recordmill.beam_jobs.report.progress import Bars, Silent
+from recordmill.beam_jobs.report.progress import PlainLines, Silent
+from recordmill.beam_jobs.report.progress_bars import Bars
 from recordmill.beam_jobs.report.summary import (
     outcome_facts,
     show_outcome,
@@ -58,9 +59,9 @@ def execute(job: JobSpec, options: RunOptions, report_options: ReportOptions) ->
         with report_failure(without_metrics, job.name):
             require_metrics_file(report_options.metrics_file)
     with report_failure(report_options, job.name, stages.seconds):
-        reporter = _Several([stages, lines or _shown(report_options)])
         try:
-            outcome = run_versioned(job, options, reporter)
+            with nullcontext(lines) if lines else _shown(report_options) as shown:
+                outcome = run_versioned(job, options, _Several([stages, shown]))
         except JobSubmitted as end:
             # The metrics are about datasets: those of the last run stay.
             if lines:
@@ -153,7 +154,7 @@ def _write_failure(
             sys.stderr.write(f"Warning: {message}\n")
 
 
-def _shown(report_options: ReportOptions) -> Reporter:
+def _shown(report_options: ReportOptions) -> Silent | PlainLines | Bars:
     """Returns what shows the progress; warnings go to stderr, except beside JSON."""
     if report_options.as_json:
         return Silent()
@@ -164,10 +165,10 @@ def _shown(report_options: ReportOptions) -> Reporter:
         stream.flush()
 
     if not stream.isatty():
-        return Silent(warn)
+        return PlainLines(stream, warn)
     from rich.console import Console
 
-    return Bars(Console(file=stream), warn)
+    return Bars(Console(file=stream), spell=partial(spell, style=report_options.style))
 
 
 def _log_outcome(
@@ -195,13 +196,19 @@ class _Several:
     def __init__(self, reporters: Sequence[Reporter]) -> None:
         self._reporters = reporters
 
+    def doing(self, stage: str, what: str) -> None:
+        for reporter in self._reporters:
+            reporter.doing(stage, what)
+
     def tell(self, understood: Understood) -> None:
         for reporter in self._reporters:
             reporter.tell(understood)
 
-    def begin(self, context: RunContext, ranges: Sequence[InputRange]) -> None:
+    def begin(
+        self, context: RunContext, ranges: Sequence[InputRange], input_bytes: int
+    ) -> None:
         for reporter in self._reporters:
-            reporter.begin(context, ranges)
+            reporter.begin(context, ranges, input_bytes)
 
     def poll(self) -> None:
         for reporter in self._reporters:

@@ -54,12 +54,24 @@ def verify(
     if quick and deep:
         raise click.UsageError("--quick and --deep exclude each other")
     from recordmill.beam_jobs.report.dataset_report import show_verify
+    from recordmill.beam_jobs.report.showing import showing
     from recordmill.transforms.commit.versions import followed
     from recordmill.transforms.dataset.verify import verify_dataset
 
     options = storage_of(storage).output
     dataset = followed(output, options)
-    result = verify_dataset(dataset, full=not quick, deep=deep, storage=options)
+    doing = "reading the manifest"
+    with showing(sys.stderr, "verify", doing, wanted=not as_json) as on_progress:
+        read = 0
+
+        def add(num_bytes: int) -> None:
+            nonlocal read
+            read += num_bytes
+            on_progress(read, None)
+
+        result = verify_dataset(
+            dataset, full=not quick, deep=deep, storage=options, on_progress=add
+        )
     show_verify(result, as_json=as_json)
     if result.problems:
         sys.exit(_EXIT_FAILED)

@@ -104,7 +104,7 @@ def _infer(
     as_json: bool,
     storage: tuple[str, ...],
 ) -> None:
-    from recordmill.beam_jobs.report.progress import showing_ranges
+    from recordmill.beam_jobs.report.showing import showing
     from recordmill.schemas.job.job_spec import JobSpec
     from recordmill.schemas.job.source_options import make_options
     from recordmill.schemas.parsing.schema_file import dump_yaml
@@ -123,8 +123,10 @@ def _infer(
     own_options = make_options(source.options, section)
     job = JobSpec(source=source.name, name=source.name, source_options=own_options)
     access = storage_of(storage).input
-    _, files = list_inputs(inputs, access)
-    with showing_ranges(sys.stderr, wanted=not as_json) as on_progress:
+    with showing(
+        sys.stderr, "read", "listing the inputs", unit="range", wanted=not as_json
+    ) as on_progress:
+        _, files = list_inputs(inputs, access)
         inferred = infer_schema(make_source(job, access), files, workers, on_progress)
     text = dump_yaml(
         inferred.declared, feature_comments(inferred), header_lines(inferred)

@@ -21,6 +21,7 @@ from recordmill.transforms.dataset.expected import require_schema
 from recordmill.transforms.exchange.plan import Histogram, PackedHistogram, plan_shards
 from recordmill.transforms.tasks.checkpoints import report_errors_to_launcher
 from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.finished_tasks import save_plan_totals
 from recordmill.transforms.tasks.read_rejects import rejects_command, run_rejects
 
 
@@ -92,4 +93,6 @@ def plan_dataset(
         require_schema(
             context.expected_schema, context.schema(*merge_column_info(results))
         )
-        return plan_shards(histogram, context.job.sharding, context.split_names)
+        plan = plan_shards(histogram, context.job.sharding, context.split_names)
+        save_plan_totals(context.workspace, plan)
+        return plan

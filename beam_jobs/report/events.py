@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
+from recordmill.beam_jobs.report.progress import Watch
 from recordmill.schemas.job.options import Style, spell
 from recordmill.schemas.job.run_options import LogFormat
 from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.understood import Understood
-from recordmill.transforms.tasks.checkpoints import FinishedTasks
 from recordmill.transforms.tasks.context import RunContext
 
 SECONDS_BETWEEN = 30.0  # two lines on a run's progress
@@ -38,7 +38,7 @@ class LogLines:
         self._style: Style = style
         self._warned: set[str] = set()
         self._stream = stream
-        self._finished: FinishedTasks | None = None
+        self._watch: Watch | None = None
         self._ranges = 0
         self._told = 0.0
 
@@ -56,6 +56,9 @@ class LogLines:
             text = " ".join([now, level.upper(), event, *parts])
         self._stream.write(f"{text}\n")
         self._stream.flush()
+
+    def doing(self, stage: str, what: str) -> None:
+        pass
 
     def tell(self, understood: Understood) -> None:
         """Writes what the input was taken for."""
@@ -76,8 +79,11 @@ class LogLines:
                 self._warned.add(warning)
                 self.event("input_warning", "warning", message=warning)
 
-    def begin(self, context: RunContext, ranges: Sequence[InputRange]) -> None:
-        self._finished = FinishedTasks(context.workspace)
+    def begin(
+        self, context: RunContext, ranges: Sequence[InputRange], input_bytes: int
+    ) -> None:
+        self._watch = Watch(time.monotonic)
+        self._watch.follow(context, ranges, input_bytes)
         self._ranges = len(ranges) * context.readings
         self._told = time.monotonic()
         self.event(
@@ -91,16 +97,22 @@ class LogLines:
         )
 
     def poll(self) -> None:
-        if self._finished is None or time.monotonic() - self._told < SECONDS_BETWEEN:
+        if self._watch is None or time.monotonic() - self._told < SECONDS_BETWEEN:
             return
         self._told = time.monotonic()
-        ranges, shards = self._finished.counts()
+        view = self._watch.look(now=True)
+        ranges, shards = self._watch.num_finished()
         self.event(
             "run_progress",
+            stage=view.stage,
             ranges_done=ranges,
             ranges=self._ranges,
             shards_done=shards,
-            rows_rejected=self._finished.rows_rejected(),
+            bytes_done=round(view.done) if view.unit == "bytes" else None,
+            bytes=round(view.total) if view.total and view.unit == "bytes" else None,
+            rows=view.rows,
+            rows_rejected=self._watch.rows_rejected(),
+            seconds_left=view.seconds_left and round(view.seconds_left),
         )
 
     def end(self) -> None:

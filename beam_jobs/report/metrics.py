@@ -23,8 +23,8 @@ from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.understood import Understood
 from recordmill.transforms.storage.atomic_files import write_atomic
 from recordmill.transforms.storage.reading import is_local, local_path
-from recordmill.transforms.tasks.checkpoints import FinishedTasks
 from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.finished_tasks import FinishedTasks
 
 MAX_REASONS = 20  # series of rejects; the rarer reasons are "other"
 _LAST_SUCCESS = "recordmill_last_success_timestamp_seconds"
@@ -45,22 +45,29 @@ class Stages:
         self._finished: FinishedTasks | None = None
         self.seconds: dict[str, float] = {}
 
+    def doing(self, stage: str, what: str) -> None:
+        pass
+
     def tell(self, understood: Understood) -> None:
         pass
 
-    def begin(self, context: RunContext, ranges: Sequence[InputRange]) -> None:
+    def begin(
+        self, context: RunContext, ranges: Sequence[InputRange], input_bytes: int
+    ) -> None:
         self._begun = time.time()
         self._finished = FinishedTasks(context.workspace)
         self.seconds["prepare"] = self._begun - self._started
 
     def poll(self) -> None:
-        if self._finished is not None:
-            self._finished.times()
+        # On this machine the files themselves tell when they were written.
+        if self._finished is not None and self._finished.in_store:
+            self._finished.look()
 
     def end(self) -> None:
         if self._finished is None:
             return
         before = self._begun
+        self._finished.look(now=True)
         finished = self._finished.times()
         # What an earlier try finished took none of this run's time.
         for stage, prefix in (("read", "range"), ("write", "shard")):

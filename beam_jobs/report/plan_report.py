@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from recordmill.beam_jobs.report.showing import showing
 from recordmill.beam_jobs.service.preview import RunPlan, plan_run
 from recordmill.schemas.errors import EXIT_STATUS
 from recordmill.schemas.job.job_spec import JobSpec
@@ -34,7 +35,9 @@ def show_plan(job: JobSpec, options: RunOptions, report: ReportOptions) -> None:
     Raises:
       SystemExit: it would be refused.
     """
-    plan = plan_run(job, options)
+    doing = "reading some of the input"
+    with showing(sys.stderr, "plan", doing, wanted=not report.as_json):
+        plan = plan_run(job, options)
     in_style = partial(spell, style=report.style)
     plan = replace(
         plan,

@@ -1,24 +1,30 @@
-"""Shows people the progress of a run, read from the checkpoints of finished tasks."""
+"""Shows people the progress of a run: on a terminal always, else a line now and then.
+
+The work may hold the main thread for long (it lists a store, imports Beam, waits for a
+lease), so what is shown is drawn by a thread of its own. It looks at the run's folder,
+and never asks the run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, TextIO
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Self, TextIO
 
+from recordmill.beam_jobs.report.progress_view import STAGES, RunView, View
 from recordmill.schemas.ranges import InputRange
-from recordmill.schemas.text import count
 from recordmill.schemas.understood import Understood
-from recordmill.transforms.tasks.checkpoints import FinishedTasks
 from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.finished_tasks import FinishedTasks, find_position
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.progress import Progress, TaskID
+SECONDS_BETWEEN_LINES = 10.0
+Clock = Callable[[], float]
 
 
 class Silent:
-    """A reporter that shows no progress: for JSON, and where there is no terminal.
+    """A reporter that shows no progress: for JSON.
 
     Args:
       warn: shows a warning, before the work begins.
@@ -27,11 +33,16 @@ class Silent:
     def __init__(self, warn: Callable[[str], None] = lambda _: None) -> None:
         self._warn = warn
 
+    def doing(self, stage: str, what: str) -> None:
+        pass
+
     def tell(self, understood: Understood) -> None:
         for warning in understood.warnings:
             self._warn(warning)
 
-    def begin(self, context: RunContext, ranges: Sequence[InputRange]) -> None:
+    def begin(
+        self, context: RunContext, ranges: Sequence[InputRange], input_bytes: int
+    ) -> None:
         pass
 
     def poll(self) -> None:
@@ -40,84 +51,121 @@ class Silent:
     def end(self) -> None:
         pass
 
+    def __enter__(self) -> Self:
+        return self
 
-class Bars:
-    """A reporter with one bar for the ranges read, one for the shards written.
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class Watch:
+    """What is known of the work that is shown; asked by the thread that draws.
 
     Args:
-      console: of the terminal.
-      warn: shows a warning, before the work begins.
+      clock: gives seconds.
     """
 
-    def __init__(self, console: Console, warn: Callable[[str], None]) -> None:
-        self._console = console
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._run: tuple[FinishedTasks, RunContext, Sequence[InputRange]] | None = None
+        self._run_view: RunView | None = None
+        self.started = clock()
+        self.view = View(STAGES[0])
+
+    def set(self, view: View) -> None:
+        """Shows this from now on: the work of a command, not of a run's tasks."""
+        self._run = None
+        self.view = view
+
+    def follow(
+        self, context: RunContext, ranges: Sequence[InputRange], input_bytes: int
+    ) -> None:
+        """Follows the tasks of a run from now on."""
+        self._run_view = RunView(
+            input_bytes, len(ranges), by_reference=context.exchange == "reference"
+        )
+        finished = FinishedTasks(context.workspace, self._clock)
+        self._run = finished, context, ranges
+
+    def look(self, *, now: bool = False) -> View:
+        """Returns what there is to show; looks at the run's tasks if it is time."""
+        run = self._run
+        # A folder or store that cannot be read is the run's business, not the watch's.
+        with suppress(Exception):
+            if run is not None and self._run_view is not None and run[0].look(now=now):
+                finished, context, ranges = run
+                position = find_position(finished, ranges, context.readings)
+                self.view = self._run_view.at(self._clock(), position)
+        return self.view
+
+    def num_finished(self) -> tuple[int, int]:
+        """Returns how many ranges were read and shards written, at the last look."""
+        return self._run[0].counts() if self._run else (0, 0)
+
+    def rows_rejected(self) -> int | None:
+        """Returns the rejects of the finished tasks; None if nobody knows."""
+        return self._run[0].rows_rejected() if self._run else None
+
+
+class PlainLines:
+    """A reporter that writes a line every ten seconds, where there is no terminal.
+
+    Args:
+      stream: where lines go.
+      warn: shows a warning, before the work begins.
+      clock: gives seconds.
+    """
+
+    def __init__(
+        self,
+        stream: TextIO,
+        warn: Callable[[str], None] = lambda _: None,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._stream = stream
         self._warn = warn
-        self._progress: Progress = _progress_on(console)
-        self._finished: FinishedTasks | None = None
-        self._read: TaskID | None = None
-        self._write: TaskID | None = None
+        self._clock = clock
+        self._told = clock()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._tick, name="progress", daemon=True)
+        self.watch = Watch(clock)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+
+    def doing(self, stage: str, what: str) -> None:
+        self.watch.set(View(stage, what))
 
     def tell(self, understood: Understood) -> None:
-        for line in understood.lines():
-            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
         for warning in understood.warnings:
             self._warn(warning)
 
-    def begin(self, context: RunContext, ranges: Sequence[InputRange]) -> None:
-        self._finished = FinishedTasks(context.workspace)
-        total = len(ranges) * context.readings
-        self._read = self._progress.add_task("read", total=total, unit="ranges")
-        self._write = self._progress.add_task("write", total=None, unit="shards")
-        self._progress.start()
+    def begin(
+        self, context: RunContext, ranges: Sequence[InputRange], input_bytes: int
+    ) -> None:
+        self.watch.follow(context, ranges, input_bytes)
 
     def poll(self) -> None:
-        if self._finished is None or self._read is None or self._write is None:
-            return
-        ranges, shards = self._finished.counts()
-        unit = "ranges"
-        if rejected := self._finished.rows_rejected():
-            unit += f", {count(rejected, 'row')} rejected"
-        self._progress.update(self._read, completed=ranges, unit=unit)
-        self._progress.update(self._write, completed=shards)
+        pass  # written by a thread
 
     def end(self) -> None:
-        self._progress.stop()
+        pass
 
+    def write(self) -> None:
+        """Writes a line, if it is time."""
+        now = self._clock()
+        view = self.watch.look()
+        if now - self._told < SECONDS_BETWEEN_LINES:
+            return
+        self._told = now
+        with suppress(OSError, ValueError):  # nobody reads it any more
+            self._stream.write(f"{view.line()}\n")
+            self._stream.flush()
 
-@contextmanager
-def showing_ranges(
-    stream: TextIO, *, wanted: bool = True
-) -> Iterator[Callable[[int, int], None]]:
-    """Gives a function that shows (ranges done, all ranges) on a terminal."""
-    if not (wanted and stream.isatty()):
-        yield lambda _done, _total: None
-        return
-    from rich.console import Console
-
-    with _progress_on(Console(file=stream)) as progress:
-        task = progress.add_task("read", total=None, unit="ranges")
-
-        def update(done: int, total: int) -> None:
-            progress.update(task, completed=done, total=total)
-
-        yield update
-
-
-def _progress_on(console: Console) -> Progress:
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-    )
-
-    return Progress(
-        TextColumn("{task.description:>6}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[unit]}"),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-    )
+    def _tick(self) -> None:
+        while not self._over.wait(1.0):
+            self.write()

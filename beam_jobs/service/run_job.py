@@ -67,9 +67,13 @@ ERROR_POLL_SECONDS = 2.0
 class Reporter(Protocol):
     """Shows a run's progress to a person."""
 
+    def doing(self, stage: str, what: str) -> None: ...
+
     def tell(self, understood: Understood) -> None: ...
 
-    def begin(self, context: RunContext, ranges: Sequence[InputRange]) -> None: ...
+    def begin(
+        self, context: RunContext, ranges: Sequence[InputRange], input_bytes: int
+    ) -> None: ...
 
     def poll(self) -> None: ...
 
@@ -119,6 +123,7 @@ def run_job(run: ResolvedRun, reporter: Reporter) -> Outcome:
     started = time.time()
     require_fast_crc()
     store, workspace = run.store, run.workspace
+    reporter.doing("scan", "looking at the output")
     # A store that does not answer is reported within seconds, not minutes.
     manifest = find_published(run, store.with_short_retries())
     if manifest is not None:
@@ -131,8 +136,12 @@ def run_job(run: ResolvedRun, reporter: Reporter) -> Outcome:
     pipeline = None
     if not is_staged(workspace):
         # All that can be wrong with job and input is found before anything is written.
-        pipeline = prepare_run(run), _beam_options(run.options)
-        reporter.tell(pipeline[0].understood)
+        reporter.doing("scan", "reading the first rows")
+        prepared = prepare_run(run)
+        reporter.doing("scan", "loading Beam")
+        pipeline = prepared, _beam_options(run.options)
+        reporter.tell(prepared.understood)
+        reporter.doing("scan", "taking the lease of the output")
         submit_detached(*pipeline, detach=run.options.detach)
     ready = store.preflight()
     if pipeline is not None:
@@ -143,9 +152,11 @@ def run_job(run: ResolvedRun, reporter: Reporter) -> Outcome:
         if manifest is not None:
             status = "unchanged"  # another run ended before this one had the lease
         elif pipeline is None:
+            reporter.doing("publish", "moving the files")
             manifest = commit(workspace)
         else:
             manifest = _convert(*pipeline, lease.holder.nonce, reporter, started)
+        reporter.doing("publish", "removing temporary files")
         workspace.remove()
         remove_leftovers(store, find_leftovers(store, spare=workspace.name))
     understood = NOTHING
@@ -252,7 +263,7 @@ def _convert(
 
     with _logging_to(workspace.log):
         _log.info("%s: %d input ranges", context.job, len(ranges))
-        reporter.begin(context, ranges)
+        reporter.begin(context, ranges, prepared.inputs.num_bytes)
         try:
             try:
                 run()

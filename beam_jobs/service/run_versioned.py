@@ -44,6 +44,7 @@ def run_versioned(job: JobSpec, options: RunOptions, reporter: Reporter) -> Outc
         and what was finished is kept for the next try.
       JobSubmitted: the runner has the job, and nobody is to wait for it.
     """
+    reporter.doing("scan", "listing the inputs")
     run = resolve(job, options)
     versions = run.version_plan
     if versions is None or _is_up_to_date(versions, options.keep):

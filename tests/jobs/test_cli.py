@@ -251,8 +251,9 @@ def test_progress_on_a_terminal(tmp_path: Path) -> None:
             pass  # the other side is closed
     assert process.wait(HANG_SECONDS) == 0
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
-    assert "ranges" in text
+    assert "scan: listing the inputs" in text
     columns = "columns: 5 (sepal_length_cm float32, "
-    assert text.index(columns) < text.index("ranges") < text.rindex(columns)
+    publish = text.index("publish: checking and moving the files")
+    assert text.index(columns) < publish < text.rindex(columns)
     assert "150 records in 1 shard" in text
     assert_whole(output)

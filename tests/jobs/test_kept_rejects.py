@@ -19,7 +19,7 @@ from job_tools import (
 
 from recordmill.transforms.dataset.verify import verify_dataset
 from recordmill.transforms.storage import LocalStore
-from recordmill.transforms.tasks.checkpoints import FinishedTasks
+from recordmill.transforms.tasks.finished_tasks import FinishedTasks
 from recordmill.transforms.tasks.workspace import Workspace
 
 OPTIONS = ("--shards", 2, "--max-rejects", "50%")
@@ -216,5 +216,6 @@ def test_counted_while_the_run_goes_on(
     [folder] = output.glob(".recordmill/[0-9a-f]*")
     workspace = Workspace.of(LocalStore(str(output)), folder.name)
     finished = FinishedTasks(workspace)
+    finished.look(now=True)
     assert finished.rows_rejected() == 2
     assert finished.rows_rejected() == 2

@@ -52,6 +52,7 @@ from recordmill.transforms.dataset.files import find_manifest, read_manifest
 from recordmill.transforms.dataset.tfds_files import labels_files, metadata_files
 from recordmill.transforms.dataset.verify import verify_store
 from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.live_counts import counting
 from recordmill.transforms.tasks.read_rejects import (
     published_rejects,
     rejects_command,
@@ -210,7 +211,14 @@ def _verify_staged(context: RunContext, manifest: Manifest) -> None:
     workspace = context.workspace
     staged = workspace.store.below(workspace.store_name("staging"))
     full = context.verify == "full"
-    found = verify_store(staged, manifest, full=full, workers=os.cpu_count() or 1)
+    with counting(workspace, "publish-verify") as live:
+        found = verify_store(
+            staged,
+            manifest,
+            full=full,
+            on_progress=live.note_bytes,
+            workers=os.cpu_count() or 1,
+        )
     if found.ok:
         return
     shards = {s.file for split in manifest.splits.values() for s in split.shards}

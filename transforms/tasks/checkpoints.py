@@ -23,8 +23,6 @@ from recordmill.schemas.ranges import Reject
 from recordmill.schemas.reject_totals import RejectTotals
 from recordmill.transforms.tasks.workspace import Workspace
 
-SECONDS_BETWEEN_LISTS = 2.0  # of a store, where each costs a request
-
 CHECKPOINTS = "facts"  # the folder: it keeps its first name, so that older runs resume
 
 _Checkpoint = TypeVar("_Checkpoint")
@@ -60,62 +58,6 @@ def load_checkpoint(
 def discard_checkpoint(workspace: Workspace, name: str) -> None:
     """Removes a checkpoint whose files are damaged, so that the task is repeated."""
     workspace.discard(f"{CHECKPOINTS}/{name}.json")
-
-
-class FinishedTasks:
-    """The finished tasks of a run, for reports on its progress."""
-
-    def __init__(self, workspace: Workspace) -> None:
-        self._workspace = workspace
-        self._listed = -SECONDS_BETWEEN_LISTS
-        self._seen: dict[str, float] = {}
-        self._rejected: dict[str, int] = {}
-
-    def times(self) -> dict[str, float]:
-        """Returns when each task finished, in Unix seconds, by the name of the task.
-
-        In a store it is when the checkpoint was first listed, a few seconds later.
-        """
-        if not self._workspace.shared:
-            seen = {}
-            for path in self._workspace.local_path(CHECKPOINTS).glob("*.json"):
-                with suppress(FileNotFoundError):  # the run is over, and cleans up
-                    seen[path.stem] = path.stat().st_mtime
-            return {name: at for name, at in seen.items() if not name.startswith(".")}
-        if time.monotonic() - self._listed >= SECONDS_BETWEEN_LISTS:
-            names = self._workspace.names(CHECKPOINTS)
-            self._listed, now = time.monotonic(), time.time()
-            for name in names:
-                if name.endswith(".json"):
-                    self._seen.setdefault(name.removesuffix(".json"), now)
-        return dict(self._seen)
-
-    def counts(self) -> tuple[int, int]:
-        """Counts the ranges that were read and the shards that were written."""
-        names = self.times()
-        ranges = sum(name.startswith("range-") for name in names)
-        return ranges, sum(name.startswith("shard-") for name in names)
-
-    def rows_rejected(self) -> int | None:
-        """Counts the rows that finished tasks rejected; None in a store.
-
-        Reads each checkpoint once. In a store that would cost a request for each.
-        """
-        if self._workspace.shared:
-            return None
-        for name in self.times():
-            # The first reading of a range that is read twice is not counted.
-            if name not in self._rejected and not name.startswith("range-measured-"):
-                data = self._workspace.get(f"{CHECKPOINTS}/{name}.json")
-                if data is not None:
-                    self._rejected[name] = _rejected_in(json.loads(data))
-        return sum(self._rejected.values())
-
-
-def _rejected_in(checkpoint: dict[str, Any]) -> int:
-    """Returns the rejects of a range, or of the result of a shard."""
-    facts = checkpoint.get("result", checkpoint)
-    return int(facts.get("rows_rejected", 0))
 
 
 def save_rejects(

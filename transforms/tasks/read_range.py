@@ -34,6 +34,7 @@ from recordmill.transforms.exchange.keys import (
 from recordmill.transforms.sources.base import REFERENCE, Rows
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.frame_records import frame_rows
+from recordmill.transforms.tasks.live_counts import NO_COUNTS, Counts, LiveCounts
 
 
 @dataclass(slots=True)
@@ -52,6 +53,7 @@ class RangeReader:
       rounded: columns whose decimals lose digits as float32.
       encoded_types: what each column was taken for.
       is_whole: whether all rows were read; if not, read again with `encoded_types`.
+      live: where it notes how far it is.
     """
 
     context: RunContext
@@ -65,6 +67,7 @@ class RangeReader:
     rounded: tuple[Rounded, ...] = ()
     encoded_types: TypeFlags = ()
     is_whole: bool = False
+    live: LiveCounts = NO_COUNTS
 
     def blocks(self, assumed_types: TypeFlags, block_bytes: int) -> Iterator[Block]:
         """Yields all rows; stops where a batch turns out to need wider types.
@@ -90,6 +93,7 @@ class RangeReader:
             if source.needs_reencode(self.observed_types, before, self.encoded_types):
                 return
             self._count(rows)
+            self._note(rows)
             if rows.batch.num_rows == 0:
                 continue
             for part in self._encoded(rows, self.context.schema(self.encoded_types)):
@@ -137,6 +141,11 @@ class RangeReader:
         self.nulls = tuple(map(sum, zip(earlier, rows.nulls, strict=True)))
         if rows.rounded:
             self.rounded = merge_rounded((*self.rounded, *rows.rounded))
+
+    def _note(self, rows: Rows) -> None:
+        if len(rows.positions):
+            done = int(rows.positions[-1]) + 1
+            self.live.note(Counts(done, self.rows_read, len(self.rejects)))
 
     def _encoded(self, rows: Rows, schema: Schema) -> Iterator[Block]:
         """Encodes a batch, unless it goes by reference, and gives each row its key."""

@@ -31,6 +31,7 @@ from recordmill.transforms.tasks.checkpoints import (
     save_rejects,
 )
 from recordmill.transforms.tasks.context import RunContext, can_plan_from_sizes
+from recordmill.transforms.tasks.live_counts import LiveCounts, counting
 from recordmill.transforms.tasks.read_range import RangeReader, keys_and_splits
 from recordmill.transforms.tasks.sort_range import make_histogram
 
@@ -74,20 +75,23 @@ def measure_range(
     if context.source.infers_types and not assumed_types:
         assumed_types = context.source.sample(input_range)
     by_reference = can_plan_from_sizes(context.job, context.source)
-    while True:
-        reader = RangeReader(context, input_range, by_reference)
-        total = Histogram.empty(context.num_splits, context.bucket_bits)
-        for block in reader.blocks(assumed_types, BLOCK_BYTES):
-            total += make_histogram(
-                context, block.keys, block.splits, block.planned_bytes
-            )
-        if reader.is_whole:
-            break
-        assumed_types = reader.encoded_types  # a batch needs wider types
-    rejects = save_rejects(context.workspace, _sent_name(input_range), reader.rejects)
-    measured = MeasuredRange(reader.result(rejects), total.to_bytes())
-    context.workspace.put(kept, measured.histogram)
-    save_checkpoint(context.workspace, name, measured.result)
+    with counting(context.workspace, name) as live:
+        while True:
+            reader = RangeReader(context, input_range, by_reference, live=live)
+            total = Histogram.empty(context.num_splits, context.bucket_bits)
+            for block in reader.blocks(assumed_types, BLOCK_BYTES):
+                total += make_histogram(
+                    context, block.keys, block.splits, block.planned_bytes
+                )
+            if reader.is_whole:
+                break
+            assumed_types = reader.encoded_types  # a batch needs wider types
+        rejects = save_rejects(
+            context.workspace, _sent_name(input_range), reader.rejects
+        )
+        measured = MeasuredRange(reader.result(rejects), total.to_bytes())
+        context.workspace.put(kept, measured.histogram)
+        save_checkpoint(context.workspace, name, measured.result)
     return measured
 
 
@@ -114,8 +118,21 @@ def send_range(
     Raises:
       ChangedInputError: the range holds other values than when it was measured.
     """
+    with counting(context.workspace, _sent_name(measured.range)) as live:
+        yield from _send_rows(context, measured, final_types, plan, skip, live)
+
+
+def _send_rows(
+    context: RunContext,
+    measured: RangeResult,
+    final_types: TypeFlags,
+    plan: ShardPlan,
+    skip: frozenset[int],
+    live: LiveCounts,
+) -> Iterator[tuple[int, bytes] | RangeResult]:
+    """Reads a range again and yields what `send_range` says."""
     input_range = measured.range
-    reader = RangeReader(context, input_range, by_reference=False)
+    reader = RangeReader(context, input_range, by_reference=False, live=live)
     from_sizes = can_plan_from_sizes(context.job, context.source)
     sent = np.zeros(plan.num_shards, np.int64)
     num_blocks = 0

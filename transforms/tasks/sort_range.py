@@ -16,6 +16,7 @@ from recordmill.transforms.tasks.checkpoints import (
     save_rejects,
 )
 from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.live_counts import LiveCounts, counting
 from recordmill.transforms.tasks.read_range import RangeReader, keys_and_splits
 
 RUN_BYTES = 256 << 20  # of records in one sorted run; a range can have several
@@ -52,20 +53,33 @@ def convert_range(
             return earlier
     if context.source.infers_types and not assumed_types:
         assumed_types = context.source.sample(input_range)
+    with counting(context.workspace, name) as live:
+        reader, runs = _sort_rows(context, input_range, name, assumed_types, live)
+        rejects = save_rejects(context.workspace, name, reader.rejects)
+        result = reader.result(rejects, tuple(runs))
+        save_checkpoint(context.workspace, name, result)
+    return result
+
+
+def _sort_rows(
+    context: RunContext,
+    input_range: InputRange,
+    name: str,
+    assumed_types: TypeFlags,
+    live: LiveCounts,
+) -> tuple[RangeReader, list[SortedRunRef]]:
+    """Writes the rows of a range into sorted runs, again if a batch needs wider types."""
+    by_reference = context.exchange == "reference"
     while True:
-        reader = RangeReader(context, input_range, context.exchange == "reference")
+        reader = RangeReader(context, input_range, by_reference, live=live)
         runs: list[SortedRunRef] = []
         for block in reader.blocks(assumed_types, RUN_BYTES):
             with context.workspace.runs.writing(f"{name}-{len(runs):03d}") as stem:
                 runs.append(write_sorted_run(stem, block, context.num_splits))
             del block  # not held while the next one fills
         if reader.is_whole:
-            break
-        assumed_types = reader.encoded_types  # a batch needs wider types
-    rejects = save_rejects(context.workspace, name, reader.rejects)
-    result = reader.result(rejects, tuple(runs))
-    save_checkpoint(context.workspace, name, result)
-    return result
+            return reader, runs
+        assumed_types = reader.encoded_types
 
 
 def range_histogram(context: RunContext, result: RangeResult) -> Histogram:

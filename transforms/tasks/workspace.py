@@ -190,9 +190,10 @@ class Workspace:
             self._discard_shards()
         if self.shared:
             self.store.delete(self.store.list(self.store_name("errors")))
-        shutil.rmtree(self.local_path("errors"), ignore_errors=True)
+        for folder in ("errors",) if self.shared else ("errors", "live"):
+            shutil.rmtree(self.local_path(folder), ignore_errors=True)
         Path(self.root).mkdir(parents=True, exist_ok=True)
-        folders = ("runs", "facts", "rejects", "staging", "errors")
+        folders = ("runs", "facts", "rejects", "staging", "errors", "live")
         for folder in () if self.shared else folders:
             self.local_path(folder).mkdir(parents=True, exist_ok=True)
         if before != note:

@@ -37,6 +37,7 @@ from recordmill.transforms.tasks.checkpoints import (
 )
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.frame_records import frame_rows
+from recordmill.transforms.tasks.live_counts import counted, counting
 from recordmill.transforms.tfrecord import check_frames, crc32c
 
 
@@ -188,6 +189,20 @@ def _store_shard(
         job.compression,
         context.part,
     )
+    with counting(context.workspace, name) as live:
+        return _write_file(context, task, file, counted(windows, live), rejects, rows)
+
+
+def _write_file(
+    context: RunContext,
+    task: ShardTask,
+    file: str,
+    windows: Iterable[pa.BinaryArray],
+    rejects: list[Reject],
+    rows: _SeenRows,
+) -> ShardResult:
+    """Writes the file of a shard and its checkpoint."""
+    job, name = context.job, _name_of(task)
     with context.workspace.shard_tempfile(file) as path:
         written = write_records(path, windows, job.compression)
         context.workspace.stage_shard(path, written.crc32c)

@@ -1,0 +1,66 @@
+"""What a run leaves to be counted while it goes on, in each exchange."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from job_tools import recordmill
+
+from recordmill.schemas.errors import OutputError
+from recordmill.schemas.ranges import InputRange
+from recordmill.transforms.storage import LocalStore
+from recordmill.transforms.tasks import live_counts
+from recordmill.transforms.tasks.finished_tasks import FinishedTasks, find_position
+from recordmill.transforms.tasks.live_counts import LiveCounts, read_live_counts
+from recordmill.transforms.tasks.workspace import Workspace
+
+ROWS = 300
+
+
+def refused(*_: object) -> NoReturn:
+    raise OutputError("the run ends here, and leaves what it had")
+
+
+@pytest.mark.parametrize("exchange", ["scratch", "engine"])
+def test_counts_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: str
+) -> None:
+    """The last counts of tasks at work are those of their checkpoints."""
+    table = tmp_path / "in.csv"
+    with table.open("w", newline="") as file:
+        lines = csv.writer(file)
+        lines.writerow(["id", "name"])
+        lines.writerows([at, f"n{at}"] for at in range(ROWS))
+        lines.writerow(["too", "many", "cells"])
+    monkeypatch.setattr("recordmill.beam_jobs.pipelines.convert.stage", refused)
+    monkeypatch.setattr(live_counts, "SECONDS_BETWEEN_NOTES", 0.0)
+    monkeypatch.setattr(LiveCounts, "close", lambda _: None)
+    output = tmp_path / "out"
+    job = ["convert", "csv", table, output, "--max-rejects", "1"]
+    assert recordmill(*job, "--exchange", exchange).status == 1
+    [folder] = output.glob(".recordmill/[0-9a-f]*")
+    workspace = Workspace.of(LocalStore(str(output)), folder.name)
+
+    live = read_live_counts(workspace)
+    readings = 2 if exchange == "engine" else 1
+    ranges = [counts for name, counts in live.items() if name.startswith("range-")]
+    [shard] = [counts for name, counts in live.items() if name.startswith("shard-")]
+    assert [(c.rows, c.rejected) for c in ranges] == [(ROWS + 1, 1)] * readings
+    size = table.stat().st_size
+    assert all(0.9 * size < counts.positions <= size for counts in ranges)
+    assert shard.rows == ROWS
+
+    finished = FinishedTasks(workspace)
+    finished.look(now=True)
+    whole = InputRange(0, "in.csv", str(table), 0, size, 0, size)
+    position = find_position(finished, [whole], readings)
+    assert position.all_read
+    assert position.read.positions == size * readings
+    assert (position.read.rows, position.read.rejected) == (ROWS + 1, 1)
+    assert position.planned is not None
+    assert (position.shards, position.planned.shards) == (1, 1)
+    assert position.written.rows == position.planned.records == ROWS
+    assert position.written.bytes == position.planned.bytes == shard.bytes
