@@ -93,7 +93,7 @@ def read_cut(
     return Found(rows, rejects, flags)
 
 
-@fuzzed(0.6)
+@fuzzed()
 @given(head=HEADS, body=BODIES, cuts=CUTS)
 @example(head=b"h\n", body=BOM, cuts=[(1, 1)])  # nothing but a BOM in a part
 @example(head=b"h,k\n", body=b"1,2\n" + BOM + b"\xff\n\xff", cuts=[(4, 4)])
@@ -115,7 +115,7 @@ def test_a_cut_changes_nothing(
     assert not (head + body)[at:].strip(b"\r\n"), "something was left out"
 
 
-@fuzzed(0.4)
+@fuzzed()
 @given(head=HEADS, text=TEXTS, cut=st.tuples(st.integers(1, 60), st.integers(1, 60)))
 def test_rows_are_those_of_python(
     write_csv: FileWriter, head: bytes, text: str, cut: tuple[int, int]
