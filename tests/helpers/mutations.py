@@ -6,11 +6,15 @@ import json
 from random import Random
 from typing import Any
 
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
 # What a value of a JSON file becomes: other types, and numbers at every edge.
 ODD_VALUES: tuple[Any, ...] = (
     None, True, [], {}, "", "x", "..", "../x", "/x", "a\\b", "a\0b", "\ud800", -1, 0,
     1 << 31, 1 << 63, 1 << 64, -(1 << 63) - 1, 10**400, 0.5, 1e300, float("nan"),
-    float("inf"), [[]], {"a": None}, ["x"] * 3,
+    float("inf"), -float("inf"), "1e999", "x" * 300, "9" * 5000, [[]], [None],
+    {"a": None}, {"": 1}, ["x"] * 3,
 )  # fmt: skip
 _ODD_TEXTS = (
     b"[" * 5000,
@@ -53,6 +57,8 @@ def with_odd_value(data: bytes, number: int) -> bytes:
     random = Random(number)
     document = json.loads(data)
     places = list(_places(document))
+    if not places:
+        return data
     holder, key = places[random.randrange(len(places))]
     action = random.randrange(8)
     if action == 0:
@@ -62,6 +68,18 @@ def with_odd_value(data: bytes, number: int) -> bytes:
     else:
         holder[key] = random.choice(ODD_VALUES)
     return json.dumps(document).encode()
+
+
+def mutated(value: Any) -> SearchStrategy[bytes]:
+    """The JSON of a value with a few odd values, sometimes damaged as text, too."""
+
+    def mutate(number: int) -> bytes:
+        data = json.dumps(value).encode()
+        for change in range(number % 3 + 1):
+            data = with_odd_value(data, number + change)
+        return damaged(data, number) if number % 8 == 0 else data
+
+    return st.builds(mutate, st.integers(0, 1 << 32))
 
 
 def _places(value: Any) -> Any:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from job_tools import manifest_of, recordmill
-from mutated_json import mutated
+from mutations import mutated
 
 from recordmill.schemas.ranges import RangeResult
 from recordmill.transforms.storage import LocalStore

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mutated_json import mutated
+from mutations import mutated
 from pydantic_core import ErrorDetails, ValidationError
 from pydantic_core._pydantic_core import list_all_errors
 
