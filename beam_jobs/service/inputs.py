@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from recordmill.schemas.errors import UsageError
+from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.job.run_options import RunOptions
+from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import InputFile
 from recordmill.transforms.sources.listing import list_inputs, unreadable_error
 from recordmill.transforms.sources.registry import describe_inputs, make_source
-from recordmill.transforms.storage.reading import is_local, local_path
+from recordmill.transforms.storage.reading import full_uri
 from recordmill.transforms.tasks.context import fingerprint_of
+
+FILES_ROOT = "files_root:/"  # in paths of files below a root that a person gave
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +55,10 @@ def list_all_inputs(job: JobSpec, options: RunOptions) -> Inputs:
     storage = options.storage.input
     root, files = list_inputs(options.inputs, storage, keep_unreadable=True)
     unreadable = [file for file in files if file.problem]
-    if unreadable and not make_source(job, storage).handles_unreadable:
+    source = make_source(job, storage)
+    if unreadable and not source.handles_unreadable:
         raise unreadable_error(unreadable[0])
-    output = _full_uri(options.output)
+    output = full_uri(options.output)
     inside = [file.uri for file in files if _is_below(file.uri, output)]
     if inside:
         raise UsageError(
@@ -63,16 +67,36 @@ def list_all_inputs(job: JobSpec, options: RunOptions) -> Inputs:
         )
     declared = job.declared.features.values() if job.declared else ()
     if not any(feature.bytes_from for feature in declared):
+        if source.files_root:
+            raise UsageError(
+                "`files_root`: no feature of `schema` has bytes_from: path. Declare one, "
+                "or leave out `files_root`"
+            )
         return Inputs(files, [])
-    _, below = list_inputs([root], storage, keep_unreadable=True)
+    if source.files_root:
+        below = _list_files_root(source.files_root, storage)
+    else:
+        _, below = list_inputs([root], storage, keep_unreadable=True)
     side_files = [
         file for file in below if not file.problem and not _is_below(file.uri, output)
     ]
     return Inputs(files, side_files)
 
 
-def _full_uri(uri: str) -> str:
-    return str(local_path(uri).absolute()) if is_local(uri) else uri.rstrip("/")
+def _list_files_root(root: str, storage: StorageOptions) -> list[InputFile]:
+    """Lists what cells may name below a root that a person gave.
+
+    Raises:
+      InputError: it is not a folder, or cannot be listed.
+    """
+    try:
+        found, files = list_inputs([root], storage, keep_unreadable=True)
+    except InputError as error:
+        raise InputError(f"`files_root`: {error}") from error
+    if full_uri(found) != root:
+        raise InputError(f"`files_root`: {root} is not a folder; expected one")
+    # Apart from inputs of the same path, as both stand in one inventory.
+    return [replace(file, path=f"{FILES_ROOT}{file.path}") for file in files]
 
 
 def _is_below(uri: str, folder: str) -> bool:

@@ -1,4 +1,4 @@
-"""Reads files that cells name: beside the table, never outside the input root."""
+"""Reads files that cells name: beside the table or below a given root, never outside."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.storage.filesystems import filesystem_of
+from recordmill.transforms.storage.left_out import is_left_out
 from recordmill.transforms.storage.reading import is_local, local_path
 from recordmill.transforms.storage.retry import with_retries
 
@@ -44,11 +45,13 @@ class SideFiles:
       root: uri of the input root.
       folder: uri of the folder that paths are relative to, the root or below it.
       storage: options of the inputs' storage.
+      is_given: whether a person named the root (`files_root`).
     """
 
     root: str
     folder: str
     storage: StorageOptions = NO_OPTIONS
+    is_given: bool = False
     _seen: dict[str, bool] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -58,6 +61,11 @@ class SideFiles:
         """Returns the files beside a table of this uri."""
         above, slash, _ = uri.rpartition("/")
         return cls(root, above or slash or ".", storage)
+
+    @classmethod
+    def below(cls, root: str, storage: StorageOptions = NO_OPTIONS) -> SideFiles:
+        """Returns the files below a root that a person named."""
+        return cls(root, root, storage, is_given=True)
 
     def size(self, path: str) -> int:
         uri = self._resolve(path)
@@ -98,15 +106,19 @@ class SideFiles:
         if not path or "\0" in path:
             raise SideFileError(f"{path!r} is not a valid path")
         if path.startswith("/") or "://" in path:
+            folder = self._root_name if self.is_given else "the table's folder"
             raise SideFileError(
-                f"{path!r} is absolute, expected a path relative to the table's folder"
+                f"{path!r} is absolute, expected a path relative to {folder}"
             )
         location = posixpath.normpath(posixpath.join(self._normal_paths[1], path))
         if not _within(location, self._normal_paths[0]):
-            raise SideFileError(f"{path!r} is outside the input root")
+            raise SideFileError(f"{path!r} is outside {self._root_name}")
         # They are not in the inventory, and may be somebody's keys.
-        if "/." in location[len(self._normal_paths[0].rstrip("/")) :]:
-            raise SideFileError(f"{path!r} is hidden; hidden files are no input")
+        if is_left_out(location[len(self._normal_paths[0].rstrip("/")) :]):
+            raise SideFileError(
+                f"{path!r} is hidden; hidden files are no input, nor what operating "
+                "systems leave in folders"
+            )
         if not is_local(self.root):
             return location
         # Links may lead out. Those of a folder are followed once for all its files.
@@ -117,8 +129,12 @@ class SideFiles:
         if inside and os.path.islink(location):  # noqa: PTH114 (the hot call)
             inside = self._really_within(location)
         if not inside:
-            raise SideFileError(f"{path!r} is a link out of the input root")
+            raise SideFileError(f"{path!r} is a link out of {self._root_name}")
         return location
+
+    @property
+    def _root_name(self) -> str:
+        return f"the files root {self.root}" if self.is_given else "the input root"
 
     @cached_property
     def _normal_paths(self) -> tuple[str, str]:

@@ -27,8 +27,8 @@ from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.ranges import InputFile
 from recordmill.schemas.text import count
 from recordmill.transforms.commit.option_changes import option_changes
-from recordmill.transforms.sources.found_files import is_left_out
 from recordmill.transforms.storage import Store
+from recordmill.transforms.storage.left_out import is_left_out
 from recordmill.transforms.tasks.context import FORMAT_VERSION, fixed_fields
 
 _SIDE = "side"

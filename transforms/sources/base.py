@@ -88,6 +88,7 @@ class Source(ABC):
 
     Attributes:
       storage: options of the inputs' storage.
+      files_root: folder that cells name files below; "" for the table's own folder.
       supports_references: whether `list_references` and `read_references` can be called.
       sizes_known_upfront: whether the plan counts file sizes, known without reading.
       handles_unreadable: whether `prepare` takes files that have a `problem`, too; if
@@ -100,6 +101,7 @@ class Source(ABC):
     """
 
     storage: StorageOptions
+    files_root: str = ""
     supports_references = False
     sizes_known_upfront = False
     handles_unreadable = False

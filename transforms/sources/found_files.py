@@ -1,23 +1,8 @@
-"""Defines what listings of local folders and of stores share: a found file, junk names."""
+"""Defines a file that a listing of a local folder or of a store found."""
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
-
-# What operating systems and network drives leave in folders; lower case.
-_JUNK = (
-    r"thumbs\.db",
-    r"ehthumbs\.db",
-    r"ehthumbs_vista\.db",
-    r"desktop\.ini",
-    "icon\r",
-    "__macosx",
-    "@eadir",
-    r"\$recycle\.bin",
-    "system volume information",
-)
-_LEFT_OUT = re.compile(rf"(?:^|/)(?:\.|(?:{'|'.join(_JUNK)})(?:/|$))", re.IGNORECASE)
 
 
 class FoundFile(NamedTuple):
@@ -36,17 +21,3 @@ class FoundFile(NamedTuple):
     version: str
     given: str
     problem: str = ""
-
-
-def is_left_out(path: str) -> bool:
-    """Tells whether a path is hidden, or left by an operating system.
-
-    Args:
-      path: below the folder that is listed; a part of it decides.
-
-    >>> [is_left_out(p) for p in ("cat/.git/a", "cat/Thumbs.db", "__MACOSX/a.jpg")]
-    [True, True, True]
-    >>> [is_left_out(p) for p in ("cat/a.jpg", "my thumbs.db.jpg")]
-    [False, False]
-    """
-    return _LEFT_OUT.search(path) is not None

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from recordmill.schemas.errors import InputError
-from recordmill.transforms.sources.found_files import FoundFile, is_left_out
+from recordmill.transforms.sources.found_files import FoundFile
+from recordmill.transforms.storage.left_out import is_left_out
 from recordmill.transforms.storage.reading import local_path
 from recordmill.transforms.storage.retry import input_error
 

@@ -11,8 +11,9 @@ from recordmill.schemas.job.storage_options import (
     StorageOptions,
     require_secretless_url,
 )
-from recordmill.transforms.sources.found_files import FoundFile, is_left_out
+from recordmill.transforms.sources.found_files import FoundFile
 from recordmill.transforms.storage.filesystems import filesystem_of
+from recordmill.transforms.storage.left_out import is_left_out
 from recordmill.transforms.storage.retry import (
     describe_failure,
     input_error,

@@ -37,6 +37,13 @@ def local_path(uri: str) -> Path:
     return Path(uri.removeprefix("file://"))
 
 
+def full_uri(uri: str) -> str:
+    """Returns the absolute path of a local URI, or the URI itself without a last "/"."""
+    if is_local(uri):
+        return os.path.abspath(local_path(uri))  # noqa: PTH100 (keeps links)
+    return uri.rstrip("/")
+
+
 def read_range(
     uri: str, start: int, stop: int, options: StorageOptions = NO_OPTIONS
 ) -> bytes:

@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features.feature import Schema
-from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import (
     InputRange,
     OddRows,
@@ -31,7 +30,7 @@ from recordmill.transforms.exchange.keys import (
     shuffle_keys,
     value_hashes,
 )
-from recordmill.transforms.sources.base import REFERENCE, Rows
+from recordmill.transforms.sources.base import REFERENCE, Rows, Source
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.frame_records import frame_rows
 from recordmill.transforms.tasks.live_counts import NO_COUNTS, Counts, LiveCounts
@@ -169,7 +168,7 @@ class RangeReader:
             rows.batch,
             schema,
             context.job,
-            files=side_files_beside(self.input_range, context.source.storage),
+            files=side_files_of(self.input_range, context.source),
             expected_schema=context.expected_schema,
         ):
             for row, reason in framed.invalid_rows:
@@ -179,10 +178,12 @@ class RangeReader:
             yield framed.records, framed.kept
 
 
-def side_files_beside(input_range: InputRange, storage: StorageOptions) -> SideFiles:
+def side_files_of(input_range: InputRange, source: Source) -> SideFiles:
     """Returns a reader of the files that the cells of a table can name."""
+    if source.files_root:
+        return SideFiles.below(source.files_root, source.storage)
     root = input_range.uri.removesuffix(input_range.path)
-    return SideFiles.beside(input_range.uri, root, storage)
+    return SideFiles.beside(input_range.uri, root, source.storage)
 
 
 def keys_and_splits(

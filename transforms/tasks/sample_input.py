@@ -22,7 +22,7 @@ from recordmill.transforms.sources.base import REFERENCE, Rows
 from recordmill.transforms.storage.shard_file import GZIP_LEVEL
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.frame_records import frame_rows
-from recordmill.transforms.tasks.read_range import keys_and_splits, side_files_beside
+from recordmill.transforms.tasks.read_range import keys_and_splits, side_files_of
 from recordmill.transforms.tasks.sort_range import make_histogram
 
 FILE_ROWS = 512  # are encoded, where each row names a file to read
@@ -180,7 +180,7 @@ def _add(
         batch = batch.take(np.arange(num_encoded) * num_rows // num_encoded)
     rows_each = num_rows / num_encoded
     schema = context.schema(final_types)
-    files = side_files_beside(input_range, context.source.storage)
+    files = side_files_of(input_range, context.source)
     for framed in frame_rows(
         batch, schema, context.job, files=files, expected_schema=context.expected_schema
     ):

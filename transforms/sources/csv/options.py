@@ -15,3 +15,8 @@ class CsvOptions(SourceOptions):
         description="publish nothing if float32 would lose digits of a decimal, instead "
         "of telling so",
     )
+    files_root: str = Field(
+        "",
+        description="folder or URL that the paths in columns with `bytes_from: path` are "
+        "relative to, in place of the table's folder; no file outside it is read",
+    )

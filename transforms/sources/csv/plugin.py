@@ -25,9 +25,20 @@ def make_source(options: CsvOptions, as_text: bool, storage: StorageOptions) -> 
             "`exact` and `schema` exclude each other: a declared float32 rounds. Leave "
             "out `exact`, and declare float64 where digits matter"
         )
+    if options.files_root and not as_text:
+        raise UsageError(
+            "`files_root` needs `schema`: declare which column names files, for example "
+            "{features: {image: {column: path, bytes_from: path}}}"
+        )
     from recordmill.transforms.sources.csv.source import CsvSource
+    from recordmill.transforms.storage.reading import full_uri
 
-    return CsvSource(as_text=as_text, exact=options.exact, storage=storage)
+    return CsvSource(
+        as_text=as_text,
+        exact=options.exact,
+        storage=storage,
+        files_root=full_uri(options.files_root) if options.files_root else "",
+    )
 
 
 def line_of(read: Callable[[int, int], bytes], offset: int) -> int:

@@ -83,6 +83,7 @@ class CsvSource(Source):
         not inferred any more, and a row that does not fit is a reject. None else.
       range_bytes: size of the blocks that ranges are cut from.
       storage: options of the inputs' storage.
+      files_root: see `Source`.
       sampled_rows: how many of the first rows were looked at.
       sampled_types: their type flags.
       warnings: what looks wrong in them.
@@ -94,6 +95,7 @@ class CsvSource(Source):
     fixed_schema: Schema | None = None
     range_bytes: int = RANGE_BYTES
     storage: StorageOptions = NO_OPTIONS
+    files_root: str = ""
     sampled_rows: int = 0
     sampled_types: TypeFlags = ()
     warnings: tuple[str, ...] = ()

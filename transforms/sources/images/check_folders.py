@@ -9,10 +9,10 @@ from pathlib import PurePosixPath
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.text import count, first_names
-from recordmill.transforms.sources.found_files import is_left_out
 from recordmill.transforms.sources.images.find_pictures import FoundPictures
 from recordmill.transforms.sources.images.folder_layout import PARENT, FolderLayout
 from recordmill.transforms.sources.list_local import has_files
+from recordmill.transforms.storage.left_out import is_left_out
 from recordmill.transforms.storage.reading import is_local, local_path
 
 _WAY_OUT = (
