@@ -81,7 +81,11 @@ def verify(
 @click.argument("output", type=click.Path(file_okay=False))
 @click.option("--examples", default=3, show_default=True, help="Examples to show.")
 @json_option
-@click.option("--tf", is_flag=True, help="TensorFlow code that parses the records.")
+@click.option(
+    "--tf",
+    is_flag=True,
+    help="A Python program that loads the dataset with TensorFlow.",
+)
 @storage_option
 def inspect(
     output: str,

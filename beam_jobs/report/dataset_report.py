@@ -57,7 +57,7 @@ def show_inspect(
       output: the dataset's folder.
       num_examples: examples to read and show.
       as_json: write one JSON object instead of tables.
-      tf: write only the TensorFlow code that parses the records.
+      tf: write only a program that loads the dataset with TensorFlow.
       storage: options of the dataset's storage.
       stream: where to; standard output unless given.
 
@@ -73,10 +73,9 @@ def show_inspect(
     manifest = read_manifest(store)
     names = class_names(store, manifest)
     if tf:
-        from recordmill.schemas.dataset.manifest import schema_of
-        from recordmill.transforms.decode.tf_spec import parsing_spec
+        from recordmill.transforms.decode.tf_load import loading_code
 
-        code = parsing_spec(schema_of(manifest, names), manifest.payload)
+        code = loading_code(manifest, names, output)
         if as_json:
             write_json({"tf": code}, stream)
         else:

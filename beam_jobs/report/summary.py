@@ -125,5 +125,8 @@ def outcome_lines(outcome: Outcome) -> list[str]:
         )
         told = kind_lines(outcome.reject_kinds, outcome.locator)
         lines += [f"    {line}" for line in told]
-    lines.append(f"To see what is in it: recordmill inspect {outcome.output}")
+    lines += [
+        f"To see what is in it: recordmill inspect {outcome.output}",
+        f"To load it in TensorFlow: recordmill inspect {outcome.output} --tf > load.py",
+    ]
     return lines

@@ -33,13 +33,20 @@ def cast(value: str, feature: FeatureSpec) -> tuple[Code, ...]:
     return (call("tf.cast", value, own_type),)
 
 
-def decode_image(value: str, feature: FeatureSpec) -> Call:
-    """Returns code that decodes a picture to pixels."""
+def decode_image(value: str, feature: FeatureSpec, channels: int | None = None) -> Call:
+    """Returns code that decodes a picture to pixels.
+
+    Args:
+      value: code of the encoded picture.
+      feature: a picture.
+      channels: of the pixels; by default what the feature says, or those of the picture.
+    """
     items = [value, "expand_animations=False"]
-    channels = feature.shape[2] if len(feature.shape) == 3 else None
+    if channels is None:
+        channels = feature.shape[2] if len(feature.shape) == 3 else None
     if channels in _DECODED_CHANNELS:
         items.insert(1, f"channels={channels}")
-    if feature.dtype != "uint8":
+    if feature.dtype not in ("uint8", "bytes"):  # bytes: pictures of several formats
         items.append(f"dtype={tf_type(feature)}")
     return call("tf.io.decode_image", *items)
 

@@ -104,6 +104,14 @@ def parsing_spec(schema: Schema, payload: Payload) -> str:
     return "\n".join(lines) + "\n"
 
 
+def has_one_size(feature: FeatureSpec) -> bool:
+    """Tells whether the parser returns a feature of the same shape for each record."""
+    if feature.sequence or feature.is_ragged or None in feature.shape:
+        return feature.content is Content.PICTURE and not feature.sequence
+    spec = _feature_code(feature).spec
+    return isinstance(spec, Call) and spec.head.startswith("tf.io.FixedLenFeature")
+
+
 def _dict_lines(name: str, parts: Sequence[_FeatureCode]) -> list[str]:
     if not parts:
         return [f"{name} = {{}}"]
