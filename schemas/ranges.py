@@ -9,6 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from recordmill.schemas.file_checksums import TaskChecksums
 from recordmill.schemas.reject_totals import NO_REJECTS, RejectTotals
 from recordmill.schemas.rounded import Rounded
 
@@ -175,6 +176,7 @@ class RangeResult:
       rejects: those in the rejects file; checkpoints of earlier versions have none.
       odd: rows that the end of the run tells of.
       rounded: columns whose decimals lost digits as float32.
+      checksums: of what was read; checkpoints of earlier versions have none.
     """
 
     range: InputRange
@@ -187,3 +189,4 @@ class RangeResult:
     rejects: RejectTotals = NO_REJECTS
     odd: tuple[OddRows, ...] = ()
     rounded: tuple[Rounded, ...] = ()
+    checksums: TaskChecksums | None = None

@@ -90,7 +90,7 @@ class LogLines:
             "run_started",
             dataset=context.job.name,
             version=context.job.version,
-            fingerprint=context.fingerprint,
+            run_key=context.run_key,
             output=context.output,
             ranges=len(ranges),
             exchange=context.exchange,

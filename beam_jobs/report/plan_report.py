@@ -64,7 +64,7 @@ def plan_facts(plan: RunPlan) -> dict[str, Any]:
         "name": plan.job.name,
         "version": plan.job.version,
         "output": plan.output,
-        "fingerprint": plan.fingerprint,
+        "run_key": plan.run_key,
         "files": plan.files,
         "input_bytes": plan.input_bytes,
         "kept_files": plan.kept_files,

@@ -16,7 +16,7 @@ from recordmill.schemas.errors import OutputRefusedError
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.ranges import InputFile
-from recordmill.transforms.commit.input_log import new_files, read_inputs
+from recordmill.transforms.commit.kept_inputs import new_files, read_inputs
 from recordmill.transforms.dataset.expected import schema_of_dataset
 from recordmill.transforms.dataset.files import find_manifest
 from recordmill.transforms.sources.registry import describe_inputs
@@ -48,8 +48,8 @@ class AppendPlan:
         return self.base.appended + 1
 
     @property
-    def fingerprint(self) -> str:
-        """Returns the fingerprint of the dataset when all is appended."""
+    def run_key(self) -> str:
+        """Returns the key of the run that appends; the base's without new inputs."""
         if not self.inputs.files:
             return self.base.fingerprint
         return appended_fingerprint(
@@ -79,7 +79,9 @@ def plan_append(job: JobSpec, store: Store, inputs: Inputs) -> AppendPlan | None
     if base is None:
         return None
     known = read_inputs(store, base, job)
-    new, side = new_files(known, inputs.files, inputs.side_files, store.uri)
+    new, side = new_files(
+        known, inputs.files, inputs.side_files, store.uri, inputs.check
+    )
     if new and base.appended >= MAX_APPENDS:
         raise OutputRefusedError(
             f"{store.uri}: was appended to {base.appended:,} times, which is the most; "
@@ -90,6 +92,6 @@ def plan_append(job: JobSpec, store: Store, inputs: Inputs) -> AppendPlan | None
         base=base,
         schema=schema_of_dataset(store, base),
         kept=[file for file in inputs.files if file.path not in fresh],
-        inputs=Inputs(new, side),
+        inputs=Inputs(new, side, inputs.check),
         reading=describe_inputs(job, new) if new else "",
     )

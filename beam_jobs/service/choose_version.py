@@ -70,13 +70,13 @@ def choose_version(
         whole = [entry.version for entry in found if entry.is_whole]
         version = next_version(whole[-1] if whole else None)
     chosen = job.model_copy(update={"version": version})
-    fingerprint = inputs.fingerprint(chosen)
+    run_key = inputs.run_key(chosen)
     stale = [
         entry.version
         for entry in found
         if not entry.is_whole
         and is_ours(seen, entry.version)
-        and not (entry.version == version and _is_of(seen, version, fingerprint))
+        and not (entry.version == version and _is_of(seen, version, run_key))
     ]
     folder = replace(
         options, output=store.below(version).uri, auto_version=False, overwrite=False
@@ -91,12 +91,13 @@ def _newest_if_same(
     whole = [entry.version for entry in found if entry.is_whole]
     if not whole:
         return None
-    manifest = read_manifest(store.below(whole[-1]))
+    folder = store.below(whole[-1])
+    manifest = read_manifest(folder)
     same = job.model_copy(update={"version": whole[-1]})
-    return manifest if manifest.fingerprint == inputs.fingerprint(same) else None
+    return manifest if inputs.give(folder, manifest, same) else None
 
 
-def _is_of(store: Store, version: str, fingerprint: str) -> bool:
-    """Tests whether all runs that left an unfinished version had this fingerprint."""
+def _is_of(store: Store, version: str, run_key: str) -> bool:
+    """Tests whether all runs that left an unfinished version had this key."""
     runs = unfinished_runs(store, version)
-    return all(fingerprint.startswith(run) for run in runs)
+    return all(run_key.startswith(run) for run in runs)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
+from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.job.run_options import RunOptions
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import InputFile
+from recordmill.transforms.cast.side_files import FILES_ROOT
+from recordmill.transforms.commit.kept_inputs import is_same_dataset
+from recordmill.transforms.commit.same_content import ContentCheck
 from recordmill.transforms.sources.listing import list_inputs, unreadable_error
 from recordmill.transforms.sources.registry import describe_inputs, make_source
+from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.reading import full_uri
 from recordmill.transforms.tasks.context import fingerprint_of
-
-FILES_ROOT = "files_root:/"  # in paths of files below a root that a person gave
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +28,12 @@ class Inputs:
     Attributes:
       files: what is converted.
       side_files: what cells of it may name, if the job pulls any in.
+      check: compares them with those of a dataset.
     """
 
     files: list[InputFile]
     side_files: list[InputFile]
+    check: ContentCheck = field(default_factory=ContentCheck, compare=False)
 
     @property
     def all_files(self) -> list[InputFile]:
@@ -39,14 +45,28 @@ class Inputs:
         """Returns the bytes of all files."""
         return sum(file.size for file in self.all_files)
 
-    def fingerprint(self, job: JobSpec) -> str:
-        """Returns a digest of all that fixes the dataset's bytes."""
+    def run_key(self, job: JobSpec) -> str:
+        """Returns a hash of all that fixes the dataset's bytes, as it was listed."""
         reading = describe_inputs(job, self.files)
         return fingerprint_of(job, self.files, self.side_files, reading=reading)
 
+    def give(self, store: Store, manifest: Manifest, job: JobSpec) -> bool:
+        """Tells whether a job makes just this dataset of them; may read them for it."""
+        reading = describe_inputs(job, self.files)
+        return is_same_dataset(
+            store, manifest, job, self.files, self.side_files, reading, self.check
+        )
 
-def list_all_inputs(job: JobSpec, options: RunOptions) -> Inputs:
+
+def list_all_inputs(
+    job: JobSpec, options: RunOptions, tell: Callable[[str], None] = lambda _: None
+) -> Inputs:
     """Lists all input files, and those that cells may name: all below the input root.
+
+    Args:
+      job: what is converted.
+      options: how it is run.
+      tell: is told of the work before files are read to compare them.
 
     Raises:
       InputError: an input that is not there or cannot be listed.
@@ -65,6 +85,7 @@ def list_all_inputs(job: JobSpec, options: RunOptions) -> Inputs:
             f"{inside[0]} is an input, but lies inside the output folder {output}; "
             "choose another output or narrower inputs"
         )
+    check = ContentCheck(storage, tell)
     declared = job.declared.features.values() if job.declared else ()
     if not any(feature.bytes_from for feature in declared):
         if source.files_root:
@@ -72,7 +93,7 @@ def list_all_inputs(job: JobSpec, options: RunOptions) -> Inputs:
                 "`files_root`: no feature of `schema` has bytes_from: path. Declare one, "
                 "or leave out `files_root`"
             )
-        return Inputs(files, [])
+        return Inputs(files, [], check)
     if source.files_root:
         below = _list_files_root(source.files_root, storage)
     else:
@@ -80,7 +101,7 @@ def list_all_inputs(job: JobSpec, options: RunOptions) -> Inputs:
     side_files = [
         file for file in below if not file.problem and not _is_below(file.uri, output)
     ]
-    return Inputs(files, side_files)
+    return Inputs(files, side_files, check)
 
 
 def _list_files_root(root: str, storage: StorageOptions) -> list[InputFile]:

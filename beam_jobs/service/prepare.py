@@ -23,7 +23,7 @@ from recordmill.transforms.encode.payloads import check_payload
 from recordmill.transforms.exchange.plan import bucket_bits
 from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.listing import input_root
-from recordmill.transforms.sources.registry import make_source
+from recordmill.transforms.sources.registry import describe_inputs, make_source
 from recordmill.transforms.tasks.context import (
     RunContext,
     choose_exchange,
@@ -78,7 +78,7 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
         exchange=choose_exchange(
             options.exchange, job, source, inputs.files, embedded=options.is_embedded
         ),
-        fingerprint=run.fingerprint,
+        run_key=run.run_key,
         output=run.store.uri,
         workspace=run.workspace,
         expected_schema=run.expected,
@@ -88,6 +88,7 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
         verify=options.verify,
         inputs=options.inputs,
         input_root=input_root(inputs.files),
+        reading=describe_inputs(job, inputs.files) if inputs.files else "",
     )
     return PreparedRun(context, ranges, inputs, source.understood())
 

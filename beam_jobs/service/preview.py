@@ -44,7 +44,7 @@ class RunPlan:
       kind: what that reason is about, else "" (schemas/errors.py).
       job: with the version that it would publish.
       output: folder of the dataset.
-      fingerprint: of job and inventory.
+      run_key: hash of job and inventory.
       files, input_bytes: what may be read, files that cells name too; only new files
         if inputs are appended.
       kept_files: inputs that the dataset has already, if inputs are appended.
@@ -64,7 +64,7 @@ class RunPlan:
     reason: str
     job: JobSpec
     output: str
-    fingerprint: str
+    run_key: str
     files: int
     input_bytes: int
     ranges: int = 0
@@ -100,7 +100,7 @@ def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
         kind=kind_of(refusal) if refusal else "",
         job=run.job,
         output=run.store.uri,
-        fingerprint=run.fingerprint,
+        run_key=run.run_key,
         files=len(run.inputs.all_files),
         input_bytes=run.inputs.num_bytes,
         kept_files=run.kept_files,

@@ -5,6 +5,7 @@ Only reads: nothing is made or changed here.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from recordmill.beam_jobs.service.append import AppendPlan, plan_append
@@ -18,6 +19,7 @@ from recordmill.schemas.job.run_options import RunOptions
 from recordmill.transforms.commit.build_manifest import check_reject_limit
 from recordmill.transforms.commit.commit import check_output, require_stored
 from recordmill.transforms.commit.dataset_changes import dataset_changes
+from recordmill.transforms.commit.kept_inputs import is_of_run
 from recordmill.transforms.dataset.expected import load_expected, require_schema
 from recordmill.transforms.dataset.files import class_names
 from recordmill.transforms.sources.listing import input_root
@@ -37,8 +39,7 @@ class ResolvedRun:
       options: how it is run; `output` is the folder of that version.
       store: of the output.
       inputs: what is converted; only what is new if inputs are appended.
-      fingerprint: of the dataset that the run publishes.
-      workspace: the folders that the run works in.
+      run_key: hash of the job and its inputs as they were listed.
       expected: a schema that the dataset must keep to, or None.
       append_plan: what is appended to which dataset, or None.
       version_plan: what is done with the other versions, or None without version auto.
@@ -48,11 +49,22 @@ class ResolvedRun:
     options: RunOptions
     store: Store
     inputs: Inputs
-    fingerprint: str
-    workspace: Workspace
+    run_key: str
     expected: Schema | None
     append_plan: AppendPlan | None = None
     version_plan: VersionPlan | None = None
+
+    @property
+    def workspace(self) -> Workspace:
+        """Returns the folders that the run works in."""
+        return self.workspace_of(self.run_key)
+
+    def workspace_of(self, run_key: str) -> Workspace:
+        """Returns the folders of a run with another key that is run in the same way."""
+        options = self.options
+        return Workspace.of(
+            self.store, run_key, options.scratch, remote=not options.is_embedded
+        )
 
     @property
     def base(self) -> Manifest | None:
@@ -79,14 +91,18 @@ class ResolvedRun:
 
 
 def resolve(
-    job: JobSpec, options: RunOptions, inputs: Inputs | None = None
+    job: JobSpec,
+    options: RunOptions,
+    inputs: Inputs | None = None,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> ResolvedRun:
-    """Finds the inputs, the version, the output and the fingerprint of a run.
+    """Finds the inputs, the version, the output and the key of a run.
 
     Args:
       job: what is converted and how.
       options: how it is run.
       inputs: the inventory, if it is known already.
+      tell: is told of the work before inputs are read to compare them.
 
     Raises:
       UsageError: the options contradict each other, or the input lies in the output.
@@ -96,7 +112,7 @@ def resolve(
     """
     require_detachable(options)
     if inputs is None:
-        inputs = list_all_inputs(job, options)
+        inputs = list_all_inputs(job, options, tell)
     version_plan = None
     if options.auto_version:
         versions = output_store(options)
@@ -108,9 +124,9 @@ def resolve(
         # A store that does not answer is reported within seconds, not minutes.
         append_plan = plan_append(job, store.with_short_retries(), inputs)
     if append_plan is None:
-        fingerprint = inputs.fingerprint(job)
+        run_key = inputs.run_key(job)
     else:
-        fingerprint, inputs = append_plan.fingerprint, append_plan.inputs
+        run_key, inputs = append_plan.run_key, append_plan.inputs
     expected = None
     if options.expect_schema:
         expected = load_expected(options.expect_schema, options.storage.output)
@@ -119,10 +135,7 @@ def resolve(
         options=options,
         store=store,
         inputs=inputs,
-        fingerprint=fingerprint,
-        workspace=Workspace.of(
-            store, fingerprint, options.scratch, remote=not options.is_embedded
-        ),
+        run_key=run_key,
         expected=expected,
         append_plan=append_plan,
         version_plan=version_plan,
@@ -149,11 +162,12 @@ def find_published(run: ResolvedRun, store: Store) -> Manifest | None:
     inputs = run.inputs
     manifest = check_output(
         store,
-        run.fingerprint,
+        run.run_key,
         overwrite=overwrite,
         base=base,
+        is_same=lambda found: is_made_by(run, store, found),
         changes_since=lambda other: dataset_changes(
-            store, other, run.job, inputs.files, inputs.side_files
+            store, other, run.job, inputs.files, inputs.side_files, inputs.check
         ),
     )
     if manifest is None:
@@ -170,6 +184,13 @@ def find_published(run: ResolvedRun, store: Store) -> Manifest | None:
     )
     require_schema(run.expected, schema_of(manifest, class_names(store, manifest)))
     return manifest
+
+
+def is_made_by(run: ResolvedRun, store: Store, manifest: Manifest) -> bool:
+    """Tells whether a dataset is what a run makes; may read the inputs for it."""
+    if run.append_plan is not None:
+        return is_of_run(store, manifest, run.run_key)
+    return run.inputs.give(store, manifest, run.job)
 
 
 def output_store(options: RunOptions) -> Store:

@@ -32,6 +32,7 @@ from recordmill.schemas.dataset.parts import REJECTS_NAME, run_metadata_name
 from recordmill.schemas.errors import (
     Interrupted,
     MissingFileError,
+    OutputError,
     error_of,
     kind_of,
 )
@@ -39,6 +40,11 @@ from recordmill.schemas.job.run_options import RunOptions
 from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.understood import NOTHING, Understood
 from recordmill.transforms.commit.commit import commit, is_staged
+from recordmill.transforms.commit.kept_inputs import (
+    is_of_run,
+    key_of,
+    renew_inventories,
+)
 from recordmill.transforms.commit.recovery import clean_up, is_clean
 from recordmill.transforms.dataset.files import find_manifest, read_manifest
 from recordmill.transforms.storage import Store
@@ -130,7 +136,11 @@ def run_job(run: ResolvedRun, reporter: Reporter) -> Outcome:
         if not is_clean(store, manifest):
             with acquire(store, exclusive=store.preflight().exclusive):
                 clean_up(store)
-        workspace.remove()  # left if the run that made it was killed at its very end
+        _note_versions(run, manifest)
+        # Left if the run that made it was killed at its very end; its inputs may have had
+        # other times.
+        for key in {run.run_key, key_of(store, manifest)}:
+            run.workspace_of(key).remove()
         remove_dead_locks(store)
         return _outcome(run, "unchanged", manifest, started)
     pipeline = None
@@ -163,6 +173,18 @@ def run_job(run: ResolvedRun, reporter: Reporter) -> Outcome:
     if status == "done":
         understood = _understood_at_end(store, manifest)
     return _outcome(run, status, manifest, started, understood)
+
+
+def _note_versions(run: ResolvedRun, manifest: Manifest) -> None:
+    """Saves the next run the reading of inputs that this one had to read to compare."""
+    versions, store = run.inputs.check.versions_read(), run.store
+    if not versions:
+        return
+    try:
+        with acquire(store, exclusive=store.preflight().exclusive):
+            renew_inventories(store, manifest, versions, run.run_key)
+    except OutputError:
+        _log.info("the output is busy or read-only: the next run reads them again")
 
 
 def _outcome(
@@ -209,7 +231,7 @@ def _telling_state(run: ResolvedRun) -> Iterator[None]:
     except Interrupted as interrupted:
         with suppress(Exception):  # the interruption matters more
             manifest = find_manifest(run.store.with_short_retries())
-            if manifest is not None and manifest.fingerprint == run.fingerprint:
+            if manifest is not None and is_of_run(run.store, manifest, run.run_key):
                 interrupted.state = (
                     "the dataset was published before. Run the same command again to "
                     "clean up"

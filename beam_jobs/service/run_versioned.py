@@ -14,6 +14,7 @@ from recordmill.beam_jobs.service.resolve import resolve
 from recordmill.beam_jobs.service.run_job import Outcome, Reporter, run_job
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.job.run_options import RunOptions
+from recordmill.schemas.understood import Understood
 from recordmill.transforms.commit.versions import (
     expired_versions,
     list_versions,
@@ -45,7 +46,7 @@ def run_versioned(job: JobSpec, options: RunOptions, reporter: Reporter) -> Outc
       JobSubmitted: the runner has the job, and nobody is to wait for it.
     """
     reporter.doing("scan", "listing the inputs")
-    run = resolve(job, options)
+    run = resolve(job, options, tell=lambda text: _tell(reporter, text))
     versions = run.version_plan
     if versions is None or _is_up_to_date(versions, options.keep):
         return run_job(run, reporter)
@@ -58,7 +59,7 @@ def run_versioned(job: JobSpec, options: RunOptions, reporter: Reporter) -> Outc
         remove_orphans(store)
         for version in run.version_plan.stale:
             _remove_unfinished(store, version, options.scratch)
-        _remove_other_scratch(store, run.options.output, run.fingerprint)
+        _remove_other_scratch(store, run.options.output, run.run_key)
         outcome = run_job(run, reporter)
         lease.require_held()
         move_latest(store, outcome.manifest)
@@ -66,6 +67,12 @@ def run_versioned(job: JobSpec, options: RunOptions, reporter: Reporter) -> Outc
             lease.require_held()
             remove_version(store, version)
     return outcome
+
+
+def _tell(reporter: Reporter, text: str) -> None:
+    """Tells of the inputs that are read before it is known whether there is work."""
+    reporter.doing("scan", text)
+    reporter.tell(Understood(facts=(("inputs", text),)))
 
 
 def _is_up_to_date(plan: VersionPlan, keep: int) -> bool:
@@ -93,10 +100,10 @@ def _remove_unfinished(store: Store, version: str, scratch: str) -> None:
     remove_version(store, version)
 
 
-def _remove_other_scratch(store: Store, output: str, fingerprint: str) -> None:
+def _remove_other_scratch(store: Store, output: str, run_key: str) -> None:
     """Removes what other runs for the same version left on this machine."""
     if isinstance(store, LocalStore):
         return  # it lay in the version's folder
     for run in Path(work_folder_of(output)).glob("*"):
-        if not fingerprint.startswith(run.name):
+        if not run_key.startswith(run.name):
             shutil.rmtree(run, ignore_errors=True)

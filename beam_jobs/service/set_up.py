@@ -17,8 +17,9 @@ from recordmill.schemas.errors import (
     kind_of,
 )
 from recordmill.schemas.understood import NOTHING, Understood
-from recordmill.transforms.commit.staging import stage_inputs
+from recordmill.transforms.commit.staging import keep_inventory
 from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.kept_checksums import PREPARE, save_checksums
 from recordmill.transforms.tasks.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ def prepare_workspace(context: RunContext, inputs: Inputs) -> RunContext:
     """
     workspace = context.workspace
     make_folders(workspace, context.exchange)
-    stage_inputs(context, inputs.files, inputs.side_files)
+    keep_inventory(context, inputs.files, inputs.side_files)
+    save_checksums(workspace, PREPARE, context.source.checksums_of_prepare())
     source = context.source.spill_inventory(
         *workspace.shared_location("inventory.arrow")
     )

@@ -2,7 +2,8 @@
 
     NAME-train.tfrecord-00000-of-00008           part 0, the first run
     NAME-train.tfrecord-a00001-00000-of-00002    part 1, the first append; sorts behind
-    inputs.jsonl.gz, inputs-a00001.jsonl.gz      the input files of each
+    inputs.jsonl.gz, inputs-a00001.jsonl.gz      the input files of each, by content
+    inventory.jsonl.gz, ...                      the same files, as they were listed
     run.json, run-a00001.json                    when and how each was made
     rejects/*.jsonl, rejects/a00001-*.jsonl
 
@@ -39,8 +40,13 @@ def part_of(shard_file: str) -> int:
 
 
 def inputs_name(part: int) -> str:
-    """Returns the name of the file that lists the inputs of a part."""
+    """Returns the name of the file that lists the inputs of a part by their content."""
     return f"inputs-{part_mark(part)}.jsonl.gz" if part else "inputs.jsonl.gz"
+
+
+def inventory_name(part: int) -> str:
+    """Returns the name of the file that says as what the inputs of a part were listed."""
+    return f"inventory-{part_mark(part)}.jsonl.gz" if part else "inventory.jsonl.gz"
 
 
 def run_metadata_name(part: int) -> str:

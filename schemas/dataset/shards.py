@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from recordmill.schemas.dataset.parts import part_mark
+from recordmill.schemas.file_checksums import TaskChecksums
 from recordmill.schemas.ranges import OddRows, TypeFlags
 from recordmill.schemas.reject_totals import NO_REJECTS, RejectTotals
 
@@ -126,6 +127,7 @@ class ShardResult:
       rejects: those in the rejects file; checkpoints of earlier versions have none.
       observed_types: type flags of rows that were read only now.
       odd: those of these rows that the end of the run tells of.
+      checksums: of what was read only now; checkpoints of earlier versions have none.
     """
 
     split: str
@@ -139,6 +141,7 @@ class ShardResult:
     rejects: RejectTotals = NO_REJECTS
     observed_types: TypeFlags = ()
     odd: tuple[OddRows, ...] = ()
+    checksums: TaskChecksums | None = None
 
 
 def shard_file_name(

@@ -20,9 +20,11 @@ from source_cases import CASES, Case
 from source_tools import Reading, prepare, read, read_one
 
 from recordmill.schemas.errors import InputError
+from recordmill.schemas.file_checksums import FileChecksum
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.ranges import InputFile, InputRange
 from recordmill.transforms.arrow import array_parts
+from recordmill.transforms.file_content import contents
 from recordmill.transforms.sources.base import REFERENCE, Rows, number_ranges
 from recordmill.transforms.sources.cifar import source as fixed_length
 from recordmill.transforms.sources.cifar.source import CifarSource
@@ -30,6 +32,7 @@ from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.images import source as images
 from recordmill.transforms.sources.images.source import ImagesSource
 from recordmill.transforms.tasks.frame_records import frame_rows
+from recordmill.transforms.tfrecord import crc32c
 
 
 @pytest.fixture(params=CASES)
@@ -65,6 +68,29 @@ def test_every_row_is_read_once_and_in_order(case: Case, folder: Path) -> None:
     assert raw_rows(reading) == rows
     assert len(reading.rows) == len(rows)
     assert reading.rejects == []
+
+
+def test_checksums_are_those_of_the_files(case: Case, folder: Path) -> None:
+    """By rows or by references: of every byte that was read."""
+    case.make(folder)
+    reading = read(case.source, folder)
+    sizes = {file.path: file.size for file in reading.files}
+    whole = {
+        path: f"crc32c:{crc32c((folder / path).read_bytes()):08x}" for path in sizes
+    }
+    parts = [*reading.source.checksums_of_prepare()]
+    parts += [each for part in reading.parts for each in part.checksums]
+    assert reading.source.tells_checksums
+    assert contents(parts, sizes) == whole
+    if not reading.source.supports_references:
+        return
+    by_reference: list[FileChecksum] = []
+    for input_range in reading.ranges:
+        for rows in reading.source.list_references(input_range):
+            by_reference += rows.checksums
+            references = rows.batch[REFERENCE]
+            by_reference += reading.source.read_references(references).checksums
+    assert contents(by_reference, sizes) == whole
 
 
 def test_ranges_are_contiguous_and_cover_the_input(case: Case, folder: Path) -> None:

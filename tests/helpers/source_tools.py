@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from recordmill.schemas.file_checksums import FileChecksum
 from recordmill.schemas.ranges import InputFile, InputRange, Reject
 from recordmill.transforms.exchange.keys import position_keys
 from recordmill.transforms.sources.base import Source
@@ -43,6 +44,7 @@ class RangeReader:
     keys: list[int] = field(default_factory=list)
     raws: list[tuple[int, bytes]] = field(default_factory=list)
     rejects: list[Reject] = field(default_factory=list)
+    checksums: list[FileChecksum] = field(default_factory=list)
     observed: tuple[int, ...] = ()
     nulls: tuple[int, ...] = ()
 
@@ -112,6 +114,7 @@ def read_one(
     for rows in source.read(input_range, expected):
         part.rows += rows.batch.to_pylist()
         part.rejects += rows.rejects
+        part.checksums += rows.checksums
         part.origins += rows.origins.tolist()
         part.positions += rows.positions.tolist()
         part.keys += position_keys(input_range, rows.positions).tolist()

@@ -49,15 +49,18 @@ def outputs(tmp_path: Path) -> Path:
 def shards(folder: Path) -> dict[str, bytes]:
     """The shards, manifest and files for readers; not when and how long a run took.
 
-    Nor the entries of metadata files, which manifests have by now.
+    Nor the list of inputs, the fingerprint by their content and the entries of metadata
+    files: these are other ones by now.
     """
+    others = ("run.json", "inputs.jsonl.gz", "inventory.jsonl.gz")
     found = {
         file.name: file.read_bytes()
         for file in folder.iterdir()
-        if file.is_file() and file.name != "run.json"
+        if file.is_file() and file.name not in others
     }
     facts = json.loads(found["manifest.json"])
     facts.pop("files", None)  # none of these inputs has rejects
+    facts.pop("fingerprint")
     return found | {"manifest.json": json_bytes(facts)}
 
 

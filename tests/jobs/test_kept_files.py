@@ -63,6 +63,7 @@ def test_overwriting_leaves_one_schema(tmp_path: Path) -> None:
         "dataset_info.json",
         "features.json",
         "inputs.jsonl.gz",
+        "inventory.jsonl.gz",
         "manifest.json",
         "out-train.tfrecord-00000-of-00001",
         "run.json",

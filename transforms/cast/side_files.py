@@ -6,17 +6,22 @@ import errno
 import os
 import posixpath
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
 from recordmill.schemas.errors import InputError
+from recordmill.schemas.file_checksums import FileChecksum
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.storage.filesystems import filesystem_of
 from recordmill.transforms.storage.left_out import is_left_out
 from recordmill.transforms.storage.reading import is_local, local_path
 from recordmill.transforms.storage.retry import with_retries
+from recordmill.transforms.tfrecord import crc32c
+
+FILES_ROOT = "files_root:/"  # in paths of files below a root that a person gave
 
 
 class SideFileError(Exception):
@@ -53,6 +58,9 @@ class SideFiles:
     storage: StorageOptions = NO_OPTIONS
     is_given: bool = False
     _seen: dict[str, bool] = field(default_factory=dict, repr=False, compare=False)
+    _read: set[tuple[str, int, int]] = field(
+        default_factory=set, repr=False, compare=False
+    )
 
     @classmethod
     def beside(
@@ -86,6 +94,21 @@ class SideFiles:
 
     def read(self, path: str) -> bytes:
         uri = self._resolve(path)
+        content = self._read_all(path, uri)
+        self._read.add((uri, len(content), crc32c(content)))
+        return content
+
+    def checksums(self) -> Iterator[FileChecksum]:
+        """Yields the checksum of each file that was read.
+
+        One that was replaced in between has two.
+        """
+        above = len(self._normal_paths[0].rstrip("/")) + 1 if self._read else 0
+        for uri, size, crc in sorted(self._read):
+            path = f"{FILES_ROOT if self.is_given else ''}{uri[above:]}"
+            yield FileChecksum(path, 0, size, crc)
+
+    def _read_all(self, path: str, uri: str) -> bytes:
         try:
             if is_local(self.root):
                 return Path(uri).read_bytes()

@@ -130,7 +130,7 @@ def build_manifest(
     return Manifest(
         name=context.job.name,
         version=context.job.version,
-        fingerprint=context.fingerprint,
+        fingerprint=context.run_key,
         seed=context.job.seed,
         shuffle=context.job.shuffle,
         compression=context.job.compression,

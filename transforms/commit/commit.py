@@ -135,19 +135,22 @@ def _remove_old(workspace: Workspace, new: Manifest) -> None:
 
 def check_output(
     store: Store,
-    fingerprint: str,
+    run_key: str,
     *,
     overwrite: bool,
     base: str = "",
+    is_same: Callable[[Manifest], bool] | None = None,
     changes_since: Callable[[Manifest], Sequence[str]] = lambda _: (),
 ) -> Manifest | None:
     """Checks whether a run may write to the output.
 
     Args:
       store: of the output.
-      fingerprint: of the dataset that is to be written.
+      run_key: of the run that is to write.
       overwrite: whether it may replace another dataset.
       base: fingerprint of the dataset to which the run appends, or "".
+      is_same: tells whether a dataset is the one that is to be written; without it, the
+        run's key is the fingerprint.
       changes_since: describes how the run differs from another dataset, if known.
 
     Returns:
@@ -163,7 +166,8 @@ def check_output(
         )
     manifest = find_manifest(store)
     if manifest is not None:
-        if manifest.fingerprint == fingerprint:
+        same = is_same or (lambda found: found.fingerprint == run_key)
+        if same(manifest):
             if overwrite and find_damage(store, manifest):
                 return None
             return manifest
@@ -179,7 +183,7 @@ def check_output(
                 _another_dataset(store, manifest, changes_since(manifest))
             )
         return None
-    workspace = Workspace.of(store, fingerprint)
+    workspace = Workspace.of(store, run_key)
     if is_staged(workspace):
         return None  # killed during its commit, which the launcher repeats
     if unfinished := journals_of_other_runs(workspace):

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from recordmill.schemas.dataset.manifest import Manifest
-from recordmill.schemas.dataset.parts import inputs_name
 from recordmill.schemas.errors import OutputError
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.ranges import InputFile
 from recordmill.schemas.text import count
-from recordmill.transforms.commit.input_log import KeptFile, parse_inputs
+from recordmill.transforms.commit.input_log import KeptFile
+from recordmill.transforms.commit.kept_inputs import read_part
 from recordmill.transforms.commit.option_changes import option_changes
+from recordmill.transforms.commit.same_content import ContentCheck
 from recordmill.transforms.sources.registry import describe_inputs
 from recordmill.transforms.storage import Store
 from recordmill.transforms.tasks.context import FORMAT_VERSION, fixed_fields
@@ -25,6 +26,7 @@ def dataset_changes(
     job: JobSpec,
     files: Sequence[InputFile],
     side_files: Sequence[InputFile] = (),
+    check: ContentCheck | None = None,
 ) -> list[str]:
     """Describes what differs between a dataset and the run that finds it, if known.
 
@@ -34,6 +36,7 @@ def dataset_changes(
       job: of the run.
       files: all inputs of the run.
       side_files: files that cells may name.
+      check: what compared them.
 
     Returns:
       A line for each kind of change; none if the dataset does not tell.
@@ -41,8 +44,7 @@ def dataset_changes(
     kept: dict[str, KeptFile] = {}
     try:
         for part in range(manifest.appended + 1):
-            name = inputs_name(part)
-            inventory = parse_inputs(store.read(name), store.uri_of(name))
+            inventory = read_part(store, part)
             kept |= inventory.files
     except OutputError:  # it has no inventory, or a damaged one
         return []
@@ -53,7 +55,7 @@ def dataset_changes(
         changes.append(
             f"the format of the records: {inventory.format_version}, now {FORMAT_VERSION}"
         )
-    if told := ", ".join(_file_changes(kept, [*files, *side_files])):
+    if told := ", ".join(_file_changes(kept, [*files, *side_files], check)):
         changes.append(f"input files: {told}")
     if manifest.appended and not changes:
         changes.append(f"it was appended to {count(manifest.appended, 'time')}")
@@ -63,12 +65,17 @@ def dataset_changes(
 
 
 def _file_changes(
-    kept: Mapping[str, KeptFile], files: Sequence[InputFile]
+    kept: Mapping[str, KeptFile],
+    files: Sequence[InputFile],
+    check: ContentCheck | None,
 ) -> Iterator[str]:
     """Yields how many files are new, gone or changed, with the first names."""
     now = {file.path: file for file in files}
     both = [path for path in now if path in kept]
-    touched = [path for path in both if now[path].version != kept[path].version]
+    check = check or ContentCheck()
+    touched = [
+        path for path in both if not check.is_known_as_same(kept[path], now[path])
+    ]
     resized = [path for path in both if now[path].size != kept[path].size]
     same_size = [path for path in touched if now[path].size == kept[path].size]
     for paths, what in (

@@ -15,6 +15,7 @@ from recordmill.transforms.commit.commit import (
     is_staged,
     require_stored,
 )
+from recordmill.transforms.commit.kept_inputs import is_of_run
 from recordmill.transforms.commit.staging import stage
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.lease import Lease, acquire
@@ -64,7 +65,11 @@ def publish_once(
     """
     store = context.workspace.store
     manifest = check_output(
-        store, context.fingerprint, overwrite=context.overwrite, base=context.base
+        store,
+        context.run_key,
+        overwrite=context.overwrite,
+        base=context.base,
+        is_same=lambda found: is_of_run(store, found, context.run_key),
     )
     if manifest is not None:
         require_stored(store, manifest)

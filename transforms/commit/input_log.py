@@ -1,14 +1,24 @@
-"""Writes and reads the inventory of a dataset's inputs, which an append needs.
+"""Writes and parses the two lists of a part's inputs (see schemas/dataset/parts.py).
 
-    {"recordmill": 1, "fingerprint": "...", "job": {...}}   the job of this part
-    ["2026/first.csv", 1234, "1700000000000000000"]         path, bytes, version
-    ["pictures/1.png", 99, "1700000000000000000", "side"]   a file that cells may name
+inputs.jsonl.gz contains only what fixes the dataset's bytes: paths are relative to the
+input root, each file stands for its content (see transforms/file_content.py), and
+max_rejects is left out. An append needs it.
+
+    {"recordmill": 1, "fingerprint": "...", "job": {...}, "by": "content"}
+    ["2026/first.csv", 1234, "crc32c:89abcdef"]             path, bytes, content
+    ["pictures/1.png", 99, "crc32c:89abcdef", "side"]       a file that cells may name
     ["cat/2.png", 0, "", "unreadable"]                      a broken link
 
-JSON lines in gzip without file name and time; one file for each part of a dataset (see
-schemas/dataset/parts.py). It contains only what fixes the dataset's bytes: paths are
-relative to the input root, and max_rejects is left out. Readers of records do not use
-it.
+inventory.jsonl.gz is what the run listed. While nothing there changed, nothing has to be
+read to know that the inputs are the same. The manifest does not name it, as it differs
+when the same files have other times.
+
+    {"recordmill": 1, "fingerprint": "...", "job": {...}, "run": "..."}
+    ["2026/first.csv", 1234, "1700000000000000000"]         path, bytes, version
+
+Earlier versions wrote only such a list, as inputs.jsonl.gz and without "run". So does a
+run now, if the source tells no checksums or a task was finished by an earlier version.
+Both are JSON lines in gzip without file name and time.
 """
 
 from __future__ import annotations
@@ -16,27 +26,21 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from recordmill.schemas.dataset.manifest import Manifest
-from recordmill.schemas.dataset.parts import inputs_name
-from recordmill.schemas.errors import InputError, MissingFileError, OutputRefusedError
+from recordmill.schemas.errors import OutputRefusedError
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.ranges import InputFile
-from recordmill.schemas.text import count
-from recordmill.transforms.commit.option_changes import option_changes
-from recordmill.transforms.storage import Store
-from recordmill.transforms.storage.left_out import is_left_out
+from recordmill.transforms.file_content import bytes_of_content
 from recordmill.transforms.tasks.context import FORMAT_VERSION, fixed_fields
 
 _SIDE = "side"
 _UNREADABLE = "unreadable"  # a broken link, or a name that is not UTF-8
 _LEVEL = 6
-_SHOWN = 3  # files in an error message
 
-_CONVERT_ALL = (
+CONVERT_ALL = (
     "convert all inputs again with `overwrite=true`, or as a new version "
     "(`version=auto`), without `append`"
 )
@@ -48,15 +52,18 @@ class KeptFile:
 
     Attributes:
       size: in bytes.
-      version: modification time or etag.
+      version: modification time or etag; None if it is not known.
       is_side: whether it is not an input, but a file that cells may name.
       is_unreadable: whether it was listed, but could not be read.
+      content: of what was read of it (see transforms/file_content.py); None if it is not
+        known.
     """
 
     size: int
-    version: str
+    version: str | None
     is_side: bool
     is_unreadable: bool = False
+    content: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +75,16 @@ class KeptInputs:
       fingerprint: of the dataset that includes this part.
       job: the fields of the job, as `fixed_fields` returns them.
       files: the files by path.
+      by_content: whether files have their content in place of their version.
+      run_key: of the run that made the part, or "".
     """
 
     format_version: int
     fingerprint: str
     job: dict[str, Any]
     files: dict[str, KeptFile]
+    by_content: bool = False
+    run_key: str = ""
 
 
 def dump_inputs(
@@ -81,31 +92,49 @@ def dump_inputs(
     job: JobSpec,
     files: Sequence[InputFile],
     side_files: Iterable[InputFile] = (),
+    *,
+    by_content: bool = False,
+    run_key: str = "",
 ) -> bytes:
-    """Serializes the inventory of a part; equal jobs and files give equal bytes."""
+    """Serializes a list of the inputs of a part; equal values give equal bytes.
+
+    Args:
+      fingerprint: of the dataset that includes this part.
+      job: of the part.
+      files: the inputs.
+      side_files: files that cells may name; those that are inputs, too, are left out.
+      by_content: whether the files' versions are their content.
+      run_key: of the run that makes the part.
+    """
+
+    def kept(file: InputFile, *, is_side: bool) -> KeptFile:
+        content = file.version if by_content else None
+        version = None if by_content else file.version
+        return KeptFile(file.size, version, is_side, bool(file.problem), content)
+
+    entries = {file.path: kept(file, is_side=True) for file in side_files}
+    inputs = {file.path: kept(file, is_side=False) for file in files}
+    entries = inputs | {path: entries[path] for path in entries if path not in inputs}
+    fields = fixed_fields(job)
+    return dump_kept(
+        KeptInputs(FORMAT_VERSION, fingerprint, fields, entries, by_content, run_key)
+    )
+
+
+def dump_kept(inputs: KeptInputs) -> bytes:
+    """Serializes a list of inputs as `parse_inputs` reads it."""
     head = {
-        "recordmill": FORMAT_VERSION,
-        "fingerprint": fingerprint,
-        "job": fixed_fields(job),
+        "recordmill": inputs.format_version,
+        "fingerprint": inputs.fingerprint,
+        "job": inputs.job,
+        **({"by": "content"} if inputs.by_content else {}),
+        **({"run": inputs.run_key} if inputs.run_key else {}),
     }
-    inputs = {file.path for file in files}
     lines = [_json_line(head)]
-    lines += [
-        _json_line(
-            [
-                file.path,
-                file.size,
-                file.version,
-                *([_UNREADABLE] if file.problem else []),
-            ]
-        )
-        for file in files
-    ]
-    lines += [
-        _json_line([file.path, file.size, file.version, _SIDE])
-        for file in side_files
-        if file.path not in inputs
-    ]
+    for path, file in inputs.files.items():
+        told = (file.content if inputs.by_content else file.version) or ""
+        kind = [_UNREADABLE] * file.is_unreadable + [_SIDE] * file.is_side
+        lines.append(_json_line([path, file.size, told, *kind]))
     # Python's gzip module writes the operating system and, by default, the time.
     packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
     return packer.compress("".join(lines).encode()) + packer.flush()
@@ -116,7 +145,9 @@ def _json_line(value: Any) -> str:
 
 
 # What Python raises where a value of a JSON file is not what is expected there.
-_NOT_VALID = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
+_NOT_VALID = (
+    ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError
+)  # fmt: skip
 
 
 def parse_inputs(data: bytes, uri: str) -> KeptInputs:
@@ -130,22 +161,38 @@ def parse_inputs(data: bytes, uri: str) -> KeptInputs:
         lines = gzip.decompress(data).decode().split("\n")[:-1]
         # One call for all lines: a million files take a second.
         head, *entries = json.loads(f"[{','.join(lines)}]")
+        by_content = head.get("by") == "content"
         files = {
             path: KeptFile(
-                int(size), str(version), kind == [_SIDE], kind == [_UNREADABLE]
+                int(size),
+                None if by_content else str(version),
+                kind == [_SIDE],
+                kind == [_UNREADABLE],
+                _checked_content(version, size) if by_content else None,
             )
             for path, size, version, *kind in entries
         }
         if not all(type(path) is str for path in files):
             raise TypeError
         return KeptInputs(
-            int(head["recordmill"]), str(head["fingerprint"]), dict(head["job"]), files
+            int(head["recordmill"]),
+            str(head["fingerprint"]),
+            dict(head["job"]),
+            files,
+            by_content,
+            str(head.get("run", "")),
         )
     except (*_NOT_VALID, OSError, EOFError, zlib.error) as error:
         raise OutputRefusedError(
             f"{uri}: is not a valid inventory of inputs ({_first_problem(lines)}), so "
-            f"nothing can be appended to the dataset; {_CONVERT_ALL}"
+            f"nothing can be appended to the dataset; {CONVERT_ALL}"
         ) from error
+
+
+def _checked_content(content: object, size: int) -> str:
+    if not isinstance(content, str) or bytes_of_content(content, size) is None:
+        raise ValueError(content)
+    return content
 
 
 def _first_problem(lines: Sequence[str]) -> str:
@@ -161,113 +208,3 @@ def _first_problem(lines: Sequence[str]) -> str:
             pass
         return f"line {number}: expected [path, size, version], found {line[:80]}"
     return f"line 1: expected recordmill, fingerprint and job, found {lines[0][:80]}"
-
-
-def read_inputs(store: Store, manifest: Manifest, job: JobSpec) -> dict[str, KeptFile]:
-    """Reads all files that a dataset was made from, by path.
-
-    Args:
-      store: of the dataset.
-      manifest: of the dataset.
-      job: the job that appends to it.
-
-    Raises:
-      OutputError: its inventories are missing or damaged, or it was made by another
-        job.
-    """
-    files: dict[str, KeptFile] = {}
-    for part in range(manifest.appended + 1):
-        uri = store.uri_of(inputs_name(part))
-        try:
-            kept = parse_inputs(store.read(inputs_name(part)), uri)
-        except MissingFileError as error:
-            raise OutputRefusedError(
-                f"{uri}: is missing; without this inventory of the converted inputs "
-                f"nothing can be appended; {_CONVERT_ALL}"
-            ) from error
-        files |= kept.files
-    if kept.fingerprint != manifest.fingerprint:
-        raise OutputRefusedError(
-            f"{uri}: belongs to another dataset (fingerprint {kept.fingerprint}, the "
-            f"manifest says {manifest.fingerprint}); {_CONVERT_ALL}"
-        )
-    if kept.format_version != FORMAT_VERSION:
-        raise OutputRefusedError(
-            f"{store.uri}: was written by another version of recordmill in another "
-            f"format ({kept.format_version}, now {FORMAT_VERSION}); {_CONVERT_ALL}"
-        )
-    if changes := list(option_changes(kept.job, fixed_fields(job))):
-        raise OutputRefusedError(
-            f"{store.uri}: was made by another job. Changed: {'; '.join(changes)}. Append "
-            f"with the options of the first run, or {_CONVERT_ALL}"
-        )
-    return files
-
-
-def new_files(
-    kept: Mapping[str, KeptFile],
-    files: Sequence[InputFile],
-    side_files: Sequence[InputFile],
-    uri: str,
-) -> tuple[list[InputFile], list[InputFile]]:
-    """Returns the new files among the inputs and among the files that cells may name.
-
-    Args:
-      kept: the files that the dataset was made from, by path.
-      files: all inputs now.
-      side_files: all files now that cells may name.
-      uri: of the dataset.
-
-    Raises:
-      InputError: a file that the dataset was made from is missing or has changed.
-    """
-    inputs = {file.path: file for file in files}
-    sides = {file.path: file for file in side_files}
-    missing, changed = [], []
-    for path, before in kept.items():
-        found = inputs.get(path) or (sides.get(path) if before.is_side else None)
-        if found is None and is_left_out(path):
-            continue  # earlier versions listed junk, too; it holds no rows
-        if found is None:
-            missing.append(path)
-        elif (found.size, found.version) != (before.size, before.version):
-            changed.append(path)
-    if missing or changed:
-        raise InputError(_describe_changes(uri, len(kept), missing, changed, files))
-    new_inputs = [f for f in files if f.path not in kept or kept[f.path].is_side]
-    new_paths = {file.path for file in new_inputs}
-    return new_inputs, [
-        file
-        for file in side_files
-        if file.path not in kept and file.path not in new_paths
-    ]
-
-
-def _describe_changes(
-    uri: str,
-    total: int,
-    missing: Sequence[str],
-    changed: Sequence[str],
-    files: Sequence[InputFile],
-) -> str:
-    changes = [
-        f"{len(paths):,} {state} ({', '.join(paths[:_SHOWN])}"
-        f"{', ...' if len(paths) > _SHOWN else ''})"
-        for paths, state in (
-            (missing, "are missing" if len(missing) > 1 else "is missing"),
-            (changed, "changed"),
-        )
-        if paths
-    ]
-    hint = ""
-    if len(missing) == total and files:
-        root = files[0].uri.removesuffix(files[0].path)
-        hint = (
-            f". Paths are relative to the folder that all inputs share, now {root}: "
-            "was it another one before?"
-        )
-    return (
-        f"{uri}: of the {count(total, 'file')} it was made from, "
-        f"{' and '.join(changes)}. An append keeps the records made from them: restore "
-        f"these files, or {_CONVERT_ALL}{hint}"
-    )

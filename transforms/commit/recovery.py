@@ -16,6 +16,7 @@ from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
 from recordmill.schemas.dataset.parts import (
     REJECTS_NAME,
     inputs_name,
+    inventory_name,
     rejects_prefix,
     run_metadata_name,
 )
@@ -42,7 +43,8 @@ def dataset_files(manifest: Manifest) -> list[str]:
     labels = [labels_file_name(f.name) for f in manifest.features if f.num_classes]
     descriptions = [DATASET_INFO_NAME, FEATURES_NAME, SCHEMA_PBTXT_NAME, *labels]
     parts = range(manifest.appended + 1)
-    logs = [name(part) for part in parts for name in (inputs_name, run_metadata_name)]
+    log_names = (inputs_name, inventory_name, run_metadata_name)
+    logs = [name(part) for part in parts for name in log_names]
     return [*shards, *descriptions, *logs]
 
 

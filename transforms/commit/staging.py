@@ -6,7 +6,7 @@ The manifest is staged last. The commit makes the staged files the dataset (comm
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 
 from recordmill.schemas.dataset.manifest import (
@@ -17,13 +17,13 @@ from recordmill.schemas.dataset.manifest import (
 from recordmill.schemas.dataset.parts import (
     REJECTS_NAME,
     inputs_name,
+    inventory_name,
     rejects_prefix,
     run_metadata_name,
 )
 from recordmill.schemas.dataset.shards import ShardResult
 from recordmill.schemas.errors import (
     BusyError,
-    MissingFileError,
     OutputError,
 )
 from recordmill.schemas.features.feature import Schema
@@ -41,8 +41,9 @@ from recordmill.transforms.commit.build_manifest import (
     merge_column_info,
 )
 from recordmill.transforms.commit.commit import is_staged
+from recordmill.transforms.commit.converted_inputs import list_converted
 from recordmill.transforms.commit.input_check import require_same_inputs
-from recordmill.transforms.commit.input_log import dump_inputs, parse_inputs
+from recordmill.transforms.commit.input_log import KeptInputs, dump_inputs, parse_inputs
 from recordmill.transforms.commit.recovery import (
     OBSOLETE_NAME,
     STAGED_MANIFEST,
@@ -75,9 +76,15 @@ def stage(
     if not context.part:  # an append does not change these files
         schema = context.schema(*merge_column_info(ranges, shards))
         files = description_files(context.job, schema, shards)
-    own = own.model_copy(update={"files": _file_entries(context, files)})
+    unnamed = {run_metadata_name(context.part): run_metadata}  # tells when the run was
+    if context.inputs:
+        inputs = list_converted(context, _read_inventory(context), ranges, shards)
+        own = own.model_copy(update={"fingerprint": inputs.fingerprint})
+        files[inputs_name(context.part)] = inputs.by_content
+        unnamed[inventory_name(context.part)] = inputs.as_listed
+    own = own.model_copy(update={"files": _file_entries(files)})
     manifest = _with_base(context, own) if context.part else own
-    files[run_metadata_name(context.part)] = run_metadata
+    files |= unnamed
     for name, data in files.items():
         store.put_bytes(data, workspace.store_name(f"staging/{name}"))
     _stage_rejects(context)
@@ -86,7 +93,7 @@ def stage(
         # Otherwise an earlier try did this and has moved the files.
         _require_same_inputs(context)
         _verify_staged(context, own.model_copy(update={"appended": context.part}))
-        _note_obsolete_rejects(context)
+        _note_obsolete_rejects(context, manifest)
     store.put_bytes(manifest.to_bytes(), workspace.store_name(STAGED_MANIFEST))
     return manifest
 
@@ -105,14 +112,14 @@ def _stage_rejects(context: RunContext) -> None:
     workspace.store.move_all(moved)
 
 
-def _note_obsolete_rejects(context: RunContext) -> None:
+def _note_obsolete_rejects(context: RunContext, manifest: Manifest) -> None:
     """Notes for the commit which rejects files a damaged dataset loses.
 
     With another exchange the same rejects are in files of other names.
     """
     workspace, store = context.workspace, context.workspace.store
     published = find_manifest(store)
-    if published is None or published.fingerprint != context.fingerprint:
+    if published is None or published.fingerprint != manifest.fingerprint:
         return  # a commit that replaces another dataset removes all of its rejects
     folder = workspace.store_name("staging")
     staged = store.list(f"{folder}/{REJECTS_NAME}")
@@ -121,29 +128,19 @@ def _note_obsolete_rejects(context: RunContext) -> None:
     store.put_bytes(json_bytes(names), workspace.store_name(OBSOLETE_NAME))
 
 
-def _file_entries(
-    context: RunContext, described: dict[str, bytes]
-) -> dict[str, FileEntry]:
-    """Returns the entries of a part's metadata files, by name.
-
-    run.json is left out: it tells when the run was.
-    """
-    files = dict(described)
-    if context.inputs:
-        files[inputs_name(context.part)] = _read_inventory(context)
+def _file_entries(files: Mapping[str, bytes]) -> dict[str, FileEntry]:
+    """Returns the entries of metadata files, by name."""
     return {
         name: FileEntry(bytes=len(data), crc32c=f"{crc32c(data):08x}")
         for name, data in sorted(files.items())
     }
 
 
-def _read_inventory(context: RunContext) -> bytes:
-    """Reads the staged inventory, or the one that an earlier try has moved."""
-    workspace, name = context.workspace, inputs_name(context.part)
-    try:
-        return workspace.store.read(workspace.store_name(f"staging/{name}"))
-    except MissingFileError:
-        return workspace.store.read(name)
+def _read_inventory(context: RunContext) -> KeptInputs:
+    """Reads the inventory that the run began with."""
+    store = context.workspace.store
+    name = context.workspace.store_name(inventory_name(context.part))
+    return parse_inputs(store.read(name), store.uri_of(name))
 
 
 def _has_shards(context: RunContext, manifest: Manifest) -> bool:
@@ -158,19 +155,19 @@ def _require_same_inputs(context: RunContext) -> None:
     """Checks that no input changed since the run began; see `require_same_inputs`."""
     if not context.inputs:
         return
-    uri = context.workspace.store.uri_of(inputs_name(context.part))
-    kept = parse_inputs(_read_inventory(context), uri)
+    kept = _read_inventory(context)
     require_same_inputs(
         kept.files, context.input_root, context.inputs, context.source.storage
     )
 
 
-def stage_inputs(
+def keep_inventory(
     context: RunContext, files: Sequence[InputFile], side_files: Sequence[InputFile]
 ) -> None:
-    """Stages the inventory of inputs, which a later append needs."""
-    name = context.workspace.store_name(f"staging/{inputs_name(context.part)}")
-    data = dump_inputs(context.fingerprint, context.job, files, side_files)
+    """Writes the inventory of inputs to the workspace, for the end of the run."""
+    name = context.workspace.store_name(inventory_name(context.part))
+    key = context.run_key
+    data = dump_inputs("", context.job, files, side_files, run_key=key)
     context.workspace.store.put_bytes(data, name)
 
 
@@ -183,7 +180,7 @@ def _with_base(context: RunContext, more: Manifest) -> Manifest:
     """
     store = context.workspace.store
     base = read_manifest(store)
-    if base.fingerprint == context.fingerprint:
+    if base.fingerprint == more.fingerprint:
         return base  # a repeated task: it is published already
     if base.fingerprint != context.base:
         raise BusyError(

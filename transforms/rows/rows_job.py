@@ -148,7 +148,7 @@ def plan_rows(totals: RowsTotals, rows_job: RowsJob) -> RowsPlan:
     with _spelled_for_python():
         manifest = check_output(
             rows_job.store.with_short_retries(),
-            context.fingerprint,
+            context.run_key,
             overwrite=rows_job.overwrite,
         )
         if manifest is not None:
@@ -229,7 +229,7 @@ def _context(rows_job: RowsJob, totals: RowsTotals, records: int) -> RunContext:
         split_names=rows_job.split_names,
         bucket_bits=rows_job.bucket_bits,
         exchange=rows_job.exchange,
-        fingerprint=fingerprint,
+        run_key=fingerprint,
         output=rows_job.store.uri,
         workspace=rows_job.workspace(fingerprint),
         overwrite=rows_job.overwrite,

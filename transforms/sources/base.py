@@ -20,6 +20,7 @@ from typing import Self
 import pyarrow as pa
 
 from recordmill.schemas.features.feature import Schema
+from recordmill.schemas.file_checksums import FileChecksum
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import InputFile, InputRange, OddRows, Reject
 from recordmill.schemas.rounded import Rounded
@@ -47,6 +48,8 @@ class Rows:
       nulls: missing values of each column, in the schema's column order.
       odd: rows that the end of the run tells of.
       rounded: columns whose decimals lose digits as float32.
+      checksums: of parts of the input that were read for these rows, and those of no
+        row; all `Rows` of a range together name each of its bytes (`tells_checksums`).
     """
 
     batch: pa.RecordBatch
@@ -60,6 +63,7 @@ class Rows:
     nulls: tuple[int, ...] = ()
     odd: tuple[OddRows, ...] = ()
     rounded: tuple[Rounded, ...] = ()
+    checksums: Sequence[FileChecksum] = ()
 
 
 @dataclass(slots=True)
@@ -73,6 +77,7 @@ class ReferencedRows:
       raw: row index -> (path, byte offset in the file, the row's raw bytes).
       observed: the type flags of what was read, as in `Rows`.
       odd: rows that the end of the run tells of.
+      checksums: of the files that were read, if `list_references` did not read them.
     """
 
     batch: pa.RecordBatch
@@ -81,6 +86,7 @@ class ReferencedRows:
     raw: Callable[[int], tuple[str, int, bytes]]
     observed: tuple[int, ...] = ()
     odd: tuple[OddRows, ...] = ()
+    checksums: Sequence[FileChecksum] = ()
 
 
 class Source(ABC):
@@ -93,6 +99,8 @@ class Source(ABC):
       sizes_known_upfront: whether the plan counts file sizes, known without reading.
       handles_unreadable: whether `prepare` takes files that have a `problem`, too; if
         not, such a file is an error before that.
+      tells_checksums: whether rows come with the checksums of all that was read. If
+        not, a file that was written again is another one, even with the same bytes.
       has_positions: whether rows have a position in an input; without one, rows with
         equal keys are ordered by their content.
       read_rate: input bytes that one worker reads and encodes in a second; for the
@@ -105,6 +113,7 @@ class Source(ABC):
     supports_references = False
     sizes_known_upfront = False
     handles_unreadable = False
+    tells_checksums = False
     has_positions = True
     read_rate = 100e6
     reference_rate = 1e9
@@ -145,6 +154,13 @@ class Source(ABC):
         Raises:
           InputError: the new files cannot be of one dataset with the others.
         """
+
+    def checksums_of_prepare(self) -> Sequence[FileChecksum]:
+        """Returns the checksums of what `prepare` read and what rows depend on.
+
+        Only of files that `read` does not read. Asked before `spill_inventory`.
+        """
+        return ()
 
     def understood(self) -> Understood:
         """Returns what the source took its input for, once prepared."""

@@ -40,7 +40,7 @@ class RunContext:
       bucket_bits: leading bits of the order key that number a histogram bucket.
       exchange: how rows reach the shards' writers (see
         recordmill.transforms.exchange.gather).
-      fingerprint: of job and inventory, hexadecimal.
+      run_key: hash of job and inventory, hexadecimal.
       output: folder of the dataset.
       workspace: folders of the files that are not published yet.
       expected_schema: a schema that the dataset must keep to, or None.
@@ -53,6 +53,7 @@ class RunContext:
       verify: what is checked before publishing: "quick" (sizes) or "full" (every byte).
       inputs: files, folders or globs as the job has them; () for a pipeline's rows.
       input_root: the folder below which all of them lie.
+      reading: what `registry.describe_inputs` says of the inventory.
     """
 
     job: JobSpec
@@ -60,7 +61,7 @@ class RunContext:
     split_names: tuple[str, ...]
     bucket_bits: int
     exchange: Exchange
-    fingerprint: str
+    run_key: str
     output: str
     workspace: Workspace
     expected_schema: Schema | None = None
@@ -71,6 +72,7 @@ class RunContext:
     verify: VerifyLevel = "quick"
     inputs: tuple[str, ...] = ()
     input_root: str = ""
+    reading: str = ""
 
     @property
     def readings(self) -> int:
@@ -208,6 +210,9 @@ def fingerprint_of(
 ) -> str:
     """Hashes all that fixes the bytes of a dataset: format version, job, inventory.
 
+    It is the fingerprint of a dataset if the version of each file is its content, and
+    the key of a run if it is what the listing says.
+
     Args:
       job: what is converted.
       files: the inventory.
@@ -230,6 +235,8 @@ def appended_fingerprint(
     reading: str = "",
 ) -> str:
     """Hashes all that fixes the bytes of a dataset to which files were appended.
+
+    Like `fingerprint_of` it is that of a dataset or the key of a run.
 
     Args:
       base: fingerprint of the dataset before, which stands for its job and files.

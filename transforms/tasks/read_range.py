@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features.feature import Schema
+from recordmill.schemas.file_checksums import FileChecksum, TaskChecksums
 from recordmill.schemas.ranges import (
     InputRange,
     OddRows,
@@ -51,6 +52,8 @@ class RangeReader:
       nulls: missing values of each column.
       rounded: columns whose decimals lose digits as float32.
       encoded_types: what each column was taken for.
+      checksums: of what was read so far, but for files that cells name.
+      files: reads those.
       is_whole: whether all rows were read; if not, read again with `encoded_types`.
       live: where it notes how far it is.
     """
@@ -65,8 +68,13 @@ class RangeReader:
     nulls: tuple[int, ...] = ()
     rounded: tuple[Rounded, ...] = ()
     encoded_types: TypeFlags = ()
+    checksums: list[FileChecksum] = field(default_factory=list)
+    files: SideFiles = field(init=False)
     is_whole: bool = False
     live: LiveCounts = NO_COUNTS
+
+    def __post_init__(self) -> None:
+        self.files = side_files_of(self.input_range, self.context.source)
 
     def blocks(self, assumed_types: TypeFlags, block_bytes: int) -> Iterator[Block]:
         """Yields all rows; stops where a batch turns out to need wider types.
@@ -109,13 +117,22 @@ class RangeReader:
             yield Block.joined(parts)
         self.is_whole = True
 
+    @property
+    def all_checksums(self) -> list[FileChecksum]:
+        """Returns the checksums of all that was read."""
+        return [*self.checksums, *self.files.checksums()]
+
     def result(
-        self, rejects: RejectTotals, runs: tuple[SortedRunRef, ...] = ()
+        self,
+        rejects: RejectTotals,
+        checksums: TaskChecksums,
+        runs: tuple[SortedRunRef, ...] = (),
     ) -> RangeResult:
         """Returns the summary of the range, once all of it was read.
 
         Args:
           rejects: the saved ones.
+          checksums: the saved ones.
           runs: the sorted runs written.
         """
         return RangeResult(
@@ -129,11 +146,13 @@ class RangeReader:
             nulls=self.nulls,
             rejects=rejects,
             rounded=self.rounded[:MAX_COLUMNS],
+            checksums=checksums,
         )
 
     def _count(self, rows: Rows) -> None:
         self.rows_read += rows.batch.num_rows + len(rows.rejects)
         self.rejects += rows.rejects
+        self.checksums += rows.checksums
         self.observed_types = merge_type_flags(self.observed_types, rows.observed)
         self.odd = OddRows.merged((self.odd, rows.odd))
         earlier = self.nulls or (0,) * len(rows.nulls)
@@ -168,7 +187,7 @@ class RangeReader:
             rows.batch,
             schema,
             context.job,
-            files=side_files_of(self.input_range, context.source),
+            files=self.files,
             expected_schema=context.expected_schema,
         ):
             for row, reason in framed.invalid_rows:

@@ -26,11 +26,13 @@ from recordmill.transforms.exchange.plan import (
     shard_numbers,
 )
 from recordmill.transforms.tasks.checkpoints import (
+    discard_checkpoint,
     load_checkpoint,
     save_checkpoint,
     save_rejects,
 )
 from recordmill.transforms.tasks.context import RunContext, can_plan_from_sizes
+from recordmill.transforms.tasks.kept_checksums import save_checksums
 from recordmill.transforms.tasks.live_counts import LiveCounts, counting
 from recordmill.transforms.tasks.read_range import RangeReader, keys_and_splits
 from recordmill.transforms.tasks.sort_range import make_histogram
@@ -65,7 +67,7 @@ def measure_range(
       assumed_types: what each column is taken for (see Source.read); () guesses.
       redo: whether an earlier result is known to have other types.
     """
-    name = f"range-measured-{input_range.index:06d}"
+    name = _measured_name(input_range)
     kept = f"facts/{name}.histogram"
     earlier = None if redo else load_checkpoint(context.workspace, name, RangeResult)
     if earlier is not None and earlier.range == input_range:
@@ -89,7 +91,8 @@ def measure_range(
         rejects = save_rejects(
             context.workspace, _sent_name(input_range), reader.rejects
         )
-        measured = MeasuredRange(reader.result(rejects), total.to_bytes())
+        checksums = save_checksums(context.workspace, name, reader.all_checksums)
+        measured = MeasuredRange(reader.result(rejects, checksums), total.to_bytes())
         context.workspace.put(kept, measured.histogram)
         save_checkpoint(context.workspace, name, measured.result)
     return measured
@@ -158,9 +161,16 @@ def _send_rows(
         if (lost < 0).any() or lost.sum() != found:
             raise _changed(input_range, "other rows than before")
         yield from reject_pieces(lost, (input_range.index, num_blocks), skip)
-    rejects = save_rejects(context.workspace, _sent_name(input_range), reader.rejects)
-    result = reader.result(rejects)
-    save_checkpoint(context.workspace, _sent_name(input_range), result)
+    name = _sent_name(input_range)
+    rejects = save_rejects(context.workspace, name, reader.rejects)
+    checksums = save_checksums(context.workspace, name, reader.all_checksums)
+    if measured.checksums is not None and (
+        set(measured.checksums.few) - set(reader.all_checksums)
+    ):
+        discard_checkpoint(context.workspace, _measured_name(input_range))
+        raise _changed(input_range, "other bytes than before")
+    result = reader.result(rejects, checksums)
+    save_checkpoint(context.workspace, name, result)
     yield result
 
 
@@ -184,6 +194,10 @@ def _records_from_sizes(
 
 def _rows_of_shards(plan: ShardPlan, keys: U64, splits: npt.NDArray[np.uint8]) -> I64:
     return np.bincount(shard_numbers(plan, keys, splits), minlength=plan.num_shards)
+
+
+def _measured_name(input_range: InputRange) -> str:
+    return f"range-measured-{input_range.index:06d}"
 
 
 def _sent_name(input_range: InputRange) -> str:

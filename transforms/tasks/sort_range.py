@@ -16,6 +16,7 @@ from recordmill.transforms.tasks.checkpoints import (
     save_rejects,
 )
 from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.kept_checksums import keeps_checksums, save_checksums
 from recordmill.transforms.tasks.live_counts import LiveCounts, counting
 from recordmill.transforms.tasks.read_range import RangeReader, keys_and_splits
 
@@ -50,13 +51,15 @@ def convert_range(
             earlier.rejects,
             context.part,
         ):
-            return earlier
+            if keeps_checksums(context.workspace, name, earlier.checksums):
+                return earlier
     if context.source.infers_types and not assumed_types:
         assumed_types = context.source.sample(input_range)
     with counting(context.workspace, name) as live:
         reader, runs = _sort_rows(context, input_range, name, assumed_types, live)
         rejects = save_rejects(context.workspace, name, reader.rejects)
-        result = reader.result(rejects, tuple(runs))
+        checksums = save_checksums(context.workspace, name, reader.all_checksums)
+        result = reader.result(rejects, checksums, tuple(runs))
         save_checkpoint(context.workspace, name, result)
     return result
 

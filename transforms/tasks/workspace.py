@@ -6,6 +6,7 @@
         rejects/    *.jsonl, one file per range or shard that rejected rows
         staging/    finished shards and metadata, under their final names
         errors/     one JSON file per error of a task
+        inventory.jsonl.gz   what the run listed; in the store, like staging
         run.log
 
 Where OUTPUT is not a local folder, a shard is written to a local folder and copied to
@@ -53,7 +54,7 @@ class Workspace:
 
     Attributes:
       store: of the output.
-      name: of the run: the first 16 digits of its fingerprint.
+      name: of the run: the first 16 digits of its key.
       root: local folder of rejects, errors and log, and of staging in a local output.
       scratch_root: local folder of sorted runs and checkpoints.
       shared: whether all but the log is in the store, for workers on other machines.
@@ -67,18 +68,18 @@ class Workspace:
 
     @classmethod
     def of(
-        cls, store: Store, fingerprint: str, scratch: str = "", *, remote: bool = False
+        cls, store: Store, run_key: str, scratch: str = "", *, remote: bool = False
     ) -> Workspace:
         """Names the workspace of a run; creates no folder.
 
         Args:
           store: of the output.
-          fingerprint: of the run.
+          run_key: of the run.
           scratch: local folder for sorted runs and checkpoints, or ""; with `remote`,
             one that all workers can reach, like a local output.
           remote: whether workers can be on other machines.
         """
-        name = fingerprint[:16]
+        name = run_key[:16]
         if isinstance(store, LocalStore):
             root = Path(store.root, WORK_FOLDER, name)
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ from recordmill.schemas.dataset.shards import (
     shard_file_name,
 )
 from recordmill.schemas.errors import DamagedScratchError, RecordmillError
+from recordmill.schemas.file_checksums import FileChecksum
 from recordmill.schemas.ranges import (
     OddRows,
     Reject,
@@ -37,6 +38,7 @@ from recordmill.transforms.tasks.checkpoints import (
 )
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.frame_records import frame_rows
+from recordmill.transforms.tasks.kept_checksums import keeps_checksums, save_checksums
 from recordmill.transforms.tasks.live_counts import counted, counting
 from recordmill.transforms.tfrecord import check_frames, crc32c
 
@@ -64,10 +66,12 @@ class _SeenRows:
     Attributes:
       observed: their type flags.
       odd: those that the end of the run tells of.
+      checksums: of the files that were read.
     """
 
     observed: TypeFlags = ()
     odd: tuple[OddRows, ...] = ()
+    checksums: list[FileChecksum] = field(default_factory=list)
 
 
 def write_shard(
@@ -154,7 +158,11 @@ def finished_shard(context: RunContext, task: ShardTask) -> ShardResult | None:
         result.rejects,
         context.part,
     )
-    return result if rejects_kept and _is_whole(context, earlier) else None
+    checksums_kept = keeps_checksums(
+        context.workspace, _name_of(task), result.checksums
+    )
+    is_kept = rejects_kept and checksums_kept and _is_whole(context, earlier)
+    return result if is_kept else None
 
 
 def finished_shards(context: RunContext, plan: ShardPlan) -> frozenset[int]:
@@ -224,6 +232,7 @@ def _write_file(
         rejects=kept,
         observed_types=rows.observed,
         odd=rows.odd,
+        checksums=save_checksums(context.workspace, name, rows.checksums),
     )
     save_checkpoint(context.workspace, name, _ShardCheckpoint(task, result, seen))
     return result
@@ -240,6 +249,7 @@ def _encode_references(
     for window in windows:
         referenced = context.source.read_references(window)
         rejects += referenced.rejects
+        seen.checksums += referenced.checksums
         seen.observed = merge_type_flags(seen.observed, referenced.observed)
         seen.odd = OddRows.merged((seen.odd, referenced.odd))
         if not referenced.batch.num_rows:

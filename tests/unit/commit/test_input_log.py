@@ -21,11 +21,13 @@ from recordmill.schemas.ranges import InputFile
 from recordmill.transforms.commit.input_log import (
     KeptFile,
     dump_inputs,
-    new_files,
     parse_inputs,
 )
+from recordmill.transforms.commit.kept_inputs import new_files
+from recordmill.transforms.commit.same_content import ContentCheck
 
 JOB = JobSpec(source="csv", name="data")
+CHECK = ContentCheck()
 
 
 def file(path: str, size: int = 1, version: str = "v") -> InputFile:
@@ -93,15 +95,15 @@ def test_what_is_new() -> None:
         "c": KeptFile(1, "v", is_side=True),
     }
     a, b, c, d, e = map(file, "abcde")
-    assert new_files(kept, [a, b, d], [a, b, c, d, e], "x") == ([b, d], [e])
-    assert new_files(kept, [a], [a, b, c, e], "x") == ([], [e])
+    assert new_files(kept, [a, b, d], [a, b, c, d, e], "x", CHECK) == ([b, d], [e])
+    assert new_files(kept, [a], [a, b, c, e], "x", CHECK) == ([], [e])
     with pytest.raises(InputError, match=r"1 is missing \(a\)"):
-        new_files(kept, [b], [a, b, c], "x")  # a is there, but no input any more
+        new_files(kept, [b], [a, b, c], "x", CHECK)  # a is there, but no input any more
     with pytest.raises(InputError, match=r"1 is missing \(c\)"):
-        new_files(kept, [a], [a, b], "x")
+        new_files(kept, [a], [a, b], "x", CHECK)
     changed = file("b", version="w")
     with pytest.raises(InputError, match=r"1 changed \(b\)"):
-        new_files(kept, [a], [a, changed, c], "x")
+        new_files(kept, [a], [a, changed, c], "x", CHECK)
 
 
 @given(
@@ -142,7 +144,7 @@ def test_names_beside_the_shards() -> None:
 
 def test_junk_of_an_earlier_inventory_is_not_missed() -> None:
     kept = {name: KeptFile(1, "v", False) for name in ("a.jpg", "cat/Thumbs.db")}
-    assert new_files(kept, [file("a.jpg"), file("b.jpg")], [], "out") == (
+    assert new_files(kept, [file("a.jpg"), file("b.jpg")], [], "out", CHECK) == (
         [file("b.jpg")],
         [],
     )

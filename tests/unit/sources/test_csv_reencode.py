@@ -99,7 +99,7 @@ def convert(
         split_names=("train",),
         bucket_bits=4,
         exchange="scratch",
-        fingerprint="0" * 32,
+        run_key="0" * 32,
         output=str(work),
         workspace=Workspace.of(LocalStore(str(work)), "0" * 32),
     )

@@ -17,6 +17,7 @@ from pathlib import PurePosixPath
 from typing import Literal
 
 from recordmill.schemas.errors import InputError
+from recordmill.schemas.file_checksums import FileChecksum
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import InputFile
 from recordmill.schemas.text import first_names
@@ -24,6 +25,7 @@ from recordmill.schemas.understood import PassedOver, Understood
 from recordmill.transforms.sources.cifar.options import Variant
 from recordmill.transforms.sources.listing import unreadable_error
 from recordmill.transforms.storage.reading import read_file
+from recordmill.transforms.tfrecord import crc32c
 
 SIDE = 32
 CHANNELS = 3
@@ -167,13 +169,28 @@ def understand(files: Sequence[InputFile], layout: Layout) -> Understood:
 
 
 def read_names(
-    file: InputFile | None, count: int, storage: StorageOptions
+    file: InputFile | None,
+    count: int,
+    storage: StorageOptions,
+    checksums: list[FileChecksum],
 ) -> tuple[str, ...]:
-    """Reads class names, one a line; without such a file they are numbers."""
+    """Reads class names, one a line; without such a file they are numbers.
+
+    Args:
+      file: of the names.
+      count: how many there have to be.
+      storage: options of its storage.
+      checksums: are given that of the file.
+
+    Raises:
+      InputError: the file does not hold so many names.
+    """
     if file is None:
         return tuple(str(label) for label in range(count))
+    content = read_file(file.uri, storage)
+    checksums.append(FileChecksum(file.path, 0, len(content), crc32c(content)))
     try:
-        lines = read_file(file.uri, storage).decode().splitlines()
+        lines = content.decode().splitlines()
     except UnicodeDecodeError as error:
         raise InputError(f"{file.uri}: class names are not UTF-8: {error}") from error
     names = tuple(line.strip() for line in lines if line.strip())

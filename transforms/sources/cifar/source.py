@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from recordmill.schemas.errors import ChangedInputError, InputError
 from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.file_checksums import FileChecksum
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.ranges import InputFile, InputRange, Reject, TypeFlags
 from recordmill.schemas.text import count
@@ -54,7 +55,7 @@ from recordmill.transforms.storage.reading import (
     read_range,
     read_rows,
 )
-from recordmill.transforms.tfrecord import FRAME_BYTES
+from recordmill.transforms.tfrecord import FRAME_BYTES, crc32c
 
 READ_BYTES = 4 << 20  # rows read and encoded at once: fits the processor's cache
 MAX_REFERENCED_FILES = 10_000  # every worker knows all of them
@@ -70,6 +71,7 @@ class CifarSource(Source):
       class_names: those of each label.
       files: uri and first position of each file.
       told: what the input was taken for.
+      names_read: the checksums of the files of class names.
       storage: options of the inputs' storage.
     """
 
@@ -78,9 +80,11 @@ class CifarSource(Source):
     class_names: tuple[tuple[str, ...], ...] = ()
     files: tuple[tuple[str, int], ...] = ()
     told: Understood = NOTHING
+    names_read: tuple[FileChecksum, ...] = ()
     storage: StorageOptions = NO_OPTIONS
 
     supports_references = True
+    tells_checksums = True
     handles_unreadable = True  # those that are no data are passed over
     read_rate = 250e6
     reference_rate = 2e9
@@ -95,8 +99,9 @@ class CifarSource(Source):
             raise InputError("no CIFAR data: none of the input files ends in .bin")
         layout = find_layout(data, self.variant)
         by_name = {PurePosixPath(file.path).name: file for file in files}
+        names_read: list[FileChecksum] = []
         names = tuple(
-            read_names(by_name.get(name_file), count, self.storage)
+            read_names(by_name.get(name_file), count, self.storage, names_read)
             for name_file, count in zip(
                 layout.name_files, layout.num_classes, strict=True
             )
@@ -105,6 +110,7 @@ class CifarSource(Source):
             self,
             layout=layout,
             class_names=names,
+            names_read=tuple(names_read),
             files=_first_positions(data),
             told=understand(files, layout),
         )
@@ -122,6 +128,9 @@ class CifarSource(Source):
             files=_first_positions(data_files(new)),
             told=understand(new, whole.known_layout),
         )
+
+    def checksums_of_prepare(self) -> Sequence[FileChecksum]:
+        return self.names_read
 
     def understood(self) -> Understood:
         return self.told
@@ -245,6 +254,7 @@ class CifarSource(Source):
         layout = self.known_layout
         size = layout.record_bytes
         step = READ_BYTES // size * size
+        crc = 0
         for start in range(input_range.start, input_range.stop, step):
             stop = min(start + step, input_range.stop)
             data = np.frombuffer(
@@ -255,6 +265,7 @@ class CifarSource(Source):
                     f"{input_range.uri}: ends at byte {start + len(data)}, but had "
                     f"{input_range.stop} bytes when the run began; did it change meanwhile?"
                 )
+            crc = crc32c(data.data, crc)
             num_rows = len(data) // size
             rest = data[num_rows * size :]
             records = data[: num_rows * size].reshape(num_rows, size)
@@ -275,7 +286,12 @@ class CifarSource(Source):
             if len(good) < num_rows:
                 records = records[good]
             ordinals = good + (start - input_range.start) // size
-            yield _rows(input_range, ordinals, size, records, rejects), records
+            rows = _rows(input_range, ordinals, size, records, rejects)
+            if stop == input_range.stop:
+                rows.checksums = [
+                    FileChecksum(input_range.path, input_range.start, stop, crc)
+                ]
+            yield rows, records
 
 
 def _first_positions(data: Sequence[InputFile]) -> tuple[tuple[str, int], ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from recordmill.schemas.errors import ChangedInputError, InputError
+from recordmill.schemas.file_checksums import FileChecksum
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.arrow import I64
@@ -31,6 +32,7 @@ from recordmill.transforms.sources.csv.row_bounds import (
 )
 from recordmill.transforms.sources.csv.split_cells import Parsed, parse_rows
 from recordmill.transforms.storage.reading import read_range
+from recordmill.transforms.tfrecord import crc32c
 
 BATCH_BYTES = 4 << 20  # split and converted at once: fits the processor's cache
 
@@ -121,16 +123,24 @@ class RangeRows:
         broken = [BrokenRow(at, "never closed")] if 0 <= at < len(text) else []
         return parse_rows(text, names, input_range.path, begin, broken)
 
-    def parts(self, input_range: InputRange) -> Iterator[RowsPart]:
+    def parts(
+        self, input_range: InputRange, checksums: list[FileChecksum]
+    ) -> Iterator[RowsPart]:
         """Yields all rows of a range, in order.
+
+        Args:
+          input_range: the range.
+          checksums: is given the checksum of the range's bytes, from its start to its
+            stop, before the first part.
 
         Raises:
           ChangedInputError: the file is shorter than it was.
         """
         begin, names = self.first(input_range)
-        if begin is None:
-            return  # no row starts in this block
-        body, is_whole = self._body(input_range, begin)
+        if begin is None:  # no row starts in this block
+            self._read_block(input_range, input_range.stop, checksums)
+            return
+        body, is_whole = self._body(input_range, begin, checksums)
         rows_before = 0
         for start, stop in _cut_batches(body):
             part = body[start:stop]
@@ -145,7 +155,9 @@ class RangeRows:
             yield RowsPart(parsed, rows_before, start, stop, len(body))
             rows_before += parsed.num_rows
 
-    def _body(self, input_range: InputRange, begin: int) -> tuple[bytes, bool]:
+    def _body(
+        self, input_range: InputRange, begin: int, checksums: list[FileChecksum]
+    ) -> tuple[bytes, bool]:
         """Returns the bytes of a range's rows, and whether the last one is whole."""
         read = self.of_range(input_range)
         end: int | None = input_range.stop
@@ -154,13 +166,27 @@ class RangeRows:
             end = row_start(read, input_range.stop, state, MAX_ROW_BYTES)
         is_whole = end is not None
         end = input_range.stop + KEPT_BYTES if end is None else end
-        body = read(begin, end)
-        if begin + len(body) < end:
+        # The whole block, though its first bytes belong to a row of the one before: so
+        # the checksums of all blocks join.
+        block = self._read_block(input_range, end, checksums)
+        start = input_range.start
+        body = masked(lambda a, b: block[a - start : b - start], input_range.unclosed)
+        return body(begin, end), is_whole
+
+    def _read_block(
+        self, input_range: InputRange, end: int, checksums: list[FileChecksum]
+    ) -> bytes:
+        """Returns the bytes from a range's start to an end at or behind its stop."""
+        start, stop = input_range.start, input_range.stop
+        block = self.of_file(input_range.uri)(start, end)
+        if start + len(block) < end:
             raise ChangedInputError(
-                f"{input_range.uri}: ends at byte {begin + len(body)}, but had "
-                f"{input_range.stop} bytes when the run began; did it change meanwhile?"
+                f"{input_range.uri}: ends at byte {start + len(block)}, but had "
+                f"{stop} bytes when the run began; did it change meanwhile?"
             )
-        return body, is_whole
+        crc = crc32c(memoryview(block)[: stop - start])
+        checksums.append(FileChecksum(input_range.path, start, stop, crc))
+        return block
 
 
 def columns_differ(uri: str, names: Sequence[str], columns: Sequence[str]) -> str:

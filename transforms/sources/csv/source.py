@@ -14,10 +14,12 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Self
 
+import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.features.feature import FeatureSpec, Schema, usual_kind
+from recordmill.schemas.file_checksums import FileChecksum
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.ranges import (
     InputFile,
@@ -100,6 +102,7 @@ class CsvSource(Source):
     sampled_types: TypeFlags = ()
     warnings: tuple[str, ...] = ()
 
+    tells_checksums = True
     read_rate = 70e6
 
     @property
@@ -271,7 +274,8 @@ class CsvSource(Source):
 
     def read(self, input_range: InputRange, expected: TypeFlags) -> Iterator[Rows]:
         expected = expected or (int(TypeFlag.NOTHING),) * len(self.names)
-        for part in self._rows.parts(input_range):
+        checksums: list[FileChecksum] = []
+        for part in self._rows.parts(input_range, checksums):
             parsed = part.parsed
             observed: TypeFlags = ()
             nulls: tuple[int, ...] = ()
@@ -292,6 +296,17 @@ class CsvSource(Source):
                 observed=observed,
                 nulls=nulls,
                 rounded=() if self.as_text else rounded_in(parsed.table, batch),
+                checksums=checksums,
+            )
+            checksums = []
+        if checksums:  # no row starts in this block
+            nothing = np.empty(0, np.int64)
+            yield Rows(
+                batch=pa.RecordBatch.from_pylist([], schema=self.columns()),
+                origins=nothing.view(np.uint64),
+                positions=nothing,
+                raw=lambda _: (0, b""),
+                checksums=checksums,
             )
 
     def read_for_statistics(self, input_range: InputRange) -> Iterator[Rows]:

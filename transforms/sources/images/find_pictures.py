@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import PurePosixPath
 
+from recordmill.schemas.file_checksums import FileChecksum
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import InputFile
 from recordmill.schemas.understood import PassedOver
@@ -22,6 +23,7 @@ from recordmill.transforms.pictures.signature import (
     other_picture_format,
 )
 from recordmill.transforms.storage.reading import read_range
+from recordmill.transforms.tfrecord import crc32c
 
 ENDINGS = (".jpeg", ".jpg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff")
 _THREADS = 16  # most of the time is waiting for the store
@@ -36,13 +38,19 @@ class FoundPictures:
     Attributes:
       pictures: in the order of the listing.
       others: the files that are not pictures, each with the reason.
+      signatures: the checksums of the first bytes that decided, where they were read.
     """
 
     pictures: tuple[InputFile, ...]
     others: tuple[tuple[InputFile, str], ...]
+    signatures: tuple[FileChecksum, ...] = ()
 
     def __add__(self, more: FoundPictures) -> FoundPictures:
-        return FoundPictures(self.pictures + more.pictures, self.others + more.others)
+        return FoundPictures(
+            self.pictures + more.pictures,
+            self.others + more.others,
+            self.signatures + more.signatures,
+        )
 
     def passed_over(self) -> tuple[PassedOver, ...]:
         """Counts the other files by reason; rare endings count together."""
@@ -70,18 +78,29 @@ def find_pictures(files: Sequence[InputFile], storage: StorageOptions) -> FoundP
     unknown = [f for f in files if not f.path.lower().endswith(ENDINGS)]
     if not unknown:
         return FoundPictures(tuple(files), ())
-    reasons = dict(
-        zip((f.path for f in unknown), _reasons(unknown, storage), strict=True)
-    )
+    signatures: list[FileChecksum] = []
+    told = _reasons(unknown, storage, signatures)
+    reasons = dict(zip((f.path for f in unknown), told, strict=True))
     pictures = tuple(file for file in files if not reasons.get(file.path))
     return FoundPictures(
         pictures,
         tuple((file, reasons[file.path]) for file in unknown if reasons[file.path]),
+        tuple(sorted(signatures)),
     )
 
 
-def _reasons(files: Iterable[InputFile], storage: StorageOptions) -> Iterator[str]:
-    """Yields why each file is not a picture: its ending or some words; "" if it is."""
+def _reasons(
+    files: Iterable[InputFile],
+    storage: StorageOptions,
+    signatures: list[FileChecksum],
+) -> Iterator[str]:
+    """Yields why each file is not a picture: its ending or some words; "" if it is.
+
+    Args:
+      files: with other endings.
+      storage: options of their storage.
+      signatures: are given the checksums of what was read.
+    """
 
     def reason(file: InputFile) -> str:
         if file.problem:
@@ -90,6 +109,7 @@ def _reasons(files: Iterable[InputFile], storage: StorageOptions) -> Iterator[st
             return "empty"
         size = min(file.size, SIGNATURE_BYTES)
         head = read_range(file.uri, 0, size, storage)
+        signatures.append(FileChecksum(file.path, 0, len(head), crc32c(head)))
         if is_certain_picture(head):
             return ""
         if other := other_picture_format(head):

@@ -6,12 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from recordmill.schemas.errors import ChangedInputError
+from recordmill.schemas.file_checksums import FileChecksum
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import InputFile, Reject
 from recordmill.transforms.arrow import MAX_CELL_BYTES
 from recordmill.transforms.pictures.header import ImageHeader, ImageHeaderError
 from recordmill.transforms.sources.images.folder_layout import Place
 from recordmill.transforms.storage.reading import read_file
+from recordmill.transforms.tfrecord import crc32c
 
 Reference = tuple[int, str, str]  # size, path and problem of a file
 
@@ -26,6 +28,7 @@ class ReadPictures:
       data: their bytes.
       headers: their headers.
       rejects: the other references.
+      checksums: of all files that were read.
     """
 
     kept: list[int] = field(default_factory=list)
@@ -33,6 +36,7 @@ class ReadPictures:
     data: list[bytes] = field(default_factory=list)
     headers: list[ImageHeader] = field(default_factory=list)
     rejects: list[Reject] = field(default_factory=list)
+    checksums: list[FileChecksum] = field(default_factory=list)
 
 
 def reference_to(file: InputFile) -> bytes:
@@ -89,6 +93,7 @@ def read_pictures(
                 f"{root}{path}: has {len(content)} bytes, but had {size} when the run "
                 "began; did it change meanwhile?"
             )
+        found.checksums.append(FileChecksum(path, 0, size, crc32c(content)))
         try:
             if not places[index].label:
                 raise ImageHeaderError("is not in the folder of a class")

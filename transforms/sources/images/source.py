@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.features.feature import Schema
+from recordmill.schemas.file_checksums import FileChecksum
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.ranges import (
     InputFile,
@@ -115,6 +116,7 @@ class ImagesSource(Source):
       listing: the pictures, until `spill_inventory` has put them into a file.
       inventory: that file.
       told: what the input was taken for.
+      signatures: the checksums of the first bytes of files with other endings.
       storage: options of the inputs' storage.
     """
 
@@ -133,11 +135,13 @@ class ImagesSource(Source):
     listing: tuple[InputFile, ...] = ()
     inventory: Inventory | None = None
     told: Understood = NOTHING
+    signatures: tuple[FileChecksum, ...] = ()
     storage: StorageOptions = NO_OPTIONS
 
     supports_references = True
     sizes_known_upfront = True
     handles_unreadable = True  # they become rejects
+    tells_checksums = True
     read_rate = 250e6
     reference_rate = 20e9
 
@@ -166,6 +170,7 @@ class ImagesSource(Source):
             splits=splits_of(places),
             decodable=not odd,
             listing=pictures,
+            signatures=found.signatures,
             told=understand(
                 found, places, (*warnings, *warn_by_names(odd)), decodable=not odd
             ),
@@ -208,6 +213,9 @@ class ImagesSource(Source):
         told = understand(more, places, whole.told.warnings, decodable=whole.decodable)
         return replace(whole, listing=more.pictures, told=told)
 
+    def checksums_of_prepare(self) -> Sequence[FileChecksum]:
+        return self.signatures
+
     def understood(self) -> Understood:
         return self.told
 
@@ -230,7 +238,9 @@ class ImagesSource(Source):
     def spill_inventory(self, store: Store, name: str) -> Self:
         inventory = Inventory(store, name, self.root)
         inventory.write(self.listing)
-        return replace(self, listing=(), inventory=inventory, told=NOTHING)
+        return replace(
+            self, listing=(), inventory=inventory, told=NOTHING, signatures=()
+        )
 
     def _files(self, input_range: InputRange) -> Sequence[InputFile]:
         if self.inventory is not None:
@@ -325,6 +335,7 @@ class ImagesSource(Source):
                     rejects=found.rejects,
                     observed=found.observed,
                     odd=found.odd,
+                    checksums=found.checksums,
                 )
 
     def read_references(self, references: pa.BinaryArray) -> ReferencedRows:
@@ -360,6 +371,7 @@ class ImagesSource(Source):
             raw=lambda row: (found.paths[row], 0, found.data[row]),
             observed=type_flags(kinds, odd),
             odd=odd,
+            checksums=found.checksums,
         )
 
     def _check(self, data: bytes) -> ImageHeader:

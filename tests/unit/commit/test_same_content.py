@@ -1,0 +1,99 @@
+"""Comparing inputs with those of a dataset: read only if need be, and once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.ranges import InputFile
+from recordmill.transforms.commit import same_content
+from recordmill.transforms.commit.input_log import KeptFile
+from recordmill.transforms.commit.same_content import ContentCheck
+from recordmill.transforms.tfrecord import crc32c
+
+BYTES = bytes(range(256)) * 10
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of files that are read in several parts."""
+    monkeypatch.setattr(same_content, "PART_BYTES", 1000)
+    return tmp_path
+
+
+def kept(data: bytes = BYTES, version: str | None = "old", stop: int = 0) -> KeptFile:
+    content = f"crc32c:{crc32c(data[:stop]):08x}/{stop}"
+    if not stop:
+        content = f"crc32c:{crc32c(data):08x}"
+    return KeptFile(len(data), version, is_side=False, content=content)
+
+
+def put(
+    folder: Path, name: str, data: bytes = BYTES, version: str = "new"
+) -> InputFile:
+    (folder / name).write_bytes(data)
+    return InputFile(name, str(folder / name), len(data), version)
+
+
+def changed(check: ContentCheck, *pairs: tuple[KeptFile, InputFile]) -> list[str]:
+    return [file.path for file in check.changed(pairs)]
+
+
+def test_only_what_may_differ_is_read(folder: Path) -> None:
+    told: list[str] = []
+    check = ContentCheck(tell=told.append)
+    same = InputFile("same", str(folder / "nowhere"), len(BYTES), "old")
+    other = BYTES[:-1] + b"!"
+    pairs = [
+        (kept(), same),
+        (kept(), put(folder, "touched")),
+        (kept(version=None), put(folder, "unknown")),
+        (kept(), put(folder, "other", other)),
+        (kept(stop=64), put(folder, "head", other)),
+        (kept(stop=64), put(folder, "new head", b"!" + BYTES[1:])),
+        (KeptFile(len(BYTES), "old", is_side=True, content=""), put(folder, "unread")),
+        (kept(b""), put(folder, "empty", b"")),
+    ]
+    assert changed(check, *pairs) == ["other", "new head"]
+    assert told == [
+        "5 input files of the same name and size have other times: reading 7.8 kB to "
+        "compare"
+    ]
+    (folder / "touched").unlink()  # it was read already
+    assert changed(check, *pairs) == ["other", "new head"]
+    assert len(told) == 1
+    assert check.is_known_as_same(*pairs[1])
+    assert not check.is_known_as_same(*pairs[3])
+    assert not check.is_known_as_same(kept(), put(folder, "never seen"))
+
+
+def test_nothing_is_read_if_a_size_tells(folder: Path) -> None:
+    check = ContentCheck(tell=pytest.fail)
+    touched = InputFile("touched", str(folder / "nowhere"), len(BYTES), "new")
+    assert changed(
+        check, (kept(), touched), (kept(), put(folder, "longer", BYTES + b"!"))
+    ) == ["longer"]
+
+
+def test_without_a_content_the_version_decides(folder: Path) -> None:
+    before = KeptFile(len(BYTES), "old", is_side=False)
+    check = ContentCheck(tell=pytest.fail)
+    assert changed(check, (before, put(folder, "a"))) == ["a"]
+    assert changed(check, (before, put(folder, "a", version="old"))) == []
+
+
+def test_a_link_that_broke(folder: Path) -> None:
+    file = InputFile("a", "", 0, "", problem="a link to nothing")
+    broken = KeptFile(0, "", is_side=False, is_unreadable=True, content="")
+    check = ContentCheck()
+    assert changed(check, (broken, file)) == []
+    assert changed(check, (kept(b""), file)) == ["a"]
+
+
+def test_a_file_that_shrinks_meanwhile(folder: Path) -> None:
+    file = put(folder, "a")
+    (folder / "a").write_bytes(b"short")
+    with pytest.raises(InputError, match="ends at byte 5, but had 2560 bytes"):
+        changed(ContentCheck(), (kept(), file))

@@ -1,0 +1,74 @@
+"""The content of files: the same wherever they are cut, and the CRC of the whole."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recordmill.schemas.errors import ChangedInputError
+from recordmill.schemas.file_checksums import FileChecksum
+from recordmill.transforms.file_content import bytes_of_content, combine, contents
+from recordmill.transforms.tfrecord import crc32c
+
+
+def part(data: bytes, start: int, stop: int, path: str = "a") -> FileChecksum:
+    return FileChecksum(path, start, stop, crc32c(data[start:stop]))
+
+
+@given(st.binary(), st.binary(), st.integers(0, 100_000))
+def test_the_checksum_of_bytes_and_others_behind_them(
+    first: bytes, second: bytes, zeros: int
+) -> None:
+    second += bytes(zeros)
+    found = combine(crc32c(first), crc32c(second), len(second))
+    assert found == crc32c(first + second)
+
+
+def test_parts_longer_than_four_gigabytes() -> None:
+    """6 GB of zeros, made by doubling, stand before or behind three others."""
+    length, zeros, three = 1_500_000, crc32c(bytes(1_500_000)), crc32c(bytes(3))
+    for _ in range(12):
+        zeros, length = combine(zeros, zeros, length), 2 * length
+    assert length > 1 << 32
+    assert combine(zeros, three, 3) == combine(three, zeros, length)
+
+
+@given(st.binary(min_size=1), st.sets(st.integers(1, 100)), st.randoms())
+def test_wherever_a_file_is_cut(
+    data: bytes, cuts: set[int], order: random.Random
+) -> None:
+    edges = [0, *sorted(cut for cut in cuts if cut < len(data)), len(data)]
+    parts = [part(data, *edge) for edge in pairwise(edges)]
+    parts += [*parts[:2], part(data, 0, min(3, len(data)))]
+    order.shuffle(parts)
+    sizes = {"a": len(data), "unread": 5}
+    assert contents(parts, sizes) == {"a": f"crc32c:{crc32c(data):08x}"}
+
+
+def test_what_was_read_of_a_file() -> None:
+    data = bytes(range(100))
+    parts = [
+        part(data, 0, 40, "head"),
+        part(data, 0, 40, "gap"),
+        part(data, 50, 100, "gap"),
+        part(data, 50, 100, "tail"),
+        part(data, 0, 100, "not listed"),
+    ]
+    head = f"crc32c:{crc32c(data[:40]):08x}/40"
+    assert contents(parts, dict.fromkeys(("head", "gap", "tail", "none"), 100)) == {
+        "head": head,
+        "gap": head,
+        "tail": "",
+    }
+    assert bytes_of_content(head, 100) == 40
+
+
+def test_a_part_that_was_read_twice_with_other_bytes() -> None:
+    data = bytes(100)
+    parts = [part(data, 0, 50), part(data, 50, 100), part(b"!" * 100, 50, 100)]
+    with pytest.raises(ChangedInputError, match="a: bytes 50 to 100 were read twice"):
+        contents(parts, {"a": 100})

@@ -1,0 +1,132 @@
+"""Lists the inputs of a finished run by their content, which names its dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from recordmill.schemas.dataset.shards import ShardResult
+from recordmill.schemas.errors import ChangedInputError
+from recordmill.schemas.ranges import InputFile, RangeResult
+from recordmill.transforms.commit.input_log import KeptFile, KeptInputs, dump_inputs
+from recordmill.transforms.file_content import contents
+from recordmill.transforms.tasks.checkpoints import CHECKPOINTS, discard_checkpoint
+from recordmill.transforms.tasks.context import (
+    RunContext,
+    appended_fingerprint,
+    fingerprint_of,
+)
+from recordmill.transforms.tasks.kept_checksums import load_checksums
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertedInputs:
+    """The inputs of a finished run.
+
+    Attributes:
+      fingerprint: of the dataset.
+      by_content: the bytes of inputs.jsonl.gz.
+      as_listed: the bytes of inventory.jsonl.gz.
+    """
+
+    fingerprint: str
+    by_content: bytes
+    as_listed: bytes
+
+
+def list_converted(
+    context: RunContext,
+    listed: KeptInputs,
+    ranges: Sequence[RangeResult],
+    shards: Sequence[ShardResult],
+) -> ConvertedInputs:
+    """Lists the inputs of a run by the checksums of what its tasks read.
+
+    Args:
+      context: the run.
+      listed: its inventory.
+      ranges: the results of all ranges.
+      shards: those of all shards.
+
+    Raises:
+      ChangedInputError: something was read twice and was not the same.
+    """
+    found = _contents(context, listed, ranges, shards)
+    files = _files(listed, found, sides=False)
+    side_files = _files(listed, found, sides=True)
+    if context.base:
+        fingerprint = appended_fingerprint(
+            context.base, files, side_files, reading=context.reading
+        )
+    else:
+        fingerprint = fingerprint_of(
+            context.job, files, side_files, reading=context.reading
+        )
+    if found is None:
+        fingerprint = context.run_key
+    return ConvertedInputs(
+        fingerprint,
+        dump_inputs(
+            fingerprint, context.job, files, side_files, by_content=found is not None
+        ),
+        dump_inputs(
+            fingerprint,
+            context.job,
+            _files(listed, None, sides=False),
+            _files(listed, None, sides=True),
+            run_key=context.run_key,
+        ),
+    )
+
+
+def _contents(
+    context: RunContext,
+    listed: KeptInputs,
+    ranges: Sequence[RangeResult],
+    shards: Sequence[ShardResult],
+) -> dict[str, str] | None:
+    """Returns the content of each file that was read; None if it is not known."""
+    if not context.source.tells_checksums:
+        return None
+    results = chain(
+        (result.checksums for result in ranges), (shard.checksums for shard in shards)
+    )
+    checksums = load_checksums(context.workspace, results)
+    if checksums is None:
+        return None
+    sizes = {path: file.size for path, file in listed.files.items()}
+    try:
+        return contents(checksums, sizes)
+    except ChangedInputError:
+        for name in context.workspace.names(CHECKPOINTS):  # all is to be read again
+            if name.startswith(("range-", "shard-")) and name.endswith(".json"):
+                discard_checkpoint(context.workspace, name.removesuffix(".json"))
+        raise
+
+
+def _files(
+    listed: KeptInputs, found: Mapping[str, str] | None, *, sides: bool
+) -> list[InputFile]:
+    """Returns the inputs, or the files that cells may name, with their content.
+
+    Args:
+      listed: the inventory.
+      found: the content of each file that was read; None leaves the versions.
+      sides: which of both.
+    """
+
+    def version(path: str, file: KeptFile) -> str:
+        return (file.version or "") if found is None else found.get(path, "")
+
+    return [
+        InputFile(
+            path,
+            "",
+            file.size,
+            version(path, file),
+            problem="unreadable" if file.is_unreadable else "",
+        )
+        for path, file in listed.files.items()
+        if file.is_side == sides
+    ]
