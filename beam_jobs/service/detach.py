@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from recordmill.beam_jobs.service.prepare import PreparedRun
 from recordmill.beam_jobs.service.set_up import prepare_workspace, run_metadata
 from recordmill.schemas.errors import RecordmillError
-from recordmill.transforms.storage.lease import require_idle
+from recordmill.transforms.storage.lease_liveness import require_idle
 
 if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions

@@ -48,8 +48,11 @@ from recordmill.transforms.commit.kept_inputs import (
 from recordmill.transforms.commit.recovery import clean_up, is_clean
 from recordmill.transforms.dataset.files import find_manifest, read_manifest
 from recordmill.transforms.storage import Store
-from recordmill.transforms.storage.lease import acquire
-from recordmill.transforms.storage.lock_files import remove_dead_locks
+from recordmill.transforms.storage.lease import (
+    Lease,
+    acquire,
+    remove_dead_locks,
+)
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.leftovers import find_leftovers, remove_leftovers
 from recordmill.transforms.tasks.read_rejects import (
@@ -163,12 +166,14 @@ def run_job(run: ResolvedRun, reporter: Reporter) -> Outcome:
             status = "unchanged"  # another run ended before this one had the lease
         elif pipeline is None:
             reporter.doing("publish", "moving the files")
+            lease.require_held()
             manifest = commit(workspace)
         else:
-            manifest = _convert(*pipeline, lease.holder.nonce, reporter, started)
+            manifest = _convert(*pipeline, lease, reporter, started)
         reporter.doing("publish", "removing temporary files")
-        workspace.remove()
-        remove_leftovers(store, find_leftovers(store, spare=workspace.name))
+        if lease.is_held():  # else another run may be at work there
+            workspace.remove()
+            remove_leftovers(store, find_leftovers(store, spare=workspace.name))
     understood = NOTHING
     if status == "done":
         understood = _understood_at_end(store, manifest)
@@ -251,7 +256,7 @@ def _beam_options(options: RunOptions) -> PipelineOptions:
 def _convert(
     prepared: PreparedRun,
     beam_options: PipelineOptions,
-    lease: str,
+    lease: Lease,
     reporter: Reporter,
     started: float,
 ) -> Manifest:
@@ -263,7 +268,7 @@ def _convert(
         run_pipeline,
     )
 
-    context = replace(prepared.context, lease=lease)
+    context = replace(prepared.context, lease=lease.holder.nonce)
     context = prepare_workspace(context, prepared.inputs)
     ranges, workspace = prepared.ranges, context.workspace
     facts = run_metadata(context, beam_options, started, prepared.understood)
@@ -272,6 +277,7 @@ def _convert(
     def poll() -> None:
         nonlocal next_error_poll
         reporter.poll()
+        lease.require_not_lost()
         if not is_embedded(beam_options) and time.monotonic() >= next_error_poll:
             raise_permanent_error(workspace)
             next_error_poll = time.monotonic() + ERROR_POLL_SECONDS

@@ -26,7 +26,8 @@ from recordmill.transforms.commit.versions import (
     unfinished_runs,
 )
 from recordmill.transforms.storage import LocalStore, Store
-from recordmill.transforms.storage.lease import acquire, require_idle
+from recordmill.transforms.storage.lease import acquire
+from recordmill.transforms.storage.lease_liveness import require_idle
 from recordmill.transforms.storage.reading import local_path
 from recordmill.transforms.tasks.workspace import work_folder_of
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import signal
@@ -15,13 +16,14 @@ import pytest
 from store_servers import SECRET, Place
 
 from recordmill.schemas.errors import OutputError
-from recordmill.transforms.storage import LocalStore, Store, lease
-from recordmill.transforms.storage.lease import Lease, acquire
+from recordmill.transforms.storage import LocalStore, Store, lease, lease_liveness
+from recordmill.transforms.storage.lease import Lease, acquire, require_holder
 from recordmill.transforms.storage.lease_holder import Holder
 from recordmill.transforms.storage.lock_files import LOCK_FOLDER
 
 FIRST = f"{LOCK_FOLDER}/000001.json"
 SECOND = f"{LOCK_FOLDER}/000002.json"
+THIRD = f"{LOCK_FOLDER}/000003.json"
 SHORT = 3.0  # S3 tells times in whole seconds
 
 
@@ -204,9 +206,9 @@ def test_a_lock_that_is_removed_by_hand_is_lost(tmp_path: Path) -> None:
 def test_a_lock_that_cannot_be_read_expires_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease, "LEASE_SECONDS", 0.4)
-    store = LocalStore(str(tmp_path))
-    for data in (b"", b"{}", b"[]", b'{"pid": 1}', b"\xff"):
+    monkeypatch.setattr(lease_liveness, "LEASE_SECONDS", 0.4)
+    for number, data in enumerate((b"", b"{}", b"[]", b'{"pid": 1}', b"\xff")):
+        store = LocalStore(str(tmp_path / str(number)))
         store.put_bytes(data, FIRST)
         with pytest.raises(OutputError, match="its lock file cannot be read"):
             acquire(store, lease_seconds=SHORT)
@@ -222,14 +224,14 @@ def test_a_lock_taken_by_a_third_meanwhile_is_left_to_it(
     store = LocalStore(str(tmp_path))
     plant(store, seconds=0.4)
     os.utime(tmp_path / FIRST, (time.time() - 60,) * 2)
-    judge = lease._require_dead
+    judge = lease.require_dead
 
     def judge_slowly(store: Store, name: str) -> Holder | None:
         dead = judge(store, name)
         plant(store, seconds=60.0)
         return dead
 
-    monkeypatch.setattr(lease, "_require_dead", judge_slowly)
+    monkeypatch.setattr(lease, "require_dead", judge_slowly)
     with pytest.raises(OutputError, match="another run is writing here"):
         take(store)
     assert list(store.list()) == [FIRST]
@@ -243,15 +245,100 @@ def test_a_run_that_sleeps_amid_a_renewal_has_lost_it(
     monkeypatch.setattr(lease, "_clock", lambda: real() + slept[0])
 
     class Sleepy(LocalStore):
-        def put_bytes(self, data: bytes, name: str) -> None:
+        def swap(self, data: bytes, name: str, *, seen: bytes | None) -> bool:
             slept[0] = 61.0
-            LocalStore.put_bytes(self, data, name)
+            return LocalStore.swap(self, data, name, seen=seen)
 
     with take(Sleepy(str(tmp_path)), 60) as mine:
         mine._renew()
         slept[0] = 0.0
         with pytest.raises(OutputError, match="could not be renewed for 61 s"):
             mine.require_held()
+
+
+def take_over(store: Store) -> Lease:
+    """Takes the lease from a run that is silent, and whose machine is not this one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lease, "require_dead", lease.read_lock)
+        patch.setattr(Holder, "is_on_this_machine", lambda self: False)
+        return acquire(store, lease_seconds=60)
+
+
+def test_a_lock_written_again_after_its_holder_slept(tmp_path: Path) -> None:
+    """Another run came and went meanwhile; a worker knows nothing but the nonce."""
+    awake = LocalStore(str(tmp_path))
+
+    class Sleepy(LocalStore):
+        def sleep(self) -> None:
+            if not slept:
+                slept.append(True)
+                with take_over(awake) as other:
+                    other.require_held()
+
+        def put_bytes(self, data: bytes, name: str) -> None:
+            self.sleep()
+            LocalStore.put_bytes(self, data, name)
+
+        def swap(self, data: bytes, name: str, *, seen: bytes | None) -> bool:
+            self.sleep()
+            return LocalStore.swap(self, data, name, seen=seen)
+
+    slept: list[bool] = []
+    with take(Sleepy(str(tmp_path)), 60) as mine:
+        mine._renew()
+        assert slept
+        with pytest.raises(OutputError, match="another run took it over"):
+            require_holder(awake, mine.holder.nonce)
+        with pytest.raises(OutputError, match="another run took it over"):
+            mine.require_not_lost()
+
+
+def test_a_number_that_a_run_may_know_is_not_used_again(store_place: Place) -> None:
+    """Whoever was judged dead by its silence may yet remove what it took over."""
+    store = store_place.store
+    plant(store)
+    with take_over(store):
+        assert list(store.list()) == [SECOND]
+    assert list(store.list()) == [SECOND]  # released, but known
+    with take(store) as third:
+        store.delete([FIRST, SECOND])  # late
+        third.require_held()
+        assert list(store.list()) == [THIRD]
+        require_holder(store, third.holder.nonce)
+    with pytest.raises(OutputError, match="lost its lease"):
+        require_holder(store, third.holder.nonce)
+    lease_liveness.require_idle(store)
+    lease.remove_dead_locks(store)
+    assert list(store.list()) == [THIRD]
+
+
+def test_a_renewal_whose_answer_was_lost_is_no_loss(tmp_path: Path) -> None:
+    class Lossy(LocalStore):
+        def swap(self, data: bytes, name: str, *, seen: bytes | None) -> bool:
+            assert LocalStore.swap(self, data, name, seen=seen)
+            raise OutputError("no answer")
+
+    store = Lossy(str(tmp_path))
+    with take(store, 60) as mine:
+        for _ in range(2):
+            with pytest.raises(OutputError, match="no answer"):
+                mine._renew()
+        mine.require_held()
+    assert store.list() == {}
+
+
+def test_a_lock_of_an_earlier_version_is_taken_over(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    fields = json.loads(
+        replace(Holder.this_process(60.0), process_start="1").to_bytes()
+    )
+    for name in ("renewals", "unsure", "released"):
+        del fields[name]
+    store.put_bytes(json.dumps(fields).encode(), FIRST)
+    with acquire(store) as mine:
+        mine.require_held()
+        assert list(store.list()) == [SECOND]
+    assert list(store.list()) == [SECOND]  # it does not tell who came before it
 
 
 def child_releases(mine: Lease, done: multiprocessing.Queue[bool]) -> None:

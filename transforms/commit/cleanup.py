@@ -14,7 +14,8 @@ from recordmill.transforms.commit.recovery import (
     unpublished_files,
 )
 from recordmill.transforms.storage import LocalStore, Store
-from recordmill.transforms.storage.lease import acquire, require_idle
+from recordmill.transforms.storage.lease import acquire
+from recordmill.transforms.storage.lease_liveness import require_idle
 from recordmill.transforms.tasks.leftovers import (
     Leftovers,
     find_leftovers,
@@ -57,10 +58,12 @@ def clean(store: Store, *, dry_run: bool = False) -> Cleaned:
     if dry_run:
         require_idle(store)
         return _cleaned(store, _found(store), dry_run=True)
-    with acquire(store, exclusive=store.preflight().exclusive):
+    with acquire(store, exclusive=store.preflight().exclusive) as lease:
         found = _found(store)
         if store.size(MANIFEST_NAME) is not None:
+            lease.require_held()
             clean_up(store)
+        lease.require_held()
         remove_leftovers(store, found)
         return _cleaned(store, found, dry_run=False)
 

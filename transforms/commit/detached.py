@@ -42,12 +42,13 @@ def publish_detached(
         be replaced.
     """
     workspace, store = context.workspace, context.workspace.store
-    with acquire_for_commit(store, exclusive=store.preflight().exclusive):
+    with acquire_for_commit(store, exclusive=store.preflight().exclusive) as lease:
         manifest = publish_once(
             context, lambda: stage(context, ranges, shards, run_metadata)
         )
-        workspace.remove()
-        remove_leftovers(store, find_leftovers(store, spare=workspace.name))
+        if lease.is_held():  # else another run may be at work there
+            workspace.remove()
+            remove_leftovers(store, find_leftovers(store, spare=workspace.name))
     return manifest
 
 

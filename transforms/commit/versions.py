@@ -27,7 +27,7 @@ from recordmill.schemas.job.job_spec import (
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.text import json_bytes
 from recordmill.transforms.storage import LocalStore, Store, open_store
-from recordmill.transforms.storage.lock_files import LOCK_FOLDER
+from recordmill.transforms.storage.lock_files import LOCK_FOLDER, unreleased_locks
 from recordmill.transforms.storage.store import WORK_FOLDER
 from recordmill.transforms.tasks.workspace import RUN_PATTERN
 
@@ -193,8 +193,8 @@ def orphan_files(store: Store) -> list[str]:
     if WORK_FOLDER in level.folders:
         locks = store.list_level(LOCK_FOLDER)
         work = store.list_level(WORK_FOLDER)
-        for folder in (locks, work):
-            found += [*folder.files, *folder.unfinished]
+        found += unreleased_locks(store, locks.files)
+        found += [*locks.unfinished, *work.files, *work.unfinished]
     return found
 
 

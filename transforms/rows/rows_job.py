@@ -205,12 +205,13 @@ def publish_rows(
         stage(context, [result], shards, _run_metadata(rows_job))
 
     with (
-        acquire_for_commit(store, exclusive=preflight.exclusive),
+        acquire_for_commit(store, exclusive=preflight.exclusive) as lease,
         _spelled_for_python(),
     ):
         manifest = publish_once(context, stage_dataset)
-        rows_job.run_workspace.remove()
-        workspace.remove()
+        if lease.is_held():  # else another run may be at work there
+            rows_job.run_workspace.remove()
+            workspace.remove()
     return manifest
 
 

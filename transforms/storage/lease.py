@@ -6,10 +6,8 @@ the lock file with the next number: only one of several runs succeeds, and the p
 holder sees the higher number and stops. So no lock file is ever replaced by another
 run.
 
-A run is dead if its process does not exist any more on this machine, or if its lock
-file was not rewritten for longer than its lease. The age of a lock file is measured
-with the store's own clock, and then the file is watched for a while: so a clock that
-jumps cannot make a living run look dead.
+A lock file is rewritten only over its own last bytes (Store.swap), so a holder that slept
+cannot bring back a lock that another run has removed.
 
 Where a store cannot create exclusively, a lock file is written if there is none, and
 read again after a pause. Two runs that begin within the same seconds may then both
@@ -24,16 +22,25 @@ import os
 import random
 import threading
 import time
-import uuid
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from recordmill.schemas.errors import BusyError, Interrupted, OutputError
+from recordmill.schemas.errors import (
+    BusyError,
+    Interrupted,
+    MissingFileError,
+    OutputError,
+)
 from recordmill.transforms.storage.lease_holder import Holder, utc_now
+from recordmill.transforms.storage.lease_liveness import (
+    LEASE_SECONDS,
+    RENEWALS_PER_LEASE,
+    require_dead,
+)
+from recordmill.transforms.storage.lease_liveness import boot_clock as _clock
 from recordmill.transforms.storage.lock_files import (
-    LOCK_FOLDER,
     highest_lock,
     list_locks,
     lock_name,
@@ -42,12 +49,9 @@ from recordmill.transforms.storage.lock_files import (
 )
 from recordmill.transforms.storage.store import Store
 
-LEASE_SECONDS = 60.0
-RENEWALS_PER_LEASE = 4
 SETTLE_SECONDS = 3.0  # pause on stores without exclusive create
 
 _TRIES = 8
-_CLOCK_SLACK = 5.0  # seconds that a store's clock may go backwards
 
 _log = logging.getLogger("recordmill")
 _until_the_end: list[Lease] = []
@@ -80,6 +84,24 @@ class Lease:
         """
         with self._guard:
             self._check()
+        self.require_not_lost()
+
+    def is_held(self) -> bool:
+        """Asks the store whether this run still holds the lease.
+
+        For work that is left undone without harm, such as cleaning up.
+        """
+        with suppress(OutputError):
+            self.require_held()
+            return True
+        return False
+
+    def require_not_lost(self) -> None:
+        """Checks that the loss of the lease was not noticed yet; asks no store.
+
+        Raises:
+          OutputError: it was lost.
+        """
         if self._lost:
             raise _lost_lease(self._store, self._lost)
 
@@ -90,10 +112,16 @@ class Lease:
         self._stop.set()
         self._thread.join(timeout=30)
         with suppress(OutputError), self._guard:
-            self._check()
-            if not self._lost:
+            seen = self._check()
+            if seen is None:
+                return
+            if self._holder.unsure:
+                released = replace(self._holder, released=True, renewed=utc_now())
+                self._store.swap(released.to_bytes(), self._name, seen=seen)
+            else:
+                # Nobody has this number in mind but this run: it can be used again.
                 self._store.delete([self._name])
-                self._lost = "the lease was released"
+            self._lost = "the lease was released"
 
     def __enter__(self) -> Self:
         return self
@@ -125,30 +153,42 @@ class Lease:
 
     def _renew(self) -> None:
         began = _clock()
-        self._check()
-        if self._lost:
+        seen = self._check()
+        if seen is None:
             return
-        holder = replace(self._holder, renewed=utc_now())
-        self._store.put_bytes(holder.to_bytes(), self._name)
-        self._holder = holder
+        count = self._holder.renewals + 1
+        holder = replace(self._holder, renewed=utc_now(), renewals=count)
+        self._holder = holder  # even if it fails: its bytes may arrive
+        if not self._store.swap(holder.to_bytes(), self._name, seen=seen):
+            self._lost = "another run took it over"
+            return
         self._check_time()  # if it slept here, another run may have come and ended
         self._renewed = began
 
-    def _check(self) -> None:
-        """Sets _lost unless the lock file still exists, is ours and the highest."""
+    def _check(self) -> bytes | None:
+        """Returns the lock file's bytes if it is still ours and the highest.
+
+        Otherwise sets _lost and returns None.
+        """
         self._check_time()
         if self._lost:
-            return
+            return None
         highest = highest_lock(self._store)
         if highest is None:
             self._lost = "its lock file was removed"
-            return
-        if highest != self._name:
+        elif highest != self._name:
             self._lost = "another run took it over"
-            return
-        found = read_lock(self._store, self._name)
-        if found is None or found.nonce != self._holder.nonce:
+        else:
+            try:
+                found = self._store.read(self._name)
+            except MissingFileError:
+                self._lost = "its lock file was removed"
+                return None
+            holder = Holder.from_bytes(found)
+            if holder is not None and holder.nonce == self._holder.nonce:
+                return found
             self._lost = "another run overwrote its lock file"
+        return None
 
     def _check_time(self) -> None:
         unrenewed = _clock() - self._renewed
@@ -185,10 +225,14 @@ def acquire(
             # Several runs came at once and saw each other; do not repeat that together.
             time.sleep(random.uniform(0.05, 0.5))
         judged = highest_lock(store)
-        dead = _require_dead(store, judged) if judged is not None else None
+        dead = require_dead(store, judged) if judged is not None else None
+        if judged is not None and dead is None and store.size(judged) is None:
+            continue  # its holder released it: then its number may be used again
+        # Else a run that is judged dead by its silence may yet remove what it knows.
+        unsure = judged is not None and not (dead and dead.has_ended())
         name = lock_name(lock_number(judged) + 1)
         since = _clock()
-        holder = Holder.this_process(lease_seconds)
+        holder = Holder.this_process(lease_seconds, unsure=unsure)
         if not store.create(holder.to_bytes(), name):
             continue
         if not exclusive:
@@ -197,12 +241,18 @@ def acquire(
             if found is None or found.nonce != holder.nonce:
                 continue
         others = set(list_locks(store)) - {name}
-        if others - {judged} or (judged in others and read_lock(store, judged) != dead):
+        rivals = others
+        if judged in others and read_lock(store, judged) == dead:
+            rivals = {n for n in others if lock_number(n) > lock_number(judged)}
+        if rivals:
             # The judged lock was released meanwhile and a third run took it.
             store.delete([name])
             continue
         if judged is not None:
-            _log.warning("took over the lease of a dead run: %s", store.uri_of(judged))
+            if not (dead and dead.released):
+                _log.warning(
+                    "took over the lease of a dead run: %s", store.uri_of(judged)
+                )
             store.delete(sorted(others))
         return Lease(store, name, holder, since)
     raise BusyError(
@@ -216,6 +266,15 @@ def release_interrupted() -> None:
         _until_the_end.pop().release()
 
 
+def remove_dead_locks(store: Store) -> None:
+    """Removes the lock of a run that was killed on this machine; never waits for it."""
+    highest = highest_lock(store)
+    holder = read_lock(store, highest) if highest else None
+    if holder and not holder.released and holder.has_died():
+        with suppress(BusyError):  # another run is faster
+            acquire(store).release()
+
+
 def require_holder(store: Store, nonce: str) -> None:
     """Checks that a lease is still held; for a worker that knows only its nonce.
 
@@ -224,65 +283,8 @@ def require_holder(store: Store, nonce: str) -> None:
     """
     highest = highest_lock(store)
     holder = read_lock(store, highest) if highest else None
-    if holder is None or holder.nonce != nonce:
+    if holder is None or holder.nonce != nonce or holder.released:
         raise _lost_lease(store, "another run took it over")
-
-
-def require_idle(store: Store) -> None:
-    """Checks that no living run holds the lease on an output; takes no lease.
-
-    Raises:
-      OutputError: a living run holds it.
-    """
-    highest = highest_lock(store)
-    if highest is not None:
-        _require_dead(store, highest)
-
-
-def _require_dead(store: Store, name: str) -> Holder | None:
-    """Waits until it is certain that a lock's holder is dead, or the lock is removed.
-
-    Returns:
-      The dead holder; None if the lock was removed or cannot be read.
-
-    Raises:
-      OutputError: the holder is alive.
-    """
-    holder = read_lock(store, name)
-    if holder is None and store.size(name) is None:
-        return None
-    if holder is not None and holder.is_on_this_machine():
-        if holder.is_running():
-            raise _held(store, name, holder)
-        return holder
-    # A lock that cannot be read was written by a run of another version.
-    seconds = holder.lease_seconds if holder else LEASE_SECONDS
-    before = store.modified(name)
-    age = _age(store, before)
-    if age is not None and -_CLOCK_SLACK <= age <= seconds:
-        raise _held(store, name, holder)
-    renewals = 1.5 if age is not None and age > seconds else RENEWALS_PER_LEASE + 1
-    pause = seconds / RENEWALS_PER_LEASE
-    until = _clock() + renewals * pause
-    while _clock() < until:
-        time.sleep(min(pause / 4, max(0.0, until - _clock())))
-        now = read_lock(store, name)
-        if now is None and store.size(name) is None:
-            return None
-        if now != holder or store.modified(name) != before:
-            raise _held(store, name, now or holder)
-    return holder
-
-
-def _age(store: Store, written: float | None) -> float | None:
-    """Returns the seconds since then by the store's clock, or None if unknown."""
-    probe = f"{LOCK_FOLDER}/clock-{uuid.uuid4().hex}"
-    try:
-        store.put_bytes(b"now", probe)
-        now = store.modified(probe)
-    finally:
-        store.delete([probe])
-    return None if now is None or written is None else now - written
 
 
 def _lost_lease(store: Store, reason: str) -> BusyError:
@@ -290,22 +292,3 @@ def _lost_lease(store: Store, reason: str) -> BusyError:
         f"{store.uri}: this run lost its lease on the output: {reason}. Nothing more is "
         "published; run again"
     )
-
-
-def _held(store: Store, name: str, holder: Holder | None) -> BusyError:
-    description = (
-        f"process {holder.pid} on {holder.host}, started {holder.started}, last renewed "
-        f"{holder.renewed}"
-        if holder
-        else "its lock file cannot be read"
-    )
-    return BusyError(
-        f"{store.uri}: another run is writing here ({description}). Wait until it has "
-        f"ended, or choose another folder. If it is dead, its lock {name} expires by "
-        "itself: run again in a minute"
-    )
-
-
-def _clock() -> float:
-    """Returns seconds that only increase and also count while the machine sleeps."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))

@@ -14,6 +14,9 @@ from typing import Any
 
 MAX_LEASE_SECONDS = 3600.0  # a lock that claims more is no lock of ours
 _MAX_PID = (1 << 31) - 1
+_MAX_RENEWALS = 1 << 53
+# What their lock files do not tell.
+_OF_EARLIER_VERSIONS = {"renewals": 0, "unsure": True, "released": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,11 @@ class Holder:
       started: when the lease was taken, for people.
       renewed: when it was last renewed by the holder's clock, for people.
       lease_seconds: how long a renewal is valid.
+      renewals: how often it was renewed, so that no two renewals are the same.
+      unsure: whether a run that held the lease before may still be alive, as a machine
+        that slept. Such a run may yet remove lock files that it knows of, so the number
+        of this one must stay known: it is kept when it is released.
+      released: whether nobody holds the lease; the file only keeps its number known.
     """
 
     host: str
@@ -42,9 +50,12 @@ class Holder:
     started: str
     renewed: str
     lease_seconds: float
+    renewals: int = 0
+    unsure: bool = False
+    released: bool = False
 
     @classmethod
-    def this_process(cls, lease_seconds: float) -> Holder:
+    def this_process(cls, lease_seconds: float, *, unsure: bool = False) -> Holder:
         now = utc_now()
         return cls(
             host=socket.gethostname(),
@@ -56,20 +67,24 @@ class Holder:
             started=now,
             renewed=now,
             lease_seconds=lease_seconds,
+            unsure=unsure,
         )
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Holder | None:
         """Returns the holder written in a lock file, or None if it cannot be parsed."""
         try:
-            fields: dict[str, Any] = json.loads(data)
+            fields: dict[str, Any] = {**_OF_EARLIER_VERSIONS, **json.loads(data)}
             holder = cls(**{name: fields.pop(name) for name in cls.__slots__})
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return None
-        numbers = {"pid": holder.pid, "lease_seconds": holder.lease_seconds}
-        texts = [getattr(holder, n) for n in cls.__slots__ if n not in numbers]
+        others = {"pid", "lease_seconds", *_OF_EARLIER_VERSIONS}
+        texts = [getattr(holder, n) for n in cls.__slots__ if n not in others]
         valid = (
             all(isinstance(text, str) for text in texts)
+            and type(holder.renewals) is int
+            and 0 <= holder.renewals <= _MAX_RENEWALS
+            and type(holder.unsure) is type(holder.released) is bool
             and type(holder.pid) is int
             and 0 < holder.pid <= _MAX_PID
             and type(holder.lease_seconds) in (int, float)
@@ -82,6 +97,14 @@ class Holder:
         expires = datetime.fromisoformat(self.renewed).timestamp() + self.lease_seconds
         fields["expires"] = datetime.fromtimestamp(expires, UTC).isoformat()
         return json.dumps(fields, indent=1).encode() + b"\n"
+
+    def has_ended(self) -> bool:
+        """Tells whether its process is known to have ended, and others before it."""
+        return self.has_died() and not self.unsure
+
+    def has_died(self) -> bool:
+        """Tells whether its process was on this machine and is not there any more."""
+        return self.is_on_this_machine() and not self.is_running()
 
     def is_on_this_machine(self) -> bool:
         """Tells whether its process would be visible from here if it were alive."""

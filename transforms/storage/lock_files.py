@@ -1,11 +1,15 @@
 """Names, lists and reads the lock files of an output's lease.
 
 .recordmill/lock/000001.json      who holds the lease; the highest number counts
+
+A number is not used again while a run may live that knows it (see Holder.unsure): then
+the file stays when the lease is released, and says so.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from recordmill.schemas.errors import MissingFileError
 from recordmill.transforms.storage.lease_holder import Holder
@@ -13,7 +17,7 @@ from recordmill.transforms.storage.store import WORK_FOLDER, Store
 
 LOCK_FOLDER = f"{WORK_FOLDER}/lock"  # holds nothing else: listing it must stay cheap
 
-_NAME = re.compile(rf"{re.escape(LOCK_FOLDER)}/(\d{{6}})\.json")
+_NAME = re.compile(rf"{re.escape(LOCK_FOLDER)}/(\d{{6,12}})\.json")
 
 
 def lock_name(number: int) -> str:
@@ -34,7 +38,13 @@ def list_locks(store: Store) -> list[str]:
 
 def highest_lock(store: Store) -> str | None:
     """Returns the name of the lock file that counts, or None if there is none."""
-    return max(list_locks(store), default=None)
+    return max(list_locks(store), key=lock_number, default=None)
+
+
+def unreleased_locks(store: Store, names: Iterable[str]) -> list[str]:
+    """Returns those of some lock files that do not say that the lease is released."""
+    holders = {name: read_lock(store, name) for name in names}
+    return [n for n, holder in holders.items() if not (holder and holder.released)]
 
 
 def read_lock(store: Store, name: str) -> Holder | None:
@@ -43,13 +53,3 @@ def read_lock(store: Store, name: str) -> Holder | None:
         return Holder.from_bytes(store.read(name))
     except MissingFileError:
         return None
-
-
-def remove_dead_locks(store: Store) -> None:
-    """Removes the lock files of runs that were killed on this machine; never waits."""
-    holders = {name: read_lock(store, name) for name in list_locks(store)}
-    store.delete(
-        name
-        for name, holder in holders.items()
-        if holder and holder.is_on_this_machine() and not holder.is_running()
-    )
