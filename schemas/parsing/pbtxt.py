@@ -34,6 +34,7 @@ tfx_bsl/tfxio/tf_sequence_example_record.py.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -56,16 +57,32 @@ from recordmill.schemas.parsing.yaml_text import YamlDocument, write_yaml
 SCHEMA_PBTXT_NAME = "schema.pbtxt"
 
 _COMMENT = "recordmill: "
+# The floats that `to_proto` writes. No text of a name or comment begins a line: line
+# breaks in them are escaped.
+_FLOATS = re.compile(r"^ *float_domain \{", re.MULTILINE)
+_WHOLE_FRACTION = re.compile(r"^( *min_fraction: 1)$", re.MULTILINE)
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 def dump_pbtxt(schema: DeclaredSchema | Schema) -> bytes:
     """Writes the schema as schema.pbtxt; equal schemas give equal bytes."""
-    from google.protobuf import text_format
-
     if isinstance(schema, Schema):
         schema = declare_schema(schema)
-    return text_format.MessageToString(to_proto(schema), as_utf8=True).encode()
+    return _text_of(to_proto(schema)).encode()
+
+
+def _text_of(proto: Message) -> str:
+    """Returns a schema in text form, as protobuf's text_format writes it.
+
+    That is Python, and takes longest of all where there are thousands of features. The
+    message's own text is made in C, and differs only in escapes and floats.
+    """
+    text = str(proto)
+    if "\\" not in text and not _FLOATS.search(text):
+        return _WHOLE_FRACTION.sub(r"\1.0", text)
+    from google.protobuf import text_format
+
+    return text_format.MessageToString(proto, as_utf8=True)
 
 
 def load_pbtxt(data: bytes, uri: str) -> DeclaredSchema:

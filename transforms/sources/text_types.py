@@ -47,7 +47,7 @@ ARROW_TYPES = {
     "string": pa.string(),
 }
 
-_DTYPE_OF = {
+_DTYPE_OF: dict[int, str] = {
     TypeFlag.BOOLEAN: "bool",
     TypeFlag.INTEGER: "int64",
     TypeFlag.DECIMAL: "float32",
@@ -66,12 +66,12 @@ def column_dtype(flags: int) -> str:
     >>> column_dtype(TypeFlag.INTEGER | TypeFlag.DECIMAL)
     'float32'
     """
-    return _DTYPE_OF.get(TypeFlag(flags), "string")
+    return _DTYPE_OF.get(flags, "string")
 
 
 def is_huge(flags: int) -> bool:
     """Tells whether a column is text only because of decimals beyond float32."""
-    others = TypeFlag(flags) & ~TypeFlag.HUGE
+    others = flags & ~int(TypeFlag.HUGE)
     return others != flags and (not others or column_dtype(others) != "string")
 
 

@@ -19,7 +19,7 @@ from recordmill.schemas.features.declared import (
     PictureRule,
 )
 from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
-from recordmill.schemas.parsing.pbtxt import dump_pbtxt, load_pbtxt
+from recordmill.schemas.parsing.pbtxt import dump_pbtxt, load_pbtxt, to_proto
 from recordmill.schemas.parsing.schema_file import load_schema
 
 
@@ -39,6 +39,23 @@ def feature_of(fields: str) -> schema_pb2.Feature:
 
 def parsed(text: str) -> schema_pb2.Feature:
     return text_format.Parse(text, schema_pb2.Feature())
+
+
+@given(declared_schemas())
+def test_text_is_that_of_text_format(schema: DeclaredSchema) -> None:
+    """To the byte, whichever way it is made: datasets of the same job are the same."""
+    expected = text_format.MessageToString(to_proto(schema), as_utf8=True)
+    assert dump_pbtxt(schema).decode() == expected
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a", "é", 'quo"te', "back\\slash", "line\nfloat_domain {", "\u2028", "\x7f"],
+)
+def test_text_of_any_name(name: str) -> None:
+    schema = DeclaredSchema(features={name: DeclaredFeature(dtype="int64")})
+    expected = text_format.MessageToString(to_proto(schema), as_utf8=True)
+    assert dump_pbtxt(schema).decode() == expected
 
 
 REQUIRED = "presence { min_fraction: 1 min_count: 1 }"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import groupby
 from typing import Self
 
@@ -252,14 +253,7 @@ class CsvSource(Source):
         if self.fixed_schema is not None:
             return self.fixed_schema
         observed = observed or (int(TypeFlag.NOTHING),) * len(self.names)
-        nulls = nulls or (0,) * len(self.names)
-        features = []
-        for name, flags, missing in zip(self.names, observed, nulls, strict=True):
-            dtype = column_dtype(flags)
-            features.append(
-                FeatureSpec(name, usual_kind(dtype), dtype=dtype, optional=missing > 0)
-            )
-        return Schema(tuple(features))
+        return _inferred(self.names, observed, nulls or (0,) * len(self.names))
 
     def needs_reencode(
         self, observed: TypeFlags, used: TypeFlags, final: TypeFlags
@@ -330,6 +324,20 @@ class CsvSource(Source):
         names = sum(len(name.encode()) + ENTRY_BYTES for name in self.names)
         growth = 1 + names // (4 * len(self.names))
         return sum(file.size for file in files) * min(growth, 16)
+
+
+# Asked for each batch: a schema of 20,000 columns takes longer than a batch of them.
+@lru_cache(maxsize=8)
+def _inferred(
+    names: tuple[str, ...], observed: TypeFlags, nulls: tuple[int, ...]
+) -> Schema:
+    features = []
+    for name, flags, missing in zip(names, observed, nulls, strict=True):
+        dtype = column_dtype(flags)
+        features.append(
+            FeatureSpec(name, usual_kind(dtype), dtype=dtype, optional=missing > 0)
+        )
+    return Schema(tuple(features))
 
 
 def _dtypes(schema: Schema, names: Sequence[str]) -> list[str]:
