@@ -53,8 +53,8 @@ def verify(
     """Checks every CRC, every count and size against the manifest."""
     if quick and deep:
         raise click.UsageError("--quick and --deep exclude each other")
-    from recordmill.beam_jobs.report.dataset_report import show_verify
     from recordmill.beam_jobs.report.showing import showing
+    from recordmill.beam_jobs.report.verify_report import show_verify
     from recordmill.transforms.commit.versions import followed
     from recordmill.transforms.dataset.verify import verify_dataset
 
@@ -79,7 +79,26 @@ def verify(
 
 @cli.command()
 @click.argument("output", type=click.Path(file_okay=False))
-@click.option("--examples", default=3, show_default=True, help="Examples to show.")
+@click.option(
+    "--examples",
+    "--head",
+    type=click.IntRange(0),
+    default=3,
+    show_default=True,
+    help="Examples to show.",
+)
+@click.option("--split", default="", help="Show examples of this split only.")
+@click.option(
+    "--index",
+    type=click.IntRange(0),
+    help="Show the example with this index, from 0, in the split or among all.",
+)
+@click.option(
+    "--where",
+    multiple=True,
+    metavar="FEATURE=VALUE",
+    help="Show examples with this value or class name; repeat for more conditions.",
+)
 @json_option
 @click.option(
     "--tf",
@@ -90,18 +109,26 @@ def verify(
 def inspect(
     output: str,
     examples: int,
+    split: str,
+    index: int | None,
+    where: tuple[str, ...],
     as_json: bool,
     tf: bool,
     storage: tuple[str, ...],
 ) -> None:
-    """Shows features, splits, shards, and the first examples."""
+    """Shows features, splits, shards, and some examples."""
+    if index is not None and where:
+        raise click.UsageError("--index and --where exclude each other")
     from recordmill.beam_jobs.report.dataset_report import show_inspect
     from recordmill.transforms.commit.versions import followed
 
     options = storage_of(storage).output
     show_inspect(
         followed(output, options),
-        num_examples=examples,
+        num_examples=examples if index is None else 1,
+        split=split,
+        first=index or 0,
+        where=where,
         as_json=as_json,
         tf=tf,
         storage=options,

@@ -1,10 +1,10 @@
-"""Shows what `inspect` and `verify` found: tables for people, JSON for programs."""
+"""Shows what is in a dataset: tables for people, JSON for programs."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from recordmill.beam_jobs.report.text_tables import (
@@ -21,22 +21,12 @@ if TYPE_CHECKING:
     from recordmill.schemas.dataset.manifest import Manifest
     from recordmill.schemas.features.feature import FeatureSpec
     from recordmill.schemas.job.storage_options import StorageOptions
-    from recordmill.transforms.dataset.first_examples import ExamplePreview
-    from recordmill.transforms.dataset.verify import VerifyResult
+    from recordmill.transforms.dataset.read_examples import ExamplePreview
 
     _ClassNames = Mapping[str, tuple[str, ...]]
 
 _JSON_LINES = 60  # of one record
 _JSON_CHARACTERS = 200  # of one line
-
-_ADVICE = {
-    "damage": "{output} is damaged. Convert again with --overwrite to make it anew. "
-    "Where --dataset-version auto chose its version, remove its folder instead and "
-    "convert again",
-    "stray": "{output} has files that are not its own. Delete those that the table names",
-    "values": "{output} has records that do not fit its schema, and were written so. Mend "
-    "the inputs or the schema, and convert again with --overwrite",
-}
 
 # rich, pydantic, pyarrow and protobuf are imported inside the functions: the command
 # line imports this module whatever it is asked to do.
@@ -46,6 +36,9 @@ def show_inspect(
     output: str,
     *,
     num_examples: int = 3,
+    split: str = "",
+    first: int = 0,
+    where: Sequence[str] = (),
     as_json: bool = False,
     tf: bool = False,
     storage: StorageOptions | None = None,
@@ -56,6 +49,9 @@ def show_inspect(
     Args:
       output: the dataset's folder.
       num_examples: examples to read and show.
+      split: of which split; "" for all.
+      first: index of the first example in the split, or among all.
+      where: what each example must have, as FEATURE=VALUE.
       as_json: write one JSON object instead of tables.
       tf: write only a program that loads the dataset with TensorFlow.
       storage: options of the dataset's storage.
@@ -65,8 +61,10 @@ def show_inspect(
       OutputError: there is no dataset in the folder, or a shard is missing.
       CorruptRecordError: one of the first records is damaged.
     """
+    from recordmill.schemas.dataset.manifest import schema_of
+    from recordmill.transforms.dataset.conditions import parse_condition
     from recordmill.transforms.dataset.files import class_names, read_manifest
-    from recordmill.transforms.dataset.first_examples import first_examples
+    from recordmill.transforms.dataset.read_examples import Selection, read_examples
     from recordmill.transforms.storage import open_store
 
     store = open_store(output, storage) if storage else open_store(output)
@@ -81,7 +79,10 @@ def show_inspect(
         else:
             (stream or sys.stdout).write(code)
         return
-    examples = first_examples(store, manifest, num_examples)
+    schema = schema_of(manifest, names)
+    conditions = tuple(parse_condition(text, schema, names) for text in where)
+    selection = Selection(num_examples, split, first, conditions)
+    examples = read_examples(store, manifest, selection)
     if as_json:
         write_json(_inspect_json(manifest, names, list(examples)), stream)
         return
@@ -91,48 +92,6 @@ def show_inspect(
     _print_splits(console, manifest)
     for example in examples:
         _print_example(console, example, manifest, names)
-
-
-def show_verify(
-    result: VerifyResult, *, as_json: bool = False, stream: TextIO | None = None
-) -> None:
-    """Shows what a verification found.
-
-    Args:
-      result: of recordmill.transforms.dataset.verify.verify_dataset.
-      as_json: write one JSON object instead of lines and a table.
-      stream: where to; standard output unless given.
-    """
-    from recordmill.schemas.text import human_bytes, printable
-
-    if as_json:
-        write_json(_verify_json(result), stream)
-        return
-    console = make_console(stream)
-    size = human_bytes(result.bytes)
-    found = f"{count(result.shards, 'shard')}, {count(result.records, 'record')}"
-    if result.ok:
-        what = "every checksum, count and size is" if result.full else "all sizes are"
-        if result.checksums and not result.full:
-            what = "all sizes and stored checksums are"
-        fits = ", every record fits the schema" if result.deep else ""
-        console.print(
-            f"{result.name}: {what} right{fits} ({found}, {size})",
-            style="green",
-            soft_wrap=True,
-        )
-        return
-    problems = count(len(result.problems), "problem")
-    console.print(f"{result.name}: {problems} ({found} found, {size})", style="red")
-    table = make_table(("file", "left"), ("problem", "left"))
-    for problem in result.problems:
-        table.add_row(printable(problem.file), printable(problem.message))
-    console.print(table)
-    kinds = {problem.kind for problem in result.problems}
-    output = printable(result.output)
-    for kind, advice in _ADVICE.items():
-        if kind in kinds:
-            console.print(f"\n{advice.format(output=output)}", soft_wrap=True)
 
 
 def _inspect_json(
@@ -168,25 +127,6 @@ def _inspect_json(
         for example in examples
     ]
     return facts
-
-
-def _verify_json(result: VerifyResult) -> dict[str, Any]:
-    return {
-        "ok": result.ok,
-        "output": result.output,
-        "name": result.name,
-        "full": result.full,
-        "deep": result.deep,
-        "stored_checksums": result.checksums,
-        "shards": result.shards,
-        "records": result.records,
-        "bytes": result.bytes,
-        "metadata_files": result.files,
-        "problems": [
-            {"file": problem.file, "message": problem.message, "kind": problem.kind}
-            for problem in result.problems
-        ],
-    }
 
 
 def _print_header(console: Console, output: str, manifest: Manifest) -> None:

@@ -13,7 +13,7 @@ from job_tools import GOLDEN, SAMPLES, convert
 from small_dataset import SCHEMA, rows, write_dataset
 
 from recordmill.beam_jobs.cli.main import run
-from recordmill.beam_jobs.report.dataset_report import show_verify
+from recordmill.beam_jobs.report.verify_report import show_verify
 from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.job.job_spec import Payload
 from recordmill.schemas.proto.example_pb2 import Example

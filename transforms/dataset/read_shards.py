@@ -119,18 +119,27 @@ def shards_to_read(
     Raises:
       UsageError: a split does not exist.
     """
-    for name in splits or ():
+    wanted = require_splits(store, manifest, *(splits or ()))
+    return [
+        ShardToRead(store, shard, manifest.compression)
+        for name in wanted
+        for shard in manifest.splits[name].shards
+    ]
+
+
+def require_splits(store: Store, manifest: Manifest, *names: str) -> list[str]:
+    """Returns the named splits, or all, in the manifest's order.
+
+    Raises:
+      UsageError: a split does not exist.
+    """
+    for name in names:
         if name not in manifest.splits:
             raise UsageError(
                 f"{store.uri}: no split {name!r}; there are "
                 f"{', '.join(map(repr, manifest.splits))}"
             )
-    return [
-        ShardToRead(store, shard, manifest.compression)
-        for name, split in manifest.splits.items()
-        if splits is None or name in splits
-        for shard in split.shards
-    ]
+    return [name for name in manifest.splits if not names or name in names]
 
 
 def _binary_array(window: Sequence[memoryview]) -> pa.BinaryArray:
