@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from job_tools import GOLDEN, Argument, convert, recordmill, states
+from store_servers import display_path
 
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.images import source as images
+from recordmill.transforms.storage.filesystems import filesystem_of
 
 SOURCES = ("csv", "cifar", "images", "named")
 SOME_FILE = {
@@ -291,3 +294,34 @@ def test_in_a_store_with_other_times(tmp_path: Path) -> None:
         store.pipe("/touched/in/a.csv", (GOLDEN / "tutorial.csv").read_bytes())
         facts = run(*command)
     assert facts["status"] == "unchanged"
+
+
+def test_another_etag(
+    server: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The etag of a copy in several parts is not the MD5 of its bytes."""
+    place = display_path("s3", tmp_path, monkeypatch, server)
+    data = (GOLDEN / "tutorial.csv").read_bytes()
+    place.store.put_bytes(data, "a.csv")
+    address = place.options.to_dict()["endpoint_url"]
+    command = ["csv", f"{place.root}/*.csv", tmp_path / "out"]
+    command += ["--storage-option", f"input:endpoint_url={address}"]
+    convert(*command)
+    system, path = filesystem_of(f"{place.root}/a.csv", place.options)
+
+    def put_in_parts(data: bytes) -> str:
+        bucket, _, key = path.partition("/")
+        put: dict[str, str] = {"Bucket": bucket, "Key": key}
+        put["UploadId"] = system.call_s3("create_multipart_upload", **put)["UploadId"]
+        part = system.call_s3("upload_part", **put, PartNumber=1, Body=data)
+        parts = {"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}
+        system.call_s3("complete_multipart_upload", **put, MultipartUpload=parts)
+        system.invalidate_cache()
+        return str(system.info(path)["ETag"])
+
+    before = system.info(path)["ETag"]
+    assert put_in_parts(data) != before
+    assert run(*command)["status"] == "unchanged"
+    put_in_parts(data.replace(b"0", b"1"))
+    ran = recordmill("convert", *command)
+    assert "1 written again with the same size (a.csv)" in ran.err
