@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
@@ -26,6 +26,13 @@ def merge_type_flags(one: TypeFlags, other: TypeFlags) -> TypeFlags:
     if not one or not other:
         return one or other
     return tuple(a | b for a, b in zip(one, other, strict=True))
+
+
+class Seen(NamedTuple):
+    """Size and version of a file, as the inventory has them."""
+
+    size: int
+    version: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +56,11 @@ class InputFile:
     given: str = ""
     problem: str = ""
 
+    @property
+    def seen(self) -> Seen:
+        """Returns what has to be the same when the file is read."""
+        return Seen(self.size, self.version)
+
 
 @dataclass(frozen=True, slots=True)
 class InputRange:
@@ -66,6 +78,8 @@ class InputRange:
       quoted: states of the quotes at `start` and `stop` (csv, see quote_states); 0 at
         a file's start and end.
       unclosed: byte offset of a quote whose field is never closed (csv), or -1.
+      seen: size and version of its file; None for a range of several files, and in
+        checkpoints of earlier versions.
     """
 
     index: int
@@ -78,6 +92,7 @@ class InputRange:
     split: str = ""
     quoted: tuple[int, int] = (0, 0)
     unclosed: int = -1
+    seen: Seen | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if not 0 <= self.start <= self.stop:

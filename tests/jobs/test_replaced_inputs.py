@@ -11,7 +11,12 @@ from typing import Any
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from job_tools import GOLDEN, convert, recordmill
+from source_tools import read
 
+from recordmill.beam_jobs.service import run_job
+from recordmill.schemas.errors import ChangedInputError
+from recordmill.transforms.commit import staging
+from recordmill.transforms.sources.cifar.source import CifarSource
 from recordmill.transforms.tasks import write_shard
 
 FILES = {"csv": "a.csv", "cifar": "data_batch_1.bin", "images": "cat/b.jpg"}
@@ -97,6 +102,57 @@ def test_nothing_is_published(
     assert f"{file}: " in ran.err
     assert message in ran.err
     assert not (output / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("exchange", ["auto", "scratch", "engine"])
+@pytest.mark.parametrize("source", FILES)
+def test_replaced_and_put_back(
+    source: str,
+    exchange: str,
+    inputs: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At the end all looks as at the beginning; but another file was read."""
+    file = inputs / source / FILES[source]
+    kept = shutil.copy2(file, tmp_path / "kept")
+    prepared = run_job.prepare_run
+
+    def then_replaced(*arguments: Any) -> Any:
+        run = prepared(*arguments)
+        written_again(file)
+        return run
+
+    def put_back(*arguments: Any) -> None:
+        shutil.copy2(kept, file)
+        check(*arguments)
+
+    check = staging.require_same_inputs
+    monkeypatch.setattr(run_job, "prepare_run", then_replaced)
+    monkeypatch.setattr(staging, "require_same_inputs", put_back)
+    output = tmp_path / "out"
+    job = ("convert", source, inputs / source, output, "--exchange", exchange)
+    ran = recordmill(*job)
+    assert ran.status == 75
+    assert f"{file}: was written again after the run began" in ran.err
+    assert not (output / "manifest.json").exists()
+    monkeypatch.undo()
+    shutil.copy2(kept, file)
+    assert recordmill(*job).status == 0
+
+
+def test_labels_are_looked_at_again(inputs: Path) -> None:
+    """By reference: a file that was written again and has its old time."""
+    folder = inputs / "cifar"
+    reading = read(CifarSource(), folder)
+    (rows,) = reading.source.list_references(reading.ranges[0])
+    file = folder / FILES["cifar"]
+    facts, data = file.stat(), bytearray(file.read_bytes())
+    data[3073] = 255
+    file.write_bytes(data)
+    os.utime(file, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    with pytest.raises(ChangedInputError, match=r"data_batch_1.bin: holds labels that"):
+        reading.source.read_references(rows.batch["reference"])
 
 
 def test_in_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -330,7 +330,17 @@ def number_ranges(parts: Sequence[tuple[InputFile, int, int, str]]) -> list[Inpu
     position = 0
     for index, (file, start, stop, split) in enumerate(parts):
         ranges.append(
-            InputRange(index, file.path, file.uri, start, stop, position, total, split)
+            InputRange(
+                index=index,
+                path=file.path,
+                uri=file.uri,
+                start=start,
+                stop=stop,
+                first_position=position,
+                total_positions=total,
+                split=split,
+                seen=file.seen,
+            )
         )
         position += stop - start
     return ranges

@@ -17,6 +17,7 @@ from recordmill.schemas.job.storage_options import (
     NO_OPTIONS,
     StorageOptions,
 )
+from recordmill.schemas.ranges import Seen
 from recordmill.transforms.arrow import I64, U8
 from recordmill.transforms.storage.filesystems import filesystem_of
 from recordmill.transforms.storage.retry import (
@@ -45,7 +46,11 @@ def full_uri(uri: str) -> str:
 
 
 def read_range(
-    uri: str, start: int, stop: int, options: StorageOptions = NO_OPTIONS
+    uri: str,
+    start: int,
+    stop: int,
+    options: StorageOptions = NO_OPTIONS,
+    seen: Seen | None = None,
 ) -> bytes:
     """Returns the bytes from start to stop of a file; fewer if the file ends before.
 
@@ -54,8 +59,10 @@ def read_range(
       start: first byte.
       stop: one after the last byte.
       options: for the storage of the inputs.
+      seen: what a local file has to be, or None.
 
     Raises:
+      ChangedInputError: it is another one by now.
       InputError: the file cannot be read.
     """
     if start >= stop:
@@ -63,7 +70,9 @@ def read_range(
     try:
         if is_local(uri):
             with local_path(uri).open("rb", buffering=0) as file:
-                return _read_all(file.fileno(), start, stop - start)
+                data = _read_all(file.fileno(), start, stop - start)
+                _require_seen(file.fileno(), uri, seen)
+                return data
     except OSError as error:
         raise input_error(error, f"{uri}: cannot be read: {error}") from error
 
@@ -76,6 +85,27 @@ def read_range(
         return bytes(system.cat_file(path, start=start, end=min(stop, size)))
 
     return _read_remote(uri, read)
+
+
+def _require_seen(descriptor: int, uri: str, seen: Seen | None) -> None:
+    """Checks that a local file is the one of the inventory; call it after reading.
+
+    Raises:
+      ChangedInputError: it is not, so what was read may be a mix of both.
+    """
+    if seen is None:
+        return
+    now = os.fstat(descriptor)
+    if now.st_size != seen.size:
+        raise ChangedInputError(
+            f"{uri}: has {now.st_size} bytes, but had {seen.size} when the run began; "
+            "did it change meanwhile?"
+        )
+    if seen.version and str(now.st_mtime_ns) != seen.version:
+        raise ChangedInputError(
+            f"{uri}: was written again after the run began (with {now.st_size} bytes as "
+            "before). Run the same command again when nothing writes to the inputs"
+        )
 
 
 def _read_remote(uri: str, read: Callable[[], bytes]) -> bytes:
@@ -101,7 +131,9 @@ def _read_all(descriptor: int, start: int, length: int) -> bytes:
     return b"".join(chunks)
 
 
-def read_rows(uri: str, offsets: I64, target: U8, positions: I64) -> None:
+def read_rows(
+    uri: str, offsets: I64, target: U8, positions: I64, seen: Seen | None = None
+) -> None:
     """Reads rows of equal length from scattered offsets of a local file.
 
     Args:
@@ -109,8 +141,10 @@ def read_rows(uri: str, offsets: I64, target: U8, positions: I64) -> None:
       offsets: byte offset of each row.
       target: array of shape (rows, bytes of a row).
       positions: row of `target` that each is copied to.
+      seen: what the file has to be, or None.
 
     Raises:
+      ChangedInputError: it is another one by now.
       InputError: the file cannot be read, or ends before a row does.
     """
     size = target.shape[1]
@@ -128,6 +162,7 @@ def read_rows(uri: str, offsets: I64, target: U8, positions: I64) -> None:
                     f"{uri}: ends before byte {offset + size}; it was longer when the "
                     "run began. Do not change inputs during a run; run again"
                 )
+        _require_seen(descriptor, uri, seen)
     finally:
         os.close(descriptor)
 
@@ -146,15 +181,26 @@ def available_memory() -> int:
     return available
 
 
-def read_file(uri: str, options: StorageOptions = NO_OPTIONS) -> bytes:
+def read_file(
+    uri: str, options: StorageOptions = NO_OPTIONS, seen: Seen | None = None
+) -> bytes:
     """Returns all bytes of a file.
 
+    Args:
+      uri: the file.
+      options: for the storage of the inputs.
+      seen: what a local file has to be, or None.
+
     Raises:
+      ChangedInputError: it is another one by now.
       InputError: the file cannot be read.
     """
     try:
         if is_local(uri):
-            return local_path(uri).read_bytes()
+            with local_path(uri).open("rb", buffering=0) as file:
+                data = file.read()
+                _require_seen(file.fileno(), uri, seen)
+                return data
     except OSError as error:
         raise input_error(error, f"{uri}: cannot be read: {error}") from error
 

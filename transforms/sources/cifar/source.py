@@ -14,13 +14,14 @@ from pathlib import PurePosixPath
 from typing import Self
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from recordmill.schemas.errors import ChangedInputError, InputError
 from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.file_checksums import FileChecksum
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.ranges import InputFile, InputRange, Reject, TypeFlags
+from recordmill.schemas.ranges import InputFile, InputRange, Reject, Seen, TypeFlags
 from recordmill.schemas.text import count
 from recordmill.schemas.understood import NOTHING, Understood
 from recordmill.transforms.arrow import I64, U8, array_parts, binary_array
@@ -69,7 +70,7 @@ class CifarSource(Source):
       variant: cifar10 or cifar100; auto: by file name and size.
       layout: of a record; None before `prepare`.
       class_names: those of each label.
-      files: uri and first position of each file.
+      files: uri, first position, size and version of each file.
       told: what the input was taken for.
       names_read: the checksums of the files of class names.
       storage: options of the inputs' storage.
@@ -78,7 +79,7 @@ class CifarSource(Source):
     variant: Variant = "auto"
     layout: Layout | None = None
     class_names: tuple[tuple[str, ...], ...] = ()
-    files: tuple[tuple[str, int], ...] = ()
+    files: tuple[tuple[str, int, Seen], ...] = ()
     told: Understood = NOTHING
     names_read: tuple[FileChecksum, ...] = ()
     storage: StorageOptions = NO_OPTIONS
@@ -224,13 +225,19 @@ class CifarSource(Source):
         positions = data[offsets[0] : offsets[-1]].view("<u8").astype(np.int64)
         # Files that begin at positions 0 and 30,730: positions [0, 30,730, 3,073] lie
         # in files [0, 1, 0].
-        starts = np.array([start for _, start in self.files], np.int64)
+        starts = np.array([start for _, start, _ in self.files], np.int64)
         file_of = np.searchsorted(starts, positions, side="right") - 1
         records = np.empty((len(positions), layout.record_bytes), np.uint8)
         for index in np.unique(file_of).tolist():
-            uri, start = self.files[index]
+            uri, start, seen = self.files[index]
             rows = np.flatnonzero(file_of == index)
-            read_rows(uri, positions[rows] - start, records, rows)
+            read_rows(uri, positions[rows] - start, records, rows, seen)
+            labels = records[rows, : len(self.class_names)]
+            if _has_wrong_label(labels, self.class_names).any():
+                raise ChangedInputError(
+                    f"{uri}: holds labels that were not there when it was read first. "
+                    "Run the same command again when nothing writes to the inputs"
+                )
         kept = np.arange(len(records), dtype=np.int64)
 
         def raw(row: int) -> tuple[str, int, bytes]:
@@ -258,7 +265,10 @@ class CifarSource(Source):
         for start in range(input_range.start, input_range.stop, step):
             stop = min(start + step, input_range.stop)
             data = np.frombuffer(
-                read_range(input_range.uri, start, stop, self.storage), np.uint8
+                read_range(
+                    input_range.uri, start, stop, self.storage, input_range.seen
+                ),
+                np.uint8,
             )
             if len(data) < stop - start:
                 raise ChangedInputError(
@@ -294,10 +304,12 @@ class CifarSource(Source):
             yield rows, records
 
 
-def _first_positions(data: Sequence[InputFile]) -> tuple[tuple[str, int], ...]:
-    """Returns each file's uri and the position of its first byte in the whole input."""
+def _first_positions(data: Sequence[InputFile]) -> tuple[tuple[str, int, Seen], ...]:
+    """Returns each file's uri, position in the whole input, and size and version."""
     starts = accumulate((file.size for file in data), initial=0)
-    return tuple((file.uri, start) for file, start in zip(data, starts, strict=False))
+    return tuple(
+        (file.uri, start, file.seen) for file, start in zip(data, starts, strict=False)
+    )
 
 
 def _rows(
@@ -330,7 +342,7 @@ def _check_labels(
 ) -> tuple[I64, list[Reject]]:
     """Returns the indices of rows with valid labels, and rejects for the others."""
     counts = np.array([len(names) for names in class_names])
-    wrong = (records[:, : len(counts)] >= counts).any(axis=1)
+    wrong = _has_wrong_label(records, class_names)
     rejects = [
         Reject(
             path,
@@ -342,6 +354,14 @@ def _check_labels(
         for row in np.flatnonzero(wrong).tolist()
     ]
     return np.flatnonzero(~wrong), rejects
+
+
+def _has_wrong_label(
+    records: U8, class_names: tuple[tuple[str, ...], ...]
+) -> npt.NDArray[np.bool_]:
+    """Tells which records have a label beyond the classes."""
+    counts = np.array([len(names) for names in class_names])
+    return np.asarray((records[:, : len(counts)] >= counts).any(axis=1), np.bool_)
 
 
 def _to_batch(records: U8, layout: Layout) -> pa.RecordBatch:

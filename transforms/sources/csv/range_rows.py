@@ -178,7 +178,8 @@ class RangeRows:
     ) -> bytes:
         """Returns the bytes from a range's start to an end at or behind its stop."""
         start, stop = input_range.start, input_range.stop
-        block = self.of_file(input_range.uri)(start, end)
+        seen = input_range.seen
+        block = read_range(input_range.uri, start, end, self.storage, seen)
         if start + len(block) < end:
             raise ChangedInputError(
                 f"{input_range.uri}: ends at byte {start + len(block)}, but had "

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from recordmill.schemas.errors import ChangedInputError
 from recordmill.schemas.file_checksums import FileChecksum
 from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.ranges import InputFile, Reject
+from recordmill.schemas.ranges import InputFile, Reject, Seen
 from recordmill.transforms.arrow import MAX_CELL_BYTES
 from recordmill.transforms.pictures.header import ImageHeader, ImageHeaderError
 from recordmill.transforms.sources.images.folder_layout import Place
 from recordmill.transforms.storage.reading import read_file
 from recordmill.transforms.tfrecord import crc32c
 
-Reference = tuple[int, str, str]  # size, path and problem of a file
+Reference = tuple[Seen, str, str]  # size and version, path and problem of a file
 
 
 @dataclass(slots=True)
@@ -40,20 +40,26 @@ class ReadPictures:
 
 
 def reference_to(file: InputFile) -> bytes:
-    r"""Returns b"1234 cat/1.jpg", or b"!a link to nothing\0cat/2.jpg" without a file."""
+    r"""Returns b"1234:1700000000000000000 cat/1.jpg" for a file of a local folder.
+
+    Without its time, b"1234 cat/1.jpg", for one of a store; b"!a link to
+    nothing\0cat/2.jpg" without a file.
+    """
     if file.problem:
         return f"!{file.problem}\0{file.path}".encode()
-    return f"{file.size} {file.path}".encode()
+    version = f":{file.version}" if file.version.isdigit() else ""
+    return f"{file.size}{version} {file.path}".encode()
 
 
 def parse_reference(reference: bytes) -> Reference:
-    """Returns size, path and problem of a file."""
+    """Returns size and version, path and problem of a file."""
     text = reference.decode()
     if text.startswith("!"):
         problem, _, path = text[1:].partition("\0")
-        return 0, path, problem
-    size, _, path = text.partition(" ")
-    return int(size), path, ""
+        return Seen(0, ""), path, problem
+    facts, _, path = text.partition(" ")
+    size, _, version = facts.partition(":")
+    return Seen(int(size), version), path, ""
 
 
 def read_pictures(
@@ -77,7 +83,8 @@ def read_pictures(
     """
     found = ReadPictures()
     # A loop per file: each costs an open and a read, a hundred times its share of it.
-    for index, (size, path, problem) in enumerate(references):
+    for index, (seen, path, problem) in enumerate(references):
+        size = seen.size
         if problem:
             found.rejects.append(Reject(path, 0, problem, b""))
             continue
@@ -87,7 +94,7 @@ def read_pictures(
             )
             found.rejects.append(Reject(path, 0, reason, b""))
             continue
-        content = read_file(root + path, storage)
+        content = read_file(root + path, storage, seen)
         if len(content) != size:
             raise ChangedInputError(
                 f"{root}{path}: has {len(content)} bytes, but had {size} when the run "
