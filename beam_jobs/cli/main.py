@@ -19,6 +19,7 @@ from recordmill.beam_jobs.cli.click_options import (
     storage_of,
     storage_option,
 )
+from recordmill.beam_jobs.cli.completion_command import completion_command
 from recordmill.beam_jobs.cli.convert_command import convert
 from recordmill.beam_jobs.cli.rejects_command import rejects_command
 from recordmill.beam_jobs.cli.run_command import plan_command, run_command
@@ -142,6 +143,7 @@ for _command in (
     plan_command,
     rejects_command,
     clean_command,
+    completion_command,
 ):
     cli.add_command(_command)
 
