@@ -77,14 +77,9 @@ def execute(job: JobSpec, options: RunOptions, report_options: ReportOptions) ->
     understood = outcome.understood.spelled(partial(spell, style=report_options.style))
     outcome = replace(outcome, understood=understood)
     if report_options.metrics_file:
-        with report_failure(without_metrics, job.name):
-            write_metrics(
-                report_options.metrics_file,
-                job.name,
-                outcome.seconds,
-                outcome,
-                stages.seconds,
-            )
+        _write_metrics(
+            report_options, job.name, outcome.seconds, outcome, stages.seconds
+        )
     if lines:
         _log_outcome(lines, outcome, stages.seconds)
     if report_options.as_json or not lines:
@@ -113,7 +108,8 @@ def report_failure(
         if isinstance(error, Interrupted) and not error.state:
             error.state = _UNPUBLISHED
         if report_options.metrics_file:
-            _write_failure(report_options, dataset, time.time() - started, stages or {})
+            seconds = time.time() - started
+            _write_metrics(report_options, dataset, seconds, None, stages or {})
         if report_options.log_format:
             lines = LogLines(report_options.log_format, stream)
             with suppress(OSError):  # the terminal may be gone: SIGHUP says so
@@ -136,15 +132,17 @@ def report_failure(
             raise
 
 
-def _write_failure(
+def _write_metrics(
     report_options: ReportOptions,
     dataset: str,
     seconds: float,
+    outcome: Outcome | None,
     stages: Mapping[str, float],
 ) -> None:
-    """Writes the metrics; that this fails too must not hide what went wrong."""
+    """Writes the metrics; if that fails, a warning says so: it changes no outcome."""
+    file = report_options.metrics_file
     try:
-        write_metrics(report_options.metrics_file, dataset, seconds, None, stages)
+        write_metrics(file, dataset, seconds, outcome, stages)
     except RecordmillError as error:
         message = spell(str(error), report_options.style)
         if report_options.log_format:

@@ -178,6 +178,17 @@ class Schema:
                         f"features {other!r} and {feature.name!r} would both be stored "
                         f"under the key {key!r}: rename one of them"
                     )
+        labels: dict[str, FeatureSpec] = {}  # by the name of their file, without ending
+        for feature in ordered:
+            if not feature.class_names:
+                continue
+            same = labels.setdefault(feature.name.replace("/", "."), feature)
+            if same.class_names != feature.class_names:
+                raise SchemaError(
+                    f"features {same.name!r} and {feature.name!r} have different "
+                    "classes, and both labels files would be "
+                    f"{feature.name.replace('/', '.')}.labels.txt: rename one of them"
+                )
         if not ordered:
             raise SchemaError("a schema needs at least one feature, got none")
         object.__setattr__(self, "features", ordered)

@@ -43,9 +43,8 @@ from recordmill.schemas.job.job_spec import (
 from recordmill.schemas.job.options import Kind, Option, offered_by
 from recordmill.schemas.job.source_options import SourceOptions
 from recordmill.schemas.job.storage_options import (
-    SECRET_REFUSED,
     StorageOptions,
-    names_secret,
+    require_secretless_arguments,
 )
 from recordmill.schemas.sizes import parse_size
 
@@ -106,10 +105,10 @@ def _no_secrets(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _no_secret_arguments(arguments: tuple[str, ...]) -> tuple[str, ...]:
-    for argument in arguments:
-        name = argument.partition("=")[0]
-        if names_secret(name):
-            raise ValueError(f"{name} {SECRET_REFUSED}")
+    try:
+        require_secretless_arguments(arguments)
+    except UsageError as error:
+        raise ValueError(str(error)) from error
     return arguments
 
 

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from recordmill.schemas.job.options import Style
-from recordmill.schemas.job.storage_options import BothSides
+from recordmill.schemas.job.storage_options import (
+    BothSides,
+    require_secretless_arguments,
+)
 
 _EMBEDDED_RUNNERS = (
     "direct",
@@ -44,6 +47,9 @@ class RunOptions:
       storage: non-secret options of the inputs' and the output's storage.
       detach: submit the job to the runner and do not wait for its end.
       beam_args: pipeline options as Beam spells them.
+
+    Raises:
+      UsageError: a pipeline option is named like a secret.
     """
 
     inputs: tuple[str, ...]
@@ -60,6 +66,9 @@ class RunOptions:
     storage: BothSides = _NO_STORAGE_OPTIONS
     detach: bool = False
     beam_args: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        require_secretless_arguments(self.beam_args)
 
     @property
     def is_embedded(self) -> bool:

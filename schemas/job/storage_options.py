@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl
@@ -150,6 +150,18 @@ def _value(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
+
+
+def require_secretless_arguments(arguments: Iterable[str]) -> None:
+    """Checks that no pipeline option of Beam is named like a secret.
+
+    Raises:
+      UsageError: one is; the message leaves its value out.
+    """
+    for argument in arguments:
+        name = argument.partition("=")[0]
+        if name.startswith("-") and names_secret(name):
+            raise UsageError(f"{name} {SECRET_REFUSED}")
 
 
 def names_secret(name: str) -> bool:

@@ -208,6 +208,25 @@ def test_nobody_reaches_a_worker_pool() -> None:
     assert service_ports == ["--service_port=50000"]
 
 
+def test_what_pods_of_the_cluster_may_reach() -> None:
+    """Each other, names and storage: nothing else on any network."""
+    path = DEPLOY / "flink" / "cluster" / "networkpolicy.yaml"
+    policies = list(yaml.safe_load_all(path.read_text()))
+    (policy,) = [one for one in policies if "Egress" in one["spec"]["policyTypes"]]
+    assert policy["spec"]["podSelector"] == {}
+    inside, names, storage = policy["spec"]["egress"]
+    assert inside == {"to": [{"podSelector": {}}]}
+    assert [port["port"] for port in names["ports"]] == [53, 53]
+    assert [port["port"] for port in storage["ports"]] == [443]
+
+
+def test_no_job_replaces_what_is_read() -> None:
+    for path in JOBS:
+        job = load(path)
+        assert not job.options.overwrite, path
+        assert job.options.auto_version or "{{ date }}" in path.read_text(), path
+
+
 def test_the_parts_of_the_cluster_find_each_other() -> None:
     config = yaml.safe_load((DEPLOY / "flink" / "cluster" / "config.yaml").read_text())
     ports = {config["jobmanager"]["rpc"]["port"], config["blob"]["server"]["port"]}

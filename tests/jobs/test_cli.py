@@ -141,6 +141,14 @@ CONVERT: list[Argument] = ["convert", "csv", IRIS, "out"]
         ([*CONVERT, "--dataset-version", "1.0"], "expected a version like 1.0.0"),
         ([*CONVERT, "--compression", "zip"], "'zip' is not one of 'none', 'gzip'"),
         ([*CONVERT, "--workers", "-1"], "-1 is not in the range x>=0"),
+        (
+            [*CONVERT, "--", "--s3_secret_access_key=hushhush"],
+            "--s3_secret_access_key looks like a secret",
+        ),
+        (
+            [*CONVERT, "--", "--azure_connection_string", "hushhush"],
+            "--azure_connection_string looks like a secret",
+        ),
         (["verify", "out", "--", "--runner=Flink"], "only convert, run and plan take"),
         (["--", "--runner=Flink"], "only convert, run and plan take"),
         (["verify"], "Missing argument 'OUTPUT'"),
@@ -157,6 +165,7 @@ def test_wrong_usage(
     ran = recordmill(*arguments)
     assert (ran.status, ran.out) == (2, "")
     assert message in ran.err
+    assert "hushhush" not in ran.err
     assert list(tmp_path.iterdir()) == []
 
 
