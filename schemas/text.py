@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from json.encoder import encode_basestring
 from typing import Any
 
 _UNITS = ("kB", "MB", "GB", "TB", "PB")
@@ -81,8 +82,14 @@ def _indented(value: Any, line: str) -> str:
 
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
-_scalar = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+
+
+def _scalar(value: Any) -> str:
+    if type(value) is str:
+        return encode_basestring(value)
+    return repr(value) if type(value) is int else _encode(value)
 
 
 def _key(key: Any) -> str:
-    return _scalar(key) if type(key) is str else _scalar({key: 0})[1:-4]
+    return encode_basestring(key) if type(key) is str else _encode({key: 0})[1:-4]

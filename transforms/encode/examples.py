@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache, partial
+from itertools import groupby
 
 import numpy as np
 import pyarrow as pa
@@ -21,8 +22,15 @@ import pyarrow.compute as pc
 
 from recordmill.schemas.features.feature import FeatureSpec, Kind, Schema
 from recordmill.transforms.arrow import require_fit
-from recordmill.transforms.encode.cells import RowCells, cells_of, fixed_array
-from recordmill.transforms.encode.feature_map import load_entries
+from recordmill.transforms.encode.cells import (
+    Cells,
+    Fixed,
+    RowCells,
+    cells_of,
+    fixed_array,
+)
+from recordmill.transforms.encode.feature_map import Entry, load_entries
+from recordmill.transforms.encode.wide_cells import pays_off, wide_cells
 from recordmill.transforms.encode.wire import field_header, header_cells
 
 _KIND_TAG = {Kind.BYTES: b"\x0a", Kind.FLOAT: b"\x12", Kind.INT64: b"\x1a"}
@@ -63,10 +71,28 @@ def features_cells(batch: pa.RecordBatch, features: Sequence[FeatureSpec]) -> Ro
       SchemaError, RowsError: see `encode`.
     """
     cells = RowCells(batch.num_rows)
-    for key, kind, column in load_entries(batch, features):
-        cells.add(cells_of(kind, column, partial(entry_header, key.encode(), kind)))
+    if pays_off(batch.num_rows, len(features)):
+        entries = load_entries(batch, features)
+        for has_lists, group in groupby(entries, lambda e: e.column.lists is not None):
+            if has_lists:
+                for entry in group:
+                    cells.add(_cells_of_entry(entry))
+            else:
+                cells.add(wide_cells(list(group), batch.num_rows, _scalar_header))
+    else:
+        for entry in load_entries(batch, features):
+            cells.add(_cells_of_entry(entry))
     cells.flush()
     return cells
+
+
+def _cells_of_entry(entry: Entry) -> Fixed | Cells:
+    make_header = partial(entry_header, entry.key.encode(), entry.kind)
+    return cells_of(entry.kind, entry.column, make_header)
+
+
+def _scalar_header(key: str, kind: Kind, payload_length: int) -> bytes:
+    return entry_header(key.encode(), kind, payload_length, delimited=True)
 
 
 def join_cells(arrays: list[pa.BinaryArray], tail_room: int) -> pa.BinaryArray:
@@ -78,7 +104,7 @@ def join_cells(arrays: list[pa.BinaryArray], tail_room: int) -> pa.BinaryArray:
 
 
 # The same few lengths come again in every batch: a tenth of the encoder's time.
-@lru_cache(maxsize=1 << 14)
+@lru_cache(maxsize=1 << 16)
 def entry_header(
     key: bytes, kind: Kind, payload_length: int, *, delimited: bool
 ) -> bytes:
