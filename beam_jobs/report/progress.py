@@ -96,6 +96,7 @@ class Watch:
                 finished, context, ranges = run
                 position = find_position(finished, ranges, context.readings)
                 self.view = self._run_view.at(self._clock(), position)
+                finished.rest()
         return self.view
 
     def num_finished(self) -> tuple[int, int]:

@@ -111,6 +111,8 @@ class FeatureSpec:
 
     def as_stored(self) -> FeatureSpec:
         """Returns the feature without column and class names, as a manifest has it."""
+        if self.column == self.name and not self.class_names:
+            return self
         return replace(self, column="", class_names=())
 
     def to_json(self) -> dict[str, Any]:

@@ -36,6 +36,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -222,10 +224,15 @@ def _add_representations(proto: Message, specs: Sequence[FeatureSpec]) -> None:
                 tensor.partition.add(uniform_row_length=size)
 
 
+@cache
+def _defaults() -> dict[str, Any]:
+    return DeclaredFeature.model_validate("bytes").model_dump()
+
+
 def _annotate(target: Message, feature: DeclaredFeature, said: Fields) -> None:
     """Puts into a comment where the feature differs from what the fields say."""
     wanted = feature.model_dump(exclude_defaults=True)
-    defaults = DeclaredFeature.model_validate("bytes").model_dump()
+    defaults = _defaults()
     rest = {
         name: wanted.get(name, defaults[name])
         for name in defaults

@@ -69,7 +69,7 @@ class FinishedTasks:
     ) -> None:
         self._workspace = workspace
         self._clock = clock
-        self._next_look = clock()
+        self._next_look = self._looked = clock()
         self._first_seen: dict[str, float] = {}
         self._counts: dict[str, Counts] = {}
         self._plan: PlannedTotals | None = None
@@ -97,10 +97,15 @@ class FinishedTasks:
         for name in self._list():
             if name not in self._first_seen:
                 self._first_seen[name] = time.time()
-        took = self._clock() - began
-        least = SECONDS_BETWEEN_LISTS if self.in_store else SECONDS_BETWEEN_LOOKS
-        self._next_look = began + max(least, _LOOK_SHARE * took)
+        self._looked = began
+        self.rest()
         return True
+
+    def rest(self) -> None:
+        """Puts off the next look by what this one, with all that follows, has taken."""
+        took = self._clock() - self._looked
+        least = SECONDS_BETWEEN_LISTS if self.in_store else SECONDS_BETWEEN_LOOKS
+        self._next_look = self._looked + max(least, _LOOK_SHARE * took)
 
     def _list(self) -> list[str]:
         if self.in_store:

@@ -43,7 +43,12 @@ class Counts:
     bytes: int = 0
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(*map(sum, zip(astuple(self), astuple(other), strict=True)))
+        return Counts(
+            self.positions + other.positions,
+            self.rows + other.rows,
+            self.rejected + other.rejected,
+            self.bytes + other.bytes,
+        )
 
 
 class LiveCounts:
