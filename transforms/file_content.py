@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from itertools import groupby, pairwise
+from itertools import pairwise
 
 from recordmill.schemas.errors import ChangedInputError
 from recordmill.schemas.file_checksums import FileChecksum
@@ -27,6 +27,8 @@ def combine(first: int, second: int, second_bytes: int) -> int:
     A CRC is a polynomial over GF(2). Bytes behind shift it: it is multiplied by
     x^(8 * second_bytes), modulo the CRC's own polynomial.
     """
+    if not first:  # as of no bytes
+        return second
     return _product(_power_of_x(8 * second_bytes), first) ^ second
 
 
@@ -65,11 +67,23 @@ def contents(parts: Iterable[FileChecksum], sizes: dict[str, int]) -> dict[str, 
     Raises:
       ChangedInputError: a part was read several times, and was not the same.
     """
-    found = {}
-    ordered = sorted(set(parts))
-    for path, own in groupby(ordered, lambda part: part.path):
+    whole: dict[str, FileChecksum] = {}  # most files are read at once
+    others: dict[str, set[FileChecksum]] = {}
+    for part in parts:
+        path, start, stop, _ = part
+        if (
+            start == 0
+            and stop == sizes.get(path)
+            and whole.setdefault(path, part) == part
+        ):
+            continue
         if path in sizes:
-            found[path] = _content(path, list(own), sizes[path])
+            others.setdefault(path, set()).add(part)
+    found = {path: f"{_PREFIX}{part.crc32c:08x}" for path, part in whole.items()}
+    for path, own in others.items():
+        if path in whole:
+            own.add(whole[path])
+        found[path] = _content(path, sorted(own), sizes[path])
     return found
 
 

@@ -17,6 +17,7 @@ from store_servers import display_path
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.images import source as images
 from recordmill.transforms.storage.filesystems import filesystem_of
+from recordmill.transforms.tasks import kept_checksums
 
 SOURCES = ("csv", "cifar", "images", "named")
 SOME_FILE = {
@@ -112,6 +113,17 @@ def test_a_copy_gives_the_same_manifest(
     change_a_byte(inputs / source / SOME_FILE[source], keep_time=True)
     convert(*map(str, job(source, inputs / source, output)))
     assert identity(output)[0] not in {manifest for manifest, _ in found}
+
+
+@pytest.mark.parametrize("exchange", ["auto", "scratch", "engine"])
+def test_many_checksums_wait_in_files(
+    exchange: str, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    convert(*map(str, job("images", inputs / "images", tmp_path / "few")))
+    monkeypatch.setattr(kept_checksums, "MOST_IN_RESULT", 0)
+    output = tmp_path / "many"
+    convert(*map(str, job("images", inputs / "images", output)), "--exchange", exchange)
+    assert identity(output) == identity(tmp_path / "few")
 
 
 @pytest.mark.parametrize("source", SOURCES)

@@ -77,8 +77,9 @@ def stage(
         schema = context.schema(*merge_column_info(ranges, shards))
         files = description_files(context.job, schema, shards)
     unnamed = {run_metadata_name(context.part): run_metadata}  # tells when the run was
-    if context.inputs:
-        inputs = list_converted(context, _read_inventory(context), ranges, shards)
+    listed = _read_inventory(context) if context.inputs else None
+    if listed is not None:
+        inputs = list_converted(context, listed, ranges, shards)
         own = own.model_copy(update={"fingerprint": inputs.fingerprint})
         files[inputs_name(context.part)] = inputs.by_content
         unnamed[inventory_name(context.part)] = inputs.as_listed
@@ -91,7 +92,11 @@ def stage(
     moved_before = find_manifest(store) == manifest and not _has_shards(context, own)
     if not is_staged(workspace) and not moved_before:
         # Otherwise an earlier try did this and has moved the files.
-        _require_same_inputs(context)
+        if listed is not None:
+            storage = context.source.storage
+            require_same_inputs(
+                listed.files, context.input_root, context.inputs, storage
+            )
         _verify_staged(context, own.model_copy(update={"appended": context.part}))
         _note_obsolete_rejects(context, manifest)
     store.put_bytes(manifest.to_bytes(), workspace.store_name(STAGED_MANIFEST))
@@ -149,16 +154,6 @@ def _has_shards(context: RunContext, manifest: Manifest) -> bool:
     staged = context.workspace.store.list_level(folder).files
     shards = (s.file for split in manifest.splits.values() for s in split.shards)
     return any(f"{folder}/{shard}" in staged for shard in shards)
-
-
-def _require_same_inputs(context: RunContext) -> None:
-    """Checks that no input changed since the run began; see `require_same_inputs`."""
-    if not context.inputs:
-        return
-    kept = _read_inventory(context)
-    require_same_inputs(
-        kept.files, context.input_root, context.inputs, context.source.storage
-    )
 
 
 def keep_inventory(

@@ -1,0 +1,58 @@
+"""Checksums of tasks: few pass through the runner, many wait in files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from recordmill.schemas.file_checksums import FileChecksum, TaskChecksums
+from recordmill.transforms.storage import LocalStore
+from recordmill.transforms.tasks.kept_checksums import (
+    MOST_IN_RESULT,
+    PREPARE,
+    keeps_checksums,
+    load_checksums,
+    save_checksums,
+)
+from recordmill.transforms.tasks.workspace import Workspace
+
+FEW = [FileChecksum("a \u00e4\n.csv", 0, 9, 1 << 31)]
+MANY = [FileChecksum(f"{number}.jpg", 0, 9, number) for number in range(100)]
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    made = Workspace.of(LocalStore(str(tmp_path)), "0" * 32)
+    made.create("scratch")
+    return made
+
+
+def test_kept_and_loaded(workspace: Workspace) -> None:
+    few = save_checksums(workspace, "range-0", FEW)
+    many = save_checksums(workspace, "range-1", MANY)
+    save_checksums(workspace, PREPARE, FEW[:0])
+    assert (few, many) == (TaskChecksums(tuple(FEW)), TaskChecksums(in_file=100))
+    assert len(MANY[:MOST_IN_RESULT]) == MOST_IN_RESULT
+    assert keeps_checksums(workspace, "range-0", few)
+    assert keeps_checksums(workspace, "range-1", many)
+    found = load_checksums(workspace, [few, many])
+    assert found is not None
+    assert sorted(found) == sorted(FEW + MANY)
+
+
+def test_a_task_of_an_earlier_version(workspace: Workspace) -> None:
+    assert keeps_checksums(workspace, "range-0", None)
+    assert load_checksums(workspace, [TaskChecksums(tuple(FEW)), None]) is None
+
+
+@pytest.mark.parametrize("left", [b"", b"[[", b'[["a", 0, 9, 1]]', b"[1]", None])
+def test_a_file_that_power_loss_cut(workspace: Workspace, left: bytes | None) -> None:
+    """The task is repeated; if it is too late for that, the content is unknown."""
+    many = save_checksums(workspace, "range-1", MANY)
+    path = workspace.local_path("facts/range-1.checksums")
+    path.unlink()
+    if left is not None:
+        path.write_bytes(left)
+    assert not keeps_checksums(workspace, "range-1", many)
+    assert load_checksums(workspace, [many]) is None
