@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.text import printable
 from recordmill.schemas.understood import Understood
 from recordmill.transforms.cast.cast_result import shown
-from recordmill.transforms.sources.text_types import TypeFlag, classify
+from recordmill.transforms.sources.text_types import TypeFlag, classify, kinds_of
 from recordmill.transforms.sources.wide_columns import classify_columns
 
 LOOKED_AT = 100  # rows
@@ -172,9 +173,15 @@ def _sort(texts: Sequence[str]) -> str:
 
 def _sorts_of(texts: Sequence[str]) -> list[str]:
     """Returns the sort of each text by itself."""
-    each = pa.array(texts, pa.string())
-    flags = classify_columns([each.slice(at, 1) for at in range(len(texts))])
-    return [_sort_by(flag, [text]) for flag, text in zip(flags, texts, strict=True)]
+    flags = np.zeros(len(texts), np.int64)
+    if len(texts):
+        for flag, found in kinds_of(pa.array(texts, pa.string())).items():
+            flags[found] |= int(flag)
+    flags[flags == 0] = int(TypeFlag.TEXT)
+    return [
+        _sort_by(TypeFlag(flag), [text])
+        for flag, text in zip(flags.tolist(), texts, strict=True)
+    ]
 
 
 def _sort_by(flags: TypeFlag, texts: Sequence[str]) -> str:

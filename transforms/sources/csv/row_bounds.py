@@ -146,6 +146,8 @@ def _first_row(read: Reader, uri: str) -> tuple[bytes, int, int]:
 
 def _cells(row: bytes, uri: str) -> list[str]:
     """Returns the text of each cell of one row."""
+    if QUOTE not in row:
+        return row.decode().split(",")
     cells = []
     at = 0
     while at <= len(row):
