@@ -59,9 +59,11 @@ from recordmill.schemas.parsing.yaml_text import YamlDocument, write_yaml
 SCHEMA_PBTXT_NAME = "schema.pbtxt"
 
 _COMMENT = "recordmill: "
-# The floats that `to_proto` writes. No text of a name or comment begins a line: line
-# breaks in them are escaped.
-_FLOATS = re.compile(r"^ *float_domain \{", re.MULTILINE)
+# What C writes in another way: floats, and maps, whose entries it does not sort. No text
+# of a name or comment begins a line: line breaks in them are escaped.
+_FLOATS_AND_MAPS = re.compile(
+    r"^ *(?:float_domain|tensor_representation\w*) \{", re.MULTILINE
+)
 _WHOLE_FRACTION = re.compile(r"^( *min_fraction: 1)$", re.MULTILINE)
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
@@ -77,10 +79,10 @@ def _text_of(proto: Message) -> str:
     """Returns a schema in text form, as protobuf's text_format writes it.
 
     That is Python, and takes longest of all where there are thousands of features. The
-    message's own text is made in C, and differs only in escapes and floats.
+    message's own text is made in C, and differs only in escapes, floats and maps.
     """
     text = str(proto)
-    if "\\" not in text and not _FLOATS.search(text):
+    if "\\" not in text and not _FLOATS_AND_MAPS.search(text):
         return _WHOLE_FRACTION.sub(r"\1.0", text)
     from google.protobuf import text_format
 

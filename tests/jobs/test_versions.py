@@ -245,7 +245,7 @@ def test_kill_9(
     """Killed for good in mid-run: the next run takes the version up again."""
     output = tmp_path / "mixed"
     publish(output)
-    facts = "1.0.1/.recordmill/*/facts/[!.]*"
+    facts = "1.0.1/.recordmill/*/facts/[!.]*.json"
     options: list[Argument] = [*mixed.files, output, *AUTO]
     with started("convert", "csv", *options) as process:
         deadline = time.monotonic() + HANG_SECONDS

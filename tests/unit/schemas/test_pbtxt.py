@@ -9,7 +9,7 @@ import pytest
 from declared_zoo import declared_schemas
 from example_counts import examples
 from google.protobuf import text_format
-from hypothesis import given
+from hypothesis import example, given
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from recordmill.schemas.errors import SchemaError
@@ -41,7 +41,11 @@ def parsed(text: str) -> schema_pb2.Feature:
     return text_format.Parse(text, schema_pb2.Feature())
 
 
+RAGGED = DeclaredFeature(dtype="bool", shape=[None, None])
+
+
 @given(declared_schemas())
+@example(DeclaredSchema(features={str(number): RAGGED for number in range(9)}))
 def test_text_is_that_of_text_format(schema: DeclaredSchema) -> None:
     """To the byte, whichever way it is made: datasets of the same job are the same."""
     expected = text_format.MessageToString(to_proto(schema), as_utf8=True)
