@@ -9,6 +9,7 @@ The content of a file is a short text, the same wherever and whenever the file i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from functools import lru_cache
 from itertools import pairwise
@@ -19,6 +20,7 @@ from recordmill.schemas.file_checksums import FileChecksum
 _POLYNOMIAL = 0x82F63B78  # Castagnoli's, its bits reversed
 _ONE = 1 << 31  # the polynomial 1, its bits reversed
 _PREFIX = "crc32c:"
+_CONTENT = re.compile(_PREFIX + "[0-9a-f]{8}(?:/([0-9]{1,18}))?")
 
 
 def combine(first: int, second: int, second_bytes: int) -> int:
@@ -121,7 +123,10 @@ def bytes_of_content(content: str, size: int) -> int | None:
     """
     if not content:
         return 0
-    if not content.startswith(_PREFIX):
+    found = _CONTENT.fullmatch(content)
+    if not found:
         return None
-    _, slash, prefix = content.partition("/")
-    return int(prefix) if slash else size
+    if not found[1]:
+        return size
+    head = int(found[1])
+    return head if 0 < head < size else None

@@ -61,6 +61,13 @@ REJECT = json.dumps(
         "raw": base64.b64encode(b"x,\xff\n").decode(),
     }
 ).encode()
+CONTENT = b"""\
+{"recordmill":1,"fingerprint":"00ff","job":{"source":"csv"},"by":"content","run":"0f"}
+["a.csv",9,"crc32c:e3069283"]
+["b/README",99,"crc32c:e3069283/64"]
+["b/1.png",99,"","side"]
+["b/2.png",0,"","unreadable"]
+"""
 PBTXT = b"""\
 feature { name: "id" type: INT presence { min_fraction: 1.0 } shape {} }
 feature { name: "tag" type: BYTES value_count { min: 1 max: 3 } }
@@ -123,6 +130,7 @@ def kept_files() -> dict[str, KeptFile]:
             (dataset / "manifest.json").read_bytes(), read_manifest
         ),
         "inputs": KeptFile(gzip.decompress(inputs.read_bytes()), read_inventory),
+        "inputs by content": KeptFile(CONTENT, read_inventory),
         "job.yaml": KeptFile(JOB, read_job),
         "schema.yaml": KeptFile(SCHEMA, load_schema),
         "schema.pbtxt": KeptFile(PBTXT, load_pbtxt),
@@ -136,7 +144,7 @@ def changed(kind: str, sample: bytes, number: int) -> bytes:
     """Changes bytes, or in every second input a value."""
     if number % 2 == 0 or kind == "schema.pbtxt":
         return damaged(sample, number)
-    if kind == "inputs":  # a JSON document in each line
+    if kind.startswith("inputs"):  # a JSON document in each line
         lines = sample.splitlines()
         line = number // 2 % len(lines)
         lines[line] = with_odd_value(lines[line], number)

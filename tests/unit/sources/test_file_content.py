@@ -67,6 +67,15 @@ def test_what_was_read_of_a_file() -> None:
     assert bytes_of_content(head, 100) == 40
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["crc32c:", "crc32c:1", "crc32c:0123456g", "crc32c:00000000/", "crc32c:00000000/0",
+     "crc32c:00000000/-1", "crc32c:00000000/9", "crc32c:00000000/4/4", "1700000000"],
+)  # fmt: skip
+def test_what_is_no_content(text: str) -> None:
+    assert bytes_of_content(text, 9) is None
+
+
 def test_a_part_that_was_read_twice_with_other_bytes() -> None:
     data = bytes(100)
     parts = [part(data, 0, 50), part(data, 50, 100), part(b"!" * 100, 50, 100)]
