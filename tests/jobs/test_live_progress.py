@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import csv
+import io
+import os
+import re
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from job_tools import recordmill
+from job_tools import IRIS, convert, recordmill
 
+from recordmill.beam_jobs.cli.main import run
 from recordmill.schemas.errors import OutputError
 from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.storage import LocalStore
@@ -64,3 +69,23 @@ def test_counts_of_a_run(
     assert (position.shards, position.planned.shards) == (1, 1)
     assert position.written.rows == position.planned.records == ROWS
     assert position.written.bytes == position.planned.bytes == shard.bytes
+
+
+@pytest.mark.parametrize("command", ["verify", "plan"])
+def test_commands_without_a_pipeline(tmp_path: Path, command: str) -> None:
+    """On a terminal they show what they do; stdout has the result alone."""
+    output = tmp_path / "out"
+    convert("csv", IRIS, output)
+    arguments = ["verify", output]
+    if command == "plan":
+        arguments = ["convert", "csv", IRIS, tmp_path / "other", "--plan"]
+    ours, theirs = os.openpty()
+    with os.fdopen(theirs, "w") as terminal, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TERM", "xterm")
+        out = io.StringIO()
+        with redirect_stdout(out), redirect_stderr(terminal):
+            assert run([str(argument) for argument in arguments]) == 0
+    shown = os.read(ours, 1 << 16).decode()
+    os.close(ours)
+    assert f"{command}: " in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
+    assert "\x1b" not in out.getvalue()
