@@ -157,9 +157,9 @@ def publish_dataset(
         if not context.lease:
             yield publish_detached(context, ordered, shards, json_bytes(metadata))
             return
-        stage(context, ordered, shards, json_bytes(metadata))
+        staged = stage(context, ordered, shards, json_bytes(metadata))
         require_holder(context.workspace.store, context.lease)
-        yield commit(context.workspace)
+        yield commit(context.workspace, staged)
 
 
 def _understood(

@@ -125,6 +125,12 @@ def outcome_lines(outcome: Outcome) -> list[str]:
         )
         told = kind_lines(outcome.reject_kinds, outcome.locator)
         lines += [f"    {line}" for line in told]
+    if outcome.replaced_shards:
+        lines.append(
+            f"  {count(outcome.replaced_shards, 'shard')} of the replaced dataset stay for "
+            "its readers until the next run or `recordmill clean`. A glob finds both: take "
+            "the names from manifest.json"
+        )
     lines += [
         f"To see what is in it: recordmill inspect {outcome.output}",
         f"To load it in TensorFlow: recordmill inspect {outcome.output} --tf > load.py",

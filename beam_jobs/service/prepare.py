@@ -83,6 +83,7 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
         workspace=run.workspace,
         expected_schema=run.expected,
         overwrite=options.overwrite,
+        grace=options.grace,
         part=run.append_plan.part if run.append_plan else 0,
         base=run.base_fingerprint,
         verify=options.verify,

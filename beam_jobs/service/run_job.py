@@ -39,12 +39,17 @@ from recordmill.schemas.errors import (
 from recordmill.schemas.job.run_options import RunOptions
 from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.understood import NOTHING, Understood
-from recordmill.transforms.commit.commit import commit, is_staged
+from recordmill.transforms.commit.commit import (
+    commit,
+    is_staged,
+    seen_manifest,
+)
 from recordmill.transforms.commit.kept_inputs import (
     is_of_run,
     key_of,
     renew_inventories,
 )
+from recordmill.transforms.commit.records import replaced_dataset
 from recordmill.transforms.commit.recovery import clean_up, is_clean
 from recordmill.transforms.dataset.files import find_manifest, read_manifest
 from recordmill.transforms.storage import Store
@@ -103,6 +108,7 @@ class Outcome:
       understood: what the source took the input for; nothing if nothing was read.
       reject_kinds: why rows were rejected, the commonest first.
       locator: finds the lines of rejects.
+      replaced_shards: shards of the replaced dataset that stay until the next run.
     """
 
     status: str
@@ -114,6 +120,7 @@ class Outcome:
     understood: Understood = NOTHING
     reject_kinds: tuple[RejectKind, ...] = ()
     locator: RejectLocator = UNKNOWN_INPUT
+    replaced_shards: int = 0
 
 
 def run_job(run: ResolvedRun, reporter: Reporter) -> Outcome:
@@ -161,6 +168,8 @@ def run_job(run: ResolvedRun, reporter: Reporter) -> Outcome:
         require_space(*pipeline, ready.free_bytes)
     with acquire(store, exclusive=ready.exclusive) as lease, _telling_state(run):
         status = "done"
+        clean_up(store, end_grace=False)
+        replaces = seen_manifest(store)
         manifest = find_published(run, store)
         if manifest is not None:
             status = "unchanged"  # another run ended before this one had the lease
@@ -169,9 +178,14 @@ def run_job(run: ResolvedRun, reporter: Reporter) -> Outcome:
             lease.require_held()
             manifest = commit(workspace)
         else:
-            manifest = _convert(*pipeline, lease, reporter, started)
+            prepared = replace(
+                prepared, context=replace(prepared.context, replaces=replaces)
+            )
+            manifest = _convert(prepared, pipeline[1], lease, reporter, started)
         reporter.doing("publish", "removing temporary files")
         if lease.is_held():  # else another run may be at work there
+            if status == "unchanged" or run.options.grace == "0":
+                clean_up(store)
             workspace.remove()
             remove_leftovers(store, find_leftovers(store, spare=workspace.name))
     understood = NOTHING
@@ -216,7 +230,16 @@ def _outcome(
         understood,
         tuple(kinds),
         run.locator,
+        _replaced_shards(run.store, manifest) if status == "done" else 0,
     )
+
+
+def _replaced_shards(store: Store, manifest: Manifest) -> int:
+    """Counts the shards of the replaced dataset that stay for its readers."""
+    replaced = replaced_dataset(store, manifest)
+    if replaced is None:
+        return 0
+    return len(set(replaced.shard_files) - set(manifest.shard_files))
 
 
 def _understood_at_end(store: Store, manifest: Manifest) -> Understood:

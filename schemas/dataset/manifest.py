@@ -19,7 +19,8 @@ from pydantic import (
     model_serializer,
 )
 
-from recordmill.schemas.dataset.parts import MAX_APPENDS
+from recordmill.schemas.dataset.parts import MAX_APPENDS, commit_mark
+from recordmill.schemas.dataset.shards import marked_file_name
 from recordmill.schemas.errors import OutputRefusedError, SchemaError
 from recordmill.schemas.features.feature import FeatureSpec, Schema
 from recordmill.schemas.file_names import check_file_name
@@ -71,20 +72,31 @@ class FileEntry(_Frozen):
 class RejectsEntry(_Frozen):
     """All kept rejects, whatever files they are in (see RejectTotals).
 
-    The digest is 16 hex digits.
+    The digest is 16 hex digits. `marks` are those of the commits whose files hold them,
+    "" for files without one; those of earlier versions name none: all files are theirs.
     """
 
     rows: Count
     bytes: Count
     digest: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+    marks: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, totals: RejectTotals) -> RejectsEntry | None:
+    def of(
+        cls, totals: RejectTotals, marks: tuple[str, ...] = ()
+    ) -> RejectsEntry | None:
         """Returns the entry of some rejects; None if there are none."""
         digest = f"{totals.digest:016x}"
         if not totals.rows:
             return None
-        return cls(rows=totals.rows, bytes=totals.bytes, digest=digest)
+        return cls(rows=totals.rows, bytes=totals.bytes, digest=digest, marks=marks)
+
+    @model_serializer(mode="wrap")
+    def _omit_marks(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = serialize(self)
+        if not fields["marks"]:
+            del fields["marks"]
+        return fields
 
     @property
     def totals(self) -> RejectTotals:
@@ -118,7 +130,8 @@ StoredFeature = Annotated[
 class Manifest(_Frozen):
     """What a dataset holds. The same run always gives the same bytes.
 
-    `appended` is how often inputs were appended to it; a split's shards are those of
+    `generation` is how many commits there were before in its folder, so that each has
+    names of its own; `appended` is how often inputs were appended to it; a split's shards are those of
     the first run, then those of each append (see recordmill.schemas.dataset.parts).
     `files` are the metadata files, without run.json, whose bytes differ from run to
     run. `rejects` are the kept ones, if there are any. Manifests of earlier versions
@@ -136,6 +149,7 @@ class Manifest(_Frozen):
     features: tuple[StoredFeature, ...]
     rows_read: Count
     rows_rejected: Count
+    generation: Count = 0
     appended: Annotated[int, Field(ge=0, le=MAX_APPENDS)] = 0
     files: dict[PlainName, FileEntry] = {}
     rejects: RejectsEntry | None = None
@@ -154,10 +168,20 @@ class Manifest(_Frozen):
         self, serialize: SerializerFunctionWrapHandler
     ) -> dict[str, Any]:
         fields: dict[str, Any] = serialize(self)
-        for name in ("appended", "files", "rejects"):
+        for name in ("generation", "appended", "files", "rejects"):
             if not fields.get(name):
                 fields.pop(name, None)
         return fields
+
+    @property
+    def mark(self) -> str:
+        """Returns the mark of the commit that published it."""
+        return commit_mark(self.fingerprint, self.generation)
+
+    @property
+    def shard_files(self) -> list[str]:
+        """Returns the names of all shards, in order."""
+        return [s.file for split in self.splits.values() for s in split.shards]
 
     @property
     def records(self) -> int:
@@ -191,6 +215,28 @@ class Manifest(_Frozen):
         except SchemaError as error:
             problem = f"features: {error}"
         raise OutputRefusedError(f"{uri}: not a recordmill manifest: {problem}")
+
+
+def publish_as(staged: Manifest, generation: int) -> Manifest:
+    """Returns the manifest of a staged part under the names of its commit.
+
+    Args:
+      staged: the part's manifest, whose shards have the names they are staged under.
+      generation: how many commits there were before in its folder.
+    """
+    mark = commit_mark(staged.fingerprint, generation)
+    splits = {}
+    for name, split in staged.splits.items():
+        shards = tuple(
+            shard.model_copy(update={"file": marked_file_name(shard.file, mark)})
+            for shard in split.shards
+        )
+        splits[name] = split.model_copy(update={"shards": shards})
+    rejects = staged.rejects
+    if rejects is not None:
+        rejects = rejects.model_copy(update={"marks": (mark,)})
+    update = {"generation": generation, "splits": splits, "rejects": rejects}
+    return staged.model_copy(update=update)
 
 
 def join_manifests(
@@ -227,6 +273,7 @@ def join_manifests(
             "fingerprint": more.fingerprint,
             "rows_read": base.rows_read + more.rows_read,
             "rows_rejected": base.rows_rejected + more.rows_rejected,
+            "generation": more.generation,
             "appended": base.appended + 1,
             "files": {n: files[n] for n in sorted(files) if n not in stale_files},
             "rejects": _join_rejects(base, more),
@@ -237,13 +284,14 @@ def join_manifests(
 
 def _join_rejects(base: Manifest, more: Manifest) -> RejectsEntry | None:
     """Returns the entry of both; None if one is unknown, as in earlier versions."""
-    totals = NO_REJECTS
+    totals, marks = NO_REJECTS, list[str]()
     for manifest in (base, more):
         if manifest.rejects is not None:
             totals += manifest.rejects.totals
+            marks += manifest.rejects.marks or [""]
         elif manifest.rows_rejected:
             return None
-    return RejectsEntry.of(totals)
+    return RejectsEntry.of(totals, tuple(marks))
 
 
 def schema_of(

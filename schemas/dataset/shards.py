@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from recordmill.schemas.dataset.parts import part_mark
+from recordmill.schemas.dataset.parts import mark_of, part_mark
 from recordmill.schemas.file_checksums import TaskChecksums
 from recordmill.schemas.ranges import OddRows, TypeFlags
 from recordmill.schemas.reject_totals import NO_REJECTS, RejectTotals
@@ -151,11 +151,12 @@ def shard_file_name(
     num_shards: int,
     compression: str = "none",
     part: int = 0,
+    mark: str = "",
 ) -> str:
-    """Returns a shard's file name, TFDS's own unless it is compressed or appended.
+    """Returns a shard's file name.
 
-    Names sort as the shards do. A part's mark stands behind a dot, which no split's
-    name has, so that no split can be called like it.
+    Names of one part sort as the shards do. The marks stand behind a dot, which no
+    split's name has, so that no split can be called like them.
 
     Args:
       name: the dataset's name.
@@ -164,6 +165,7 @@ def shard_file_name(
       num_shards: how many those are.
       compression: of the shards.
       part: which append wrote it; 0 is the first run.
+      mark: of the commit that publishes it; "" while it is staged.
 
     >>> shard_file_name("digits", "train", 0, 8)
     'digits-train.tfrecord-00000-of-00008'
@@ -173,10 +175,38 @@ def shard_file_name(
     'digits-train.tfrecord-a00001-00000-of-00002'
     >>> shard_file_name("digits", "train", 0, 2, "gzip", part=1)
     'digits-train.a00001-00000-of-00002.tfrecord.gz'
+    >>> shard_file_name("digits", "train", 0, 8, mark="g00002-01234567")
+    'digits-train.g00002-01234567.tfrecord-00000-of-00008'
+    >>> shard_file_name("digits", "train", 0, 8, "gzip", mark="01234567")
+    'digits-train.01234567-00000-of-00008.tfrecord.gz'
     """
+    start = f"{name}-{split}.{mark}" if mark else f"{name}-{split}"
     suffix = f"{shard_index:05d}-of-{num_shards:05d}"
     if part:
         suffix = f"{part_mark(part)}-{suffix}"
     if compression == "gzip":
-        return f"{name}-{split}{'.' if part else '-'}{suffix}.tfrecord.gz"
-    return f"{name}-{split}.tfrecord-{suffix}"
+        return f"{start}{'.' if part else '-'}{suffix}.tfrecord.gz"
+    return f"{start}.tfrecord-{suffix}"
+
+
+def staged_file_name(shard_file: str) -> str:
+    """Returns the name that a shard has while it is staged: without a mark.
+
+    >>> staged_file_name("digits-train.g00002-01234567.tfrecord-00000-of-00008")
+    'digits-train.tfrecord-00000-of-00008'
+    """
+    mark = mark_of(shard_file)
+    return shard_file.replace(f".{mark}", "", 1) if mark else shard_file
+
+
+def marked_file_name(staged: str, mark: str) -> str:
+    """Returns the name under which a staged shard is published.
+
+    >>> marked_file_name("digits-train-00000-of-00008.tfrecord.gz", "01234567")
+    'digits-train.01234567-00000-of-00008.tfrecord.gz'
+    """
+    start, dot, end = staged.partition(".")
+    if end.startswith("tfrecord.gz"):  # NAME-SPLIT-00000-of-00008
+        start, index, of, total = start.rsplit("-", 3)
+        return f"{start}.{mark}-{index}-{of}-{total}.{end}"
+    return f"{start}.{mark}{dot}{end}"

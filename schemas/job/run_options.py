@@ -22,6 +22,7 @@ _EMBEDDED_RUNNERS = (
 _NO_STORAGE_OPTIONS = BothSides()
 
 WantedExchange = Literal["auto", "reference", "scratch", "engine"]
+Grace = Literal["next-run", "0"]
 VerifyLevel = Literal["quick", "full"]
 LogFormat = Literal["text", "json"]
 
@@ -37,6 +38,7 @@ class RunOptions:
       exchange: how records reach the writers of their shards.
       workers: threads of the embedded runner; 0 means all cores.
       overwrite: replace a dataset that differs.
+      grace: how long the files of a replaced dataset stay for those who read it.
       append: convert only inputs that the dataset was not made from, and add them to it.
       auto_version: publish each change as the next version, in a folder of its own
         inside the output.
@@ -58,6 +60,7 @@ class RunOptions:
     exchange: WantedExchange = "auto"
     workers: int = 0
     overwrite: bool = False
+    grace: Grace = "next-run"
     append: bool = False
     auto_version: bool = False
     keep: int = 0

@@ -17,7 +17,7 @@ class KilledError(BaseException):
 def staged(folder: Path, monkeypatch: pytest.MonkeyPatch, *options: Argument) -> None:
     """Runs a job up to its switch, as if the process had been killed there."""
 
-    def no_switch(workspace: object) -> None:
+    def no_switch(*_: object) -> None:
         raise OSError("killed")
 
     with monkeypatch.context() as patch:
@@ -53,5 +53,7 @@ def run_until(step: int, *arguments: Argument) -> bool:
             assert ran.status == 0, ran.err
             return True
     # This process lives on, so nobody would take its lock for that of a dead run.
-    shutil.rmtree(Path(arguments[1]) / ".recordmill" / "lock", ignore_errors=True)
+    for held in ("lock", "swap"):
+        folder = Path(arguments[1]) / ".recordmill" / held
+        shutil.rmtree(folder, ignore_errors=True)
     return False

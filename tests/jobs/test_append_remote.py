@@ -71,7 +71,7 @@ def test_killed_in_the_switch(
     write_rows(source / "b.csv", 40, 20)
     store = type(store_place.store)
     with monkeypatch.context() as patch:
-        patch.setattr(store, "move", broken)
+        patch.setattr(store, "swap", broken)
         assert to_store(store_place, "csv", source).status == 1
     found = published(store_place)
     assert before.items() <= found.items()
@@ -86,7 +86,7 @@ def test_killed_in_the_switch(
     assert recordmill("verify", store_place.root, *reach).status == 0
 
 
-def broken(*_: object) -> None:
+def broken(*_: object, **__: object) -> None:
     raise OSError("the power went")
 
 

@@ -12,18 +12,13 @@ from job_tools import (
     Argument,
     assert_unpublished,
     assert_whole,
-    contents,
     convert,
+    manifest_of,
     recordmill,
     states,
 )
 from killed_runs import run_until, staged
-
-
-def published(folder: Path) -> dict[str, str]:
-    """The digests of a dataset's files, without those of runs in the making."""
-    files = contents(folder)
-    return {name: files[name] for name in files if not name.startswith(".recordmill/")}
+from same_dataset import assert_readable, dataset_of
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -38,17 +33,21 @@ def test_switch_killed_at_every_step(
         options.append("--overwrite")
     staged(model, monkeypatch, *options)
     convert("csv", IRIS, tmp_path / "fresh" / "iris", *options)
-    expected = contents(tmp_path / "fresh" / "iris")
-    before = contents(iris) if overwrite else {}
+    expected = dataset_of(tmp_path / "fresh" / "iris")
+    before = dataset_of(iris)
+    splits = manifest_of(tmp_path / "fresh" / "iris")["splits"]
     for step in steps_to_kill_at(100):
         folder = shutil.copytree(model, tmp_path / str(step) / "iris")
         finished = run_until(step, IRIS, folder, *options)
         if (folder / "manifest.json").exists():
-            assert published(folder) in (before, expected), step
+            assert_readable(folder)
+            assert overwrite or manifest_of(folder)["splits"] == splits, step
         convert("csv", IRIS, folder, *options)
-        assert published(folder) == expected, step
+        assert dataset_of(folder) == expected, step
+        assert_whole(folder)
         if finished:
             break
+    assert before != expected
     assert step > 6  # three shards, two files for TFDS, run.json, the manifest
     assert finished
 

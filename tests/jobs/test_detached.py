@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from job_tools import IRIS, assert_whole, contents, convert, recordmill
+from same_dataset import dataset_of
 from store_servers import Place
 from store_tools import local_files, options_of, published
 
@@ -71,7 +72,7 @@ def test_a_last_step_that_was_broken_off_is_repeated(
     """As when the worker dies that publishes: its lease is still there, too."""
     leases = []
 
-    def breaking(workspace: Workspace) -> Manifest:
+    def breaking(workspace: Workspace, _: Manifest | None) -> Manifest:
         shard = next(iter(workspace.store.list(workspace.store_name("staging"))))
         workspace.store.move(shard, shard.rpartition("/")[2])
         raise OSError("the power went")
@@ -102,7 +103,7 @@ def test_a_dataset_that_came_meanwhile_is_not_replaced(tmp_path: Path) -> None:
     run_unattended(options_for(place, overwrite=True))
     assert_whole(tmp_path / "iris")
     convert("csv", IRIS, tmp_path / "model" / "iris", "--shards", 2)
-    assert contents(tmp_path / "iris") == contents(tmp_path / "model" / "iris")
+    assert dataset_of(tmp_path / "iris") == dataset_of(tmp_path / "model" / "iris")
 
 
 @pytest.mark.parametrize(

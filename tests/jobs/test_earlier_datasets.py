@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from job_tools import GOLDEN, convert, recordmill
 
+from recordmill.schemas.dataset.parts import commit_mark
+from recordmill.schemas.dataset.shards import staged_file_name
 from recordmill.schemas.text import json_bytes
 
 EARLIER = GOLDEN.parent / "earlier"
@@ -49,18 +51,25 @@ def outputs(tmp_path: Path) -> Path:
 def shards(folder: Path) -> dict[str, bytes]:
     """The shards, manifest and files for readers; not when and how long a run took.
 
-    Nor the list of inputs, the fingerprint by their content and the entries of metadata
-    files: these are other ones by now.
+    Nor the list of inputs, the fingerprint by their content, the entries of metadata
+    files and the marks in names: these are other ones by now.
     """
     others = ("run.json", "inputs.jsonl.gz", "inventory.jsonl.gz")
     found = {
-        file.name: file.read_bytes()
+        staged_file_name(file.name): file.read_bytes()
         for file in folder.iterdir()
         if file.is_file() and file.name not in others
     }
     facts = json.loads(found["manifest.json"])
     facts.pop("files", None)  # none of these inputs has rejects
-    facts.pop("fingerprint")
+    facts.pop("generation", None)
+    for split in facts["splits"].values():
+        for shard in split["shards"]:
+            shard["file"] = staged_file_name(shard["file"])
+    mark = commit_mark(facts.pop("fingerprint"), 0)
+    if "dataset_info.json" in found:
+        info = found["dataset_info.json"]
+        found["dataset_info.json"] = info.replace(b"." + mark.encode(), b"")
     return found | {"manifest.json": json_bytes(facts)}
 
 

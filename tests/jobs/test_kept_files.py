@@ -9,7 +9,7 @@ import pytest
 from job_tools import IRIS, SAMPLES, assert_whole, convert, manifest_of, python
 from small_dataset import SCHEMA
 
-from recordmill.schemas.dataset.shards import ShardResult
+from recordmill.schemas.dataset.shards import ShardResult, staged_file_name
 from recordmill.schemas.features.compare import differences
 from recordmill.schemas.job.job_spec import Compression, JobSpec, Payload
 from recordmill.schemas.parsing.pbtxt import load_pbtxt
@@ -58,8 +58,10 @@ def test_schema_pbtxt_is_the_schema_of_the_dataset(
 def test_overwriting_leaves_one_schema(tmp_path: Path) -> None:
     output = tmp_path / "out"
     convert("cifar", SAMPLES / "cifar", output)
-    convert("csv", IRIS, output, "--overwrite")
-    assert sorted(file.name for file in output.iterdir() if file.is_file()) == [
+    convert("csv", IRIS, output, "--overwrite", "--grace", "0")
+    assert sorted(
+        staged_file_name(file.name) for file in output.iterdir() if file.is_file()
+    ) == [
         "dataset_info.json",
         "features.json",
         "inputs.jsonl.gz",

@@ -11,11 +11,11 @@ import pytest
 from job_tools import (
     SAMPLES,
     assert_whole,
-    contents,
     convert,
     manifest_of,
     recordmill,
 )
+from same_dataset import dataset_of
 
 from recordmill.transforms.dataset.verify import verify_dataset
 from recordmill.transforms.storage import LocalStore
@@ -68,7 +68,7 @@ def test_lost_ones_are_seen_and_made_anew(
     output = tmp_path / "out"
     convert("csv", table, output, *OPTIONS)
     assert manifest_of(output)["rejects"]["rows"] == 10
-    before = contents(output)
+    before = dataset_of(output)
     [file] = (output / "rejects").iterdir()
     damage(file)
     found = verify_dataset(str(output)).problems
@@ -83,7 +83,7 @@ def test_lost_ones_are_seen_and_made_anew(
         assert "Convert again with --overwrite" in ran.err
     ran = convert("csv", table, output, *OPTIONS, "--overwrite", "--json")
     assert json.loads(ran.out)["status"] == "done"
-    assert contents(output) == before
+    assert dataset_of(output) == before
     assert_whole(output)
     assert recordmill("rejects", output).err == ""
 
@@ -93,13 +93,13 @@ def test_made_anew_with_another_exchange(pictures: Path, tmp_path: Path) -> None
     output = tmp_path / "out"
     job = ("images", pictures, output, *OPTIONS)
     convert(*job, "--exchange", "reference")
-    before = contents(output)
+    before = dataset_of(output)
     old = {file.name for file in (output / "rejects").iterdir()}
     next((output / "rejects").iterdir()).write_bytes(b"")
-    convert(*job, "--exchange", "scratch", "--overwrite")
+    convert(*job, "--exchange", "scratch", "--overwrite", "--grace", "0")
     assert_whole(output)
     assert not old & {file.name for file in (output / "rejects").iterdir()}
-    after = contents(output)
+    after = dataset_of(output)
     assert {n: after[n] for n in after if not n.startswith("rejects")} == {
         n: before[n] for n in before if not n.startswith("rejects")
     }

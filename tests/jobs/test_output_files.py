@@ -17,6 +17,7 @@ from job_tools import (
     manifest_of,
     shards_of,
 )
+from same_dataset import shard_names
 
 
 @pytest.mark.parametrize(
@@ -33,7 +34,8 @@ from job_tools import (
 def test_name_comes_from_the_output(tmp_path: Path, output: str, name: str) -> None:
     convert("csv", IRIS, f"{tmp_path}/{output}")
     (shard,) = shards_of(tmp_path / output)
-    assert shard.name == f"{name}-train.tfrecord-00000-of-00001"
+    mark = manifest_of(tmp_path / output)["fingerprint"][:8]
+    assert shard.name == f"{name}-train.{mark}.tfrecord-00000-of-00001"
     assert manifest_of(tmp_path / output)["name"] == name
 
 
@@ -49,8 +51,7 @@ def test_gzip(tmp_path: Path) -> None:
     output = tmp_path / "iris"
     convert("csv", IRIS, output, "--compression", "gzip", "--shards", 2, "--no-shuffle")
     convert("csv", IRIS, tmp_path / "plain", "--no-shuffle", "--name", "iris")
-    names = [shard.name for shard in shards_of(output)]
-    assert names == [
+    assert shard_names(output) == [
         "iris-train-00000-of-00002.tfrecord.gz",
         "iris-train-00001-of-00002.tfrecord.gz",
     ]
@@ -91,7 +92,7 @@ def test_number_of_shards(
 ) -> None:
     convert("cifar", plain_cifar, tmp_path / "out", *options)
     found = shards_of(tmp_path / "out")
-    assert [shard.name for shard in found] == [
+    assert shard_names(tmp_path / "out") == [
         f"out-train.tfrecord-{index:05d}-of-{shards:05d}" for index in range(shards)
     ]
     assert sum(shard.stat().st_size for shard in found) == 104_775_000

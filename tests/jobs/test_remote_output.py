@@ -47,8 +47,16 @@ def test_another_dataset_is_replaced_only_if_asked(
     assert published(store_place) == before
     job = [*name, "--shards", 2, "--overwrite"]
     assert to_store(store_place, "csv", IRIS, job).status == 0
+    convert("csv", IRIS, tmp_path / "local", *name, "--shards", 3)
     convert("csv", IRIS, tmp_path / "local", *job)
     assert published(store_place) == local_files(tmp_path / "local")
+    old = [n for n in before if ".tfrecord" in n and n in published(store_place)]
+    assert len(old) == 3  # for those who read them, until the next run
+    convert("csv", IRIS, tmp_path / "local", *job)
+    again = to_store(store_place, "csv", IRIS, [*job, "--json"])
+    assert json.loads(again.out)["status"] == "unchanged"
+    assert published(store_place) == local_files(tmp_path / "local")
+    assert not set(old) & set(published(store_place))
 
 
 def test_no_secret_in_what_is_left_of_a_failed_run(

@@ -13,6 +13,8 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from job_tools import IRIS, Argument, assert_whole, contents, convert, recordmill
 
+from recordmill.schemas.dataset.shards import staged_file_name
+from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.storage import clouds, open_store
 from recordmill.transforms.tasks.write_shard import write_records
 from recordmill.transforms.tfrecord import crc32c
@@ -75,11 +77,13 @@ def test_quick_compares_what_the_store_keeps(output: str) -> None:
     assert "all sizes and stored checksums are right" in ran.out
     facts = json.loads(recordmill("verify", output, "--quick", "--json").out)
     assert (facts["ok"], facts["stored_checksums"]) == (True, 2)
-    spoil(output, SHARD)
+    shard = read_manifest(open_store(output)).shard_files[1]
+    assert staged_file_name(shard) == SHARD
+    spoil(output, shard)
     ran = recordmill("verify", output, "--quick", "--json")
     assert ran.status == 1
     (problem,) = json.loads(ran.out)["problems"]
-    assert problem["file"] == SHARD
+    assert problem["file"] == shard
     assert problem["message"].startswith("the store has CRC-32C ")
     again = recordmill(*job(output))  # the same job: there already, but not whole
     assert again.status == 73

@@ -22,6 +22,7 @@ from rows_tools import (
     read,
     write,
 )
+from same_dataset import dataset_of
 
 from recordmill.schemas.parsing.schema_file import load_schema
 from recordmill.schemas.proto.example_pb2 import SequenceExample
@@ -75,10 +76,11 @@ def test_every_way_to_give_a_schema(tmp_path: Path, rows_dataset: Path) -> None:
             ROWS if number < 3 else read(rows_dataset)
         )  # default and classes are resolved
         write(rows, tmp_path / f"{number}", schema, **JOB)
-        shards = {
-            f: d for f, d in contents(tmp_path / f"{number}").items() if "-of" in f
-        }
-        assert shards == {f: d for f, d in contents(rows_dataset).items() if "-of" in f}
+        found, model = (
+            {f: d for f, d in dataset_of(folder).items() if "-of" in f}
+            for folder in (tmp_path / f"{number}", rows_dataset)
+        )
+        assert found == model != {}
 
 
 def test_examples_without_a_schema_tell_their_features(tmp_path: Path) -> None:
@@ -163,7 +165,7 @@ def test_a_row_keeps_its_split(tmp_path: Path, rows_dataset: Path) -> None:
 def test_another_seed_gives_another_order(tmp_path: Path, rows_dataset: Path) -> None:
     write(ROWS, tmp_path / "out", seed=1, **JOB)
     assert sorted(read(tmp_path / "out")) == sorted(read(rows_dataset))
-    assert contents(tmp_path / "out").keys() == contents(rows_dataset).keys()
+    assert dataset_of(tmp_path / "out").keys() == dataset_of(rows_dataset).keys()
     assert sorted(read(tmp_path / "out", "test")) != sorted(read(rows_dataset, "test"))
 
 

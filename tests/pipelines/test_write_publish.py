@@ -15,6 +15,7 @@ from rows_tools import (
     error_of,
     write,
 )
+from same_dataset import dataset_of
 
 from recordmill.beam_jobs.pipelines import write_rows as rows_steps
 from recordmill.transforms.commit import detached as detached
@@ -55,7 +56,7 @@ def test_another_dataset_is_replaced_only_if_asked(
     clean(LocalStore(str(output)))  # what the one that was refused left
     write(ROWS, output, overwrite=True, **JOB)
     assert_whole(output)
-    assert contents(output) == contents(rows_dataset)
+    assert dataset_of(output) == dataset_of(rows_dataset)
 
 
 def test_a_damaged_dataset_is_made_anew_only_if_asked(
@@ -69,7 +70,7 @@ def test_a_damaged_dataset_is_made_anew_only_if_asked(
     clean(LocalStore(str(output)))  # what the one that was refused left
     write(ROWS, output, overwrite=True, **JOB)
     assert_whole(output)
-    assert contents(output) == contents(rows_dataset)
+    assert dataset_of(output) == dataset_of(rows_dataset)
 
 
 def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
@@ -125,13 +126,13 @@ def test_a_switch_that_was_broken_off_is_repeated(
     """As when the runner tries the last step again, or the whole pipeline is run."""
     moved = []
 
-    def breaking(workspace: Any) -> Any:
+    def breaking(workspace: Any, staged: Any) -> Any:
         if not moved:
             moved.append(workspace)
             shard = next(iter(workspace.store.list(workspace.store_name("staging"))))
             workspace.store.move(shard, shard.rpartition("/")[2])
             raise OSError("the power went")
-        return commit(workspace)
+        return commit(workspace, staged)
 
     monkeypatch.setattr(detached, "commit", breaking)
     assert "the power went" in error_of(lambda: write(ROWS, tmp_path / "out", **JOB))

@@ -11,8 +11,10 @@ from recordmill.schemas.errors import OutputRefusedError
 from recordmill.transforms.commit.recovery import (
     clean_up,
     open_journals,
+    shut_out_commits,
     unpublished_files,
 )
+from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.lease import acquire
 from recordmill.transforms.storage.lease_liveness import require_idle
@@ -62,6 +64,7 @@ def clean(store: Store, *, dry_run: bool = False) -> Cleaned:
         found = _found(store)
         if store.size(MANIFEST_NAME) is not None:
             lease.require_held()
+            shut_out_commits(store)
             clean_up(store)
         lease.require_held()
         remove_leftovers(store, found)
@@ -77,7 +80,7 @@ def _found(store: Store) -> Leftovers:
     beside: dict[str, int] = {}
     journals = open_journals(store)
     if store.size(MANIFEST_NAME) is not None:
-        for name in unpublished_files(store, journals):
+        for name in unpublished_files(store, read_manifest(store)):
             if (size := store.size(name)) is not None:
                 beside[name] = size
     elif journals:

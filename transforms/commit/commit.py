@@ -1,47 +1,52 @@
 """Makes the staged files the dataset in the output.
 
-Readers trust manifest.json alone. A commit moves finished files: with overwrite, it
-first removes the old manifest, then the files that it names; then it moves the new
-files, and the new manifest last. So, if it is killed at any moment, there is never a
-manifest with missing or wrong shards. If the dataset that is there is the same, but
-damaged, each new file replaces its old one, and nothing is removed.
+Readers trust manifest.json alone, and the commit is one conditional put of it, over
+exactly the manifest that was there when the run was allowed to begin:
 
-Two journals make a commit repeatable. If a staged manifest exists, all other files are
-staged or already moved. If the old manifest is in the run's folder, some of its files
-may still exist and no new file has been moved yet.
+1. a record of the commit is written (records.py);
+2. the data files are moved to names that no other dataset in the folder has;
+3. they are checked, and the manifest is swapped in;
+4. the files with fixed names are swapped, each over what was seen (finish.py);
+5. what is not needed any more is removed.
 
-An appended part only adds files, under names of its own: first its shards are moved,
-then the manifest that names old and new ones replaces the old manifest in one step.
-Until then the dataset is the old one, complete; what a killed run had moved is removed
-first.
+A run that is killed before 3 has changed nothing that a reader sees; one that is killed
+behind it is finished by the next one. If another run committed meanwhile, 3 fails and
+nothing is harmed: the names of data files are never given twice.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
+from hashlib import blake2b
 from pathlib import Path
 
 from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
-from recordmill.schemas.dataset.parts import REJECTS_NAME
+from recordmill.schemas.dataset.parts import (
+    REJECTS_NAME,
+    mark_of,
+    mark_of_rejects,
+    marked_rejects,
+)
+from recordmill.schemas.dataset.shards import staged_file_name
 from recordmill.schemas.errors import (
     BusyError,
-    MissingFileError,
     OutputRefusedError,
 )
-from recordmill.schemas.text import printable
+from recordmill.schemas.text import count, printable
 from recordmill.transforms.commit.damage import find_damage
+from recordmill.transforms.commit.finish import finish
+from recordmill.transforms.commit.records import CommitRecord, DataFiles, is_marked
 from recordmill.transforms.commit.recovery import (
-    OBSOLETE_NAME,
-    REPLACED_NAME,
+    SEEN_NAME,
     STAGED_MANIFEST,
-    dataset_files,
-    discard_unpublished,
+    has_own_journal,
     journals_of_other_runs,
-    other_runs,
-    stale_files,
 )
-from recordmill.transforms.dataset.files import find_manifest, read_manifest
+from recordmill.transforms.dataset.files import (
+    find_manifest,
+    read_manifest,
+    rejects_files,
+)
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.store import WORK_FOLDER
 from recordmill.transforms.tasks.workspace import Workspace
@@ -52,43 +57,151 @@ _DAMAGED = (
 )
 
 
+def manifest_digest(data: bytes | None) -> str:
+    """Returns what tells manifests apart, by their bytes; "" where there is none."""
+    return "" if data is None else blake2b(data, digest_size=16).hexdigest()
+
+
+def seen_manifest(store: Store) -> str:
+    """Returns the digest of the manifest that a run sees when it begins."""
+    return manifest_digest(store.find(MANIFEST_NAME))
+
+
 def is_staged(workspace: Workspace) -> bool:
-    """Tells whether an earlier try staged everything and only the commit is left."""
-    return workspace.store.size(workspace.store_name(STAGED_MANIFEST)) is not None
+    """Tells whether an earlier try staged everything and only the commit is left.
 
-
-def commit(workspace: Workspace) -> Manifest:
-    """Makes the staged files the dataset in the output. Safe to repeat."""
+    If another dataset was published meanwhile, or if the try was by a version that
+    commits in another way, the staged files get their names anew.
+    """
     store = workspace.store
-    staged = workspace.store_name(STAGED_MANIFEST)
-    manifest = read_manifest(store, staged)
-    if manifest.appended:
-        discard_unpublished(store, journals_of_other_runs(workspace))
-    else:
-        _remove_old(workspace, manifest)
-    folder = workspace.store_name("staging")
-    store.move_all(
-        (name, name.removeprefix(f"{folder}/"))
-        for name in store.list(folder)
-        if name != staged
-    )
-    store.delete(_obsolete_files(workspace))
-    require_stored(store, manifest)
-    store.move(staged, MANIFEST_NAME)
-    if manifest.appended:
-        store.delete(stale_files(store, manifest))
-    for names in other_runs(workspace).values():
-        store.delete(names)  # their dataset will never be published
+    manifest = find_manifest(store, workspace.store_name(STAGED_MANIFEST))
+    if manifest is None or not is_marked(manifest):
+        return False
+    return store.find(MANIFEST_NAME) == store.find(workspace.store_name(SEEN_NAME))
+
+
+def commit(workspace: Workspace, staged: Manifest | None = None) -> Manifest:
+    """Makes the staged files the dataset in the output. Safe to repeat.
+
+    Args:
+      workspace: of the run.
+      staged: the manifest, if it is known.
+
+    Raises:
+      BusyError: another run published meanwhile; nothing was harmed.
+      OutputError: a file is missing, or the storage refuses.
+    """
+    store = workspace.store
+    data = store.find(workspace.store_name(STAGED_MANIFEST))
+    if data is None:  # an earlier try of this task did it
+        current = read_manifest(store)
+        if staged is not None and current.fingerprint != staged.fingerprint:
+            raise _changed(store)
+        finish(store)
+        return current
+    manifest = Manifest.from_bytes(data, store.uri_of(STAGED_MANIFEST))
+    seen = store.find(workspace.store_name(SEEN_NAME))
+    current_data = store.find(MANIFEST_NAME)
+    if current_data != data:
+        if current_data != seen:
+            raise _lost(store, manifest)
+        record = CommitRecord(store, manifest.mark)
+        record.write(data, seen, _fixed_files(workspace))
+        placed = _place_data(workspace, manifest)
+        require_stored(store, manifest)
+        _require_rejects(store, manifest, placed)
+        if not store.swap(data, MANIFEST_NAME, seen=seen):
+            raise _lost(store, manifest)
+    finish(store)
     return manifest
 
 
-def _obsolete_files(workspace: Workspace) -> list[str]:
-    """Returns the files of a damaged dataset that the new one does not have."""
-    try:
-        data = workspace.store.read(workspace.store_name(OBSOLETE_NAME))
-    except MissingFileError:
-        return []
-    return [str(name) for name in json.loads(data)]
+def _fixed_files(workspace: Workspace) -> dict[str, bytes]:
+    """Reads the staged files that get a fixed name, by that name."""
+    store, folder = workspace.store, workspace.store_name("staging")
+    names = store.list_level(folder).files
+    return {
+        name.removeprefix(f"{folder}/"): store.read(name)
+        for name in names
+        if name != workspace.store_name(STAGED_MANIFEST) and ".tfrecord" not in name
+    }
+
+
+def _place_data(workspace: Workspace, manifest: Manifest) -> set[str]:
+    """Moves staged shards and rejects to the names that the manifest gives them.
+
+    Returns:
+      The names of the rejects.
+    """
+    store, folder = workspace.store, workspace.store_name("staging")
+    mark = manifest.mark
+    staged = store.list_level(folder).files
+    pairs = [
+        (source, file)
+        for file in manifest.shard_files
+        if mark_of(file) == mark
+        and (source := f"{folder}/{staged_file_name(file)}") in staged
+    ]
+    rejects = {
+        name: marked_rejects(name.removeprefix(f"{folder}/"), mark)
+        for name in store.list(f"{folder}/{REJECTS_NAME}")
+    }
+    store.move_all([*pairs, *rejects.items()])
+    return set(rejects.values())
+
+
+def _require_rejects(store: Store, manifest: Manifest, placed: set[str]) -> None:
+    """Checks that all kept rejects are there, by their size.
+
+    Args:
+      store: of the dataset.
+      manifest: its manifest.
+      placed: those that were put there just now. Others of the same mark are of an
+        earlier try; with another exchange these are the same rejects in other files.
+
+    Raises:
+      OutputRefusedError: some are missing.
+    """
+    if manifest.rejects is None:
+        return
+    files = rejects_files(store, manifest)
+    if sum(files.values()) > manifest.rejects.bytes:
+        mark = manifest.mark
+        earlier = [n for n in files if n not in placed and mark_of_rejects(n) == mark]
+        store.delete(earlier)
+        files = rejects_files(store, manifest)
+    found = sum(files.values())
+    if found != manifest.rejects.bytes:
+        raise OutputRefusedError(
+            f"{store.uri_of(REJECTS_NAME)}: {count(found, 'byte')}, expected "
+            f"{manifest.rejects.bytes:,}. Nothing was published; run again"
+        )
+
+
+def _lost(store: Store, manifest: Manifest) -> BusyError:
+    """Removes what a commit put beside the dataset that another run published.
+
+    Not if there was a third one: then this commit may have been done and replaced, and
+    its answer was lost. A later run removes its files when they are not in use.
+    """
+    current = find_manifest(store)
+    if current is not None and current.generation == manifest.generation:
+        own = DataFiles.of(manifest).without(DataFiles.of(current))
+        mark = manifest.mark
+        store.delete(
+            name
+            for name in own.names(store)
+            if mark in (mark_of(name), mark_of_rejects(name))
+        )
+        store.remove_tree(f"{WORK_FOLDER}/commit-{mark}")
+    return _changed(store)
+
+
+def _changed(store: Store) -> BusyError:
+    return BusyError(
+        f"{store.uri}: another run published a dataset here meanwhile, which was left as "
+        "it is. Nothing of this run was published; run again"
+    )
 
 
 def require_stored(store: Store, manifest: Manifest) -> None:
@@ -114,23 +227,6 @@ def require_stored(store: Store, manifest: Manifest) -> None:
                     f"{store.uri_of(shard.file)}: the store has CRC-32C {crc:08x}, the "
                     f"manifest says {shard.crc32c}. {_DAMAGED}"
                 )
-
-
-def _remove_old(workspace: Workspace, new: Manifest) -> None:
-    """Removes the old dataset from the output before the first new file is moved."""
-    store = workspace.store
-    own_journal = workspace.store_name(REPLACED_NAME)
-    old = find_manifest(store)
-    if old is not None:
-        if old.fingerprint == new.fingerprint:
-            return  # a repeated commit, or a repair: new files replace their old ones
-        store.move(MANIFEST_NAME, own_journal)
-    for journal in (own_journal, *journals_of_other_runs(workspace)):
-        old = find_manifest(store, journal)
-        if old is None:
-            continue
-        store.delete([*dataset_files(old), *store.list(REJECTS_NAME)])
-        store.delete([journal])
 
 
 def check_output(
@@ -184,7 +280,7 @@ def check_output(
             )
         return None
     workspace = Workspace.of(store, run_key)
-    if is_staged(workspace):
+    if has_own_journal(workspace):
         return None  # killed during its commit, which the launcher repeats
     if unfinished := journals_of_other_runs(workspace):
         if overwrite:

@@ -44,7 +44,7 @@ def dataset_changes(
     kept: dict[str, KeptFile] = {}
     try:
         for part in range(manifest.appended + 1):
-            inventory = read_part(store, part)
+            inventory = read_part(store, manifest, part)
             kept |= inventory.files
     except OutputError:  # it has no inventory, or a damaged one
         return []

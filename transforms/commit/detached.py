@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.dataset.shards import ShardResult
@@ -14,8 +15,10 @@ from recordmill.transforms.commit.commit import (
     commit,
     is_staged,
     require_stored,
+    seen_manifest,
 )
 from recordmill.transforms.commit.kept_inputs import is_of_run
+from recordmill.transforms.commit.recovery import clean_up
 from recordmill.transforms.commit.staging import stage
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.lease import Lease, acquire
@@ -44,7 +47,7 @@ def publish_detached(
     workspace, store = context.workspace, context.workspace.store
     with acquire_for_commit(store, exclusive=store.preflight().exclusive) as lease:
         manifest = publish_once(
-            context, lambda: stage(context, ranges, shards, run_metadata)
+            context, lambda allowed: stage(allowed, ranges, shards, run_metadata)
         )
         if lease.is_held():  # else another run may be at work there
             workspace.remove()
@@ -53,18 +56,21 @@ def publish_detached(
 
 
 def publish_once(
-    context: RunContext, put_into_staging: Callable[[], object]
+    context: RunContext, put_into_staging: Callable[[RunContext], Manifest]
 ) -> Manifest:
     """Publishes unless an earlier try of this step did; call it with the lease held.
 
     Args:
       context: the run.
-      put_into_staging: stages the files, like `stage`.
+      put_into_staging: stages the files, like `stage`, of the run as it may publish.
 
     Raises:
       OutputError: the output holds another dataset that must not be replaced.
     """
     store = context.workspace.store
+    replaces = context.replaces
+    if replaces is None:
+        replaces = seen_manifest(store)
     manifest = check_output(
         store,
         context.run_key,
@@ -74,10 +80,16 @@ def publish_once(
     )
     if manifest is not None:
         require_stored(store, manifest)
+        clean_up(store)
         return manifest
+    clean_up(store, end_grace=False)
+    staged = None
     if not is_staged(context.workspace):
-        put_into_staging()
-    return commit(context.workspace)
+        staged = put_into_staging(replace(context, replaces=replaces))
+    manifest = commit(context.workspace, staged)
+    if context.grace == "0":
+        clean_up(store)
+    return manifest
 
 
 def acquire_for_commit(store: Store, *, exclusive: bool) -> Lease:

@@ -25,7 +25,7 @@ from recordmill.transforms.commit.input_log import (
 )
 from recordmill.transforms.commit.option_changes import option_changes
 from recordmill.transforms.commit.same_content import ContentCheck, same_unread
-from recordmill.transforms.dataset.files import find_manifest
+from recordmill.transforms.dataset.files import find_manifest, read_fixed
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.left_out import is_left_out
 from recordmill.transforms.tasks.context import (
@@ -37,17 +37,17 @@ from recordmill.transforms.tasks.context import (
 _SHOWN = 3  # files in an error message
 
 
-def read_part(store: Store, part: int) -> KeptInputs:
+def read_part(store: Store, manifest: Manifest, part: int) -> KeptInputs:
     """Reads the inputs of one part: their content, and their versions where known.
 
     Raises:
       OutputError: the list of them is missing or damaged.
     """
     name = inputs_name(part)
-    kept = parse_inputs(store.read(name), store.uri_of(name))
+    kept = parse_inputs(read_fixed(store, manifest, name), store.uri_of(name))
     if not kept.by_content:
         return kept
-    listed = read_inventory(store, part)
+    listed = read_inventory(store, manifest, part)
     if listed is None or listed.fingerprint != kept.fingerprint:
         return kept
     nothing = KeptFile(0, None, is_side=False)
@@ -58,11 +58,11 @@ def read_part(store: Store, part: int) -> KeptInputs:
     return replace(kept, files=files, run_key=listed.run_key)
 
 
-def read_inventory(store: Store, part: int) -> KeptInputs | None:
+def read_inventory(store: Store, manifest: Manifest, part: int) -> KeptInputs | None:
     """Reads what the run of a part listed; None if that is not known any more."""
     name = inventory_name(part)
     try:
-        return parse_inputs(store.read(name), store.uri_of(name))
+        return parse_inputs(read_fixed(store, manifest, name), store.uri_of(name))
     except OutputError:
         return None  # nothing is lost: the inputs can be read to compare them
 
@@ -72,7 +72,7 @@ def key_of(store: Store, manifest: Manifest) -> str:
 
     Where it is not known, it is the fingerprint, as in earlier versions.
     """
-    listed = read_inventory(store, manifest.appended)
+    listed = read_inventory(store, manifest, manifest.appended)
     if listed is None or listed.fingerprint != manifest.fingerprint:
         return manifest.fingerprint
     return listed.run_key or manifest.fingerprint
@@ -109,7 +109,7 @@ def is_same_dataset(
     if manifest.appended:
         return False
     try:
-        kept = read_part(store, 0)
+        kept = read_part(store, manifest, 0)
     except OutputError:
         return False
     sides = without_inputs(files, side_files)
@@ -140,10 +140,11 @@ def renew_inventories(
       versions: of the files that were read, by path.
       run_key: of the run that found them.
     """
-    if find_manifest(store) != manifest:
-        return  # another run was faster
     for part in range(manifest.appended + 1):
-        kept = read_part(store, part)
+        seen = store.find(inventory_name(part))
+        if find_manifest(store) != manifest:
+            return  # another run was faster
+        kept = read_part(store, manifest, part)
         if not kept.by_content or versions.keys().isdisjoint(kept.files):
             continue
         files = {
@@ -152,7 +153,7 @@ def renew_inventories(
         }
         key = kept.run_key if manifest.appended else run_key
         renewed = replace(kept, files=files, by_content=False, run_key=key)
-        store.put_bytes(dump_kept(renewed), inventory_name(part))
+        store.swap(dump_kept(renewed), inventory_name(part), seen=seen)
 
 
 def without_inputs(
@@ -179,7 +180,7 @@ def read_inputs(store: Store, manifest: Manifest, job: JobSpec) -> dict[str, Kep
     for part in range(manifest.appended + 1):
         uri = store.uri_of(inputs_name(part))
         try:
-            kept = read_part(store, part)
+            kept = read_part(store, manifest, part)
         except MissingFileError as error:
             raise OutputRefusedError(
                 f"{uri}: is missing; without this inventory of the converted inputs "

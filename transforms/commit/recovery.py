@@ -1,142 +1,201 @@
-"""Finds and removes what runs left that were killed during their commit.
+"""Finds and finishes what runs left that were killed during their commit.
 
-    .recordmill/RUN/staging/manifest.json   all else of the run is staged or moved
-    .recordmill/RUN/replaced.json           the old manifest, while its files are removed
+    .recordmill/RUN/staging/manifest.json       all else of the run is staged or moved
+    .recordmill/commit-MARK/manifest.json       its data files may be beside the dataset
 
-These two files are the journals. While the output holds no dataset, only the job that
-left a journal, or a run with overwrite, may continue. If it holds a dataset, that is
-complete, and all other files that a journal names can be removed.
+These two are the journals. If the output holds a dataset, that is complete, and what a
+journal names beside it is finished or removed (finish.py). While it holds none, only
+the job that left a journal, or a run with overwrite, may continue.
+
+Earlier versions moved files to names that datasets share, after they had removed the
+old dataset, whose manifest they kept in `.recordmill/RUN/replaced.json`. What they left
+half done is removed, and the same job makes it anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
 from recordmill.schemas.dataset.parts import (
     REJECTS_NAME,
-    inputs_name,
-    inventory_name,
+    generation_of,
     rejects_prefix,
-    run_metadata_name,
 )
-from recordmill.schemas.parsing.pbtxt import SCHEMA_PBTXT_NAME
-from recordmill.transforms.dataset.files import read_manifest
-from recordmill.transforms.dataset.tfds_files import (
-    DATASET_INFO_NAME,
-    FEATURES_NAME,
-    labels_file_name,
+from recordmill.schemas.errors import BusyError
+from recordmill.transforms.commit.finish import (
+    TFDS_FILES,
+    finish,
+    old_files,
+    old_records,
 )
+from recordmill.transforms.commit.records import (
+    CommitRecord,
+    find_records,
+    fixed_names,
+    is_marked,
+)
+from recordmill.transforms.dataset.files import find_manifest, read_manifest
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.store import WORK_FOLDER
 from recordmill.transforms.tasks.workspace import RUN_PATTERN, Workspace
 
-REPLACED_NAME = "replaced.json"
-OBSOLETE_NAME = "obsolete.json"  # names of files that the commit removes
+SEEN_NAME = "seen.json"  # the manifest that the staged one replaces
 STAGED_MANIFEST = f"staging/{MANIFEST_NAME}"
-TFDS_FILES = (DATASET_INFO_NAME, FEATURES_NAME)  # of a dataset in one part
 
-
-def dataset_files(manifest: Manifest) -> list[str]:
-    """Returns the names of a dataset's files, without its manifest and rejects."""
-    shards = [s.file for split in manifest.splits.values() for s in split.shards]
-    labels = [labels_file_name(f.name) for f in manifest.features if f.num_classes]
-    descriptions = [DATASET_INFO_NAME, FEATURES_NAME, SCHEMA_PBTXT_NAME, *labels]
-    parts = range(manifest.appended + 1)
-    log_names = (inputs_name, inventory_name, run_metadata_name)
-    logs = [name(part) for part in parts for name in log_names]
-    return [*shards, *descriptions, *logs]
-
-
-def other_runs(workspace: Workspace) -> dict[str, list[str]]:
-    """Returns the workspace files of other runs in this output, by run."""
-    runs = _runs(workspace.store)
-    return {run: names for run, names in runs.items() if run != workspace.name}
-
-
-def journals_of_other_runs(workspace: Workspace) -> list[str]:
-    """Returns the journals of other runs that were killed during their commit."""
-    return _journals(other_runs(workspace))
+_EARLIER_REPLACED = "replaced.json"
 
 
 def open_journals(store: Store) -> list[str]:
     """Returns the journals of all runs that were killed during their commit."""
-    return _journals(_runs(store))
+    records = find_records(store)
+    return [
+        *(name for _, name in _run_journals(store)),
+        *(r.manifest_name for r in records if r.manifest_name in r.names),
+    ]
 
 
-def discard_unpublished(store: Store, journals: Sequence[str]) -> None:
-    """Removes files that killed runs had moved beside the dataset, and their journals.
-
-    The dataset is complete and keeps all its own files.
-
-    Args:
-      store: of the dataset.
-      journals: of the killed runs.
-    """
-    for journal in journals:
-        store.delete(unpublished_files(store, [journal]))
-        store.delete([journal])
+def has_own_journal(workspace: Workspace) -> bool:
+    """Tells whether this run was killed during its commit before."""
+    return bool(_own_journals(workspace))
 
 
-def unpublished_files(store: Store, journals: Sequence[str]) -> list[str]:
-    """Returns the files that killed runs may have moved beside the dataset.
-
-    Args:
-      store: of the dataset, which is complete.
-      journals: of the killed runs.
-    """
-    if not journals:
-        return []
-    current = read_manifest(store)
-    names: set[str] = set()
-    for journal in journals:
-        other = read_manifest(store, journal)
-        names |= set(dataset_files(other))
-        for part in range(current.appended + 1, other.appended + 1):
-            prefix = f"{REJECTS_NAME}/{rejects_prefix(part)}"
-            rejects = store.list(REJECTS_NAME)
-            names |= {name for name in rejects if name.startswith(prefix)}
-    return sorted(names - set(dataset_files(current)))
-
-
-def stale_files(store: Store, manifest: Manifest) -> list[str]:
-    """Returns TFDS's files if they describe only the first of several parts.
-
-    TFDS finds a split's shards by one pattern that contains their number; the shards of
-    several parts cannot have such names.
-    """
-    if not manifest.appended:
-        return []
-    return [name for name in TFDS_FILES if store.size(name) is not None]
+def journals_of_other_runs(workspace: Workspace) -> list[str]:
+    """Returns the journals of other runs that were killed during their commit."""
+    own = _own_journals(workspace)
+    return [name for name in open_journals(workspace.store) if name not in own]
 
 
 def is_clean(store: Store, manifest: Manifest) -> bool:
-    """Tells whether there are no journals and no stale files beside a dataset."""
-    return not (open_journals(store) or stale_files(store, manifest))
+    """Tells whether nothing is to be finished or removed beside a dataset."""
+    records = find_records(store)
+    return not (
+        any(generation_of(r.mark) <= manifest.generation for r in records)
+        or any(True for _ in _run_journals(store))
+        or _stale_files(store, manifest)
+    )
 
 
-def clean_up(store: Store) -> None:
-    """Removes what killed runs left beside the dataset; call it with the lease held."""
-    discard_unpublished(store, open_journals(store))
-    store.delete(stale_files(store, read_manifest(store)))
+def clean_up(store: Store, *, end_grace: bool = True) -> None:
+    """Finishes and removes what commits left; call it with the lease held.
+
+    Args:
+      store: of the dataset, if there is one.
+      end_grace: whether the files of a replaced dataset go, too.
+    """
+    _discard_earlier(store)
+    finish(store, end_grace=end_grace)
+    manifest = find_manifest(store)
+    if manifest is not None:
+        store.delete(_stale_files(store, manifest))
 
 
-def _runs(store: Store) -> dict[str, list[str]]:
-    runs: dict[str, list[str]] = {}
-    for name in store.list(WORK_FOLDER):
-        run = name.split("/")[1]
-        if RUN_PATTERN.fullmatch(run):
-            runs.setdefault(run, []).append(name)
-    return runs
+def shut_out_commits(store: Store) -> None:
+    """Makes all commits fail that are not done; call it with the lease held.
+
+    Whose lease was lost may go on at any time. So the manifest gets a generation that
+    is newer than theirs: then none of them can be swapped in, and what they left can be
+    removed.
+
+    Raises:
+      BusyError: another run published just now.
+    """
+    if store.find(MANIFEST_NAME) is None:
+        return
+    data = finish(store, end_grace=True)
+    if data is None:
+        raise BusyError(f"{store.uri}: another run publishes just now; clean again")
+    manifest = Manifest.from_bytes(data, store.uri_of(MANIFEST_NAME))
+    newer = _above_all(store, manifest)
+    if newer != manifest and not store.swap(newer.to_bytes(), MANIFEST_NAME, seen=data):
+        raise BusyError(f"{store.uri}: another run published just now; clean again")
 
 
-def _journals(runs: dict[str, list[str]]) -> list[str]:
+def _above_all(store: Store, manifest: Manifest) -> Manifest:
+    """Returns a manifest with a generation above those of all commits."""
+    generations = [generation_of(record.mark) for record in find_records(store)]
+    newest = max(generations, default=0)
+    if newest <= manifest.generation:
+        return manifest
+    # One more, so that no record is taken for its own.
+    return manifest.model_copy(update={"generation": newest + 1})
+
+
+def unpublished_files(store: Store, manifest: Manifest) -> list[str]:
+    """Returns the files beside a dataset that cleaning up removes.
+
+    Args:
+      store: of the dataset, which is complete.
+      manifest: its manifest.
+    """
+    records = find_records(store)
+    newer = _above_all(store, manifest)
+    names = {
+        *old_files(store, newer, records, end_grace=True),
+        *old_records(newer, records),
+    }
+    for journal in _earlier_journals(store):
+        names |= _files_of_earlier(store, read_manifest(store, journal), manifest)
+    return sorted({*names, *_stale_files(store, manifest)})
+
+
+def _own_journals(workspace: Workspace) -> list[str]:
+    store = workspace.store
+    own = [name for run, name in _run_journals(store) if run == workspace.name]
+    staged = find_manifest(store, workspace.store_name(STAGED_MANIFEST))
+    if staged is not None:
+        own.append(CommitRecord(store, staged.mark).manifest_name)
+    return own
+
+
+def _run_journals(store: Store) -> list[tuple[str, str]]:
+    """Returns the journals in the workspaces of runs: (run, name)."""
+    names = store.list(WORK_FOLDER)
     return [
-        journal
-        for run, names in runs.items()
+        (run, journal)
+        for run in sorted({name.split("/")[1] for name in names})
+        if RUN_PATTERN.fullmatch(run)
         for journal in (
-            f"{WORK_FOLDER}/{run}/{REPLACED_NAME}",
+            f"{WORK_FOLDER}/{run}/{_EARLIER_REPLACED}",
             f"{WORK_FOLDER}/{run}/{STAGED_MANIFEST}",
         )
         if journal in names
     ]
+
+
+def _earlier_journals(store: Store) -> list[str]:
+    """Returns the journals of runs of earlier versions."""
+    return [
+        name
+        for _, name in _run_journals(store)
+        if name.endswith(f"/{_EARLIER_REPLACED}")
+        or not is_marked(read_manifest(store, name))
+    ]
+
+
+def _discard_earlier(store: Store) -> None:
+    """Removes what runs of earlier versions had moved or not yet removed."""
+    for journal in _earlier_journals(store):
+        names = _files_of_earlier(
+            store, read_manifest(store, journal), find_manifest(store)
+        )
+        store.delete(sorted(names))
+        store.delete([journal])
+
+
+def _files_of_earlier(
+    store: Store, other: Manifest, current: Manifest | None
+) -> set[str]:
+    names = {*other.shard_files, *fixed_names(other)}
+    rejects = store.list(REJECTS_NAME)
+    if current is None:
+        return names | set(rejects)
+    for part in range(current.appended + 1, other.appended + 1):
+        prefix = f"{REJECTS_NAME}/{rejects_prefix(part)}"
+        names |= {name for name in rejects if name.startswith(prefix)}
+    return names - {*current.shard_files, *fixed_names(current)}
+
+
+def _stale_files(store: Store, manifest: Manifest) -> list[str]:
+    """Returns TFDS's files if they describe only the first of several parts."""
+    if not manifest.appended or find_records(store):
+        return []  # a commit that is not finished removes them itself
+    return [name for name in TFDS_FILES if store.size(name) is not None]

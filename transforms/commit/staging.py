@@ -10,12 +10,15 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 
 from recordmill.schemas.dataset.manifest import (
+    MANIFEST_NAME,
     FileEntry,
     Manifest,
     join_manifests,
+    publish_as,
 )
 from recordmill.schemas.dataset.parts import (
     REJECTS_NAME,
+    commit_mark,
     inputs_name,
     inventory_name,
     rejects_prefix,
@@ -33,23 +36,21 @@ from recordmill.schemas.ranges import (
     InputFile,
     RangeResult,
 )
-from recordmill.schemas.text import count, json_bytes
+from recordmill.schemas.text import count
 from recordmill.transforms.commit.build_manifest import (
     build_manifest,
     check_reject_limit,
     locator_of,
     merge_column_info,
 )
-from recordmill.transforms.commit.commit import is_staged
+from recordmill.transforms.commit.commit import is_staged, manifest_digest
 from recordmill.transforms.commit.converted_inputs import list_converted
+from recordmill.transforms.commit.finish import TFDS_FILES
 from recordmill.transforms.commit.input_check import require_same_inputs
 from recordmill.transforms.commit.input_log import KeptInputs, dump_inputs, parse_inputs
-from recordmill.transforms.commit.recovery import (
-    OBSOLETE_NAME,
-    STAGED_MANIFEST,
-    TFDS_FILES,
-)
-from recordmill.transforms.dataset.files import find_manifest, read_manifest
+from recordmill.transforms.commit.kept_inputs import is_of_run
+from recordmill.transforms.commit.recovery import SEEN_NAME, STAGED_MANIFEST
+from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.dataset.tfds_files import labels_files, metadata_files
 from recordmill.transforms.dataset.verify import verify_store
 from recordmill.transforms.tasks.context import RunContext
@@ -68,37 +69,59 @@ def stage(
     shards: Sequence[ShardResult],
     run_metadata: bytes,
 ) -> Manifest:
-    """Stages everything except the shards, the manifest last."""
-    own = build_manifest(context, ranges, shards)
+    """Stages everything except the shards, the manifest last.
+
+    Raises:
+      BusyError: another run published since this one was allowed to begin.
+      OutputError: a staged file is damaged.
+      RecordmillError: rows are missing, or an input changed.
+    """
     workspace = context.workspace
     store = workspace.store
-    files = {}
-    if not context.part:  # an append does not change these files
-        schema = context.schema(*merge_column_info(ranges, shards))
-        files = description_files(context.job, schema, shards)
+    seen = store.find(MANIFEST_NAME)
+    found = None
+    if seen is not None:
+        found = Manifest.from_bytes(seen, store.uri_of(MANIFEST_NAME))
+    if context.replaces != manifest_digest(seen):
+        if found is not None and is_of_run(store, found, context.run_key):
+            return found  # a repeated task: an earlier try has published it
+        if context.replaces is not None:
+            raise BusyError(
+                f"{store.uri}: the dataset changed since this run began; it was left "
+                "as it is. Run again"
+            )
+    if is_staged(workspace):
+        return read_manifest(store, workspace.store_name(STAGED_MANIFEST))
+    own = build_manifest(context, ranges, shards)
     unnamed = {run_metadata_name(context.part): run_metadata}  # tells when the run was
+    described = {}
     listed = _read_inventory(context) if context.inputs else None
     if listed is not None:
         inputs = list_converted(context, listed, ranges, shards)
         own = own.model_copy(update={"fingerprint": inputs.fingerprint})
-        files[inputs_name(context.part)] = inputs.by_content
+        described[inputs_name(context.part)] = inputs.by_content
         unnamed[inventory_name(context.part)] = inputs.as_listed
-    own = own.model_copy(update={"files": _file_entries(files)})
-    manifest = _with_base(context, own) if context.part else own
-    files |= unnamed
-    for name, data in files.items():
+    generation = found.generation + 1 if found else 0
+    if not context.part:  # an append does not change these files
+        schema = context.schema(*merge_column_info(ranges, shards))
+        mark = commit_mark(own.fingerprint, generation)
+        described |= description_files(context.job, schema, shards, mark)
+    own = own.model_copy(update={"files": _file_entries(described)})
+    manifest = publish_as(own, generation)
+    if context.part:
+        manifest = _with_base(context, found, manifest)
+    for name, data in (described | unnamed).items():
         store.put_bytes(data, workspace.store_name(f"staging/{name}"))
     _stage_rejects(context)
-    moved_before = find_manifest(store) == manifest and not _has_shards(context, own)
-    if not is_staged(workspace) and not moved_before:
-        # Otherwise an earlier try did this and has moved the files.
-        if listed is not None:
-            storage = context.source.storage
-            require_same_inputs(
-                listed.files, context.input_root, context.inputs, storage
-            )
-        _verify_staged(context, own.model_copy(update={"appended": context.part}))
-        _note_obsolete_rejects(context, manifest)
+    if listed is not None:
+        storage = context.source.storage
+        require_same_inputs(listed.files, context.input_root, context.inputs, storage)
+    _verify_staged(context, own.model_copy(update={"appended": context.part}))
+    seen_name = workspace.store_name(SEEN_NAME)
+    if seen is None:
+        store.delete([seen_name])
+    else:
+        store.put_bytes(seen, seen_name)
     store.put_bytes(manifest.to_bytes(), workspace.store_name(STAGED_MANIFEST))
     return manifest
 
@@ -117,22 +140,6 @@ def _stage_rejects(context: RunContext) -> None:
     workspace.store.move_all(moved)
 
 
-def _note_obsolete_rejects(context: RunContext, manifest: Manifest) -> None:
-    """Notes for the commit which rejects files a damaged dataset loses.
-
-    With another exchange the same rejects are in files of other names.
-    """
-    workspace, store = context.workspace, context.workspace.store
-    published = find_manifest(store)
-    if published is None or published.fingerprint != manifest.fingerprint:
-        return  # a commit that replaces another dataset removes all of its rejects
-    folder = workspace.store_name("staging")
-    staged = store.list(f"{folder}/{REJECTS_NAME}")
-    new = {name.removeprefix(f"{folder}/") for name in staged}
-    names = [name for name in store.list(REJECTS_NAME) if name not in new]
-    store.put_bytes(json_bytes(names), workspace.store_name(OBSOLETE_NAME))
-
-
 def _file_entries(files: Mapping[str, bytes]) -> dict[str, FileEntry]:
     """Returns the entries of metadata files, by name."""
     return {
@@ -148,14 +155,6 @@ def _read_inventory(context: RunContext) -> KeptInputs:
     return parse_inputs(store.read(name), store.uri_of(name))
 
 
-def _has_shards(context: RunContext, manifest: Manifest) -> bool:
-    """Tells whether any shard of a manifest is in staging."""
-    folder = context.workspace.store_name("staging")
-    staged = context.workspace.store.list_level(folder).files
-    shards = (s.file for split in manifest.splits.values() for s in split.shards)
-    return any(f"{folder}/{shard}" in staged for shard in shards)
-
-
 def keep_inventory(
     context: RunContext, files: Sequence[InputFile], side_files: Sequence[InputFile]
 ) -> None:
@@ -166,7 +165,7 @@ def keep_inventory(
     context.workspace.store.put_bytes(data, name)
 
 
-def _with_base(context: RunContext, more: Manifest) -> Manifest:
+def _with_base(context: RunContext, base: Manifest | None, more: Manifest) -> Manifest:
     """Returns the manifest of the existing dataset with the appended part.
 
     Raises:
@@ -174,13 +173,11 @@ def _with_base(context: RunContext, more: Manifest) -> Manifest:
       RejectLimitError: all parts together have more rejects than the job allows.
     """
     store = context.workspace.store
-    base = read_manifest(store)
-    if base.fingerprint == more.fingerprint:
-        return base  # a repeated task: it is published already
-    if base.fingerprint != context.base:
+    if base is None or base.fingerprint != context.base:
         raise BusyError(
             f"{store.uri}: the dataset changed since this run began to append to it "
-            f"(fingerprint {base.fingerprint}, was {context.base}); run again"
+            f"(fingerprint {base.fingerprint if base else 'none'}, was "
+            f"{context.base}); run again"
         )
     whole = join_manifests(base, more, stale_files=TFDS_FILES)
     check_reject_limit(
@@ -213,7 +210,7 @@ def _verify_staged(context: RunContext, manifest: Manifest) -> None:
         )
     if found.ok:
         return
-    shards = {s.file for split in manifest.splits.values() for s in split.shards}
+    shards = set(manifest.shard_files)
     damaged = {each.file for each in found.problems}
     rejects = staged.list(REJECTS_NAME) if REJECTS_NAME in damaged else ()
     staged.delete({*(damaged & {*shards, *manifest.files}), *rejects})
@@ -226,11 +223,11 @@ def _verify_staged(context: RunContext, manifest: Manifest) -> None:
 
 
 def description_files(
-    job: JobSpec, schema: Schema, shards: Sequence[ShardResult]
+    job: JobSpec, schema: Schema, shards: Sequence[ShardResult], mark: str = ""
 ) -> dict[str, bytes]:
     """Returns the files, by name, that describe the records to readers."""
     files = labels_files(schema) | {SCHEMA_PBTXT_NAME: dump_pbtxt(schema)}
     # TFDS can read only uncompressed shards of examples.
     if job.compression == "none" and job.payload == "example":
-        files |= metadata_files(job.name, job.version, schema, shards)
+        files |= metadata_files(job.name, job.version, schema, shards, mark)
     return files

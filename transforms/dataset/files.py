@@ -6,11 +6,13 @@ import io
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
+from recordmill.schemas.dataset.manifest import MANIFEST_NAME, FileEntry, Manifest
+from recordmill.schemas.dataset.parts import REJECTS_NAME, mark_of_rejects
 from recordmill.schemas.errors import MissingFileError, OutputError
 from recordmill.schemas.file_names import check_file_name
 from recordmill.transforms.dataset.tfds_files import labels_file_name, parse_labels
 from recordmill.transforms.storage import LocalStore, Store
+from recordmill.transforms.storage.store import WORK_FOLDER
 from recordmill.transforms.tfrecord import crc32c
 
 READ_BYTES = 8 << 20  # read from a remote file at once
@@ -51,6 +53,57 @@ def read_manifest(store: Store, name: str = MANIFEST_NAME) -> Manifest:
     return manifest
 
 
+def rejects_files(store: Store, manifest: Manifest) -> dict[str, int]:
+    """Returns names and sizes of the files of the kept rejects.
+
+    Those of other commits lie beside them until they are cleaned up. Manifests of
+    earlier versions do not tell them apart.
+    """
+    if not manifest.rows_rejected:
+        return {}
+    files = store.list(REJECTS_NAME)
+    if manifest.rejects is None or not manifest.rejects.marks:
+        return files
+    marks = manifest.rejects.marks
+    return {n: size for n, size in files.items() if mark_of_rejects(n) in marks}
+
+
+def read_fixed(store: Store, manifest: Manifest, name: str) -> bytes:
+    """Reads a file with a fixed name beside a dataset, like inputs.jsonl.gz.
+
+    If a run was killed before it could put it in place, its copy is read: where the
+    manifest does not say what is right, always if there is one.
+
+    Raises:
+      MissingFileError: there is no such file.
+    """
+    data, expected = store.find(name), manifest.files.get(name)
+    if expected is None or not _is_file(data, expected):
+        copy = store.find(fixed_copy_name(manifest.mark, name))
+        data = data if copy is None else copy
+    if data is None:
+        raise MissingFileError(f"{store.uri_of(name)}: is missing")
+    return data
+
+
+def fixed_copy_name(mark: str, name: str) -> str:
+    """Returns where the commit of that mark keeps its copy of a file."""
+    return f"{WORK_FOLDER}/commit-{mark}/files/{name}"
+
+
+def replaced_name(mark: str) -> str:
+    """Returns where the commit of that mark keeps the manifest that it replaced."""
+    return f"{WORK_FOLDER}/commit-{mark}/replaced.json"
+
+
+def _is_file(data: bytes | None, expected: FileEntry) -> bool:
+    return (
+        data is not None
+        and len(data) == expected.bytes
+        and f"{crc32c(data):08x}" == expected.crc32c
+    )
+
+
 def class_names(store: Store, manifest: Manifest) -> dict[str, tuple[str, ...]]:
     """Returns class names by feature; without features whose labels file is damaged."""
     names = {}
@@ -58,7 +111,9 @@ def class_names(store: Store, manifest: Manifest) -> dict[str, tuple[str, ...]]:
         if feature.num_classes is None:
             continue
         try:
-            found = parse_labels(store.read(labels_file_name(feature.name)))
+            found = parse_labels(
+                read_fixed(store, manifest, labels_file_name(feature.name))
+            )
         except (OutputError, UnicodeDecodeError):
             continue
         if len(found) == feature.num_classes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,7 +14,7 @@ from recordmill.schemas.dataset.manifest import (
     ShardEntry,
     SplitEntry,
 )
-from recordmill.schemas.dataset.parts import part_of
+from recordmill.schemas.dataset.parts import mark_of, part_of
 from recordmill.schemas.dataset.shards import shard_file_name
 from recordmill.schemas.text import count
 from recordmill.transforms.dataset.tfds_files import labels_file_name
@@ -82,17 +82,32 @@ def manifest_problems(manifest: Manifest) -> Iterator[Problem]:
 def _expected_names(manifest: Manifest, name: str, split: SplitEntry) -> list[str]:
     """Returns the names of a split's shards: part after part, numbered in each part."""
     counts = Counter(part_of(shard.file) for shard in split.shards)
+    marks = {part_of(shard.file): mark_of(shard.file) for shard in split.shards}
     return [
         shard_file_name(
-            manifest.name, name, index, num_shards, manifest.compression, part
+            manifest.name,
+            name,
+            index,
+            num_shards,
+            manifest.compression,
+            part,
+            marks[part],
         )
         for part, num_shards in sorted(counts.items())
         for index in range(num_shards)
     ]
 
 
-def file_problems(shards: list[ShardEntry], sizes: dict[str, int]) -> Iterator[Problem]:
-    """Yields shards that are missing or differ in size, and files without an entry."""
+def file_problems(
+    shards: list[ShardEntry], sizes: dict[str, int], spared: Collection[str] = ()
+) -> Iterator[Problem]:
+    """Yields shards that are missing or differ in size, and files without an entry.
+
+    Args:
+      shards: of the dataset.
+      sizes: of the files beside the manifest.
+      spared: shards of the replaced dataset, which stay for its readers.
+    """
     for shard in shards:
         size = sizes.get(shard.file)
         if size is None:
@@ -107,7 +122,7 @@ def file_problems(shards: list[ShardEntry], sizes: dict[str, int]) -> Iterator[P
         if times > 1:
             yield Problem(file, f"named {times} times by the manifest, expected once")
     for file in sizes:
-        if ".tfrecord" in file and file not in named:
+        if ".tfrecord" in file and file not in named and file not in spared:
             yield Problem(
                 file,
                 "not in the manifest: another run left it. Readers of *.tfrecord* read it "

@@ -9,6 +9,7 @@ from recordmill.schemas.dataset.parts import REJECTS_NAME
 from recordmill.schemas.errors import OutputError
 from recordmill.schemas.reject_totals import NO_REJECTS, RejectTotals
 from recordmill.schemas.text import count
+from recordmill.transforms.dataset.files import rejects_files
 from recordmill.transforms.dataset.manifest_checks import Problem
 from recordmill.transforms.storage import Store
 from recordmill.transforms.tfrecord import crc32c
@@ -62,7 +63,7 @@ def reject_problems(
     expected = manifest.rejects
     if not manifest.rows_rejected or (expected is None and not full):
         return
-    files = store.list(REJECTS_NAME)
+    files = rejects_files(store, manifest)
     if not full and expected is not None:
         size = sum(files.values())
         if size != expected.bytes:

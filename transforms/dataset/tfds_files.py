@@ -1,6 +1,7 @@
 """Writes the files that TFDS needs to read a dataset, and its labels files.
 
-    dataset_info.json        name, version, splits with the records of every shard
+    dataset_info.json        name, version, splits with the records of every shard and
+                             the pattern of their names
     features.json            a FeaturesDict whose keys are those of the example, flat
     {feature}.labels.txt     class names, one per line; "/" in the feature's name is "."
 
@@ -39,7 +40,7 @@ DATASET_INFO_NAME = "dataset_info.json"
 FEATURES_NAME = "features.json"
 LABELS_ENDING = ".labels.txt"
 
-_FILE_TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
+_FILE_TEMPLATE = "{DATASET}-{SPLIT}%s.{FILEFORMAT}-{SHARD_X_OF_Y}"
 _CLASSES = "tensorflow_datasets.core.features."
 _RGB = 3
 _LABELS = ("label", "image/class/label")
@@ -49,7 +50,11 @@ _Shape = tuple[int | None, ...]
 
 
 def metadata_files(
-    name: str, version: str, schema: Schema, shards: Sequence[ShardResult]
+    name: str,
+    version: str,
+    schema: Schema,
+    shards: Sequence[ShardResult],
+    mark: str = "",
 ) -> dict[str, bytes]:
     """Returns the files, by name, that tfds.builder_from_directory needs.
 
@@ -58,13 +63,14 @@ def metadata_files(
       version: like 1.0.0.
       schema: features of every example.
       shards: all shards of all splits, in any order; without compression.
+      mark: of the commit that publishes them, in their names.
     """
     info: _Json = {
         "name": name,
         "version": version,
         "fileFormat": "tfrecord",
         "moduleName": "recordmill",
-        "splits": _splits(shards),
+        "splits": _splits(shards, mark),
     }
     if supervised := _supervised_keys(schema):
         items = [{"featureKey": key} for key in supervised]
@@ -126,14 +132,15 @@ def _parse_label(line: str) -> str:
     return line
 
 
-def _splits(shards: Sequence[ShardResult]) -> list[_Json]:
+def _splits(shards: Sequence[ShardResult], mark: str) -> list[_Json]:
+    template = _FILE_TEMPLATE % (f".{mark}" if mark else "")
     by_split: dict[str, list[ShardResult]] = defaultdict(list)
     for shard in sorted(shards, key=lambda shard: (shard.split, shard.shard_index)):
         by_split[shard.split].append(shard)
     return [
         {
             "name": split,
-            "filepathTemplate": _FILE_TEMPLATE,
+            "filepathTemplate": template,
             "shardLengths": [str(shard.records) for shard in members],
             "numBytes": str(sum(shard.example_bytes for shard in members)),
         }

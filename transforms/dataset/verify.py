@@ -25,8 +25,10 @@ from recordmill.transforms.dataset.deep_check import DeepCheck
 from recordmill.transforms.dataset.files import (
     ChecksummedFile,
     class_names,
+    find_manifest,
     open_file,
     read_manifest,
+    replaced_name,
 )
 from recordmill.transforms.dataset.manifest_checks import (
     Problem,
@@ -128,7 +130,8 @@ def verify_store(
     sizes = level.files
     shards = [shard for split in manifest.splits.values() for shard in split.shards]
     present = [shard for shard in shards if shard.file in sizes]
-    problems = [*manifest_problems(manifest), *file_problems(shards, sizes)]
+    spared = _replaced_shards(store, manifest)
+    problems = [*manifest_problems(manifest), *file_problems(shards, sizes, spared)]
     problems += metadata_problems(manifest.files, sizes)
     problems += reject_problems(store, manifest, full=full or deep)
     named = {file: manifest.files[file] for file in manifest.files if file in sizes}
@@ -165,6 +168,14 @@ def verify_store(
         checksums=sum(shard.file in level.checksums for shard in present),
         files=len(manifest.files),
     )
+
+
+def _replaced_shards(store: Store, manifest: Manifest) -> set[str]:
+    """Returns the shards of the replaced dataset that stay for its readers."""
+    if not manifest.generation:
+        return set()
+    replaced = find_manifest(store, replaced_name(manifest.mark))
+    return set(replaced.shard_files) if replaced else set()
 
 
 def _check_shard(

@@ -195,14 +195,14 @@ def publish_rows(
             "in the rejects files; nothing was published. Run the pipeline again"
         )
 
-    def stage_dataset() -> None:
+    def stage_dataset(allowed: RunContext) -> Manifest:
         if plan.is_published:
             raise OutputError(
                 f"{store.uri}: this dataset was there when the run began, and is not "
                 "there any more. Run the pipeline again"
             )
         result = _range_result(plan, rejects_kept)
-        stage(context, [result], shards, _run_metadata(rows_job))
+        return stage(allowed, [result], shards, _run_metadata(rows_job))
 
     with (
         acquire_for_commit(store, exclusive=preflight.exclusive) as lease,

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from recordmill.schemas.errors import OutputError
+from recordmill.schemas.errors import MissingFileError, OutputError
 
 WORK_FOLDER = ".recordmill"  # of unfinished runs, inside the output
 SWAP_FOLDER = f"{WORK_FOLDER}/swap"  # of swaps on local disk, only while they last
@@ -124,6 +124,28 @@ class Store(ABC):
         Raises:
           BusyError: on local disk, another process is stopped amid its swap.
         """
+
+    def discard(self, name: str, *, seen: bytes) -> bool:
+        """Removes a small file if its content is still exactly `seen`.
+
+        It is read and then removed, as most stores take no condition here: a version
+        that comes within that moment is removed, too.
+
+        Returns:
+          Whether there is no such file now. Safe to repeat after a lost answer.
+        """
+        found = self.find(name)
+        if found is None or found != seen:
+            return found is None
+        self.delete([name])
+        return True
+
+    def find(self, name: str) -> bytes | None:
+        """Returns all bytes of a file, or None if there is no such file."""
+        try:
+            return self.read(name)
+        except MissingFileError:
+            return None
 
     @abstractmethod
     def read(self, name: str) -> bytes:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.job_spec import DEFAULT_SPLITS, JobSpec, parse_fraction
-from recordmill.schemas.job.run_options import VerifyLevel
+from recordmill.schemas.job.run_options import Grace, VerifyLevel
 from recordmill.schemas.ranges import InputFile, InputRange, TypeFlags
 from recordmill.transforms.arrow import U64
 from recordmill.transforms.exchange.keys import assign_splits
@@ -47,6 +47,9 @@ class RunContext:
       lease: nonce of the launcher's lease, under which the run publishes; "" for a
         detached run, whose last step acquires a lease of its own.
       overwrite: whether the run may replace another dataset.
+      replaces: digest of the manifest that was there when the run was allowed to begin,
+        "" for none; None if that is decided when it publishes.
+      grace: how long the files of a replaced dataset stay.
       part: number of the part that the run makes (see
         recordmill.schemas.dataset.parts); 0 for a whole dataset.
       base: fingerprint of the dataset to which the part is appended, or "".
@@ -67,6 +70,8 @@ class RunContext:
     expected_schema: Schema | None = None
     lease: str = ""
     overwrite: bool = False
+    replaces: str | None = None
+    grace: Grace = "next-run"
     part: int = 0
     base: str = ""
     verify: VerifyLevel = "quick"

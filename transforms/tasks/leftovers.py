@@ -18,7 +18,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from recordmill.schemas.dataset.parts import REJECTS_NAME
+from recordmill.schemas.dataset.parts import MARK, REJECTS_NAME
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.lock_files import LOCK_FOLDER
 from recordmill.transforms.storage.store import SWAP_FOLDER, WORK_FOLDER
@@ -31,7 +31,8 @@ _TEMP = re.compile(rf"(?P<folder>(?:.*/)?)\.(?P<name>[^/]+)\.{_HEX}", re.DOTALL)
 _OWN_FILE = re.compile(
     r"manifest\.json|latest\.json|run(-a\d{5})?\.json|inputs(-a\d{5})?\.jsonl\.gz"
     r"|dataset_info\.json|features\.json|schema\.pbtxt|.+\.labels\.txt"
-    r"|\w+-\w+[.-](tfrecord-)?(a\d{5}-)?\d{5}-of-\d{5}(\.tfrecord\.gz)?",
+    rf"|\w+-[\w-]+?(\.{MARK})?[.-](tfrecord-)?(a\d{{5}}-)?\d{{5}}-of-\d{{5}}"
+    r"(\.tfrecord\.gz)?",
     re.DOTALL,
 )
 

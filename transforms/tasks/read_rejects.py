@@ -24,6 +24,7 @@ from recordmill.schemas.errors import OutputError
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import Reject
 from recordmill.schemas.text import printable
+from recordmill.transforms.dataset.files import find_manifest, rejects_files
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.store import WORK_FOLDER
 from recordmill.transforms.tasks.reject_lines import UNKNOWN_INPUT, RejectLocator
@@ -126,7 +127,9 @@ def kind_lines(
 
 def published_rejects(store: Store) -> Iterator[Reject]:
     """Yields the rejects that are kept beside a dataset, file by file."""
-    yield from _rejects_below(store, REJECTS_NAME)
+    manifest = find_manifest(store)
+    if manifest is not None:
+        yield from _rejects_in(store, rejects_files(store, manifest))
 
 
 def published_locator(store: Store, storage: StorageOptions) -> RejectLocator:
@@ -179,7 +182,11 @@ def unpublished_rejects(store: Store, scratch: str = "") -> Iterator[Reject]:
 
 
 def _rejects_below(store: Store, folder: str) -> Iterator[Reject]:
-    for name in sorted(store.list(folder)):
+    yield from _rejects_in(store, store.list(folder))
+
+
+def _rejects_in(store: Store, names: Iterable[str]) -> Iterator[Reject]:
+    for name in sorted(names):
         if name.endswith(".jsonl"):
             for number, line in enumerate(store.read(name).splitlines(), 1):
                 yield parse_reject(line, f"{store.uri_of(name)}: line {number}")

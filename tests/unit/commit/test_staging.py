@@ -16,8 +16,10 @@ from job_tools import (
     contents,
     convert,
     recordmill,
+    shards_of,
     states,
 )
+from same_dataset import dataset_of
 
 Prepare = Callable[[Path], list[Argument]]
 
@@ -67,12 +69,13 @@ def test_overwrite_leaves_no_old_file(dataset: Path, tmp_path: Path) -> None:
     own = dataset / "notes.txt"  # neither ours nor in the way
     own.write_text("mine")
     options = ["--shards", 3, "--compression", "gzip"]
-    convert("csv", IRIS, dataset, *options, "--overwrite")
+    convert("csv", IRIS, dataset, *options, "--overwrite", "--grace", "0")
     assert_whole(dataset)
+    assert not (dataset / ".recordmill").exists()
     convert("csv", IRIS, tmp_path / "fresh" / "iris", *options)
     assert own.read_text() == "mine"
     own.unlink()
-    assert contents(dataset) == contents(tmp_path / "fresh" / "iris")
+    assert dataset_of(dataset) == dataset_of(tmp_path / "fresh" / "iris")
 
 
 def test_overwrite_takes_old_rejects_away(tmp_path: Path) -> None:
@@ -82,12 +85,14 @@ def test_overwrite_takes_old_rejects_away(tmp_path: Path) -> None:
     convert("csv", wrong, output, "--max-rejects", "1")
     assert [file.name for file in (output / "rejects").iterdir()]
     convert("csv", IRIS, output, "--overwrite")
+    assert [file.name for file in (output / "rejects").iterdir()]
+    convert("csv", IRIS, output)
     assert not (output / "rejects").exists()
     assert_whole(output)
 
 
 def test_missing_shard_is_an_error(dataset: Path) -> None:
-    shard = dataset / "iris-train.tfrecord-00001-of-00002"
+    shard = shards_of(dataset)[1]
     shard.unlink()
     before = states(dataset)
     ran = recordmill("convert", "csv", IRIS, dataset, "--shards", 2)
