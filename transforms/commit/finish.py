@@ -23,6 +23,7 @@ from recordmill.transforms.commit.records import (
     fixed_names,
     unnamed_files,
 )
+from recordmill.transforms.dataset.files import is_file
 from recordmill.transforms.dataset.tfds_files import DATASET_INFO_NAME, FEATURES_NAME
 from recordmill.transforms.storage import Store
 
@@ -154,12 +155,23 @@ def _replace(store: Store, manifest: bytes, name: str, data: bytes | None) -> No
             raise _Superseded
         if not _swap(store, name, data, seen):
             continue
-        if store.find(MANIFEST_NAME) != manifest:
-            if name != DATASET_INFO_NAME:  # whose content no other dataset has
+        newer = store.find(MANIFEST_NAME)
+        if newer != manifest:
+            if newer is not None and _belongs(store, newer, name, seen, data):
                 _swap(store, name, seen, data)
             raise _Superseded
         return
     raise OutputError(f"{store.uri_of(name)}: another program writes to it; run again")
+
+
+def _belongs(
+    store: Store, newer: bytes, name: str, seen: bytes | None, data: bytes | None
+) -> bool:
+    """Tells whether a newer dataset has the file that was replaced, not the new one."""
+    entry = Manifest.from_bytes(newer, store.uri_of(MANIFEST_NAME)).files.get(name)
+    if entry is None:
+        return False
+    return is_file(seen, entry) and not is_file(data, entry)
 
 
 def _swap(store: Store, name: str, data: bytes | None, seen: bytes | None) -> bool:

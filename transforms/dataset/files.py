@@ -78,7 +78,7 @@ def read_fixed(store: Store, manifest: Manifest, name: str) -> bytes:
       MissingFileError: there is no such file.
     """
     data, expected = store.find(name), manifest.files.get(name)
-    if expected is None or not _is_file(data, expected):
+    if expected is None or not is_file(data, expected):
         copy = store.find(fixed_copy_name(manifest.mark, name))
         data = data if copy is None else copy
     if data is None:
@@ -96,7 +96,8 @@ def replaced_name(mark: str) -> str:
     return f"{WORK_FOLDER}/commit-{mark}/replaced.json"
 
 
-def _is_file(data: bytes | None, expected: FileEntry) -> bool:
+def is_file(data: bytes | None, expected: FileEntry) -> bool:
+    """Tells whether a file's bytes are those that a manifest names."""
     return (
         data is not None
         and len(data) == expected.bytes

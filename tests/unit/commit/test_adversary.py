@@ -39,7 +39,7 @@ def test_many_random_histories() -> None:
 @pytest.mark.fuzz
 @pytest.mark.parametrize("killed", [False, True])
 @pytest.mark.parametrize("dataset", [False, True])
-@pytest.mark.parametrize("pair", itertools.permutations(RUNS, 2), ids="+".join)
+@pytest.mark.parametrize("pair", [*itertools.permutations(RUNS, 2)], ids="+".join)
 def test_all_pairs_of_stop_points(
     pair: tuple[str, str], dataset: bool, killed: bool
 ) -> None:
@@ -55,6 +55,13 @@ def test_all_pairs_of_stop_points(
 def test_the_adversary_finds_a_swap_without_a_condition() -> None:
     with pytest.raises(AssertionError):
         random_histories(range(1000), conditional=False)
+
+
+def test_a_late_run_leaves_what_is_the_same_for_both() -> None:
+    """It finds its own bytes, and then that they are another one's: they stay."""
+    stops = (75, 92)
+    stopped_at("append too", "overwrite", stops, dataset=False, killed=False)
+    random_history(1624)
 
 
 @pytest.mark.parametrize("before", ["swap manifest.json", "swap dataset_info.json"])
