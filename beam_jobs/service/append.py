@@ -7,7 +7,7 @@ others; no file of an earlier part is touched.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from recordmill.beam_jobs.service.inputs import Inputs
 from recordmill.schemas.dataset.manifest import Manifest
@@ -92,6 +92,6 @@ def plan_append(job: JobSpec, store: Store, inputs: Inputs) -> AppendPlan | None
         base=base,
         schema=schema_of_dataset(store, base),
         kept=[file for file in inputs.files if file.path not in fresh],
-        inputs=Inputs(new, side, inputs.check),
+        inputs=replace(inputs, files=new, side_files=side),
         reading=describe_inputs(job, new) if new else "",
     )

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from recordmill.beam_jobs.service.outside_output import files_outside, inputs_outside
 from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.job.run_options import RunOptions
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.text import count
 from recordmill.transforms.cast.side_files import FILES_ROOT
 from recordmill.transforms.commit.kept_inputs import is_same_dataset
 from recordmill.transforms.commit.same_content import ContentCheck
@@ -29,11 +31,13 @@ class Inputs:
       files: what is converted.
       side_files: what cells of it may name, if the job pulls any in.
       check: compares them with those of a dataset.
+      warnings: of what was passed over.
     """
 
     files: list[InputFile]
     side_files: list[InputFile]
     check: ContentCheck = field(default_factory=ContentCheck, compare=False)
+    warnings: tuple[str, ...] = ()
 
     @property
     def all_files(self) -> list[InputFile]:
@@ -70,21 +74,24 @@ def list_all_inputs(
 
     Raises:
       InputError: an input that is not there or cannot be listed.
-      UsageError: one of the files lies in the output folder.
+      UsageError: an input that is named lies in the output folder, or all do.
     """
-    storage = options.storage.input
-    root, files = list_inputs(options.inputs, storage, keep_unreadable=True)
+    storage, output = options.storage.input, options.output
+    given = inputs_outside(options.inputs, output)
+    root, found = list_inputs(given, storage, keep_unreadable=True)
+    files = files_outside(found, output)
+    warnings: tuple[str, ...] = ()
+    if passed_over := len(found) - len(files):
+        left = f"{count(passed_over, 'file')} in the output folder {full_uri(output)}"
+        if not files:
+            raise InputError(
+                f"{', '.join(given)}: no files but {left}, which are never inputs"
+            )
+        warnings = (f"passed over: {left}, as it lies inside the input",)
     unreadable = [file for file in files if file.problem]
     source = make_source(job, storage)
     if unreadable and not source.handles_unreadable:
         raise unreadable_error(unreadable[0])
-    output = full_uri(options.output)
-    inside = [file.uri for file in files if _is_below(file.uri, output)]
-    if inside:
-        raise UsageError(
-            f"{inside[0]} is an input, but lies inside the output folder {output}; "
-            "choose another output or narrower inputs"
-        )
     check = ContentCheck(storage, tell)
     declared = job.declared.features.values() if job.declared else ()
     if not any(feature.bytes_from for feature in declared):
@@ -93,15 +100,13 @@ def list_all_inputs(
                 "`files_root`: no feature of `schema` has bytes_from: path. Declare one, "
                 "or leave out `files_root`"
             )
-        return Inputs(files, [], check)
+        return Inputs(files, [], check, warnings)
     if source.files_root:
         below = _list_files_root(source.files_root, storage)
     else:
         _, below = list_inputs([root], storage, keep_unreadable=True)
-    side_files = [
-        file for file in below if not file.problem and not _is_below(file.uri, output)
-    ]
-    return Inputs(files, side_files, check)
+    side_files = [file for file in files_outside(below, output) if not file.problem]
+    return Inputs(files, side_files, check, warnings)
 
 
 def _list_files_root(root: str, storage: StorageOptions) -> list[InputFile]:
@@ -118,7 +123,3 @@ def _list_files_root(root: str, storage: StorageOptions) -> list[InputFile]:
         raise InputError(f"`files_root`: {root} is not a folder; expected one")
     # Apart from inputs of the same path, as both stand in one inventory.
     return [replace(file, path=f"{FILES_ROOT}{file.path}") for file in files]
-
-
-def _is_below(uri: str, folder: str) -> bool:
-    return uri.startswith(f"{folder}/")

@@ -105,6 +105,7 @@ def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
         input_bytes=run.inputs.num_bytes,
         kept_files=run.kept_files,
         removed=removed,
+        warnings=run.inputs.warnings,
     )
     if verdict in ("unchanged", "publish"):
         return plan
@@ -147,6 +148,7 @@ def _with_estimate(plan: RunPlan, prepared: PreparedRun, workers: int) -> RunPla
         workers=workers,
         seconds=seconds,
         warnings=(
+            *plan.warnings,
             *prepared.understood.warnings,
             *_warnings(context.job, estimate, space),
         ),

@@ -48,6 +48,7 @@ def run_versioned(job: JobSpec, options: RunOptions, reporter: Reporter) -> Outc
     """
     reporter.doing("scan", "listing the inputs")
     run = resolve(job, options, tell=lambda text: _tell(reporter, text))
+    reporter.tell(Understood(warnings=run.inputs.warnings))
     versions = run.version_plan
     if versions is None or _is_up_to_date(versions, options.keep):
         return run_job(run, reporter)

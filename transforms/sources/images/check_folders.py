@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.text import count, first_names
@@ -14,6 +14,7 @@ from recordmill.transforms.sources.images.folder_layout import PARENT, FolderLay
 from recordmill.transforms.sources.list_local import has_files
 from recordmill.transforms.storage.left_out import is_left_out
 from recordmill.transforms.storage.reading import is_local, local_path
+from recordmill.transforms.storage.store import WORK_FOLDER
 
 _WAY_OUT = (
     "put pictures into it; if it is not a class, move it out of the input, or give the "
@@ -117,5 +118,6 @@ def _folders_in(root: str, parent: str) -> Iterable[str]:
             for entry in entries
             if not is_left_out(entry.name)
             and entry.is_dir(follow_symlinks=False)
+            and not Path(entry.path, WORK_FOLDER).exists()  # an output folder
             and not has_files(entry.path)
         )
