@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -98,3 +99,51 @@ def test_csv_takes_every_file(tmp_path: Path) -> None:
     ran = recordmill("convert", "csv", tmp_path / "in", tmp_path / "out")
     assert ran.status != 0
     assert "b.csv: a link to nothing (nowhere is missing)" in ran.err
+
+
+def test_pipes_are_never_opened(tmp_path: Path, pets: Path) -> None:
+    shutil.rmtree(pets / "dog")
+    (pets / "cat" / "gone.jpg").unlink()
+    os.mkfifo(pets / "cat" / "3.jpg")
+    os.mkfifo(pets / "notes")
+    job: list[Argument] = [pets, tmp_path / "out"]
+    ran = convert("images", *job, "--max-rejects", 1, "--json")
+    assert json.loads(ran.out)["understood"]["passed_over"] == [
+        {"reason": "a pipe, not named as a picture", "files": 1, "example": "notes"}
+    ]
+    told = recordmill("rejects", tmp_path / "out").out
+    assert "a pipe (not a regular file: move it out of the input)" in told
+    convert("images", *job, "--max-rejects", 1)
+    (pets / "cat" / "3.jpg").rename(tmp_path / "3.jpg")  # the way out
+    convert("images", *job, "--overwrite")
+
+
+def test_pipes_beside_tables(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.csv").write_text("a\nb.csv\n")
+    os.mkfifo(folder / "b.csv")
+    for arguments in (
+        ["convert", "csv", folder, tmp_path / "out"],
+        ["schema", "infer", "csv", folder],
+    ):
+        ran = recordmill(*arguments)
+        assert ran.status == 65
+        assert f"{folder}/b.csv: a pipe (not a regular file" in ran.err
+    for arguments in (
+        ["convert", "csv", folder / "b.csv", tmp_path / "out"],
+        ["schema", "infer", "csv", folder / "b.csv"],
+    ):
+        ran = recordmill(*arguments)
+        assert ran.status == 65
+        assert f"{folder}/b.csv: is a pipe, expected a file or a folder" in ran.err
+    schema = tmp_path / "schema.yaml"
+    schema.write_text("features:\n  a: {dtype: bytes, bytes_from: path}\n")
+    job: list[Argument] = [folder / "a.csv", tmp_path / "out", "--schema", schema]
+    for more in ([], ["--files-root", folder]):
+        ran = recordmill("convert", "csv", *job, *more)
+        assert "'b.csv' is not a file" in ran.err
+    ran = recordmill("convert", "csv", *job, "--files-root", folder / "b.csv")
+    assert f"--files-root: {folder}/b.csv: is a pipe" in ran.err
+    (folder / "b.csv").rename(tmp_path / "b.csv")  # the way out
+    convert("csv", folder, tmp_path / "out")

@@ -1,10 +1,15 @@
-"""Lists the files below local folders and globs; follows links."""
+"""Lists the files below local folders and globs; follows links.
+
+Pipes, sockets and devices are listed with a problem and never opened: who opens a pipe
+waits until somebody writes to it.
+"""
 
 from __future__ import annotations
 
 import errno
 import glob
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,7 +54,12 @@ def _search(name: str) -> tuple[str, dict[str, str]]:
         if not files:
             raise InputError(f"{name}: the folder holds no files")
         return str(root), files
-    if path.is_file():
+    if path.exists():
+        if kind := _special_kind(path.stat().st_mode):
+            raise InputError(
+                f"{name}: is {kind}, expected a file or a folder; write what it gives "
+                "into a file first"
+            )
         return str(path.parent), {str(path): str(path.parent)}
     while glob.has_magic(str(root)) or (root == path and root.parent != root):
         root = root.parent
@@ -63,7 +73,7 @@ def _search(name: str) -> tuple[str, dict[str, str]]:
             folder = match.rstrip("/") or "/"
             for file in _walk(folder):
                 files.setdefault(file, folder)
-        elif _is_file(match):
+        else:
             files.setdefault(match, str(root))
     return str(root), files
 
@@ -80,8 +90,7 @@ def _walk(folder: str, above: tuple[str, ...] = ()) -> Iterator[str]:
             if is_left_out(entry.name):
                 continue
             if not _is_folder(entry):
-                if _is_entry_file(entry):
-                    yield entry.path
+                yield entry.path
             elif entry.is_symlink():
                 parents = (*above, os.path.realpath(folder))
                 target = os.path.realpath(entry.path).rstrip("/") + "/"
@@ -101,14 +110,13 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         raise
 
 
-def _is_entry_file(entry: os.DirEntry[str]) -> bool:
-    return _is_file(entry.path) if entry.is_symlink() else entry.is_file()
-
-
-def _is_file(path: str) -> bool:
-    """Tells whether a path is a regular file or a broken link; not a pipe or device."""
-    found = Path(path)
-    return found.is_file() or (found.is_symlink() and not found.exists())
+def _special_kind(mode: int) -> str:
+    """Returns what a mode that is not of a regular file is of, in words; else ""."""
+    if stat.S_ISREG(mode):
+        return ""
+    if stat.S_ISFIFO(mode):
+        return "a pipe"
+    return "a socket" if stat.S_ISSOCK(mode) else "a device"
 
 
 def _found(path: str, given: str) -> FoundFile:
@@ -119,5 +127,8 @@ def _found(path: str, given: str) -> FoundFile:
         if not link.is_symlink():
             raise
         problem = f"a link to nothing ({link.readlink()} is missing)"
+        return FoundFile(path, 0, "", given, problem)
+    if kind := _special_kind(status.st_mode):
+        problem = f"{kind} (not a regular file: move it out of the input)"
         return FoundFile(path, 0, "", given, problem)
     return FoundFile(path, status.st_size, str(status.st_mtime_ns), given)

@@ -31,7 +31,7 @@ def list_inputs(
       inputs: local paths or urls, as a person wrote them.
       options: of their storage.
       keep_unreadable: whether to return files that cannot be read, too, with a
-        `problem`: broken links and names that are not UTF-8.
+        `problem`: broken links, pipes, and names that are not UTF-8.
 
     Returns:
       The input root, below which all files are, and the files with paths relative
@@ -48,6 +48,12 @@ def list_inputs(
         root, files = list_local(name) if is_local(name) else list_remote(name, options)
         if not files:
             raise InputError(f"{name}: no such file or folder, and no file matches")
+        shown, is_utf8 = _readable_path(root)
+        if not is_utf8:
+            raise InputError(
+                f"{shown}: the name of this input folder is not UTF-8, as names in "
+                "datasets must be; rename it"
+            )
         roots.append(root)
         for file in sorted(files, key=lambda file: file.uri.split("/")):
             found.setdefault(file.uri, file)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -229,11 +230,43 @@ def test_a_link_to_nothing_is_an_error(tmp_path: Path) -> None:
         list_inputs([str(tmp_path / "*.csv")])
 
 
-def test_pipes_and_the_like_are_no_files(tmp_path: Path) -> None:
-    (tmp_path / "a").touch()
-    os.mkfifo(tmp_path / "pipe")
-    assert Store(str(tmp_path)).paths(".") == ["a"]
-    assert Store(str(tmp_path)).paths("*") == ["a"]
+def test_pipes_and_the_like_are_no_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # a socket's path must be short
+    Path("a").touch()
+    os.mkfifo("pipe")
+    Path("null").symlink_to("/dev/null")
+    socket.socket(socket.AF_UNIX).bind("socket")
+    kinds = {"null": "a device", "pipe": "a pipe", "socket": "a socket"}
+    for given in (".", "*"):
+        _, files = list_inputs([given], keep_unreadable=True)
+        problems = {file.path: file.problem for file in files}
+        assert problems.pop("a") == ""
+        assert problems == {
+            name: f"{kind} (not a regular file: move it out of the input)"
+            for name, kind in kinds.items()
+        }
+        with pytest.raises(InputError, match="null: a device"):
+            list_inputs([given])
+    for name, kind in kinds.items():
+        with pytest.raises(InputError, match=f"{name}: is {kind}, expected a file"):
+            list_inputs([name], keep_unreadable=True)
+
+
+@pytest.mark.parametrize("given", [".", "*", "a.csv"])
+def test_a_folder_whose_name_is_not_utf8(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
+    folder.mkdir()
+    (folder / "a.csv").touch()
+    monkeypatch.chdir(folder)
+    for name in (given, str(folder / given)):
+        with pytest.raises(
+            InputError, match=r"caf\\xe9: the name of this input folder"
+        ):
+            list_inputs([name], keep_unreadable=True)
 
 
 def test_a_name_that_is_not_utf8(tmp_path: Path) -> None:
