@@ -33,7 +33,7 @@ endif
 BRIEFLY := | awk '/^Collecting/ { print "  " $$2 } /^Installing coll/ { print "  unpacking" } \
 	!/^(Collecting|Installing|Downloading|Using|Looking|Obtaining|Requirement|Ignoring|Successfully| )/ { print } { fflush() }'
 
-.PHONY: demo test test-fast test-integration test-long fuzz environments tools check bench lock clean
+.PHONY: demo test test-fast test-integration test-long fuzz adversary environments tools check bench lock clean
 
 demo: $(VENV)/.run
 	sh tests/demo.sh $(BIN)/recordmill
@@ -48,6 +48,11 @@ test-fast: $(VENV)/.ready
 # Every parser of foreign bytes: 20,000 inputs of each kind. Takes minutes.
 fuzz: $(VENV)/.ready
 	RECORDMILL_FUZZ_EXAMPLES=20000 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m fuzz --durations=0
+
+# Two and three commits at once, stopped, killed and repeated in every order: 20,000
+# random histories and all pairs of runs. Takes half an hour.
+adversary: $(VENV)/.ready
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/adversary
 
 # All tests at length: fifty times the examples of `make test`, every step of a run that
 # can be killed, every way to store every dtype. Takes hours.

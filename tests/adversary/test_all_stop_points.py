@@ -1,0 +1,35 @@
+"""Commits at once at length: `make adversary` runs it, as it takes half an hour.
+
+The short form, and the named cases, are in tests/unit/commit/test_adversary.py.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from adversary_schedules import RUNS, random_history, stopped_at
+
+SHARE = 1_000  # histories in one test, so that several processes share them
+STRIDE = 6  # operations between stop points: every single one would take hours
+
+
+@pytest.mark.parametrize("start", range(0, 20_000, SHARE))
+def test_random_histories(start: int) -> None:
+    for seed in range(start, start + SHARE):
+        random_history(seed)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("dataset", [False, True])
+@pytest.mark.parametrize("pair", [*itertools.permutations(RUNS, 2)], ids="+".join)
+def test_all_pairs_of_stop_points(
+    pair: tuple[str, str], dataset: bool, killed: bool
+) -> None:
+    for first in itertools.count(step=STRIDE):
+        for second in itertools.count(step=STRIDE):
+            ended = stopped_at(*pair, (first, second), dataset=dataset, killed=killed)
+            if ended[1]:
+                break
+        if ended[0]:
+            break
