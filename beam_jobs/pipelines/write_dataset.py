@@ -56,6 +56,7 @@ from recordmill.schemas.parsing.problems import expectation, parse_declared
 from recordmill.schemas.parsing.schema_file import load_schema
 from recordmill.schemas.reject_totals import NO_REJECTS, RejectTotals
 from recordmill.schemas.sizes import parse_size
+from recordmill.transforms.commit.name_limits import check_names
 from recordmill.transforms.encode.payloads import check_payload
 from recordmill.transforms.rows.row_summary import rows_bucket_bits
 from recordmill.transforms.rows.rows_job import (
@@ -239,6 +240,7 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
         if isinstance(self._schema, str):
             data = read_file(self._schema)
             job = _with_schema(job, load_schema(data, self._schema))
+        check_names(job, self._store)
         return RowsJob(
             job=job,
             store=self._store,

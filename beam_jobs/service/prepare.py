@@ -17,6 +17,7 @@ from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.understood import Understood
 from recordmill.transforms.cast.cast_batch import check_columns
+from recordmill.transforms.commit.name_limits import check_names
 from recordmill.transforms.dataset.expected import require_schema
 from recordmill.transforms.encode.arrow_types import check_types
 from recordmill.transforms.encode.payloads import check_payload
@@ -70,10 +71,12 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
         raise InputError("the input files are empty: there is nothing to convert")
     estimate = source.estimated_bytes(inputs.files)
     estimate += sum(file.size for file in inputs.side_files)
+    names = split_names(job, ranges, source.own_splits())
+    check_names(job, run.store, names)
     context = RunContext(
         job=job,
         source=source,
-        split_names=split_names(job, ranges, source.own_splits()),
+        split_names=names,
         bucket_bits=bucket_bits(job.sharding, estimate),
         exchange=choose_exchange(
             options.exchange, job, source, inputs.files, embedded=options.is_embedded

@@ -20,6 +20,7 @@ from recordmill.transforms.commit.build_manifest import check_reject_limit
 from recordmill.transforms.commit.commit import check_output, require_stored
 from recordmill.transforms.commit.dataset_changes import dataset_changes
 from recordmill.transforms.commit.kept_inputs import is_of_run
+from recordmill.transforms.commit.name_limits import check_names
 from recordmill.transforms.dataset.expected import load_expected, require_schema
 from recordmill.transforms.dataset.files import class_names
 from recordmill.transforms.sources.listing import input_root
@@ -111,6 +112,7 @@ def resolve(
         cannot hold versions.
     """
     require_detachable(options)
+    check_names(job, output_store(options), auto_version=options.auto_version)
     if inputs is None:
         inputs = list_all_inputs(job, options, tell)
     version_plan = None

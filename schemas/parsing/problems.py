@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
@@ -82,6 +83,9 @@ def expectation(detail: ErrorDetails) -> str:
             return f"expected a list{found}"
         case "string_type":
             return f"expected text{found}"
+        case "string_unicode":
+            shown = os.fsencode(detail["input"]).decode(errors="backslashreplace")
+            return f"expected UTF-8, found {shown}; rename it, or choose another one"
         case "int_type" | "int_parsing" | "int_from_float":
             return f"expected a whole number{found}"
         case "float_type" | "float_parsing":
