@@ -21,6 +21,7 @@ from recordmill.beam_jobs.cli.click_options import (
 )
 from recordmill.beam_jobs.cli.completion_command import completion_command
 from recordmill.beam_jobs.cli.convert_command import convert
+from recordmill.beam_jobs.cli.memory_limit import limit_warning, shortage
 from recordmill.beam_jobs.cli.rejects_command import rejects_command
 from recordmill.beam_jobs.cli.run_command import plan_command, run_command
 from recordmill.beam_jobs.cli.schema_command import schema
@@ -169,6 +170,9 @@ def run(argv: Sequence[str]) -> int:
             click.echo(message, err=True)
             return _EXIT_USAGE
     as_json = "--json" in arguments
+    works = arguments[:1] in (["convert"], ["run"], ["plan"], ["schema"])
+    if works and (warning := limit_warning()):
+        _show_error(f"Warning: {warning}")
     try:
         result = cli.main(
             args=arguments,
@@ -185,6 +189,11 @@ def run(argv: Sequence[str]) -> int:
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else _EXIT_FAILED
     except BaseException as error:
+        if message := shortage(error):
+            if as_json:
+                _show_failure("other", message)
+            _show_error(f"Error: {message}")
+            return _EXIT_FAILED
         # Only here: the import costs help and completion their speed.
         from recordmill.schemas.errors import (
             Interrupted,
@@ -230,8 +239,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         handle_signals()
         status = run(sys.argv[1:] if argv is None else argv)
-    except Exception:
-        traceback.print_exc()
+    except Exception as error:
+        if message := shortage(error):
+            _show_error(f"Error: {message}")
+        else:
+            traceback.print_exc()
         status = _EXIT_FAILED
     ignore_signals()
     for stream in (sys.stdout, sys.stderr):
