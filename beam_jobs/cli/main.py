@@ -240,7 +240,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         handle_signals()
         status = run(sys.argv[1:] if argv is None else argv)
     except Exception as error:
-        if message := shortage(error):
+        if message := shortage(error, unexpected=True):
             _show_error(f"Error: {message}")
         else:
             traceback.print_exc()

@@ -27,13 +27,21 @@ def limit_warning() -> str:
     )
 
 
-def shortage(error: BaseException) -> str:
-    """Returns a message if an error says that memory is short, or ""."""
-    is_short = isinstance(error, MemoryError) or (
-        isinstance(error, OSError) and error.errno == errno.ENOMEM
+def shortage(error: BaseException, *, unexpected: bool = False) -> str:
+    """Returns a message if an error says that memory is short, or "".
+
+    Args:
+      error: that ended the command.
+      unexpected: whether it is none that people are told of. Under a low limit it
+        counts as a shortage, whatever a library that was half loaded says.
+    """
+    is_short = (
+        (unexpected and bool(limit_warning()))
+        or isinstance(error, MemoryError)
+        or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
     )
-    if isinstance(error, ImportError | RuntimeError | SystemError):
-        is_short = any(words in str(error) for words in _WORDS)
+    if isinstance(error, ImportError | RuntimeError):
+        is_short |= any(words in str(error) for words in _WORDS)
     if not is_short:
         return ""
     found = str(error).strip().rpartition("\n")[2] or type(error).__name__
