@@ -16,6 +16,7 @@ from tcp_proxy import proxy_to
 
 from recordmill.schemas.errors import OutputError
 from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.storage import RemoteStore, open_store
 from recordmill.transforms.tfrecord import crc32c
 
@@ -84,7 +85,7 @@ def test_a_wrong_object_of_the_right_size_is_told_by_gcs(
     assert ran.status == 0, ran.err
     quick = recordmill("verify", place.root, "--quick", *reach)
     assert "all sizes and stored checksums are right" in quick.out
-    name = "iris-train.tfrecord-00001-of-00002"
+    name = read_manifest(place.store).splits["train"].shards[1].file
     data = bytearray(place.store.read(name))
     data[len(data) // 2] ^= 1
     place.store.put_bytes(bytes(data), name)
