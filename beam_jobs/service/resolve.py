@@ -166,6 +166,8 @@ def find_published(run: ResolvedRun, store: Store) -> Manifest | None:
         store,
         run.run_key,
         overwrite=overwrite,
+        # A number that is not whole is given again: no reader has seen it.
+        take_over=run.version_plan is not None,
         base=base,
         is_same=lambda found: is_made_by(run, store, found),
         changes_since=lambda other: dataset_changes(

@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 
 from recordmill.beam_jobs.service.choose_version import VersionPlan
-from recordmill.beam_jobs.service.resolve import resolve
+from recordmill.beam_jobs.service.resolve import ResolvedRun, resolve
 from recordmill.beam_jobs.service.run_job import Outcome, Reporter, run_job
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.job.run_options import RunOptions
@@ -29,6 +29,7 @@ from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.lease import acquire
 from recordmill.transforms.storage.lease_liveness import require_idle
 from recordmill.transforms.storage.reading import local_path
+from recordmill.transforms.storage.store import WORK_FOLDER
 from recordmill.transforms.tasks.workspace import work_folder_of
 
 
@@ -60,7 +61,7 @@ def run_versioned(job: JobSpec, options: RunOptions, reporter: Reporter) -> Outc
         assert run.version_plan is not None  # as before: the options are the same
         remove_orphans(store)
         for version in run.version_plan.stale:
-            _remove_unfinished(store, version, options.scratch)
+            _clear_unfinished(store, version, run, options.scratch)
         _remove_other_scratch(store, run.options.output, run.run_key)
         outcome = run_job(run, reporter)
         lease.require_held()
@@ -88,18 +89,26 @@ def _is_up_to_date(plan: VersionPlan, keep: int) -> bool:
     )
 
 
-def _remove_unfinished(store: Store, version: str, scratch: str) -> None:
-    """Removes a version that will not be, and what its runs left on this machine.
+def _clear_unfinished(
+    store: Store, version: str, run: ResolvedRun, scratch: str
+) -> None:
+    """Removes what other runs left in a version that no reader has seen.
+
+    In the version that is made now, files that such a run moved beside its journal stay
+    until the commit: it may only sleep, and then publish what is there.
 
     Raises:
       OutputError: a run that was given this version by hand is at work there.
     """
     folder = store.below(version)
     require_idle(folder)
-    for run in unfinished_runs(store, version):
+    for left in unfinished_runs(store, version):
         if scratch:
-            shutil.rmtree(local_path(scratch) / run, ignore_errors=True)
-    remove_version(store, version)
+            shutil.rmtree(local_path(scratch) / left, ignore_errors=True)
+        if version == run.job.version:
+            folder.remove_tree(f"{WORK_FOLDER}/{left}")
+    if version != run.job.version:
+        remove_version(store, version)
 
 
 def _remove_other_scratch(store: Store, output: str, run_key: str) -> None:

@@ -29,6 +29,7 @@ from killed_runs import KilledError
 
 from recordmill.beam_jobs.service.run_job import run_job
 from recordmill.transforms.commit.versions import next_version
+from recordmill.transforms.storage import LocalStore
 
 AUTO: list[Argument] = ["--dataset-version", "auto"]
 
@@ -266,6 +267,35 @@ def test_kill_9(
     shutil.rmtree(output / "1.0.1" / ".recordmill")
     assert latest(output) == "1.0.1"
     assert manifest_of(output / "1.0.1")["rows_read"] == MIXED_ROWS
+
+
+def test_a_run_that_slept_publishes_no_missing_shards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It wakes up while the run that took the version over is about to publish."""
+    swap = LocalStore.swap
+    depth = 0
+
+    def late(store: LocalStore, data: bytes, name: str, *, seen: bytes | None) -> bool:
+        nonlocal depth
+        if name == "manifest.json":
+            depth += 1
+            if depth == 2:
+                raise OSError("the power went")
+            for lock in tmp_path.rglob(".recordmill/lock/*"):  # the lease was lost
+                lock.unlink()
+            ran = recordmill("convert", "csv", IRIS, tmp_path / "iris", *AUTO, *other)
+            assert "the power went" in ran.err
+        return swap(store, data, name, seen=seen)
+
+    other = ("--shards", 3)
+    monkeypatch.setattr(LocalStore, "swap", late)
+    recordmill("convert", "csv", IRIS, tmp_path / "iris", *AUTO, "--shards", 2)
+    assert depth == 2
+    assert recordmill("verify", tmp_path / "iris" / "1.0.0").status == 0
+    monkeypatch.undo()
+    publish(tmp_path / "iris", *other)
+    assert recordmill("verify", tmp_path / "iris").status == 0
 
 
 def test_killed_before_latest_moved(tmp_path: Path) -> None:

@@ -234,6 +234,7 @@ def check_output(
     run_key: str,
     *,
     overwrite: bool,
+    take_over: bool = False,
     base: str = "",
     is_same: Callable[[Manifest], bool] | None = None,
     changes_since: Callable[[Manifest], Sequence[str]] = lambda _: (),
@@ -244,6 +245,7 @@ def check_output(
       store: of the output.
       run_key: of the run that is to write.
       overwrite: whether it may replace another dataset.
+      take_over: whether it may go on where another job was killed in its commit.
       base: fingerprint of the dataset to which the run appends, or "".
       is_same: tells whether a dataset is the one that is to be written; without it, the
         run's key is the fingerprint.
@@ -283,7 +285,7 @@ def check_output(
     if has_own_journal(workspace):
         return None  # killed during its commit, which the launcher repeats
     if unfinished := journals_of_other_runs(workspace):
-        if overwrite:
+        if overwrite or take_over:
             return None
         raise OutputRefusedError(
             f"{store.uri}: another job was killed while it published its dataset here "
