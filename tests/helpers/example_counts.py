@@ -31,8 +31,8 @@ def fuzzed(share: float = 1.0) -> settings:
 
 
 def steps_to_kill_at(end: int) -> range:
-    """Returns every third step below `end`, or every one in `make test-long`."""
-    return range(0, end, 1 if FACTOR > 1 else 3)
+    """Returns every seventh step below `end`, or every one in `make test-long`."""
+    return range(0, end, 1 if FACTOR > 1 else 7)
 
 
 def thinned(items: Sequence[_Item]) -> Sequence[_Item]:

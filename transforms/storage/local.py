@@ -263,7 +263,7 @@ class LocalStore(Store):
                     raise
                 raise output_error(error, str(path), "written") from error
             except FileNotFoundError as error:
-                if last or path.parent.is_dir():
+                if last:
                     raise output_error(error, str(path), "written") from error
             except OSError as error:
                 raise output_error(error, str(path), "written") from error
