@@ -81,6 +81,12 @@ def identity(output: Path) -> tuple[bytes, bytes]:
     )
 
 
+def content_of(output: Path) -> dict[str, Any]:
+    """The same, whatever commit it is of."""
+    found = dataset_of(output)
+    return {name: found[name] for name in found if name != "inventory.jsonl.gz"}
+
+
 def touch(folder: Path, seconds: int) -> None:
     for file in folder.rglob("*"):
         os.utime(file, (seconds, seconds))
@@ -290,13 +296,13 @@ def test_repair_after_a_copy(inputs: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     command = [*job("csv", inputs / "csv", output), "--overwrite"]
     convert(*map(str, command))
-    stand = dataset_of(output)
+    stand = content_of(output)
     touch(inputs / "csv", 1_000_000)
     before = states(output)
     assert run(*command)["status"] == "unchanged"
     next(output.glob("*00000-of-00002")).unlink()
     assert run(*command)["status"] == "done"
-    assert dataset_of(output) == stand
+    assert content_of(output) == stand
     assert before.keys() == states(output).keys()
 
 
