@@ -84,7 +84,8 @@ def expectation(detail: ErrorDetails) -> str:
         case "string_type":
             return f"expected text{found}"
         case "string_unicode":
-            shown = os.fsencode(detail["input"]).decode(errors="backslashreplace")
+            name = str(detail["input"])
+            shown = os.fsencode(name).decode(errors="backslashreplace")
             return f"expected UTF-8, found {shown}; rename it, or choose another one"
         case "int_type" | "int_parsing" | "int_from_float":
             return f"expected a whole number{found}"
