@@ -12,6 +12,7 @@ from typing import NoReturn
 
 import pytest
 from job_tools import IRIS, convert, recordmill
+from terminal import shown_on
 
 from recordmill.beam_jobs.cli.main import run
 from recordmill.schemas.errors import OutputError
@@ -85,7 +86,7 @@ def test_commands_without_a_pipeline(tmp_path: Path, command: str) -> None:
         out = io.StringIO()
         with redirect_stdout(out), redirect_stderr(terminal):
             assert run([str(argument) for argument in arguments]) == 0
-    shown = os.read(ours, 1 << 16).decode()
+    shown = shown_on(ours)
     os.close(ours)
     assert f"{command}: " in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
     assert "\x1b" not in out.getvalue()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import io
 import os
 import re
-import select
 import threading
 from collections.abc import Iterator
 from typing import TextIO
 
 import pytest
 from rich.console import Console
+from terminal import shown_on
 
 from recordmill.beam_jobs.report.progress import PlainLines
 from recordmill.beam_jobs.report.progress_bars import Bars
@@ -105,15 +105,6 @@ def terminal() -> Iterator[tuple[int, TextIO]]:
     os.close(ours)
 
 
-def written(ours: int, stream: TextIO) -> str:
-    """All that was written to a terminal, which gives a part with each reading."""
-    stream.flush()
-    parts = []
-    while select.select([ours], [], [], 0)[0]:
-        parts.append(os.read(ours, 1 << 16))
-    return b"".join(parts).decode()
-
-
 def test_what_is_drawn(terminal: tuple[int, TextIO]) -> None:
     """The stages, a bar, the counts; what was understood stands above, for good."""
     ours, stream = terminal
@@ -124,7 +115,8 @@ def test_what_is_drawn(terminal: tuple[int, TextIO]) -> None:
         clock.now += 75
         bars.watch.set(View("read", done=3, total=4, rows=3, total_rows=4, rejected=1))
         bars.draw()
-    shown = text_of(written(ours, stream))
+    stream.flush()
+    shown = text_of(shown_on(ours))
     assert "scan > read > plan > write > publish" in shown
     assert "scan: reading the first rows" in shown
     assert "delimiter: comma" in shown
@@ -138,5 +130,6 @@ def test_a_narrow_terminal_shows_all(terminal: tuple[int, TextIO]) -> None:
     with Bars(Console(file=stream, width=40, force_terminal=True)) as bars:
         bars.watch.set(View("read", done=3, total=4, rows=3, total_rows=4, rejected=1))
         bars.draw()
-    shown = re.sub(r"\s+", "", text_of(written(ours, stream)))
+    stream.flush()
+    shown = re.sub(r"\s+", "", text_of(shown_on(ours)))
     assert "1rowrejected" in shown
