@@ -14,6 +14,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -153,14 +154,18 @@ def _value(text: str) -> Any:
 
 
 def require_secretless_arguments(arguments: Iterable[str]) -> None:
-    """Checks that no pipeline option of Beam is named like a secret.
+    """Checks that no pipeline option of Beam with a value is named like a secret.
+
+    A switch, such as `--no_auth`, has none.
 
     Raises:
       UsageError: one is; the message leaves its value out.
     """
-    for argument in arguments:
-        name = argument.partition("=")[0]
-        if name.startswith("-") and names_secret(name):
+    given = [*arguments, "-"]
+    for argument, following in pairwise(given):
+        name, equals, _ = argument.partition("=")
+        has_value = equals or not following.startswith("-")
+        if has_value and name.startswith("-") and names_secret(name):
             raise UsageError(f"{name} {SECRET_REFUSED}")
 
 

@@ -11,6 +11,7 @@ from recordmill.schemas.job.storage_options import (
     NO_OPTIONS,
     StorageOptions,
     parse_storage_options,
+    require_secretless_arguments,
     require_secretless_url,
 )
 from recordmill.transforms.sources.listing import list_inputs
@@ -152,6 +153,14 @@ def test_urls_with_secrets_are_refused(url: str) -> None:
         with pytest.raises(UsageError, match="carries a secret; leave it") as error:
             refuse(url)
         assert SECRET not in str(error.value)
+
+
+def test_switches_hold_no_secret() -> None:
+    require_secretless_arguments(["--no_auth", "--runner=DataflowRunner"])
+    require_secretless_arguments(["--runner=DataflowRunner", "--no_auth"])
+    for arguments in (["--auth=x"], ["--auth", "x", "--streaming"]):
+        with pytest.raises(UsageError, match="--auth looks like a secret"):
+            require_secretless_arguments(arguments)
 
 
 def test_which_store_a_root_is(monkeypatch: pytest.MonkeyPatch) -> None:
