@@ -69,6 +69,15 @@ def unknown_field(name: str, known: Iterable[str]) -> str:
     return f"unknown field {name!r}; {hint}"
 
 
+def _escaped(text: str) -> str:
+    """Returns text that is not UTF-8 with its odd bytes, or half characters, escaped."""
+    try:
+        data = os.fsencode(text)  # a file name: Python keeps its bytes in the text
+    except UnicodeEncodeError:  # half a character, by an escape in JSON or YAML
+        data = text.encode(errors="backslashreplace")
+    return data.decode(errors="backslashreplace")
+
+
 def expectation(detail: ErrorDetails) -> str:
     """Describes what was expected and what was found."""
     found = f", found {_shown(detail['input'])}"
@@ -84,8 +93,7 @@ def expectation(detail: ErrorDetails) -> str:
         case "string_type":
             return f"expected text{found}"
         case "string_unicode":
-            name = str(detail["input"])
-            shown = os.fsencode(name).decode(errors="backslashreplace")
+            shown = _escaped(str(detail["input"]))
             return f"expected UTF-8, found {shown}; rename it, or choose another one"
         case "int_type" | "int_parsing" | "int_from_float":
             return f"expected a whole number{found}"

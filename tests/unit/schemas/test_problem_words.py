@@ -8,7 +8,7 @@ from datetime import date
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from mutations import mutated
 from pydantic_core import ErrorDetails, ValidationError
@@ -76,6 +76,7 @@ def test_job_file(data: bytes) -> None:
 
 
 @given(mutated(JOB["schema"]))
+@example(b'{"features": {"a": {"dtype": "int64", "shape": ["\\ud800"]}}}')
 def test_schema_file(data: bytes) -> None:
     assert_read_or_told(lambda: load_schema(data, "flowers.yaml"), "flowers.yaml")
 
