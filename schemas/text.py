@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from json.encoder import encode_basestring
 from typing import Any
@@ -53,6 +54,19 @@ def printable(text: str) -> str:
         else character.encode("unicode_escape").decode()
         for character in text
     )
+
+
+def escaped(text: str) -> str:
+    r"""Returns text that is not UTF-8 with its odd bytes, or half characters, escaped.
+
+    >>> print(escaped("a\udcff"), escaped("a\ud800"))
+    a\xff a\ud800
+    """
+    try:
+        data = os.fsencode(text)  # a file name: Python keeps its bytes in the text
+    except UnicodeEncodeError:  # half a character, by an escape in JSON or YAML
+        data = text.encode(errors="backslashreplace")
+    return data.decode(errors="backslashreplace")
 
 
 def json_bytes(value: Any) -> bytes:

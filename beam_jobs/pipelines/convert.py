@@ -24,7 +24,7 @@ from typing import cast
 import apache_beam as beam
 from apache_beam.pvalue import AsList, PBegin, PCollection
 
-from recordmill.beam_jobs.pipelines.combine import SumHistograms, plan_dataset
+from recordmill.beam_jobs.pipelines.combine import plan_dataset
 from recordmill.beam_jobs.pipelines.exchange_by_engine import exchange_by_engine
 from recordmill.beam_jobs.pipelines.exchange_by_files import (
     convert_one,
@@ -45,7 +45,6 @@ from recordmill.transforms.commit.build_manifest import (
 from recordmill.transforms.commit.commit import commit
 from recordmill.transforms.commit.detached import publish_detached
 from recordmill.transforms.commit.staging import stage
-from recordmill.transforms.exchange.plan import Histogram
 from recordmill.transforms.storage.lease import require_holder
 from recordmill.transforms.tasks.checkpoints import report_errors_to_launcher
 from recordmill.transforms.tasks.context import RunContext
@@ -109,11 +108,7 @@ def convert_one_range(
 ) -> Iterator[Manifest]:
     """Makes a dataset of one range, by the functions of the separate steps."""
     result = convert_one((input_range, ()), context)
-    histogram = SumHistograms(context.num_splits, context.bucket_bits).add_input(
-        Histogram.empty(context.num_splits, context.bucket_bits),
-        count_range(result, context),
-    )
-    plan = plan_dataset(histogram, context, [result])
+    plan = plan_dataset(count_range(result, context), context, [result])
     shards = [write_one(task, context, [result]) for task in plan.tasks()]
     yield from publish_dataset(None, context, run_metadata, [result], shards)
 

@@ -131,8 +131,9 @@ class Manifest(_Frozen):
     """What a dataset holds. The same run always gives the same bytes.
 
     `generation` is how many commits there were before in its folder, so that each has
-    names of its own; `appended` is how often inputs were appended to it; a split's shards are those of
-    the first run, then those of each append (see recordmill.schemas.dataset.parts).
+    names of its own; `appended` is how often inputs were appended to it; a split's
+    shards are those of the first run, then those of each append (see
+    recordmill.schemas.dataset.parts).
     `files` are the metadata files, without run.json, whose bytes differ from run to
     run. `rejects` are the kept ones, if there are any. Manifests of earlier versions
     have neither.

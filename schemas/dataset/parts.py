@@ -19,8 +19,6 @@ import re
 
 REJECTS_NAME = "rejects"  # the folder of rejected rows
 MAX_APPENDS = 99_999  # five digits, so that names sort
-
-
 MARK = r"(?:g\d{5,}-)?[0-9a-f]{8}"  # of a commit, in names of files
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
@@ -17,6 +16,7 @@ from recordmill.schemas.features.declared import (
     DeclaredSchema,
     PictureRule,
 )
+from recordmill.schemas.text import escaped
 
 Loc = tuple[str | int, ...]
 
@@ -69,15 +69,6 @@ def unknown_field(name: str, known: Iterable[str]) -> str:
     return f"unknown field {name!r}; {hint}"
 
 
-def _escaped(text: str) -> str:
-    """Returns text that is not UTF-8 with its odd bytes, or half characters, escaped."""
-    try:
-        data = os.fsencode(text)  # a file name: Python keeps its bytes in the text
-    except UnicodeEncodeError:  # half a character, by an escape in JSON or YAML
-        data = text.encode(errors="backslashreplace")
-    return data.decode(errors="backslashreplace")
-
-
 def expectation(detail: ErrorDetails) -> str:
     """Describes what was expected and what was found."""
     found = f", found {_shown(detail['input'])}"
@@ -93,7 +84,7 @@ def expectation(detail: ErrorDetails) -> str:
         case "string_type":
             return f"expected text{found}"
         case "string_unicode":
-            shown = _escaped(str(detail["input"]))
+            shown = escaped(str(detail["input"]))
             return f"expected UTF-8, found {shown}; rename it, or choose another one"
         case "int_type" | "int_parsing" | "int_from_float":
             return f"expected a whole number{found}"

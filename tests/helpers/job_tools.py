@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import shutil
 import signal
 import struct
 import subprocess
@@ -207,3 +208,15 @@ def is_alive(pid: int) -> bool:
     except OSError:
         return False
     return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def copy_golden(root: Path) -> None:
+    """Copies golden inputs: two tables in csv, one file in cifar, a tree in images."""
+    shutil.copytree(GOLDEN / "images", root / "images")
+    for name, copy in (
+        ("tutorial.csv", "csv/a.csv"),
+        ("tutorial.csv", "csv/b.csv"),
+        ("cifar10.bin", "cifar/data_batch_1.bin"),
+    ):
+        (root / copy).parent.mkdir(exist_ok=True)
+        shutil.copyfile(GOLDEN / name, root / copy)

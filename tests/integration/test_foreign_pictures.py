@@ -48,7 +48,7 @@ def checked(data: bytes, level: CheckLevel) -> ImageHeader | ImageHeaderError:
 
 
 @pytest.mark.parametrize("folder", EXPECTED)
-def test_shares(folder: str, record_property: pytest.RecordProperty) -> None:
+def test_shares(folder: str) -> None:
     pictures = pictures_of(folder)
     assert len(pictures) >= EXPECTED[folder]
     decoded = decoded_by_tensorflow(pictures)
@@ -59,8 +59,7 @@ def test_shares(folder: str, record_property: pytest.RecordProperty) -> None:
         if isinstance(header, ImageHeader) and header.kind in DECODABLE
     ]
     refused = {n: str(e) for n, e in found.items() if isinstance(e, ImageHeaderError)}
-    record_property("accepted", len(accepted))
-    record_property("refused", len(refused))
+    assert len(accepted) > 0.8 * len(pictures)
     assert [name for name in accepted if not decoded[name]] == []
     assert {name: told for name, told in refused.items() if decoded[name]} == {}
 

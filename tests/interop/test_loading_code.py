@@ -33,6 +33,11 @@ features:
 STEPS = (
     "features:\n  tags: {dtype: string, separator: ';', sequence: true}\n  id: int64\n"
 )
+OPTIONAL = """\
+features:
+  id: int64
+  image: {bytes_from: path, picture: {}, optional: true}
+"""
 RAW = "features:\n  tags: string\n"
 
 
@@ -96,6 +101,15 @@ def test_tables(
     job: list[Any] = [tmp_path / "table.csv", tmp_path / "out"]
     convert("csv", *job, "--schema", tmp_path / "schema.yaml", *options)
     assert expected in loaded(tmp_path / "out")[0]
+
+
+def test_images_that_may_be_missing(tmp_path: Path) -> None:
+    (tmp_path / "1.jpg").write_bytes(PICTURES["rgb.jpg"][0])
+    (tmp_path / "table.csv").write_text("id,image\n1,1.jpg\n2,\n3,1.jpg\n")
+    (tmp_path / "schema.yaml").write_text(OPTIONAL)
+    job: list[Any] = [tmp_path / "table.csv", tmp_path / "out"]
+    convert("csv", *job, "--schema", tmp_path / "schema.yaml")
+    assert "'image': TensorShape([3, None])" in loaded(tmp_path / "out")[0]
 
 
 def test_splits_and_the_folder_as_it_is_given(

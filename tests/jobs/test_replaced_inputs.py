@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
-from job_tools import GOLDEN, convert, recordmill
+from job_tools import GOLDEN, convert, copy_golden, recordmill
 from source_tools import read
 
 from recordmill.beam_jobs.service import run_job
@@ -25,14 +25,7 @@ FILES = {"csv": "a.csv", "cifar": "data_batch_1.bin", "images": "cat/b.jpg"}
 @pytest.fixture
 def inputs(tmp_path: Path) -> Path:
     root = tmp_path / "in"
-    shutil.copytree(GOLDEN / "images", root / "images")
-    for name, copy in (
-        ("tutorial.csv", "csv/a.csv"),
-        ("tutorial.csv", "csv/b.csv"),
-        ("cifar10.bin", "cifar/data_batch_1.bin"),
-    ):
-        (root / copy).parent.mkdir(exist_ok=True)
-        shutil.copyfile(GOLDEN / name, root / copy)
+    copy_golden(root)
     return root
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
-from job_tools import GOLDEN, Argument, convert, recordmill, states
+from job_tools import GOLDEN, Argument, convert, copy_golden, recordmill, states
 from same_dataset import dataset_of
 from store_servers import display_path
 
@@ -36,16 +36,9 @@ def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(images, "FILES_PER_RANGE", 2)
     monkeypatch.setattr(CsvSource, "range_bytes", 10_000)
     root = tmp_path / "in"
-    shutil.copytree(GOLDEN / "images", root / "images")
+    copy_golden(root)
     shutil.copyfile(root / "images/cat/b.jpg", root / "images/cat/no_ending")
     (root / "images/README").write_text("Pictures of cats and dogs. " * 9)
-    for name, copy in (
-        ("tutorial.csv", "csv/a.csv"),
-        ("tutorial.csv", "csv/b.csv"),
-        ("cifar10.bin", "cifar/data_batch_1.bin"),
-    ):
-        (root / copy).parent.mkdir(exist_ok=True)
-        shutil.copyfile(GOLDEN / name, root / copy)
     names = [f"class {number}" for number in range(10)]
     (root / "cifar/batches.meta.txt").write_text("\n".join(names))
     (root / "named/pictures").mkdir(parents=True)

@@ -15,7 +15,7 @@ from recordmill.schemas.dataset.parts import MAX_APPENDS, commit_mark
 from recordmill.schemas.dataset.shards import shard_file_name
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.job.job_spec import JobSpec
-from recordmill.schemas.text import count
+from recordmill.schemas.text import count, escaped
 from recordmill.transforms.dataset.tfds_files import labels_file_name
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.atomic_files import temp_path
@@ -89,9 +89,8 @@ def _require_utf8(uri: str) -> None:
     try:
         uri.encode()
     except UnicodeEncodeError as error:
-        shown = os.fsencode(uri).decode(errors="backslashreplace")
         raise UsageError(
-            f"{shown}: the output folder's name is not UTF-8, as names in datasets must "
+            f"{escaped(uri)}: the output folder's name is not UTF-8, as names in datasets must "
             "be; choose another one"
         ) from error
 

@@ -9,14 +9,14 @@ from itertools import islice
 
 import pyarrow as pa
 
-from recordmill.schemas.dataset.manifest import Manifest, schema_of
+from recordmill.schemas.dataset.manifest import Manifest, ShardEntry, schema_of
 from recordmill.schemas.errors import OutputError, UsageError
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.job_spec import Payload
 from recordmill.schemas.text import count
 from recordmill.transforms.dataset.conditions import Condition, rows_with
 from recordmill.transforms.dataset.files import open_file
-from recordmill.transforms.dataset.read_shards import WINDOW_RECORDS, require_splits
+from recordmill.transforms.dataset.read_shards import ShardToRead, require_splits
 from recordmill.transforms.decode.decode_batch import decode_records
 from recordmill.transforms.decode.readable import (
     FeatureValues,
@@ -98,9 +98,7 @@ def _selected(
             if skipped >= shard.records:
                 skipped -= shard.records
                 continue
-            for index, data in _records(
-                store, manifest, shard.file, skipped, selection
-            ):
+            for index, data in _records(store, manifest, shard, skipped, selection):
                 values, text = _contents(data, schema, manifest.payload)
                 yield ExamplePreview(split, shard.file, index, values, text)
                 left -= 1
@@ -110,29 +108,44 @@ def _selected(
 
 
 def _records(
-    store: Store, manifest: Manifest, name: str, skipped: int, selection: Selection
+    store: Store,
+    manifest: Manifest,
+    shard: ShardEntry,
+    skipped: int,
+    selection: Selection,
 ) -> Iterator[tuple[int, bytes]]:
     """Yields (index, data) of the records of a shard that meet the conditions."""
+    if selection.conditions:
+        yield from _matching(store, manifest, shard, skipped, selection.conditions)
+        return
     try:
-        file = open_file(store, name)
+        file = open_file(store, shard.file)
     except OSError as error:
         raise OutputError(
-            f"{store.uri}: {name} cannot be read: {error.strerror}; "
+            f"{store.uri}: {shard.file} cannot be read: {error.strerror}; "
             "run `recordmill verify` to see what else is missing"
         ) from error
-    schema = schema_of(manifest)
     with file:
         stream = open_stream(file, manifest.compression)
-        records = enumerate(map(bytes, read_records(stream, name)))
-        numbered = islice(records, skipped, None)
-        if not selection.conditions:
-            yield from numbered
-            return
-        while window := list(islice(numbered, WINDOW_RECORDS)):
-            array = pa.array([data for _, data in window], pa.binary())
-            conditions = selection.conditions
-            for row in rows_with(array, conditions, schema, manifest.payload):
-                yield window[row]
+        records = enumerate(map(bytes, read_records(stream, shard.file)))
+        yield from islice(records, skipped, None)
+
+
+def _matching(
+    store: Store,
+    manifest: Manifest,
+    shard: ShardEntry,
+    skipped: int,
+    conditions: Sequence[Condition],
+) -> Iterator[tuple[int, bytes]]:
+    """Yields (index, data) of the records that meet conditions, by whole windows."""
+    schema = schema_of(manifest)
+    first = 0
+    for window in ShardToRead(store, shard, manifest.compression).windows():
+        for row in rows_with(window, conditions, schema, manifest.payload).tolist():
+            if first + row >= skipped:
+                yield first + row, window[row].as_py()
+        first += len(window)
 
 
 def _contents(

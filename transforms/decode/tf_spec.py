@@ -106,8 +106,9 @@ def parsing_spec(schema: Schema, payload: Payload) -> str:
 
 def has_one_size(feature: FeatureSpec) -> bool:
     """Tells whether the parser returns a feature of the same shape for each record."""
-    if feature.sequence or feature.is_ragged or None in feature.shape:
-        return feature.content is Content.PICTURE and not feature.sequence
+    is_encoded = feature.content is Content.PICTURE  # one string, of any picture
+    if feature.sequence or (None in feature.shape and not is_encoded):
+        return False
     spec = _feature_code(feature).spec
     return isinstance(spec, Call) and spec.head.startswith("tf.io.FixedLenFeature")
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.text import escaped
 from recordmill.transforms.sources.found_files import FoundFile
 from recordmill.transforms.sources.list_local import list_local
 from recordmill.transforms.sources.list_remote import list_remote
@@ -93,7 +93,7 @@ def _readable_path(path: str) -> tuple[str, bool]:
     try:
         path.encode()
     except UnicodeEncodeError:
-        return os.fsencode(path).decode(errors="backslashreplace"), False
+        return escaped(path), False
     return path, True
 
 
