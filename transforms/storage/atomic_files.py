@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
+from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -38,6 +40,26 @@ def write_atomic(
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def make_folder(folder: Path) -> None:
+    """Makes a folder if there is none; its parent must exist.
+
+    Other processes may make it and remove it at the same time, since folders go with
+    their last file. So it may be missing at return: what is done in it next finds that
+    out, and tries again. (`Path.mkdir(exist_ok=True)` raises FileExistsError when the
+    folder that was in its way is gone before its second look.)
+
+    Raises:
+      FileExistsError: there is something else than a folder.
+      FileNotFoundError: there is no parent.
+    """
+    try:
+        os.mkdir(folder)
+    except FileExistsError:
+        with suppress(FileNotFoundError):  # removed since
+            if not stat.S_ISDIR(folder.stat().st_mode):
+                raise
 
 
 def sync_folder(folder: Path) -> None:

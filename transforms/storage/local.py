@@ -18,6 +18,7 @@ from recordmill.schemas.errors import MissingFileError, OutputError
 from recordmill.schemas.file_names import check_file_name
 from recordmill.transforms.storage.atomic_files import (
     link_new,
+    make_folder,
     sync_folder,
     temp_path,
     write_synced,
@@ -277,7 +278,7 @@ class LocalStore(Store):
             missing.append(folder)
             folder = folder.parent
         for each in reversed(missing):
-            each.mkdir(exist_ok=True)
+            make_folder(each)
             sync_folder(each.parent)
 
     def _prune(self, folder: Path) -> None:

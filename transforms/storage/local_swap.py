@@ -28,6 +28,7 @@ from pathlib import Path
 from recordmill.schemas.errors import BusyError
 from recordmill.transforms.storage.atomic_files import (
     NO_LINKS,
+    make_folder,
     sync_folder,
     temp_path,
     write_synced,
@@ -143,8 +144,8 @@ def _open(lock: Path) -> int | None:
     """Opens a lock's file; None if its folder was removed meanwhile."""
     work = lock.parent.parent
     try:
-        work.mkdir(exist_ok=True)
-        lock.parent.mkdir(exist_ok=True)
+        make_folder(work)
+        make_folder(lock.parent)
         return os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
     except FileNotFoundError:
         if not work.parent.is_dir():

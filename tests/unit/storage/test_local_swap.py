@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from recordmill.schemas.errors import BusyError
+from recordmill.schemas.errors import BusyError, OutputRefusedError
 from recordmill.transforms.storage import LocalStore, local_swap
 from recordmill.transforms.storage.store import SWAP_FOLDER
 
@@ -149,3 +149,58 @@ def test_nobody_elses_file_is_removed(store: LocalStore) -> None:
     store.put_bytes(b"mine", f"{SWAP_FOLDER}/notes")
     assert store.swap(b"new", "m", seen=b"old")
     assert files(store) == {"m": b"new", f"{SWAP_FOLDER}/notes": b"mine"}
+
+
+FOLDERS = [".recordmill", ".recordmill/swap", "deep", "deep/er"]
+
+
+def swap(store: LocalStore) -> None:
+    assert store.swap(b"new", "m", seen=b"old")
+
+
+def put(store: LocalStore) -> None:
+    store.put_bytes(b"new", "deep/er/m")
+
+
+def create(store: LocalStore) -> None:
+    assert store.create(b"new", "deep/er/m")
+
+
+@pytest.mark.parametrize("write", [swap, put, create])
+def test_folders_that_others_make_and_remove_are_no_error(
+    store: LocalStore,
+    monkeypatch: pytest.MonkeyPatch,
+    write: Callable[[LocalStore], None],
+) -> None:
+    """Another process makes each folder just before, and removes it just after."""
+    make = os.mkdir
+    met = []
+
+    def make_late(path: Path, *args: int) -> None:
+        name = str(Path(path).relative_to(store.root))
+        if name in met:
+            return make(path, *args)
+        met.append(name)
+        make(path, *args)
+        try:
+            return make(path, *args)
+        finally:
+            os.rmdir(path)
+
+    monkeypatch.setattr(os, "mkdir", make_late)
+    write(store)
+    monkeypatch.undo()
+    assert met == (FOLDERS[:2] if write is swap else FOLDERS[2:])
+    assert b"new" in files(store).values()
+    assert len(files(store)) == (1 if write is swap else 2)
+
+
+def test_a_file_where_a_folder_must_be_is_an_error(store: LocalStore) -> None:
+    Path(store.root, ".recordmill").write_bytes(b"a file")
+    with pytest.raises(OutputRefusedError, match=r"m: cannot be written: .*File exist"):
+        store.swap(b"new", "m", seen=b"old")
+    with pytest.raises(
+        OutputRefusedError, match=r"m/b: cannot be written: .*File exist"
+    ):
+        store.put_bytes(b"new", "m/b")
+    assert files(store) == {".recordmill": b"a file", "m": b"old"}
