@@ -55,7 +55,7 @@ def make_folder(folder: Path) -> None:
       FileNotFoundError: there is no parent.
     """
     try:
-        os.mkdir(folder)
+        folder.mkdir()
     except FileExistsError:
         with suppress(FileNotFoundError):  # removed since
             if not stat.S_ISDIR(folder.stat().st_mode):

@@ -14,8 +14,13 @@ from typing import Any
 
 from recordmill.schemas.errors import MissingFileError
 from recordmill.transforms.storage.clouds import cloud_of
-from recordmill.transforms.storage.fsspec_files import NO_FILE, file_info
+from recordmill.transforms.storage.fsspec_files import (
+    NO_FILE,
+    file_info,
+    read_whole,
+)
 from recordmill.transforms.storage.retry import is_unmet_condition
+from recordmill.transforms.storage.s3_requests import get_object, speaks_s3
 from recordmill.transforms.storage.store import Store
 
 _TRIES = 10  # if a file is written again and again with the content that was seen
@@ -56,10 +61,10 @@ def swap_object(
       Whether the content is `data` now.
     """
     with _guard(url):
+        if seen is None and _put_if(url, system, path, data, None):
+            return True
         for _ in range(_TRIES):
-            # The tag first: if the content is newer, the store refuses the put.
-            info = file_info(system, path)
-            found = _content(system, path) if info else None
+            info, found = _look(system, path)
             if found == data:
                 return True
             if found != seen:
@@ -103,11 +108,16 @@ def swap_unguarded(store: Store, data: bytes, name: str, seen: bytes | None) -> 
     return found == data
 
 
-def _content(system: Any, path: str) -> bytes | None:
+def _look(system: Any, path: str) -> tuple[Mapping[str, Any] | None, bytes | None]:
+    """Returns the version of an object with its content; None twice without one."""
     try:
-        return bytes(system.cat_file(path))
+        if speaks_s3(system):
+            return get_object(system, path)
+        # The version first: if the content is newer, the store refuses the put.
+        info = file_info(system, path)
+        return info, read_whole(system, path) if info else None
     except NO_FILE:
-        return None
+        return None, None
 
 
 def _guard(url: str) -> AbstractContextManager[object]:

@@ -9,21 +9,35 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from recordmill.transforms.storage.s3_requests import head_object, speaks_s3
+
 NO_FILE = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 
 
 def file_info(system: Any, path: str) -> dict[str, Any] | None:
     """Returns what a store tells of a file at this moment, or None if there is none."""
     system.invalidate_cache()
+    describe = head_object if speaks_s3(system) else type(system).info
     try:
-        info: dict[str, Any] = system.info(path)
+        info: dict[str, Any] = describe(system, path)
     except NO_FILE:
         return None
     return info if info["type"] == "file" else None
 
 
+def read_whole(system: Any, path: str) -> bytes:
+    """Returns a small file's bytes."""
+    # Otherwise s3fs asks for the size first, to read parts side by side.
+    options = {"max_concurrency": 1} if speaks_s3(system) else {}
+    return bytes(system.cat_file(path, **options))
+
+
 def read_between(system: Any, path: str, start: int, stop: int) -> bytes:
     """Returns the bytes of a file from start to stop; fewer if it ends before."""
+    if speaks_s3(system) and start < stop:
+        # Most ranges are within the file, so it is not asked for its size.
+        with suppress(OSError):  # there is no such range; or what is raised below
+            return bytes(system.cat_file(path, start=start, end=stop))
     info = system.info(path)
     if info["type"] != "file":
         raise FileNotFoundError(path)

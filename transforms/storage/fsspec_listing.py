@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from recordmill.transforms.storage.clouds import stored_checksum
+from recordmill.transforms.storage.s3_requests import list_objects, speaks_s3
 from recordmill.transforms.storage.store import Level, is_temp_file
 
 
@@ -23,6 +24,8 @@ def list_files(system: Any, path: str, root: str) -> dict[str, int]:
     """
     system.invalidate_cache()
     try:
+        if speaks_s3(system):
+            return _files(list_objects(system, path, deep=True), path, root)
         listing = system.find(path, detail=True)
     except FileNotFoundError:
         return {}
@@ -35,7 +38,10 @@ def list_folder(system: Any, path: str, root: str) -> Level:
     """Returns what lies directly in a folder; arguments as in `list_files`."""
     system.invalidate_cache()
     try:
-        listing = system.ls(path, detail=True)
+        if speaks_s3(system):
+            listing = list(list_objects(system, path, deep=False))
+        else:
+            listing = system.ls(path, detail=True)
     except (FileNotFoundError, NotADirectoryError):
         listing = []
     files = _files(listing, path, root)

@@ -39,6 +39,7 @@ from recordmill.transforms.storage.fsspec_files import (
     file_info,
     put_and_rename,
     read_between,
+    read_whole,
     rename,
 )
 from recordmill.transforms.storage.fsspec_listing import list_files, list_folder
@@ -50,6 +51,7 @@ from recordmill.transforms.storage.retry import (
     safe_cause,
     with_retries,
 )
+from recordmill.transforms.storage.s3_requests import delete_objects
 from recordmill.transforms.storage.store import Level, Store, is_temp_file
 
 _Result = TypeVar("_Result")
@@ -98,7 +100,13 @@ class RemoteStore(Store):
         self._put(put, name, expected, crc32c)
 
     def put_bytes(self, data: bytes, name: str) -> None:
-        self._put(lambda system, path: system.pipe_file(path, data), name, len(data))
+        def put(system: Any, path: str) -> None:
+            system.pipe_file(path, data)
+
+        if self._cloud.objects:  # by one request: all of it, or an error
+            self._do("written", name, put)
+        else:
+            self._put(put, name, len(data))
 
     def create(self, data: bytes, name: str) -> bool:
         if not self.exclusive:
@@ -125,7 +133,7 @@ class RemoteStore(Store):
         return self.exclusive and self._do("written", name, put_twice)
 
     def read(self, name: str) -> bytes:
-        return self._read(name, lambda system, path: bytes(system.cat_file(path)))
+        return self._read(name, read_whole)
 
     def read_range(self, name: str, start: int, stop: int) -> bytes:
         return self._read(
@@ -162,6 +170,8 @@ class RemoteStore(Store):
             with suppress(*NO_FILE):
                 system.rm_file(path)
 
+        if len(names := tuple(names)) > 1 and self._cloud.kind == "s3":
+            names = tuple(self._delete_together(names))
         self._each(lambda name: self._do("removed", name, remove), names)
 
     def remove_tree(self, folder: str) -> None:
@@ -270,6 +280,12 @@ class RemoteStore(Store):
             with suppress(OutputError):
                 self.delete([temporary])
             raise
+
+    def _delete_together(self, names: Iterable[str]) -> Iterable[str]:
+        """Removes files by few requests; returns the names of those that are left."""
+        paths = {self._path(name): name for name in names}
+        system, _ = filesystem_of(self.url, self.options)
+        return [paths[path] for path in delete_objects(system, list(paths))]
 
     def _move(self, source: str, target: str) -> None:
         original = self._info(source)

@@ -185,7 +185,7 @@ def test_folders_that_others_make_and_remove_are_no_error(
         try:
             return make(path, *args)
         finally:
-            os.rmdir(path)
+            Path(path).rmdir()
 
     monkeypatch.setattr(os, "mkdir", make_late)
     write(store)

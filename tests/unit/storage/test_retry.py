@@ -8,6 +8,8 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -64,14 +66,16 @@ def test_a_store_that_goes_away_is_one_error(flaky: Flaky) -> None:
     flaky.store.put_bytes(b"x", "a")
     flaky.proxy.judge = lambda number, line: "cut"
     store = replace(flaky.store, retry_policy=BRIEF)
-    for act in (
+    acts: tuple[Callable[[], object], ...] = (
         lambda: store.put_bytes(b"y", "b"),
         lambda: store.create(b"y", "b"),
         lambda: store.read("a"),
         lambda: store.list(),
-    ):
-        with pytest.raises(OutputError, match="run again later"):
-            act()
+    )
+    with ThreadPoolExecutor(len(acts)) as pool:  # each waits for seconds
+        for ended in [pool.submit(act) for act in acts]:
+            with pytest.raises(OutputError, match="run again later"):
+                ended.result()
     assert flaky.direct.list() == {"a": 1}
 
 
@@ -353,7 +357,7 @@ def test_a_folder_that_may_not_be_written(
     def refuse(path: Path, *arguments: object, **options: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
-    monkeypatch.setattr(Path, "mkdir", refuse)
+    monkeypatch.setattr(os, "mkdir", refuse)
     with pytest.raises(
         OutputError, match=r"Permission denied.*a permission is missing"
     ):
