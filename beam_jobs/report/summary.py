@@ -131,6 +131,11 @@ def outcome_lines(outcome: Outcome) -> list[str]:
             "its readers until the next run or `recordmill clean`. A glob finds both: take "
             "the names from manifest.json"
         )
+    for launch in outcome.at_work:
+        lines.append(
+            f"  a detached job is at work here, too: {launch}. It replaces nothing that "
+            "was published after its launch"
+        )
     lines += [
         f"To see what is in it: recordmill inspect {outcome.output}",
         f"To load it in TensorFlow: recordmill inspect {outcome.output} --tf > load.py",

@@ -59,6 +59,7 @@ from recordmill.transforms.storage.lease import (
     remove_dead_locks,
 )
 from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.launches import Launch
 from recordmill.transforms.tasks.leftovers import find_leftovers, remove_leftovers
 from recordmill.transforms.tasks.read_rejects import (
     MAX_COUNTED,
@@ -109,6 +110,7 @@ class Outcome:
       reject_kinds: why rows were rejected, the commonest first.
       locator: finds the lines of rejects.
       replaced_shards: shards of the replaced dataset that stay until the next run.
+      at_work: detached jobs that may be at work for the same output.
     """
 
     status: str
@@ -121,6 +123,7 @@ class Outcome:
     reject_kinds: tuple[RejectKind, ...] = ()
     locator: RejectLocator = UNKNOWN_INPUT
     replaced_shards: int = 0
+    at_work: tuple[str, ...] = ()
 
 
 def run_job(run: ResolvedRun, reporter: Reporter) -> Outcome:
@@ -162,12 +165,13 @@ def run_job(run: ResolvedRun, reporter: Reporter) -> Outcome:
         pipeline = prepared, _beam_options(run.options)
         reporter.tell(prepared.understood)
         reporter.doing("scan", "taking the lease of the output")
-        submit_detached(*pipeline, detach=run.options.detach)
+        submit_detached(run, *pipeline)
     ready = store.preflight()
     if pipeline is not None:
         require_space(*pipeline, ready.free_bytes)
     with acquire(store, exclusive=ready.exclusive) as lease, _telling_state(run):
         status = "done"
+        at_work: tuple[Launch, ...] = ()
         clean_up(store, end_grace=False)
         replaces = seen_manifest(store)
         manifest = find_published(run, store)
@@ -187,11 +191,14 @@ def run_job(run: ResolvedRun, reporter: Reporter) -> Outcome:
             if status == "unchanged" or run.options.grace == "0":
                 clean_up(store)
             workspace.remove()
-            remove_leftovers(store, find_leftovers(store, spare=workspace.name))
+            found = find_leftovers(store, spare=workspace.name)
+            remove_leftovers(store, found)
+            at_work = found.at_work
     understood = NOTHING
     if status == "done":
         understood = _understood_at_end(store, manifest)
-    return _outcome(run, status, manifest, started, understood)
+    outcome = _outcome(run, status, manifest, started, understood)
+    return replace(outcome, at_work=tuple(launch.describe() for launch in at_work))
 
 
 def _note_versions(run: ResolvedRun, manifest: Manifest) -> None:

@@ -30,6 +30,7 @@ from recordmill.transforms.storage.lease import acquire
 from recordmill.transforms.storage.lease_liveness import require_idle
 from recordmill.transforms.storage.reading import local_path
 from recordmill.transforms.storage.store import WORK_FOLDER
+from recordmill.transforms.tasks.launches import has_live_launch, require_no_launch
 from recordmill.transforms.tasks.workspace import work_folder_of
 
 
@@ -68,7 +69,8 @@ def run_versioned(job: JobSpec, options: RunOptions, reporter: Reporter) -> Outc
         move_latest(store, outcome.manifest)
         for version in expired_versions(store, list_versions(store), options.keep):
             lease.require_held()
-            remove_version(store, version)
+            if not has_live_launch(store.below(version)):  # which is to replace it
+                remove_version(store, version)
     return outcome
 
 
@@ -98,10 +100,11 @@ def _clear_unfinished(
     until the commit: it may only sleep, and then publish what is there.
 
     Raises:
-      OutputError: a run that was given this version by hand is at work there.
+      BusyError: a run that was given this version by hand is at work there.
     """
     folder = store.below(version)
     require_idle(folder)
+    require_no_launch(folder)
     for left in unfinished_runs(store, version):
         if scratch:
             shutil.rmtree(local_path(scratch) / left, ignore_errors=True)

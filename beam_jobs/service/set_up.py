@@ -20,6 +20,7 @@ from recordmill.schemas.understood import NOTHING, Understood
 from recordmill.transforms.commit.staging import keep_inventory
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.kept_checksums import PREPARE, save_checksums
+from recordmill.transforms.tasks.launches import is_launch
 from recordmill.transforms.tasks.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -82,7 +83,9 @@ def run_metadata(
     """
     from recordmill.beam_jobs.runners.embedded import runner_name
 
+    launch = context.workspace.name
     return {
+        **({"launch": launch} if is_launch(launch) else {}),
         "recordmill": version("recordmill"),
         "beam": version("apache-beam"),
         "python": platform.python_version(),

@@ -30,6 +30,7 @@ from recordmill.transforms.commit.versions import follow_latest
 from recordmill.transforms.sources.registry import InstalledFormats
 from recordmill.transforms.storage import open_store
 from recordmill.transforms.storage.lease_holder import Holder
+from recordmill.transforms.tasks.launches import Launch
 from recordmill.transforms.tasks.read_rejects import parse_reject
 
 EARLIER = Path(__file__).parents[1] / "data" / "earlier" / "whole"
@@ -67,6 +68,10 @@ CONTENT = b"""\
 ["b/README",99,"crc32c:e3069283/64"]
 ["b/1.png",99,"","side"]
 ["b/2.png",0,"","unreadable"]
+"""
+SIGN = b"""\
+{"run_key": "00ff", "host": "vm", "launched": 1.5e9, "renewed": 1500000001, "nonce": "0f",
+ "ended": ""}
 """
 PBTXT = b"""\
 feature { name: "id" type: INT presence { min_fraction: 1.0 } shape {} }
@@ -108,6 +113,10 @@ def read_holder(data: bytes, uri: str) -> object:
     return holder and (holder.is_on_this_machine(), holder.is_running())
 
 
+def read_sign(data: bytes, uri: str) -> object:
+    return Launch("job-0123456789ab", data, is_live=True).describe()
+
+
 def read_latest(data: bytes, uri: str) -> object:
     store = open_store("memory://fuzz/versions")
     store.put_bytes(data, "latest.json")
@@ -135,6 +144,7 @@ def kept_files() -> dict[str, KeptFile]:
         "schema.yaml": KeptFile(SCHEMA, load_schema),
         "schema.pbtxt": KeptFile(PBTXT, load_pbtxt),
         "lock": KeptFile(Holder.this_process(60.0).to_bytes(), read_holder),
+        "alive.json": KeptFile(SIGN, read_sign),
         "latest.json": KeptFile(b'{"version": "1.0.0", "path": "1.0.0"}', read_latest),
         "reject": KeptFile(REJECT, parse_reject),
     }

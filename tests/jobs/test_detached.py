@@ -5,27 +5,42 @@ What a real engine does with a detached job is in integration/test_clusters.py.
 
 from __future__ import annotations
 
+import json
+import os
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from job_tools import IRIS, assert_whole, contents, convert, recordmill
+from job_tools import (
+    IRIS,
+    assert_whole,
+    contents,
+    convert,
+    manifest_of,
+    recordmill,
+)
 from same_dataset import dataset_of
 from store_servers import Place
 from store_tools import local_files, options_of, published
 
 from recordmill.beam_jobs.pipelines.convert import convert_dataset
 from recordmill.beam_jobs.runners.embedded import pipeline_options, run_pipeline
+from recordmill.beam_jobs.service.detach import prepare_launch
 from recordmill.beam_jobs.service.prepare import prepare_run
 from recordmill.beam_jobs.service.resolve import resolve
-from recordmill.beam_jobs.service.set_up import prepare_workspace, run_metadata
+from recordmill.beam_jobs.service.set_up import run_metadata
 from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.job.job_spec import JobSpec, Sharding
 from recordmill.schemas.job.run_options import RunOptions
 from recordmill.schemas.job.storage_options import BothSides
+from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.commit import detached as detached
+from recordmill.transforms.dataset.verify import verify_dataset
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.storage.lease import acquire
+from recordmill.transforms.tasks import launches
+from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.workspace import Workspace
 
 JOB = JobSpec(source="csv", name="iris", sharding=Sharding(num_shards=2))
@@ -33,13 +48,23 @@ JOB = JobSpec(source="csv", name="iris", sharding=Sharding(num_shards=2))
 
 def run_unattended(options: RunOptions, job: JobSpec = JOB) -> None:
     """What a runner does with a job that was handed over, here in this process."""
-    prepared = prepare_run(resolve(job, options))
-    context, ranges = prepared.context, prepared.ranges
+    work(*launched(options, job))
+
+
+def launched(
+    options: RunOptions, job: JobSpec = JOB
+) -> tuple[RunContext, list[InputRange]]:
+    """What a launcher does until it gives the job to the runner."""
+    run = resolve(job, options)
+    prepared = prepare_run(run)
+    context = prepare_launch(run, prepared)
     assert context.lease == ""
-    # As on a cluster: workers see nothing but the store.
-    shared = context.workspace.store.uri[:1] != "/"
-    workspace = replace(context.workspace, shared=shared)
-    context = prepare_workspace(replace(context, workspace=workspace), prepared.inputs)
+    return context, prepared.ranges
+
+
+def work(context: RunContext, ranges: list[InputRange]) -> None:
+    """What a runner does with it, on workers that know of nothing else."""
+    launches._renewed.clear()
     beam_options = pipeline_options([], workers=2)
     facts = run_metadata(context, beam_options)
     run_pipeline(lambda p: convert_dataset(p, context, ranges, facts), beam_options)
@@ -48,7 +73,14 @@ def run_unattended(options: RunOptions, job: JobSpec = JOB) -> None:
 def options_for(place: Place, **more: bool) -> RunOptions:
     storage = BothSides(output=place.options)
     options = RunOptions((str(IRIS),), place.root, exchange="engine", storage=storage)
-    return replace(options, **more)
+    # As on a cluster: workers see nothing but the store.
+    return replace(options, beam_args=("--runner=FlinkRunner",), detach=True, **more)
+
+
+def folder_of(tmp_path: Path) -> tuple[Path, RunOptions]:
+    folder = tmp_path / "iris"
+    place = Place("local", str(folder), BothSides().output)
+    return folder, replace(options_for(place), exchange="scratch")
 
 
 def test_the_last_step_publishes_and_cleans_up(
@@ -56,11 +88,12 @@ def test_the_last_step_publishes_and_cleans_up(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     options = options_for(store_place)
-    run_unattended(options)
+    launch = launched(options)
+    work(*launch)
     convert("csv", IRIS, tmp_path / "iris", "--shards", 2)
     assert published(store_place) == local_files(tmp_path / "iris")
-    # The step may come twice, and so may the whole job.
-    run_unattended(options)
+    # All its tasks may come twice, as the runner may lose their results.
+    work(*launch)
     assert published(store_place) == local_files(tmp_path / "iris")
     reach = options_of(store_place.options)
     assert recordmill("verify", store_place.root, *reach).status == 0
@@ -80,12 +113,13 @@ def test_a_last_step_that_was_broken_off_is_repeated(
     place = Place("local", str(tmp_path / "iris"), BothSides().output)
     with monkeypatch.context() as patch:
         patch.setattr(detached, "commit", breaking)
+        launch = launched(options_for(place))
         with pytest.raises(Exception, match="the power went"):
-            run_unattended(options_for(place))
+            work(*launch)
     assert not (tmp_path / "iris" / "manifest.json").exists()
     leases.append(acquire(LocalStore(str(tmp_path / "iris"))))
     monkeypatch.setattr(detached.time, "sleep", lambda _: leases.pop().release())
-    run_unattended(options_for(place))
+    work(*launch)
     assert not leases
     convert("csv", IRIS, tmp_path / "model" / "iris", "--shards", 2)
     assert contents(tmp_path / "iris") == contents(tmp_path / "model" / "iris")
@@ -104,6 +138,133 @@ def test_a_dataset_that_came_meanwhile_is_not_replaced(tmp_path: Path) -> None:
     assert_whole(tmp_path / "iris")
     convert("csv", IRIS, tmp_path / "model" / "iris", "--shards", 2)
     assert dataset_of(tmp_path / "iris") == dataset_of(tmp_path / "model" / "iris")
+
+
+OTHER = JOB.model_copy(update={"seed": 2})
+
+
+def dataset_files(folder: Path) -> dict[str, str]:
+    found = contents(folder)
+    return {name: found[name] for name in found if not name.startswith(".recordmill/")}
+
+
+def test_of_two_launches_the_first_publishes(tmp_path: Path) -> None:
+    """And the other one says so, however often its last step is tried."""
+    folder, options = folder_of(tmp_path)
+    first, second = launched(options), launched(options, OTHER)
+    assert first[0].workspace.name != second[0].workspace.name
+    work(*first)
+    published_first = dataset_files(folder)
+    for _ in range(2):
+        with pytest.raises(Exception, match="changed since this job was launched"):
+            work(*second)
+    assert verify_dataset(str(folder)).ok
+    assert dataset_files(folder) == published_first
+    # It is over, so its files are nobody's; and the way out of the message works.
+    assert recordmill("clean", folder).err.count("is at work") == 0
+    assert contents(folder) == published_first
+    run_unattended(replace(options, overwrite=True), OTHER)
+    assert manifest_of(folder)["seed"] == 2
+    assert_whole(folder)
+
+
+def test_two_launches_of_one_job(tmp_path: Path) -> None:
+    folder, options = folder_of(tmp_path)
+    first, second = launched(options), launched(options)
+    work(*first)
+    before = dataset_files(folder)
+    work(*second)
+    assert contents(folder) == before
+
+
+def test_a_launch_replaces_what_it_saw(tmp_path: Path) -> None:
+    folder, options = folder_of(tmp_path)
+    convert("csv", IRIS, folder, "--shards", 3)
+    launch = launched(replace(options, overwrite=True))
+    ran = convert("csv", IRIS, folder, "--seed", 7, "--overwrite")
+    assert f"at work here, too: .recordmill/{launch[0].workspace.name}" in ran.err
+    with pytest.raises(Exception, match="changed since this job was launched"):
+        work(*launch)
+    assert verify_dataset(str(folder)).ok
+    assert manifest_of(folder)["seed"] == 7
+
+
+def test_clean_leaves_a_detached_job_its_files(tmp_path: Path) -> None:
+    folder, options = folder_of(tmp_path)
+    launch = launched(options)
+    before = contents(folder)
+    for more in (["--dry-run"], []):
+        ran = recordmill("clean", folder, *more)
+        assert ran.status == 0
+        assert "0 files" in ran.err
+        assert f"keeps its files: .recordmill/{launch[0].workspace.name}" in ran.err
+        told = json.loads(recordmill("clean", folder, *more, "--json").out)
+        assert launch[0].workspace.name in told["at_work"][0]
+        assert contents(folder) == before
+    work(*launch)
+    assert_whole(folder)
+
+
+def test_a_job_that_was_ended_publishes_nothing(tmp_path: Path) -> None:
+    folder, options = folder_of(tmp_path)
+    launch = launched(options)
+    assert recordmill("clean", folder, "--detached").status == 0
+    assert [path for path in folder.rglob("*") if path.is_file()] == []
+    with pytest.raises(Exception, match=r"alive.json: is gone.*submit it again"):
+        work(*launch)
+    assert not (folder / "manifest.json").exists()
+    run_unattended(options)
+    assert_whole(folder)
+
+
+def test_a_job_without_a_sign_of_life_for_a_day_is_dead(tmp_path: Path) -> None:
+    folder, options = folder_of(tmp_path)
+    launch = launched(options)
+    sign = folder / launch[0].workspace.store_name(launches.SIGN_NAME)
+    text = json.loads(sign.read_bytes())
+    long_ago = time.time() - launches.LIFE_SECONDS - 60
+    sign.write_text(json.dumps(text | {"renewed": long_ago}))
+    # A clock that jumped is not enough: the store's says that it is young.
+    assert recordmill("clean", folder).err.count("keeps its files") == 1
+    os.utime(sign, (long_ago, long_ago))
+    launches.keep_alive(launch[0].workspace, now=True)
+    assert recordmill("clean", folder).err.count("keeps its files") == 1
+    sign.write_text(json.dumps(text | {"renewed": long_ago}))
+    os.utime(sign, (long_ago, long_ago))
+    assert recordmill("clean", folder).err.count("keeps its files") == 0
+    assert not sign.exists()
+
+
+def test_version_auto_waits_for_a_detached_job(tmp_path: Path) -> None:
+    folder, options = folder_of(tmp_path)
+    job = JOB.model_copy(update={"version": "1.0.0"})
+    launched(replace(options, output=str(folder / "1.0.0")), job)
+    auto = ("convert", "csv", IRIS, folder, "--dataset-version", "auto")
+    ran = recordmill(*auto)
+    assert ran.status == 75
+    assert "a detached job is at work here" in ran.err
+    way_out = ran.err.partition("`recordmill ")[2].partition("`")[0]
+    assert recordmill(*way_out.split()).status == 0
+    assert recordmill(*auto).status == 0
+    assert_whole(folder / "1.0.0")
+
+
+def test_the_same_command_finishes_what_a_dead_last_step_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, options = folder_of(tmp_path)
+    launch = launched(options)
+    with monkeypatch.context() as patch:
+        patch.setattr(detached, "commit", lambda *_: 1 / 0)
+        with pytest.raises(Exception, match="division by zero"):
+            work(*launch)
+    ran = recordmill("convert", "csv", IRIS, folder, "--shards", 3)
+    assert ran.status == 73
+    assert "run its command again to finish it" in ran.err
+    convert("csv", IRIS, folder, "--name", "iris", "--shards", 2)
+    assert verify_dataset(str(folder)).ok
+    work(*launch)  # finds that it is done
+    assert not (folder / ".recordmill").exists()
 
 
 @pytest.mark.parametrize(

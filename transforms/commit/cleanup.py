@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from recordmill.schemas.dataset.manifest import MANIFEST_NAME
@@ -18,6 +18,7 @@ from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.lease import acquire
 from recordmill.transforms.storage.lease_liveness import require_idle
+from recordmill.transforms.tasks.launches import Launch
 from recordmill.transforms.tasks.leftovers import (
     Leftovers,
     find_leftovers,
@@ -29,9 +30,15 @@ from recordmill.transforms.tasks.workspace import RUN_PATTERN, work_folder_of
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """Names and sizes of the files that were removed, or would be."""
+    """What was removed, or would be.
+
+    Attributes:
+      names: names and sizes of the files.
+      at_work: detached jobs that may be at work, whose files stay.
+    """
 
     names: dict[str, int]
+    at_work: tuple[Launch, ...] = ()
 
     @property
     def files(self) -> int:
@@ -42,12 +49,13 @@ class Cleaned:
         return sum(self.names.values())
 
 
-def clean(store: Store, *, dry_run: bool = False) -> Cleaned:
+def clean(store: Store, *, dry_run: bool = False, detached: bool = False) -> Cleaned:
     """Removes what dead runs left, never a dataset's own files or anybody else's.
 
     Args:
       store: of the output.
       dry_run: whether to find it only, and remove nothing.
+      detached: whether detached jobs that may be at work are ended, too.
 
     Raises:
       BusyError: a run is at work here.
@@ -59,9 +67,9 @@ def clean(store: Store, *, dry_run: bool = False) -> Cleaned:
         return _cleaned(store, Leftovers((), {}), dry_run=dry_run)
     if dry_run:
         require_idle(store)
-        return _cleaned(store, _found(store), dry_run=True)
+        return _cleaned(store, _found(store, detached=detached), dry_run=True)
     with acquire(store, exclusive=store.preflight().exclusive) as lease:
-        found = _found(store)
+        found = _found(store, detached=detached)
         if store.size(MANIFEST_NAME) is not None:
             lease.require_held()
             shut_out_commits(store)
@@ -71,7 +79,7 @@ def clean(store: Store, *, dry_run: bool = False) -> Cleaned:
         return _cleaned(store, found, dry_run=False)
 
 
-def _found(store: Store) -> Leftovers:
+def _found(store: Store, *, detached: bool) -> Leftovers:
     """Finds what dead runs left in an output.
 
     Raises:
@@ -89,20 +97,23 @@ def _found(store: Store) -> Leftovers:
             f"({journals[0]}). Run its command again to finish it, or replace the "
             "dataset with `overwrite=true`. Nothing was removed"
         )
-    found = find_leftovers(store)
-    return Leftovers(found.runs, beside | found.files)
+    found = find_leftovers(store, detached=detached)
+    return replace(found, files=beside | found.files)
 
 
 def _cleaned(store: Store, found: Leftovers, *, dry_run: bool) -> Cleaned:
     """Adds what runs for a store left on this machine, and removes that."""
     names = dict(found.files)
+    at_work = {launch.name for launch in found.at_work}
     if not isinstance(store, LocalStore):
         for run in sorted(Path(work_folder_of(store.uri)).glob("*")):
             if run.is_symlink() or not RUN_PATTERN.fullmatch(run.name):
+                continue
+            if run.name in at_work:
                 continue
             for file in sorted(run.rglob("*")):
                 if file.is_file():
                     names[str(file)] = file.stat().st_size
             if not dry_run:
                 shutil.rmtree(run, ignore_errors=True)
-    return Cleaned(names)
+    return Cleaned(names, found.at_work)

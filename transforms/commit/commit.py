@@ -281,10 +281,9 @@ def check_output(
                 _another_dataset(store, manifest, changes_since(manifest))
             )
         return None
-    workspace = Workspace.of(store, run_key)
-    if has_own_journal(workspace):
+    if has_own_journal(store, run_key):
         return None  # killed during its commit, which the launcher repeats
-    if unfinished := journals_of_other_runs(workspace):
+    if unfinished := journals_of_other_runs(store, run_key):
         if overwrite or take_over:
             return None
         raise OutputRefusedError(

@@ -1,4 +1,10 @@
-"""Publishes a dataset as the last step of a pipeline that no launcher waits for."""
+"""Publishes a dataset as the last step of a pipeline that no launcher waits for.
+
+While it converts, a detached job holds no lease; its sign of life keeps its workspace
+(transforms/tasks/launches.py). Which manifest it may replace was decided at its launch. If
+that is not there any more when it is to publish, another run came first, and this job is
+over.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +12,15 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from recordmill.schemas.dataset.manifest import Manifest
+from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
 from recordmill.schemas.dataset.shards import ShardResult
-from recordmill.schemas.errors import OutputError
+from recordmill.schemas.errors import BusyError, OutputError
 from recordmill.schemas.ranges import RangeResult
 from recordmill.transforms.commit.commit import (
     check_output,
     commit,
     is_staged,
+    manifest_digest,
     require_stored,
     seen_manifest,
 )
@@ -23,6 +30,7 @@ from recordmill.transforms.commit.staging import stage
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.lease import Lease, acquire
 from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.launches import end_launch, keep_alive
 from recordmill.transforms.tasks.leftovers import find_leftovers, remove_leftovers
 
 LEASE_TRIES = 6
@@ -37,18 +45,23 @@ def publish_detached(
 ) -> Manifest:
     """Publishes as the launcher does at the end of an attended run; safe to repeat.
 
-    No lease was held while rows were converted, so another run may have published in
-    the meantime. Concurrent runs of one job do no harm: they write the same bytes.
+    Concurrent launches of one job do no harm: they write the same bytes.
 
     Raises:
-      OutputError: another run is publishing, or has published a dataset that must not
-        be replaced.
+      BusyError: another run is publishing, or published a dataset since the launch.
+      OutputError: the output holds a dataset that must not be replaced.
     """
     workspace, store = context.workspace, context.workspace.store
     with acquire_for_commit(store, exclusive=store.preflight().exclusive) as lease:
-        manifest = publish_once(
-            context, lambda allowed: stage(allowed, ranges, shards, run_metadata)
-        )
+        keep_alive(workspace, now=True)
+        try:
+            manifest = publish_once(
+                context, lambda allowed: stage(allowed, ranges, shards, run_metadata)
+            )
+        except OutputError as error:
+            if context.replaces not in (None, seen_manifest(store)):
+                end_launch(workspace, str(error))  # and trying again does not help
+            raise
         if lease.is_held():  # else another run may be at work there
             workspace.remove()
             remove_leftovers(store, find_leftovers(store, spare=workspace.name))
@@ -71,6 +84,8 @@ def publish_once(
     replaces = context.replaces
     if replaces is None:
         replaces = seen_manifest(store)
+    else:
+        _require_unreplaced(context, replaces)
     manifest = check_output(
         store,
         context.run_key,
@@ -90,6 +105,28 @@ def publish_once(
     if context.grace == "0":
         clean_up(store)
     return manifest
+
+
+def _require_unreplaced(context: RunContext, replaces: str) -> None:
+    """Checks that nobody else published since a run began.
+
+    Raises:
+      BusyError: somebody did.
+    """
+    store = context.workspace.store
+    data = store.find(MANIFEST_NAME)
+    if manifest_digest(data) == replaces:
+        return
+    if data is not None:
+        found = Manifest.from_bytes(data, store.uri_of(MANIFEST_NAME))
+        if is_of_run(store, found, context.run_key):
+            return  # by an earlier try, or by another launch of the same job
+    way = "append to it" if context.base else "replace it with `overwrite=true`"
+    raise BusyError(
+        f"{store.uri}: the dataset changed since this job was launched, because another "
+        "run published here. It was left as it is, and nothing of this job was "
+        f"published. Submit the job again to {way}, or choose another folder"
+    )
 
 
 def acquire_for_commit(store: Store, *, exclusive: bool) -> Lease:

@@ -36,7 +36,8 @@ from recordmill.transforms.commit.records import (
 from recordmill.transforms.dataset.files import find_manifest, read_manifest
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.store import WORK_FOLDER
-from recordmill.transforms.tasks.workspace import RUN_PATTERN, Workspace
+from recordmill.transforms.tasks.launches import find_launch, is_launch
+from recordmill.transforms.tasks.workspace import RUN_PATTERN
 
 SEEN_NAME = "seen.json"  # the manifest that the staged one replaces
 STAGED_MANIFEST = f"staging/{MANIFEST_NAME}"
@@ -53,15 +54,15 @@ def open_journals(store: Store) -> list[str]:
     ]
 
 
-def has_own_journal(workspace: Workspace) -> bool:
-    """Tells whether this run was killed during its commit before."""
-    return bool(_own_journals(workspace))
+def has_own_journal(store: Store, run_key: str) -> bool:
+    """Tells whether this run, or a launch of its job, was killed during its commit."""
+    return bool(_own_journals(store, run_key))
 
 
-def journals_of_other_runs(workspace: Workspace) -> list[str]:
-    """Returns the journals of other runs that were killed during their commit."""
-    own = _own_journals(workspace)
-    return [name for name in open_journals(workspace.store) if name not in own]
+def journals_of_other_runs(store: Store, run_key: str) -> list[str]:
+    """Returns the journals of other jobs' runs that were killed during their commit."""
+    own = _own_journals(store, run_key)
+    return [name for name in open_journals(store) if name not in own]
 
 
 def is_clean(store: Store, manifest: Manifest) -> bool:
@@ -137,13 +138,22 @@ def unpublished_files(store: Store, manifest: Manifest) -> list[str]:
     return sorted({*names, *_stale_files(store, manifest)})
 
 
-def _own_journals(workspace: Workspace) -> list[str]:
-    store = workspace.store
-    own = [name for run, name in _run_journals(store) if run == workspace.name]
-    staged = find_manifest(store, workspace.store_name(STAGED_MANIFEST))
-    if staged is not None:
-        own.append(CommitRecord(store, staged.mark).manifest_name)
+def _own_journals(store: Store, run_key: str) -> list[str]:
+    """Returns the journals of a run, and of the launches of the same job."""
+    own = [name for run, name in _run_journals(store) if _is_of(store, run, run_key)]
+    for journal in [name for name in own if name.endswith(f"/{STAGED_MANIFEST}")]:
+        staged = find_manifest(store, journal)
+        if staged is not None:
+            own.append(CommitRecord(store, staged.mark).manifest_name)
     return own
+
+
+def _is_of(store: Store, run: str, run_key: str) -> bool:
+    """Tells whether the workspace of that name belongs to a run with this key."""
+    if not is_launch(run):
+        return run == run_key[:16]
+    launch = find_launch(store, run)
+    return launch is not None and launch.is_of(run_key)
 
 
 def _run_journals(store: Store) -> list[tuple[str, str]]:

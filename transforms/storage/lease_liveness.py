@@ -58,7 +58,7 @@ def require_dead(store: Store, name: str) -> Holder | None:
     # A lock that cannot be read was written by a run of another version.
     seconds = holder.lease_seconds if holder else LEASE_SECONDS
     before = store.modified(name)
-    age = _age(store, before)
+    age = seconds_since(store, before)
     if age is not None and -_CLOCK_SLACK <= age <= seconds:
         raise _held(store, name, holder)
     renewals = 1.5 if age is not None and age > seconds else RENEWALS_PER_LEASE + 1
@@ -74,7 +74,7 @@ def require_dead(store: Store, name: str) -> Holder | None:
     return holder
 
 
-def _age(store: Store, written: float | None) -> float | None:
+def seconds_since(store: Store, written: float | None) -> float | None:
     """Returns the seconds since then by the store's clock, or None if unknown."""
     probe = f"{LOCK_FOLDER}/clock-{uuid.uuid4().hex}"
     try:

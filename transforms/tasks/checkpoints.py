@@ -21,6 +21,7 @@ from recordmill.schemas.dataset.parts import REJECTS_NAME, rejects_prefix
 from recordmill.schemas.errors import OTHER, OutputError, RecordmillError, kind_of
 from recordmill.schemas.ranges import Reject
 from recordmill.schemas.reject_totals import RejectTotals
+from recordmill.transforms.tasks.launches import keep_alive
 from recordmill.transforms.tasks.workspace import Workspace
 
 CHECKPOINTS = "facts"  # the folder: it keeps its first name, so that older runs resume
@@ -114,8 +115,13 @@ def keeps_rejects(
 
 @contextmanager
 def report_errors_to_launcher(workspace: Workspace) -> Iterator[None]:
-    """Saves an error where the launcher finds it, on every runner."""
+    """Saves an error where the launcher finds it, on every runner; shows a sign of life.
+
+    Raises:
+      BusyError: the run is a detached job that must not go on.
+    """
     try:
+        keep_alive(workspace)
         yield
     except GeneratorExit:
         raise  # the runner closed this step, because another one failed

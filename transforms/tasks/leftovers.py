@@ -2,6 +2,7 @@
 
     .recordmill/0123456789abcdef/...          the workspace of a run
     .recordmill/rows-0123456789a/...          the sorted runs of a pipeline's rows
+    .recordmill/job-0123456789ab/...          the workspace of a detached job
     .recordmill/probe-<32 hex digits>         a trial write
     .recordmill/lock/.000001.json.<32 hex>    a temporary file of a lock
     .recordmill/swap/.manifest.json.<32 hex>  of a swap on local disk, and its lock
@@ -9,19 +10,26 @@
     rejects/.range-0.jsonl.<32 hex>           and of its rejects
 
 Whatever else lies there, like .recordmill/notes or .secret.<32 hex>, is somebody's own.
-Other folders are never looked into: another run may be at work in them.
+Other folders are never looked into: another run may be at work in them. Nor is the
+workspace of a detached job taken that may be at work (launches.py).
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from recordmill.schemas.dataset.parts import MARK, REJECTS_NAME
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.lock_files import LOCK_FOLDER
 from recordmill.transforms.storage.store import SWAP_FOLDER, WORK_FOLDER
+from recordmill.transforms.tasks.launches import (
+    SIGN_NAME,
+    Launch,
+    find_launch,
+    is_launch,
+)
 from recordmill.transforms.tasks.workspace import RUN_PATTERN
 
 _HEX = r"[0-9a-f]{32}"
@@ -44,18 +52,25 @@ class Leftovers:
     Attributes:
       runs: the folders of their workspaces.
       files: names and sizes of all files; those in the folders, too.
+      signs: the signs of life in these folders, as they were when they were judged.
+      at_work: detached jobs that may be at work, whose folders are not among them.
     """
 
     runs: tuple[str, ...]
     files: dict[str, int]
+    signs: dict[str, bytes] = field(default_factory=dict)
+    at_work: tuple[Launch, ...] = ()
 
 
-def find_leftovers(store: Store, spare: str = "") -> Leftovers:
+def find_leftovers(
+    store: Store, spare: str = "", *, detached: bool = False
+) -> Leftovers:
     """Finds what runs left in an output; changes nothing.
 
     Args:
       store: of the output.
       spare: the name of a run whose workspace is not one of them.
+      detached: whether detached jobs that may be at work are taken for ended.
     """
     top, work = store.list_level(), store.list_level(WORK_FOLDER)
     files = {name: size for name, size in work.files.items() if _PROBE.fullmatch(name)}
@@ -75,16 +90,20 @@ def find_leftovers(store: Store, spare: str = "") -> Leftovers:
             match = _TEMP.fullmatch(name)
             if match and re.fullmatch(own, match["name"], re.DOTALL):
                 files[name] = size
-    runs = tuple(
-        folder
-        for folder in work.folders
-        if RUN_PATTERN.fullmatch(run := folder.removeprefix(f"{WORK_FOLDER}/"))
-        and run != spare
-        and not _is_link(store, folder)
-    )
-    for folder in runs:
+    runs, signs, at_work = list[str](), dict[str, bytes](), list[Launch]()
+    for folder in work.folders:
+        run = folder.removeprefix(f"{WORK_FOLDER}/")
+        if not RUN_PATTERN.fullmatch(run) or run == spare or _is_link(store, folder):
+            continue
+        launch = find_launch(store, run) if is_launch(run) else None
+        if launch is not None and launch.is_live and not detached:
+            at_work.append(launch)
+            continue
+        if launch is not None:
+            signs[folder] = launch.data
+        runs.append(folder)
         files |= store.list(folder) | store.unfinished(folder)
-    return Leftovers(runs, dict(sorted(files.items())))
+    return Leftovers(tuple(runs), dict(sorted(files.items())), signs, tuple(at_work))
 
 
 def remove_leftovers(store: Store, leftovers: Leftovers) -> None:
@@ -92,7 +111,9 @@ def remove_leftovers(store: Store, leftovers: Leftovers) -> None:
     inside = tuple(f"{folder}/" for folder in leftovers.runs)
     store.delete(name for name in leftovers.files if not name.startswith(inside))
     for folder in leftovers.runs:
-        store.remove_tree(folder)
+        seen = leftovers.signs.get(folder)
+        if seen is None or store.discard(f"{folder}/{SIGN_NAME}", seen=seen):
+            store.remove_tree(folder)  # else the job was renewed meanwhile: it works
 
 
 def has_traces(store: Store) -> bool:

@@ -37,8 +37,9 @@ from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.atomic_files import write_atomic
 from recordmill.transforms.storage.store import WORK_FOLDER
 
-# Name of a run's folder: digits of a fingerprint, or of a pipeline that has none yet.
-RUN_PATTERN = re.compile(r"[0-9a-f]{16}|rows-[0-9a-f]{11}")
+# Name of a run's folder: digits of a fingerprint, or of a pipeline that has none yet, or
+# of one launch of a detached job.
+RUN_PATTERN = re.compile(r"[0-9a-f]{16}|rows-[0-9a-f]{11}|job-[0-9a-f]{12}")
 
 _IN_SCRATCH = ("runs", "facts")  # in the scratch folder, if there is one
 _EXCHANGE_FILE = "facts/exchange"
@@ -193,12 +194,16 @@ class Workspace:
             self.store.delete(self.store.list(self.store_name("errors")))
         for folder in ("errors",) if self.shared else ("errors", "live"):
             shutil.rmtree(self.local_path(folder), ignore_errors=True)
+        self.make_folders()
+        if before != note:
+            self.put(_EXCHANGE_FILE, note.encode())
+
+    def make_folders(self) -> None:
+        """Creates the folders of this run that are not in a store."""
         Path(self.root).mkdir(parents=True, exist_ok=True)
         folders = ("runs", "facts", "rejects", "staging", "errors", "live")
         for folder in () if self.shared else folders:
             self.local_path(folder).mkdir(parents=True, exist_ok=True)
-        if before != note:
-            self.put(_EXCHANGE_FILE, note.encode())
 
     def _discard_shards(self) -> None:
         """Removes the checkpoints of finished shards."""

@@ -1,0 +1,264 @@
+"""Keeps the signs of life of detached jobs, which hold no lease while they convert.
+
+    .recordmill/job-0123456789ab/alive.json
+
+Each launch has a workspace of its own, with this file in it. The job's tasks renew it.
+As long as it is young, or cannot be judged, nobody else removes that workspace; a day
+after the last sign of life it is an orphan. The file is rewritten only over its own last
+bytes, and a job whose file is gone, or says that the job is over, stops and publishes
+nothing. So a workspace may be taken away at any time, if this file goes first.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+
+from recordmill.schemas.dataset.parts import run_metadata_name
+from recordmill.schemas.errors import BusyError, OutputError
+from recordmill.transforms.dataset.files import find_manifest
+from recordmill.transforms.storage import Store
+from recordmill.transforms.storage.lease_liveness import seconds_since
+from recordmill.transforms.storage.store import WORK_FOLDER
+from recordmill.transforms.tasks.workspace import Workspace
+
+LIFE_SECONDS = 24 * 3600.0  # a job may wait for its cluster, and sort for hours
+RENEW_SECONDS = 600.0  # in each process that executes tasks
+SIGN_NAME = "alive.json"
+
+_NAME = re.compile(r"job-[0-9a-f]{12}")
+_TRIES = 8  # each fails only if another task renewed it in between
+_renewed: dict[tuple[str, str], float] = {}  # when this process did
+_renewing = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class SignOfLife:
+    """What a launch's file says; contains no secrets.
+
+    Attributes:
+      run_key: of the job.
+      host: the launcher's, for people.
+      launched: when the job was given to the runner, in Unix seconds.
+      renewed: when a task was at work last.
+      nonce: random text, so that no two files are the same.
+      ended: why the job must not go on; "" while it may.
+    """
+
+    run_key: str
+    host: str
+    launched: float
+    renewed: float
+    nonce: str
+    ended: str = ""
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> SignOfLife | None:
+        """Returns what a file says, or None if it cannot be parsed."""
+        try:
+            fields = json.loads(data)
+            sign = cls(**{name: fields[name] for name in cls.__slots__})
+        except (ValueError, TypeError, KeyError, RecursionError):
+            return None
+        texts = (sign.run_key, sign.host, sign.nonce, sign.ended)
+        times = (sign.launched, sign.renewed)
+        valid = all(isinstance(text, str) for text in texts) and all(
+            type(when) in (int, float) and 0 <= when < 1e11 for when in times
+        )
+        return sign if valid else None
+
+    def to_bytes(self) -> bytes:
+        return json.dumps(asdict(self), indent=1).encode() + b"\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A detached job that left its file in an output.
+
+    Attributes:
+      name: of its workspace.
+      data: the bytes of the file.
+      is_live: whether the job may still be at work.
+    """
+
+    name: str
+    data: bytes
+    is_live: bool
+
+    @property
+    def sign(self) -> SignOfLife | None:
+        return SignOfLife.from_bytes(self.data)
+
+    def is_of(self, run_key: str) -> bool:
+        """Tells whether it is a launch of the job with this run key."""
+        return self.sign is not None and self.sign.run_key == run_key
+
+    def describe(self) -> str:
+        """Returns which job it is, for people."""
+        sign = self.sign
+        if sign is None:
+            return f"{WORK_FOLDER}/{self.name} (its {SIGN_NAME} cannot be read)"
+        return (
+            f"{WORK_FOLDER}/{self.name} (launched {_utc(sign.launched)} on {sign.host}, "
+            f"last sign of life {_utc(sign.renewed)})"
+        )
+
+
+def new_launch_name() -> str:
+    """Returns a name for the workspace of one launch; no other has it."""
+    return f"job-{uuid.uuid4().hex[:12]}"
+
+
+def is_launch(name: str) -> bool:
+    """Tells whether the workspace of that name is a detached job's."""
+    return _NAME.fullmatch(name) is not None
+
+
+def begin_launch(workspace: Workspace, run_key: str) -> None:
+    """Writes the first sign of life, before anything else is in the workspace."""
+    now = time.time()
+    sign = SignOfLife(run_key, socket.gethostname(), now, now, uuid.uuid4().hex)
+    workspace.store.create(sign.to_bytes(), workspace.store_name(SIGN_NAME))
+
+
+def keep_alive(workspace: Workspace, *, now: bool = False) -> None:
+    """Renews a detached job's sign of life, unless this process did so just before.
+
+    Args:
+      workspace: of any run; if it is not a detached job's, nothing is done.
+      now: ask the store in any case.
+
+    Raises:
+      BusyError: the job must not go on.
+    """
+    if not is_launch(workspace.name):
+        return
+    key = (workspace.store.uri, workspace.name)
+    with _renewing:
+        if not now and time.monotonic() < _renewed.get(key, -math.inf) + RENEW_SECONDS:
+            return
+        _renewed[key] = time.monotonic()
+    try:
+        _renew(workspace)
+    except BusyError:
+        _renewed.pop(key, None)
+        raise
+    except OutputError:
+        if now:
+            raise
+        # A sign lives for a day: the next task tries again.
+
+
+def _renew(workspace: Workspace) -> None:
+    store, name = workspace.store, workspace.store_name(SIGN_NAME)
+    for _ in range(_TRIES):
+        data = store.find(name)
+        if data is None:
+            if _has_published(workspace):
+                # Tasks are repeated, because the runner lost their results.
+                workspace.make_folders()
+                return
+            raise BusyError(
+                f"{store.uri_of(name)}: is gone, so another run or `recordmill clean` took "
+                "this detached job for dead, or ended it. Nothing was published; submit it "
+                "again"
+            )
+        sign = SignOfLife.from_bytes(data)
+        if sign is not None and sign.ended:
+            raise BusyError(sign.ended)
+        if sign is None:
+            return  # written by another version
+        fresh = replace(sign, renewed=time.time(), nonce=uuid.uuid4().hex)
+        if store.swap(fresh.to_bytes(), name, seen=data):
+            return
+
+
+def end_launch(workspace: Workspace, reason: str) -> None:
+    """Notes that a detached job cannot publish any more, so that all its tasks stop."""
+    if not is_launch(workspace.name):
+        return
+    store, name = workspace.store, workspace.store_name(SIGN_NAME)
+    with suppress(OutputError):  # then it expires
+        data = store.find(name)
+        sign = SignOfLife.from_bytes(data) if data else None
+        if data is not None and sign is not None:
+            store.swap(replace(sign, ended=reason).to_bytes(), name, seen=data)
+
+
+def find_launch(store: Store, name: str) -> Launch | None:
+    """Reads the sign of life of a launch; None without one.
+
+    Args:
+      store: of the output.
+      name: of the workspace.
+    """
+    file = f"{WORK_FOLDER}/{name}/{SIGN_NAME}"
+    data = store.find(file)
+    return None if data is None else Launch(name, data, _is_live(store, file, data))
+
+
+def require_no_launch(store: Store) -> None:
+    """Checks that no detached job may be at work in an output.
+
+    Raises:
+      BusyError: one is.
+    """
+    for launch in _live_launches(store):
+        raise BusyError(
+            f"{store.uri}: a detached job is at work here: {launch.describe()}. Wait until "
+            f"it has ended. If it was cancelled, `recordmill clean --detached {store.uri}` "
+            "removes what it left"
+        )
+
+
+def has_live_launch(store: Store) -> bool:
+    """Tells whether a detached job may be at work in an output."""
+    return any(True for _ in _live_launches(store))
+
+
+def _live_launches(store: Store) -> Iterator[Launch]:
+    for folder in store.list_level(WORK_FOLDER).folders:
+        name = folder.removeprefix(f"{WORK_FOLDER}/")
+        if is_launch(name) and (launch := find_launch(store, name)) and launch.is_live:
+            yield launch
+
+
+def _is_live(store: Store, name: str, data: bytes) -> bool:
+    """Tells whether a sign of life is young, or may be.
+
+    A clock that jumped must not make a working job look dead: it is dead only if the
+    store's clock says so, too.
+    """
+    sign = SignOfLife.from_bytes(data)
+    if sign is not None:
+        if sign.ended:
+            return False
+        if abs(time.time() - sign.renewed) <= LIFE_SECONDS:
+            return True
+    age = seconds_since(store, store.modified(name))
+    if age is None:
+        return sign is None
+    return age <= LIFE_SECONDS
+
+
+def _has_published(workspace: Workspace) -> bool:
+    """Tells whether the dataset that is there was published by this very launch."""
+    store = workspace.store
+    manifest = find_manifest(store)
+    if manifest is None:
+        return False
+    metadata = store.find(run_metadata_name(manifest.appended)) or b""
+    return f'"{workspace.name}"'.encode() in metadata
+
+
+def _utc(when: float) -> str:
+    return datetime.fromtimestamp(when, UTC).isoformat(timespec="seconds")
