@@ -5,8 +5,8 @@ PYTHON ?= python3
 # Where this is set, as in many images, each of some thousand processes of the tests would
 # compile all it imports anew: Beam's import alone takes three times as long.
 unexport PYTHONDONTWRITEBYTECODE
-# Processes that run tests: one more than there are cores, as many tests wait for others.
-WORKERS ?= $(shell $(PYTHON) -c 'import os; print(1 + (os.cpu_count() or 1))')
+# Processes that run tests: two more than there are cores, as many tests wait for others.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 + (os.cpu_count() or 1))')
 VENV := .venv
 INTEROP := .venv-interop
 BIN := $(VENV)/bin

@@ -69,6 +69,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    marks = metafunc.definition.iter_markers("parametrize")
+    if "store_place" in {mark.args[0] for mark in marks}:
+        return  # the test names its stores itself
     if "store_place" in metafunc.fixturenames:
         kinds = metafunc.config.getoption("--stores").split(",")
         metafunc.parametrize("store_place", kinds, indirect=True)

@@ -92,17 +92,37 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return make
 
 
+def test_workers_that_share_nothing_but_the_store(
+    store_place: Place,
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    model: Callable[[str], Path],
+) -> None:
+    assert_shared_by_the_store(store_place, cache, monkeypatch, model, "csv", "engine")
+
+
+@pytest.mark.parametrize("store_place", ["s3"], indirect=True)
 @pytest.mark.parametrize(
     ("source", "exchange"),
     [
-        ("csv", "engine"),
         ("csv", "scratch"),
         ("cifar", "scratch"),
         ("images", "engine"),
         ("images", "reference"),
     ],
 )
-def test_workers_that_share_nothing_but_the_store(
+def test_every_source_and_exchange_needs_no_shared_folder(
+    store_place: Place,
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    model: Callable[[str], Path],
+    source: str,
+    exchange: str,
+) -> None:
+    assert_shared_by_the_store(store_place, cache, monkeypatch, model, source, exchange)
+
+
+def assert_shared_by_the_store(
     store_place: Place,
     cache: Path,
     monkeypatch: pytest.MonkeyPatch,
