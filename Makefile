@@ -33,7 +33,7 @@ endif
 BRIEFLY := | awk '/^Collecting/ { print "  " $$2 } /^Installing coll/ { print "  unpacking" } \
 	!/^(Collecting|Installing|Downloading|Using|Looking|Obtaining|Requirement|Ignoring|Successfully| )/ { print } { fflush() }'
 
-.PHONY: demo test test-fast test-integration test-long fuzz adversary environments tools check bench lock clean
+.PHONY: demo test test-fast test-integration test-long fuzz adversary power-loss environments tools check bench lock clean
 
 demo: $(VENV)/.run
 	sh tests/demo.sh $(BIN)/recordmill
@@ -52,7 +52,12 @@ fuzz: $(VENV)/.ready
 # Two and three commits at once, stopped, killed and repeated in every order: 20,000
 # random histories and all pairs of runs. Takes half an hour.
 adversary: $(VENV)/.ready
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/adversary
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/adversary/test_all_stop_points.py
+
+# The power is lost after each change of the disk, and the command run again at 500 moments.
+# Takes some minutes.
+power-loss: $(VENV)/.ready
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/adversary/test_power_loss_moments.py
 
 # All tests at length: fifty times the examples of `make test`, every step of a run that
 # can be killed, every way to store every dtype. Takes hours.
