@@ -42,6 +42,7 @@ def show_plan(job: JobSpec, options: RunOptions, report: ReportOptions) -> None:
     plan = replace(
         plan,
         reason=in_style(plan.reason),
+        exchange_reason=in_style(plan.exchange_reason),
         warnings=tuple(map(in_style, plan.warnings)),
         understood=plan.understood.spelled(in_style),
     )
@@ -76,6 +77,7 @@ def plan_facts(plan: RunPlan) -> dict[str, Any]:
         "finished_ranges": plan.finished_ranges,
         "removed": list(plan.removed),
         "exchange": plan.exchange,
+        "exchange_reason": plan.exchange_reason,
         "exact": estimate.is_exact,
         "rows": estimate.rows,
         "rows_rejected": estimate.rejected,
@@ -130,7 +132,8 @@ def plan_lines(plan: RunPlan) -> list[str]:
             f"  {split.name:<8} {about}{split.records:,} records in "
             f"{count(split.shards, 'shard')} of {each}"
         )
-    lines.append(f"  exchange {plan.exchange}")
+    reason = f", because {plan.exchange_reason}" if plan.exchange_reason else ""
+    lines.append(f"  exchange {plan.exchange}{reason}")
     lines += [
         f"  space    about {human_bytes(disk.needed)} on the disk of {disk.folder}, "
         f"{human_bytes(disk.free)} free (shards {human_bytes(estimate.bytes)}, scratch "

@@ -53,6 +53,7 @@ class RunPlan:
       finished_ranges: those that a killed run finished.
       removed: unfinished versions that are removed before the run.
       exchange: how records reach the writers of their shards.
+      exchange_reason: why it is not the usual one of this format, or "".
       estimate: None if nothing would be converted.
       space: for each disk concerned.
       workers: threads of the embedded runner; 0 on another runner.
@@ -71,6 +72,7 @@ class RunPlan:
     finished_ranges: int = 0
     removed: tuple[str, ...] = ()
     exchange: str = ""
+    exchange_reason: str = ""
     estimate: Estimate | None = None
     space: tuple[Space, ...] = ()
     workers: int = 0
@@ -143,6 +145,9 @@ def _with_estimate(plan: RunPlan, prepared: PreparedRun, workers: int) -> RunPla
         ranges=len(ranges),
         finished_ranges=finished,
         exchange=context.exchange,
+        exchange_reason=(
+            context.source.sizes_unknown if context.exchange == "scratch" else ""
+        ),
         estimate=estimate,
         space=space,
         workers=workers,

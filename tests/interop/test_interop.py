@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from interop_tools import ask
 from job_tools import GOLDEN, IRIS, SAMPLES, convert, payloads, shards_of
+from PIL import Image
 from pixel_zoo import (
     PICTURES,
     TENSORFLOW_CANNOT_DECODE,
@@ -242,3 +243,34 @@ def test_headers_are_those_of_tensorflow(tmp_path: Path) -> None:
         if name not in refused:
             _, *size, _ = astuple(read_header((tmp_path / name).read_bytes()))
             assert [said[key] for key in ("height", "width", "depth")] == size, name
+
+
+def test_tfds_reads_reencoded_pictures(tmp_path: Path) -> None:
+    """Of each kind one is the first of a split; TFDS decodes all that there are."""
+    kinds = {
+        "train": "lossy-alpha.webp",
+        "test": "local-colours.gif",
+        "dev": "cmyk.tif",
+    }
+    for split, name in kinds.items():
+        for number, each in enumerate(
+            (name, "rgb.jpg", "4-bit.bmp", "gray-16-bit.tif")
+        ):
+            path = tmp_path / "in" / split / "a" / f"{number}-{each}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(PICTURES[each][0])
+    output = tmp_path / "pets"
+    convert(
+        *("images", tmp_path / "in", output, "--undecodable", "reencode"),
+        "--no-shuffle",
+    )
+    (found,) = ask(SCRIPT, "tfds", output)
+    assert counts(found) == dict.fromkeys(kinds, (4, 4))
+    for split, name in kinds.items():
+        with Image.open(tmp_path / "in" / split / "a" / f"0-{name}") as picture:
+            # TFDS asks for three channels, so alpha is left out.
+            mode = "RGBA" if name.endswith(".webp") else "RGB"
+            expected = np.asarray(picture.convert(mode))[..., :3]
+        image = found[split]["first"]["image"]
+        assert image["shape"] == list(expected.shape)
+        assert image["sha256"] == sha256(expected.tobytes()).hexdigest()

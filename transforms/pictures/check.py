@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import io
-import warnings
 from typing import Literal
 
 from recordmill.transforms.pictures.bmp_header import with_trailing_bytes
 from recordmill.transforms.pictures.header import (
     ImageHeader,
-    ImageHeaderError,
     read_header,
 )
+from recordmill.transforms.pictures.open_picture import open_picture
 from recordmill.transforms.pictures.structure import (
     MAX_PIXELS,
     check_pixels,
@@ -42,22 +40,10 @@ def check_picture(
     if level != "header":
         check_structure(data, header)
     if level == "decode":
-        _decode(data, header)
+        _decode(data, header, max_pixels)
     return header
 
 
-def _decode(data: bytes, header: ImageHeader) -> None:
-    from PIL import Image  # 50 ms that other levels do not need
-
-    # Pillow's own limit is a third of MAX_PIXELS; `check_pixels` has looked already.
-    Image.MAX_IMAGE_PIXELS = None
-    try:
-        with warnings.catch_warnings():
-            # The size has been checked; other warnings are no reason to refuse it.
-            warnings.simplefilter("ignore")
-            with Image.open(io.BytesIO(data)) as picture:
-                picture.load()
-    except Exception as error:  # damaged bytes raise whatever the decoder meets
-        raise ImageHeaderError(
-            f"{header.format} cannot be decoded: {type(error).__name__}: {error}"
-        ) from error
+def _decode(data: bytes, header: ImageHeader, max_pixels: int) -> None:
+    with open_picture(data, header, max_pixels) as picture:
+        picture.load()

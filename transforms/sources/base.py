@@ -97,6 +97,8 @@ class Source(ABC):
       files_root: folder that cells name files below; "" for the table's own folder.
       supports_references: whether `list_references` and `read_references` can be called.
       sizes_known_upfront: whether the plan counts file sizes, known without reading.
+      sizes_unknown: why record sizes are not known before reading because of an option,
+        as a clause that follows "because", or "".
       handles_unreadable: whether `prepare` takes files that have a `problem`, too; if
         not, such a file is an error before that.
       tells_checksums: whether rows come with the checksums of all that was read. If
@@ -112,6 +114,7 @@ class Source(ABC):
     files_root: str = ""
     supports_references = False
     sizes_known_upfront = False
+    sizes_unknown = ""
     handles_unreadable = False
     tells_checksums = False
     has_positions = True

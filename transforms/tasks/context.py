@@ -148,6 +148,12 @@ def choose_exchange(
         )
         return "reference" if by_reference else "scratch"
     if wanted == "reference" and not can_plan_from_sizes(job, source):
+        if source.sizes_unknown:
+            raise UsageError(
+                "`exchange=reference` needs record sizes before reading; they are "
+                f"unknown, because {source.sizes_unknown}. Use `exchange=auto` or "
+                "`exchange=scratch`"
+            )
         if not source.supports_references:
             raise UsageError(
                 f"`exchange=reference` needs record sizes before reading; {job.source} "

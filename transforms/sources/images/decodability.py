@@ -23,8 +23,8 @@ _SEEN_DECODABLE, _SEEN_OTHER = 1, 2  # type flags
 FACT = "readers get"
 DECODED, ENCODED = "decoded pictures (TFDS)", "encoded bytes"
 _WAY_OUT = (
-    "readers get the encoded bytes of all pictures. Use `undecodable=reject` to leave them "
-    "out, or save them as JPEG or PNG"
+    "readers get the encoded bytes of all pictures. Use `undecodable=reencode` to make "
+    "PNGs of them, `undecodable=reject` to leave them out, or save them as JPEG or PNG"
 )
 
 
@@ -38,9 +38,15 @@ def warn_by_names(paths: Sequence[str]) -> list[str]:
     """Returns a warning before the run, if endings are those of such formats."""
     if not paths:
         return []
+    return [
+        f"TFDS cannot decode {endings_of(paths)} (such as {paths[0]}), so {_WAY_OUT}"
+    ]
+
+
+def endings_of(paths: Sequence[str]) -> str:
+    """Returns how many paths have which ending, the commonest first."""
     endings = Counter(PurePosixPath(path).suffix.lower() for path in paths)
-    told = first_names([f"{number:,} {name}" for name, number in endings.most_common()])
-    return [f"TFDS cannot decode {told} (such as {paths[0]}), so {_WAY_OUT}"]
+    return first_names([f"{number:,} {name}" for name, number in endings.most_common()])
 
 
 def warn_by_content(odd: Sequence[OddRows]) -> list[str]:
@@ -59,11 +65,16 @@ def require_decodable(found: str) -> None:
     Raises:
       ImageHeaderError: says so.
     """
-    if found not in _DECODABLE_FORMATS:
+    if not is_decodable(found):
         raise ImageHeaderError(
             f"{found} is not decoded by TFDS (expected JPEG, PNG or plain BMP, because of "
             "`undecodable=reject`, or because the dataset has only these)"
         )
+
+
+def is_decodable(kind: str) -> bool:
+    """Tells whether TFDS decodes pictures of this kind."""
+    return kind in _DECODABLE_FORMATS
 
 
 def observe(kinds: Sequence[str], paths: Sequence[str]) -> tuple[OddRows, ...]:

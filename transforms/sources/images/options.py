@@ -10,7 +10,7 @@ from recordmill.schemas.job.source_options import SourceOptions
 from recordmill.transforms.pictures.check import CheckLevel
 from recordmill.transforms.pictures.structure import MAX_PIXELS
 
-Undecodable = Literal["keep", "reject"]
+Undecodable = Literal["keep", "reject", "reencode"]
 FeatureNames = Literal["default", "tutorial", "imagenet"]
 
 
@@ -51,7 +51,8 @@ class ImagesOptions(SourceOptions):
     undecodable: Undecodable = Field(
         "keep",
         description="what becomes of pictures that TFDS cannot decode (GIF, WebP, TIFF): "
-        "kept, so that readers get the encoded bytes of all pictures, or rejected",
+        "kept, so that readers get the encoded bytes of all pictures, rejected, or "
+        "re-encoded as PNG",
     )
     split_from: Annotated[str, _level("auto", "none")] = Field(
         "auto",

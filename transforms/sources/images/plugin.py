@@ -18,9 +18,11 @@ def make_source(
     options: ImagesOptions, as_text: bool, storage: StorageOptions
 ) -> Source:
     """Makes the source of image folders."""
+    from recordmill.transforms.sources.images.reencoded_images import ReencodedImages
     from recordmill.transforms.sources.images.source import ImagesSource
 
-    return ImagesSource(
+    kind = ReencodedImages if options.undecodable == "reencode" else ImagesSource
+    return kind(
         feature_names=options.feature_names,
         check_pictures=options.check_pictures,
         max_pixels=options.max_pixels,

@@ -27,16 +27,35 @@ class ReadPictures:
       paths: of these pictures.
       data: their bytes.
       headers: their headers.
+      kinds: of the files; see ImageHeader.
       rejects: the other references.
       checksums: of all files that were read.
+      next_index: the first reference that is still to be read.
     """
 
     kept: list[int] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     data: list[bytes] = field(default_factory=list)
     headers: list[ImageHeader] = field(default_factory=list)
+    kinds: list[str] = field(default_factory=list)
     rejects: list[Reject] = field(default_factory=list)
     checksums: list[FileChecksum] = field(default_factory=list)
+    next_index: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture as it goes into a record.
+
+    Attributes:
+      data: its bytes.
+      header: of these bytes.
+      kind: of the file, and what of it is not in these bytes.
+    """
+
+    data: bytes
+    header: ImageHeader
+    kind: str
 
 
 def reference_to(file: InputFile) -> bytes:
@@ -67,7 +86,8 @@ def read_pictures(
     places: Sequence[Place],
     root: str,
     storage: StorageOptions,
-    check: Callable[[bytes], ImageHeader],
+    take: Callable[[bytes], Picture],
+    max_bytes: int | None = None,
 ) -> ReadPictures:
     """Reads and checks pictures.
 
@@ -76,14 +96,19 @@ def read_pictures(
       places: split and class of each.
       root: what every uri begins with, before the path.
       storage: options of the files' storage.
-      check: returns the header of a picture, or raises ImageHeaderError.
+      take: makes a file's bytes a picture, or raises ImageHeaderError.
+      max_bytes: reading ends with the file after which this much is held; None for all.
 
     Raises:
       InputError: a file cannot be read, or its size is not what it was.
     """
     found = ReadPictures()
+    held = 0
     # A loop per file: each costs an open and a read, a hundred times its share of it.
     for index, (seen, path, problem) in enumerate(references):
+        if max_bytes is not None and held >= max_bytes:
+            break
+        found.next_index = index + 1
         size = seen.size
         if problem:
             found.rejects.append(Reject(path, 0, problem, b""))
@@ -104,12 +129,15 @@ def read_pictures(
         try:
             if not places[index].label:
                 raise ImageHeaderError("is not in the folder of a class")
-            header = check(content)
+            picture = take(content)
         except ImageHeaderError as error:
+            held += size
             found.rejects.append(Reject(path, 0, str(error), content))
             continue
         found.kept.append(index)
         found.paths.append(path)
-        found.data.append(content)
-        found.headers.append(header)
+        found.data.append(picture.data)
+        found.headers.append(picture.header)
+        found.kinds.append(picture.kind)
+        held += len(picture.data)
     return found

@@ -32,7 +32,6 @@ from recordmill.schemas.understood import NOTHING, Understood
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.exchange.keys import text_hashes
 from recordmill.transforms.pictures.check import CheckLevel, check_picture
-from recordmill.transforms.pictures.header import ImageHeader
 from recordmill.transforms.pictures.structure import MAX_PIXELS
 from recordmill.transforms.sources.base import (
     REFERENCE,
@@ -73,6 +72,8 @@ from recordmill.transforms.sources.images.folder_layout import (
 )
 from recordmill.transforms.sources.images.options import FeatureNames, Undecodable
 from recordmill.transforms.sources.images.read_pictures import (
+    Picture,
+    ReadPictures,
     parse_reference,
     read_pictures,
     reference_to,
@@ -159,7 +160,7 @@ class ImagesSource(Source):
             root_name=root_name_of(pictures),
         )
         places = layout.places(file.path for file in pictures)
-        odd = [] if self.undecodable == "reject" else named_undecodable(pictures)
+        odd = named_undecodable(pictures) if self.undecodable == "keep" else []
         require_classes(pictures[0], layout, places, self.label_from)
         warnings += check_class_folders(root, layout, found)
         return replace(
@@ -208,10 +209,14 @@ class ImagesSource(Source):
                 whole,
                 decodable=is_decodable,
                 is_fixed=True,
-                undecodable="reject" if is_decodable else "keep",
+                undecodable=self._undecodable_beside(is_decodable),
             )
         told = understand(more, places, whole.told.warnings, decodable=whole.decodable)
         return replace(whole, listing=more.pictures, told=told)
+
+    def _undecodable_beside(self, is_decodable: bool) -> Undecodable:
+        """Returns what becomes of pictures that are appended to others."""
+        return "reject" if is_decodable else "keep"
 
     def checksums_of_prepare(self) -> Sequence[FileChecksum]:
         return self.signatures
@@ -319,13 +324,13 @@ class ImagesSource(Source):
 
     def read(self, input_range: InputRange, expected: TypeFlags) -> Iterator[Rows]:
         for rows in self.list_references(input_range):
-            assert rows.planned_bytes is not None  # set by list_references
-            parts = np.cumsum(rows.planned_bytes) // READ_BYTES
-            edges = [0, *(np.flatnonzero(np.diff(parts)) + 1), len(parts)]
-            for start, stop in pairwise(edges):
-                part = rows.batch[REFERENCE].slice(start, stop - start)
-                found = self.read_references(part)
+            references = rows.batch[REFERENCE]
+            start = 0
+            while start < len(references):
+                read = self._read(references[start:], READ_BYTES)
+                found = self._rows_of(read)
                 kept = found.kept + start
+                start += read.next_index
                 yield Rows(
                     batch=found.batch,
                     origins=rows.origins[kept],
@@ -344,14 +349,22 @@ class ImagesSource(Source):
         Raises:
           InputError: a file cannot be read, or its size is not what it was.
         """
+        return self._rows_of(self._read(references))
+
+    def _read(
+        self, references: pa.BinaryArray, max_bytes: int | None = None
+    ) -> ReadPictures:
         named = [parse_reference(text) for text in references.to_pylist()]
         places = self.layout.places(path for _, path, _ in named)
-        found = read_pictures(named, places, self.root, self.storage, self._check)
+        return read_pictures(
+            named, places, self.root, self.storage, self._take, max_bytes
+        )
+
+    def _rows_of(self, found: ReadPictures) -> ReferencedRows:
         label_of = {name: label for label, name in enumerate(self.classes)}
-        classes = [places[index].label for index in found.kept]
+        classes = [place.label for place in self.layout.places(found.paths)]
         formats = [header.format for header in found.headers]
-        kinds = [header.kind for header in found.headers]
-        odd = observe(kinds, found.paths)
+        odd = observe(found.kinds, found.paths)
         batch = pa.RecordBatch.from_pydict(
             {
                 "image": pa.array(found.data, pa.binary()),
@@ -369,12 +382,16 @@ class ImagesSource(Source):
             np.array(found.kept, np.int64),
             found.rejects,
             raw=lambda row: (found.paths[row], 0, found.data[row]),
-            observed=type_flags(kinds, odd),
+            observed=self._type_flags(found.kinds, odd),
             odd=odd,
             checksums=found.checksums,
         )
 
-    def _check(self, data: bytes) -> ImageHeader:
+    def _type_flags(self, kinds: Sequence[str], odd: Sequence[OddRows]) -> TypeFlags:
+        """Returns the type flags of pictures of these kinds, the odd ones counted."""
+        return type_flags(kinds, odd)
+
+    def _take(self, data: bytes) -> Picture:
         """Checks one picture.
 
         Raises:
@@ -385,7 +402,7 @@ class ImagesSource(Source):
         )
         if self.undecodable == "reject":
             require_decodable(header.kind)
-        return header
+        return Picture(data, header, header.kind)
 
 
 def _raw_of_kept(rows: Rows, kept: I64, row: int) -> tuple[int, bytes]:

@@ -1,0 +1,88 @@
+"""Opens pictures for decoding, within limits of memory."""
+
+from __future__ import annotations
+
+import io
+import struct
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from recordmill.transforms.pictures.image_header import ImageHeader, ImageHeaderError
+from recordmill.transforms.pictures.structure import check_pixels
+from recordmill.transforms.pictures.tiff_header import tag_bytes
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+# The decoder of a format may not be another one's, whatever the bytes look like to it.
+_DECODERS = {
+    "jpeg": ("JPEG", "MPO"),
+    "png": ("PNG",),
+    "gif": ("GIF",),
+    "bmp": ("BMP",),
+    "webp": ("WEBP",),
+    "tiff": ("TIFF",),
+}
+_SHARED_TAGS = 2  # tags may point to the same bytes, but not each to the whole file
+_SMALL_TAG_BYTES = 1 << 20
+
+
+@contextmanager
+def open_picture(
+    data: bytes, header: ImageHeader, max_pixels: int
+) -> Iterator[Image.Image]:
+    """Opens a picture with Pillow; its pixels are not decoded yet.
+
+    Args:
+      data: the whole file.
+      header: its header.
+      max_pixels: height x width may not be above, as Pillow sees them either: it makes
+        the whole screen of a GIF, however small the frames are.
+
+    Raises:
+      ImageHeaderError: it cannot be opened, or what is done with it fails: damaged bytes
+        raise whatever the decoder meets.
+    """
+    from PIL import Image  # 50 ms, for those who decode
+
+    # Pillow's own limit cannot be set for each picture.
+    Image.MAX_IMAGE_PIXELS = None
+    try:
+        with warnings.catch_warnings():
+            # The size is checked here; other warnings are no reason to refuse it.
+            warnings.simplefilter("ignore")
+            if header.format == "tiff":
+                _check_tags(data)
+            formats = _DECODERS[header.format]
+            with Image.open(io.BytesIO(data), formats=formats) as picture:
+                width, height = picture.size
+                check_pixels(
+                    ImageHeader(header.format, height, width, header.depth), max_pixels
+                )
+                yield picture
+    except ImageHeaderError:
+        raise
+    except Exception as error:
+        raise ImageHeaderError(
+            f"{header.format} cannot be decoded: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _check_tags(data: bytes) -> None:
+    """Refuses a TIFF whose tags take much more memory than the file, as Pillow copies them.
+
+    Raises:
+      ImageHeaderError: says how much.
+    """
+    try:
+        found = tag_bytes(data)
+    except (struct.error, OverflowError):
+        raise ImageHeaderError("TIFF is damaged: its tags end after the file") from None
+    limit = _SHARED_TAGS * len(data) + _SMALL_TAG_BYTES
+    if found > limit:
+        raise ImageHeaderError(
+            f"TIFF has tags of {found:,} bytes in a file of {len(data):,} (expected "
+            f"{limit:,} or fewer)"
+        )
