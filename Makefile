@@ -20,6 +20,7 @@ BEAM := 2.77.0
 MAVEN_COPY := org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies
 STORES := $(TOOLS)/fake-gcs-server-$(FAKE_GCS)/fake-gcs-server $(TOOLS)/azurite-$(AZURITE)/.ready
 CLUSTERS := $(TOOLS)/prism-$(BEAM)/prism $(TOOLS)/beam-boot-$(BEAM)/container $(TOOLS)/flink/.ready $(TOOLS)/spark/.ready
+CONTAINERS := $(TOOLS)/containers/base.tar
 PICTURES := $(TOOLS)/pictures/.ready
 INTEGRATION := $(STORES) $(CLUSTERS) $(TOOLS)/deploy/.ready $(TOOLS)/airflow/.ready $(PICTURES)
 # $(call install,ENVIRONMENT): what comes behind it goes into that environment. Nothing
@@ -33,7 +34,7 @@ endif
 BRIEFLY := | awk '/^Collecting/ { print "  " $$2 } /^Installing coll/ { print "  unpacking" } \
 	!/^(Collecting|Installing|Downloading|Using|Looking|Obtaining|Requirement|Ignoring|Successfully| )/ { print } { fflush() }'
 
-.PHONY: demo test test-fast test-integration test-long fuzz adversary power-loss environments tools check bench lock clean
+.PHONY: demo test test-fast test-integration test-long fuzz adversary power-loss soak image environments tools check bench lock clean
 
 demo: $(VENV)/.run
 	sh tests/demo.sh $(BIN)/recordmill
@@ -59,6 +60,17 @@ adversary: $(VENV)/.ready
 power-loss: $(VENV)/.ready
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/adversary/test_power_loss_moments.py
 
+# Nights with kills, pauses, full disks, new inputs and failing requests; an hour, or
+# `make soak SOAK_SECONDS=900`.
+SOAK_SECONDS ?= 3600
+soak: $(VENV)/.ready
+	$(BIN)/python tests/bench/soak.py --seconds $(SOAK_SECONDS)
+
+# deploy/Dockerfile is built and run, on stand-ins for its bases. Needs root and some GB;
+# takes minutes, so it is started by hand.
+image: $(VENV)/.ready $(CONTAINERS) $(TOOLS)/prism-$(BEAM)/prism $(TOOLS)/beam-boot-$(BEAM)/container
+	$(BIN)/python -m pytest tests/integration/test_image.py --durations=0
+
 # All tests at length: fifty times the examples of `make test`, every step of a run that
 # can be killed, every way to store every dtype. Takes hours.
 test-long: $(VENV)/.ready $(INTEROP)/.ready
@@ -68,7 +80,7 @@ test-long: $(VENV)/.ready $(INTEROP)/.ready
 # tests start and stop; and all of deploy/ under the tools that know its files. Needs Go,
 # Node, Java 17 with Maven, kubectl and systemd-analyze.
 test-integration: $(VENV)/.clouds $(INTEROP)/.ready $(INTEGRATION)
-	$(BIN)/python -m pytest -n 2 --dist loadfile --stores gcs,azure tests/contracts/test_store_contract.py tests/contracts/test_lease.py tests/integration
+	$(BIN)/python -m pytest -n 2 --dist loadfile --stores gcs,azure tests/contracts/test_store_contract.py tests/contracts/test_lease.py tests/integration --ignore tests/integration/test_image.py
 
 # What `make test` runs in, and what `make test-integration` needs beside it.
 environments: $(VENV)/.ready $(INTEROP)/.ready
@@ -124,6 +136,15 @@ $(TOOLS)/prism-$(BEAM)/prism:
 # Beam's program that starts a Python worker.
 $(TOOLS)/beam-boot-$(BEAM)/container:
 	GOBIN=$(CURDIR)/$(@D) go install github.com/apache/beam/sdks/v2/python/container@v$(BEAM)
+
+# A Debian with Python 3.11, which stands for the image of Python, and what makes images.
+$(CONTAINERS):
+	@test "$$(id -u)" = 0 || { echo "make image needs root: to install packages of Debian, and for a user of its own in the image"; exit 1; }
+	apt-get update --quiet=2
+	DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet=2 --no-install-recommends buildah mmdebstrap
+	mkdir -p $(@D)
+	mmdebstrap --quiet --variant=minbase --include=python3,python3-pip,ca-certificates bookworm $@.part.tar
+	mv $@.part.tar $@
 
 # Flink and Spark, with Beam's job servers for them.
 $(TOOLS)/flink/.ready $(TOOLS)/spark/.ready: $(TOOLS)/%/.ready: tests/integration/pom-%.xml

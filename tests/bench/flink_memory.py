@@ -16,7 +16,11 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "integration")]
+sys.path[:0] = [
+    str(HERE),
+    str(HERE.parent / "helpers"),
+    str(HERE.parent / "integration"),
+]
 
 from clusters import Engines  # noqa: E402
 from inputs import CIFAR_RECORD_BYTES, make_input  # noqa: E402

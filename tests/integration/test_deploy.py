@@ -1,6 +1,6 @@
 """deploy/: the image, the Flex Template, and every command that its pages show.
 
-No image can be built here: what its steps do was tried by hand.
+test_image.py builds the image and runs it, by `make image`, as that takes minutes.
 """
 
 from __future__ import annotations
@@ -85,6 +85,8 @@ def test_bases_are_pinned_and_those_of_the_lock() -> None:
 def test_the_image_is_not_roots_and_installs_the_locks_alone() -> None:
     users = re.findall(r"^USER (\d+):(\d+)$", DOCKERFILE, re.MULTILINE)
     assert users == [("10001", "10001")]
+    # Beam's boot program asks who it is, and crashes in some builds if nobody knows.
+    assert "echo 'recordmill:x:10001:10001:" in DOCKERFILE
     last = DOCKERFILE.index("USER ")
     assert not re.search(r"^(RUN|COPY)", DOCKERFILE[last:], re.MULTILINE)
     installs = re.findall(r"pip install ([^&\n]*)", DOCKERFILE.replace("\\\n", " "))
