@@ -14,12 +14,15 @@ from recordmill.beam_jobs.service.inputs import Inputs
 from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.job.run_options import RunOptions
+from recordmill.transforms.commit.unfinished_versions import (
+    can_be_cleared,
+    is_ours,
+    unfinished_runs,
+)
 from recordmill.transforms.commit.versions import (
     VersionFolder,
-    is_ours,
     list_versions,
     next_version,
-    unfinished_runs,
 )
 from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.storage import Store
@@ -76,6 +79,7 @@ def choose_version(
         for entry in found
         if not entry.is_whole
         and is_ours(seen, entry.version)
+        and can_be_cleared(seen, entry.version)
         and not (entry.version == version and _is_of(seen, version, run_key))
     ]
     folder = replace(

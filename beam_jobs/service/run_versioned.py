@@ -10,11 +10,14 @@ import shutil
 from pathlib import Path
 
 from recordmill.beam_jobs.service.choose_version import VersionPlan
-from recordmill.beam_jobs.service.resolve import ResolvedRun, resolve
+from recordmill.beam_jobs.service.resolve import resolve
 from recordmill.beam_jobs.service.run_job import Outcome, Reporter, run_job
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.job.run_options import RunOptions
 from recordmill.schemas.understood import Understood
+from recordmill.transforms.commit.unfinished_versions import (
+    clear_unfinished,
+)
 from recordmill.transforms.commit.versions import (
     expired_versions,
     list_versions,
@@ -23,14 +26,11 @@ from recordmill.transforms.commit.versions import (
     orphan_files,
     remove_orphans,
     remove_version,
-    unfinished_runs,
 )
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.lease import acquire
-from recordmill.transforms.storage.lease_liveness import require_idle
 from recordmill.transforms.storage.reading import local_path
-from recordmill.transforms.storage.store import WORK_FOLDER
-from recordmill.transforms.tasks.launches import has_live_launch, require_no_launch
+from recordmill.transforms.tasks.launches import has_live_launch
 from recordmill.transforms.tasks.workspace import work_folder_of
 
 
@@ -62,7 +62,9 @@ def run_versioned(job: JobSpec, options: RunOptions, reporter: Reporter) -> Outc
         assert run.version_plan is not None  # as before: the options are the same
         remove_orphans(store)
         for version in run.version_plan.stale:
-            _clear_unfinished(store, version, run, options.scratch)
+            left = clear_unfinished(store, version, run.job.version)
+            for name in left if options.scratch else ():
+                shutil.rmtree(local_path(options.scratch) / name, ignore_errors=True)
         _remove_other_scratch(store, run.options.output, run.run_key)
         outcome = run_job(run, reporter)
         lease.require_held()
@@ -89,29 +91,6 @@ def _is_up_to_date(plan: VersionPlan, keep: int) -> bool:
         and not expired_versions(plan.store, plan.found, keep)
         and not orphan_files(plan.store)
     )
-
-
-def _clear_unfinished(
-    store: Store, version: str, run: ResolvedRun, scratch: str
-) -> None:
-    """Removes what other runs left in a version that no reader has seen.
-
-    In the version that is made now, files that such a run moved beside its journal stay
-    until the commit: it may only sleep, and then publish what is there.
-
-    Raises:
-      BusyError: a run that was given this version by hand is at work there.
-    """
-    folder = store.below(version)
-    require_idle(folder)
-    require_no_launch(folder)
-    for left in unfinished_runs(store, version):
-        if scratch:
-            shutil.rmtree(local_path(scratch) / left, ignore_errors=True)
-        if version == run.job.version:
-            folder.remove_tree(f"{WORK_FOLDER}/{left}")
-    if version != run.job.version:
-        remove_version(store, version)
 
 
 def _remove_other_scratch(store: Store, output: str, run_key: str) -> None:

@@ -26,12 +26,14 @@ class Baton:
 
     Attributes:
       files: what is in the store.
+      before: what was there before the last operation.
       actors: the runs.
       check: is called after each operation that changed something.
     """
 
     def __init__(self, check: Callable[[Actor | None], None]) -> None:
         self.files: dict[str, bytes] = {}
+        self.before: dict[str, bytes] = {}
         self.actors: list[Actor] = []
         self.check = check
         self.late: list[Effect] = []
@@ -73,7 +75,7 @@ class Baton:
 
     def turn(self, actor: Actor, *, repeat: bool = False) -> None:
         """Lets a run do its next operation."""
-        before = self.files.copy()
+        before = self.before = self.files.copy()
         actor.repeat = repeat and actor.writes
         actor.go.release()
         actor.back.acquire()
@@ -101,6 +103,12 @@ class Baton:
             return
         self.check(None)
 
+    def end_all(self) -> None:
+        """Ends all runs, so that none of their threads stays."""
+        for actor in self.actors:
+            if actor.is_alive:
+                self.kill(actor)
+
     def pause_before(self, actor: Actor, what: str) -> None:
         """Lets a run go on until it is to do an operation like "swap manifest.json"."""
         while actor.is_alive and actor.what != what:
@@ -127,6 +135,7 @@ class Actor:
     repeat: bool = False
     steps: int = 0
     allowed: set[str] = field(default_factory=set)  # digests it may replace
+    may_end_jobs: bool = False  # detached ones of others
     go: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     back: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     thread: threading.Thread | None = None

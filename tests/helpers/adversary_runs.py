@@ -1,17 +1,17 @@
-"""Makes small runs for the adversary, and says what must hold after every operation."""
+"""Makes small runs for the adversary: whole ones, appended, detached, versions, cleaning."""
 
 from __future__ import annotations
 
 import json
 from functools import cache
 
-from adversary import Actor, Baton, SlowStore
+from adversary import Actor
+from adversary_checks import SHARDS, Checks
 
 from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
 from recordmill.schemas.dataset.shards import (
     ShardResult,
     shard_file_name,
-    staged_file_name,
 )
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.job_spec import JobSpec, RejectLimit
@@ -19,18 +19,36 @@ from recordmill.schemas.parsing.schema_file import load_schema
 from recordmill.schemas.ranges import InputRange, RangeResult
 from recordmill.schemas.reject_totals import RejectTotals
 from recordmill.transforms.commit.commit import manifest_digest, seen_manifest
-from recordmill.transforms.commit.detached import publish_once
+from recordmill.transforms.commit.detached import publish_launch, publish_once
 from recordmill.transforms.commit.recovery import clean_up, shut_out_commits
 from recordmill.transforms.commit.staging import stage
-from recordmill.transforms.dataset.files import find_manifest
+from recordmill.transforms.commit.unfinished_versions import (
+    can_be_cleared,
+    clear_unfinished,
+    is_ours,
+    unfinished_runs,
+)
+from recordmill.transforms.commit.versions import (
+    expired_versions,
+    list_versions,
+    move_latest,
+    next_version,
+    remove_orphans,
+    remove_version,
+)
+from recordmill.transforms.dataset.files import find_manifest, read_manifest
 from recordmill.transforms.sources.pipeline_rows import PipelineRowsSource
 from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.launches import (
+    begin_launch,
+    has_live_launch,
+    keep_alive,
+)
 from recordmill.transforms.tasks.leftovers import find_leftovers, remove_leftovers
 from recordmill.transforms.tasks.workspace import Workspace
 from recordmill.transforms.tfrecord import crc32c
 
 NOWHERE = "/nonexistent/adversary"
-SHARDS = 2
 
 
 @cache
@@ -38,24 +56,14 @@ def schema() -> Schema:
     return load_schema(b"features:\n  a: {dtype: int64}\n", "s.yaml").to_schema()
 
 
-class World:
+class World(Checks):
     """A store, the runs in it, and what is known to be right."""
 
-    def __init__(self, *, conditional: bool = True) -> None:
-        self.baton = Baton(self.check)
-        self.store = SlowStore(self.baton, "", conditional)
-        self.contents: dict[
-            str, bytes
-        ] = {}  # of staged shards, by fingerprint and name
-        self.committed: list[str] = []
-        self._last: bytes | None = None
-
-    # --- runs ---
-
-    def publish(self, key: str, *, overwrite: bool = False) -> Actor:
+    def publish(self, key: str, *, overwrite: bool = False, version: str = "") -> Actor:
         """Starts a run that publishes a dataset of its own."""
         return self.baton.start(
-            f"publish {key}", lambda actor: self._publish(actor, key, overwrite)
+            f"publish {key}",
+            lambda actor: self._publish(actor, key, overwrite, version=version),
         )
 
     def append(self, key: str) -> Actor:
@@ -64,23 +72,54 @@ class World:
             f"append {key}", lambda actor: self._publish(actor, key, False, append=True)
         )
 
-    def clean(self) -> Actor:
-        return self.baton.start("clean", self._clean)
+    def detach(self, key: str, *, overwrite: bool = False, version: str = "") -> Actor:
+        """Starts a job that is launched, works and publishes without a launcher."""
+        name = f"job-{len(self.baton.actors):012x}"
+        return self.baton.start(
+            f"detached {key}",
+            lambda actor: self._publish(
+                actor, key, overwrite, version=version, launch=name
+            ),
+        )
+
+    def clean(self, *, detached: bool = False, version: str = "") -> Actor:
+        return self.baton.start(
+            "clean", lambda actor: self._clean(actor, version, detached=detached)
+        )
+
+    def auto(self, key: str, *, keep: int = 0) -> Actor:
+        """Starts a run that publishes the next version."""
+        return self.baton.start(
+            f"auto {key}", lambda actor: self._next_version(actor, key, keep)
+        )
 
     def _publish(
-        self, actor: Actor, key: str, overwrite: bool, *, append: bool = False
+        self,
+        actor: Actor,
+        key: str,
+        overwrite: bool,
+        *,
+        append: bool = False,
+        version: str = "",
+        launch: str = "",
     ) -> Manifest:
-        store = self.store
+        store = self.store.below(version) if version else self.store
         base = find_manifest(store) if append else None
         part = base.appended + 1 if base else 0
-        fingerprint = manifest_digest(key.encode())
+        fingerprint = manifest_digest((key + version).encode())
         if base:
             fingerprint = manifest_digest((base.fingerprint + key).encode())
-        workspace = Workspace(store, fingerprint[:16], NOWHERE, NOWHERE, shared=True)
+        name = launch or fingerprint[:16]
+        workspace = Workspace(store, name, NOWHERE, NOWHERE, shared=True)
         replaces = seen_manifest(store)
         actor.allowed.add(replaces)
         context = RunContext(
-            job=JobSpec(source="csv", name="d", max_rejects=RejectLimit(text="100%")),
+            job=JobSpec(
+                source="csv",
+                name="d",
+                version=version or "1.0.0",
+                max_rejects=RejectLimit(text="100%"),
+            ),
             source=PipelineRowsSource(schema()),
             split_names=("train",),
             bucket_bits=1,
@@ -96,20 +135,63 @@ class World:
         reject = json.dumps(
             {"uri": None, "position": None, "reason": key, "raw": ""}
         ).encode()
+        results: list[ShardResult] = []
+
+        def work(allowed: RunContext) -> None:
+            for number in range(SHARDS):
+                keep_alive(workspace, now=True)
+                results.append(self._shard(allowed, number))
+            workspace.put("rejects/rows-00.jsonl", reject + b"\n")
 
         def put_into_staging(allowed: RunContext) -> Manifest:
-            results = [self._shard(allowed, n) for n in range(SHARDS)]
-            workspace.put("rejects/rows-00.jsonl", reject + b"\n")
+            if not results:
+                work(allowed)
             totals = RejectTotals.of(reject + b"\n")
             rows = RangeResult(
                 InputRange(0, "", "", 0, 0, 0, 0), SHARDS + 1, 1, (), rejects=totals
             )
             return stage(allowed, [rows], results, key.encode())
 
-        manifest = publish_once(context, put_into_staging)
+        if launch:
+            folder = f"{version}/" if version else ""
+            self.launches[launch] = actor, folder
+            begin_launch(workspace, fingerprint)
+            work(context)
+            manifest = publish_launch(context, put_into_staging)
+        else:
+            manifest = publish_once(context, put_into_staging)
         # As at the end of a run that holds the lease.
         workspace.remove()
         remove_leftovers(store, find_leftovers(store, spare=workspace.name))
+        return manifest
+
+    def _next_version(self, actor: Actor, key: str, keep: int) -> Manifest:
+        """Does what run_versioned does, believing that it has the lease."""
+        store = self.store
+        # It may come upon a job that is launched just now; that stops and says so.
+        actor.may_end_jobs = True
+        found = list_versions(store)
+        whole = [each.version for each in found if each.is_whole]
+        manifest = read_manifest(store.below(whole[-1])) if whole else None
+        same = manifest_digest((key + whole[-1]).encode()) if whole else ""
+        if manifest is None or manifest.fingerprint != same:
+            version = next_version(whole[-1] if whole else None)
+            own = manifest_digest((key + version).encode())[:16]
+            remove_orphans(store)
+            for each in found:
+                name = each.version
+                if each.is_whole or not is_ours(store, name):
+                    continue
+                if not can_be_cleared(store, name):
+                    continue
+                if name != version or set(unfinished_runs(store, name)) - {own}:
+                    clear_unfinished(store, name, version)
+            manifest = self._publish(actor, key, False, version=version)
+        move_latest(store, manifest)
+        for version in expired_versions(store, list_versions(store), keep):
+            if not has_live_launch(store.below(version)):
+                actor.allowed.add(f"expired {version}")
+                remove_version(store, version)
         return manifest
 
     def _shard(self, context: RunContext, index: int) -> ShardResult:
@@ -121,92 +203,11 @@ class World:
         )
         return ShardResult("train", index, name, 1, len(data), 1, crc32c(data))
 
-    def _clean(self, actor: Actor) -> None:
+    def _clean(self, actor: Actor, version: str, *, detached: bool) -> None:
         """Cleans as the command does, believing that it has the lease."""
-        store = self.store
-        actor.allowed.add("any")  # it only makes the generation newer
+        store = self.store.below(version) if version else self.store
+        actor.may_end_jobs = detached
         if store.size(MANIFEST_NAME) is not None:
             shut_out_commits(store)
             clean_up(store)
-        remove_leftovers(store, find_leftovers(store))
-
-    # --- what must hold ---
-
-    def check(self, actor: Actor | None) -> None:
-        """Checks what a reader sees now."""
-        files = self.baton.files
-        data = files.get(MANIFEST_NAME)
-        if data is not None:
-            manifest = Manifest.from_bytes(data, "manifest")
-            for file in manifest.shard_files:
-                assert file in files, f"{file} is missing"
-            self._require_shards(manifest)
-        if data != self._last:
-            self._check_change(actor, data)
-            self._last = data
-        if info := files.get("dataset_info.json"):
-            self._check_info(json.loads(info))
-
-    def _require_shards(self, manifest: Manifest) -> None:
-        for split in manifest.splits.values():
-            for shard in split.shards:
-                data = self.baton.files[shard.file]
-                found = (len(data), f"{crc32c(data):08x}")
-                assert found == (shard.bytes, shard.crc32c), shard.file
-
-    def _check_info(self, info: dict[str, object]) -> None:
-        for split in info["splits"]:  # type: ignore[attr-defined]
-            for index in range(len(split["shardLengths"])):
-                name = (
-                    split["filepathTemplate"]
-                    .replace("{DATASET}", "d")
-                    .replace("{SPLIT}", split["name"])
-                    .replace("{FILEFORMAT}", "tfrecord")
-                    .replace("{SHARD_X_OF_Y}", f"{index:05d}-of-{SHARDS:05d}")
-                )
-                assert name in self.baton.files, f"dataset_info.json: {name} is missing"
-                fingerprint = name.split(".")[1].rpartition("-")[2]
-                expected = self.contents[f"{fingerprint} {staged_file_name(name)}"]
-                assert self.baton.files[name] == expected, name
-
-    def _check_change(self, actor: Actor | None, data: bytes | None) -> None:
-        """Checks that the dataset was replaced knowingly."""
-        assert data is not None, "the manifest is gone"
-        new = Manifest.from_bytes(data, "manifest")
-        if new.fingerprint not in self.committed[-1:]:
-            self.committed.append(new.fingerprint)
-        if self._last is None:
-            return
-        old = Manifest.from_bytes(self._last, "manifest")
-        assert new.generation > old.generation
-        if old.fingerprint == new.fingerprint:
-            return
-        allowed = {digest for each in self._who(actor) for digest in each.allowed}
-        assert manifest_digest(self._last) in allowed, "replaced unknowingly"
-
-    def _who(self, actor: Actor | None) -> list[Actor]:
-        return self.baton.actors if actor is None else [actor]
-
-    def check_end(self) -> None:
-        """Checks what the runs reported, and that cleaning leaves one whole dataset.
-
-        A run may fail in any way: others remove the workspace of one that they take for
-        dead.
-        """
-        for actor in self.baton.actors:
-            if isinstance(actor.result, Manifest):
-                assert actor.result.fingerprint in self.committed, actor.name
-        while self.baton.late:
-            self.baton.land()
-        manifest = find_manifest(self.store)
-        if manifest is None:
-            return
-        shut_out_commits(self.store)
-        clean_up(self.store)
-        self.check(None)
-        manifest = find_manifest(self.store)
-        assert manifest is not None
-        for name, entry in manifest.files.items():
-            data = self.baton.files.get(name)
-            assert data is not None, f"{name} is missing"
-            assert f"{crc32c(data):08x}" == entry.crc32c, f"{name} is another one's"
+        remove_leftovers(store, find_leftovers(store, detached=detached))

@@ -20,6 +20,20 @@ RUNS: dict[str, Start] = {
     "append": lambda world: world.append("b"),
     "append too": lambda world: world.append("c"),
     "clean": lambda world: world.clean(),
+    "detached": lambda world: world.detach("d"),
+    "detached overwrite": lambda world: world.detach("e", overwrite=True),
+    "end detached": lambda world: world.clean(detached=True),
+}
+
+VERSION_RUNS: dict[str, Start] = {
+    "auto": lambda world: world.auto("x"),
+    "auto again": lambda world: world.auto("x"),
+    "auto, another": lambda world: world.auto("y"),
+    "auto, keep one": lambda world: world.auto("z", keep=1),
+    "by hand": lambda world: world.publish("h", overwrite=True, version="1.0.1"),
+    "later by hand": lambda world: world.publish("h", version="1.0.3"),
+    "detached by hand": lambda world: world.detach("d", version="1.0.1"),
+    "clean version": lambda world: world.clean(version="1.0.1"),
 }
 
 
@@ -32,13 +46,36 @@ def with_dataset(world: World) -> None:
     world.baton.finish(world.publish("first"))
 
 
-def random_history(seed: int, *, conditional: bool = True) -> World:
-    """Runs two or three runs at once, with kills, late operations and lost answers."""
-    choose = random.Random(seed)
+def with_version(world: World) -> None:
+    """Publishes a version that the runs find."""
+    world.baton.finish(world.auto("first"))
+
+
+def random_history(
+    seed: int, *, conditional: bool = True, versions: bool = False
+) -> None:
+    """Runs two or three runs at once, with kills, late operations and lost answers.
+
+    Args:
+      seed: of the history.
+      conditional: whether a swap looks at what is there.
+      versions: whether the runs are those of a folder of versions.
+    """
     world = World(conditional=conditional)
-    choose.choice([fresh, with_dataset, with_dataset])(world)
-    names = choose.choices(list(RUNS), k=choose.choice([2, 2, 3]))
-    waiting = [RUNS[name] for name in names]
+    try:
+        _run_history(world, random.Random(seed), versions=versions)
+    finally:
+        world.baton.end_all()
+
+
+def _run_history(world: World, choose: random.Random, *, versions: bool) -> None:
+    runs, before = (
+        VERSION_RUNS if versions else RUNS,
+        with_version if versions else with_dataset,
+    )
+    choose.choice([fresh, before, before])(world)
+    names = choose.choices(list(runs), k=choose.choice([2, 2, 3]))
+    waiting = [runs[name] for name in names]
     alive = [waiting.pop()(world)]
     while alive or waiting:
         if waiting and (not alive or choose.random() < 0.02):
@@ -57,7 +94,6 @@ def random_history(seed: int, *, conditional: bool = True) -> World:
         if world.baton.late and choose.random() < 0.05:
             world.baton.land()
     world.check_end()
-    return world
 
 
 def stopped_at(
@@ -76,10 +112,28 @@ def stopped_at(
       Whether each of them came to its end before.
     """
     world = World()
-    (with_dataset if dataset else fresh)(world)
+    try:
+        return _stop_at(world, first, second, stops, dataset=dataset, killed=killed)
+    finally:
+        world.baton.end_all()
+
+
+def _stop_at(
+    world: World,
+    first: str,
+    second: str,
+    stops: tuple[int, int],
+    *,
+    dataset: bool,
+    killed: bool,
+) -> tuple[bool, bool]:
+    runs, before = RUNS, with_dataset
+    if first not in RUNS or second not in RUNS:
+        runs, before = VERSION_RUNS, with_version
+    (before if dataset else fresh)(world)
     actors, ended = [], []
     for name, stop in zip((first, second), stops, strict=True):
-        actor = RUNS[name](world)
+        actor = runs[name](world)
         while actor.is_alive and actor.steps < stop:
             world.baton.turn(actor)
         actors.append(actor)

@@ -53,19 +53,32 @@ def publish_detached(
     """
     workspace, store = context.workspace, context.workspace.store
     with acquire_for_commit(store, exclusive=store.preflight().exclusive) as lease:
-        keep_alive(workspace, now=True)
-        try:
-            manifest = publish_once(
-                context, lambda allowed: stage(allowed, ranges, shards, run_metadata)
-            )
-        except OutputError as error:
-            if context.replaces not in (None, seen_manifest(store)):
-                end_launch(workspace, str(error))  # and trying again does not help
-            raise
+        manifest = publish_launch(
+            context, lambda allowed: stage(allowed, ranges, shards, run_metadata)
+        )
         if lease.is_held():  # else another run may be at work there
             workspace.remove()
             remove_leftovers(store, find_leftovers(store, spare=workspace.name))
     return manifest
+
+
+def publish_launch(
+    context: RunContext, put_into_staging: Callable[[RunContext], Manifest]
+) -> Manifest:
+    """Publishes what a launch made, if it may go on; call it with the lease held.
+
+    Raises:
+      BusyError: it was ended, or another run published a dataset since.
+      OutputError: the output holds a dataset that must not be replaced.
+    """
+    keep_alive(context.workspace, now=True)
+    try:
+        return publish_once(context, put_into_staging)
+    except OutputError as error:
+        if context.replaces not in (None, seen_manifest(context.workspace.store)):
+            # Trying again does not help.
+            end_launch(context.workspace, str(error))
+        raise
 
 
 def publish_once(

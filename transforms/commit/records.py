@@ -37,8 +37,8 @@ from recordmill.transforms.dataset.tfds_files import (
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.store import WORK_FOLDER
 
-_PREFIX = f"{WORK_FOLDER}/commit-"
-_RECORD = re.compile(rf"{re.escape(_PREFIX)}({MARK})/(.+)", re.DOTALL)
+RECORD_PREFIX = f"{WORK_FOLDER}/commit-"
+_RECORD = re.compile(rf"{re.escape(RECORD_PREFIX)}({MARK})/(.+)", re.DOTALL)
 _FILES = "files/"
 
 
@@ -59,7 +59,7 @@ class CommitRecord:
     @property
     def files(self) -> dict[str, str]:
         """Returns where the copies of files with fixed names are, by that name."""
-        start = f"{_PREFIX}{self.mark}/{_FILES}"
+        start = f"{RECORD_PREFIX}{self.mark}/{_FILES}"
         return {
             name.removeprefix(start): name
             for name in self.names
@@ -68,7 +68,7 @@ class CommitRecord:
 
     @property
     def manifest_name(self) -> str:
-        return f"{_PREFIX}{self.mark}/{MANIFEST_NAME}"
+        return f"{RECORD_PREFIX}{self.mark}/{MANIFEST_NAME}"
 
     @property
     def replaced_name(self) -> str:
@@ -95,7 +95,7 @@ class CommitRecord:
         if replaced is not None:
             self.store.put_bytes(replaced, self.replaced_name)
         for name, data in fixed.items():
-            self.store.put_bytes(data, f"{_PREFIX}{self.mark}/{_FILES}{name}")
+            self.store.put_bytes(data, f"{RECORD_PREFIX}{self.mark}/{_FILES}{name}")
 
 
 def find_records(store: Store) -> list[CommitRecord]:

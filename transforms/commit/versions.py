@@ -18,7 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
-from recordmill.schemas.errors import MissingFileError, OutputRefusedError
+from recordmill.schemas.errors import (
+    BusyError,
+    MissingFileError,
+    OutputRefusedError,
+)
 from recordmill.schemas.job.job_spec import (
     FIRST_VERSION,
     VERSION_PATTERN,
@@ -28,11 +32,11 @@ from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.text import json_bytes
 from recordmill.transforms.storage import LocalStore, Store, open_store
 from recordmill.transforms.storage.lock_files import LOCK_FOLDER, unreleased_locks
-from recordmill.transforms.storage.store import WORK_FOLDER
-from recordmill.transforms.tasks.workspace import RUN_PATTERN
+from recordmill.transforms.storage.store import SWAP_FOLDER, WORK_FOLDER
 
 LATEST_NAME = "latest.json"
 _PARALLEL = 16  # versions checked at once
+_TRIES = 20  # each fails only if another run moved latest.json in between
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +97,11 @@ def read_latest(store: Store) -> str | None:
     Raises:
       OutputError: the file is not valid.
     """
-    try:
-        data = store.read(LATEST_NAME)
-    except MissingFileError:
-        return None
+    data = store.find(LATEST_NAME)
+    return None if data is None else _parse_latest(store, data)
+
+
+def _parse_latest(store: Store, data: bytes) -> str:
     try:
         return check_version(json.loads(data)["version"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -141,9 +146,32 @@ def names_latest(store: Store, manifest: Manifest) -> bool:
 
 
 def move_latest(store: Store, manifest: Manifest) -> None:
-    """Writes latest.json for this version in one step, unless it names it already."""
-    if not names_latest(store, manifest):
-        store.put_bytes(_latest_bytes(manifest), LATEST_NAME)
+    """Makes latest.json name this version, in one step, unless it names a newer one.
+
+    A run that slept before this may find that another one has published a newer version
+    meanwhile, and removed its own.
+
+    Raises:
+      BusyError: other runs move it again and again.
+    """
+    data = _latest_bytes(manifest)
+    for _ in range(_TRIES):
+        seen = store.find(LATEST_NAME)
+        if seen == data or _names_newer(store, seen, manifest.version):
+            return
+        if store.swap(data, LATEST_NAME, seen=seen):
+            return
+    raise BusyError(
+        f"{store.uri_of(LATEST_NAME)}: another program writes to it; run again"
+    )
+
+
+def _names_newer(store: Store, seen: bytes | None, version: str) -> bool:
+    """Tells whether what latest.json holds is a whole version newer than this."""
+    latest = _parse_latest(store, seen) if seen is not None else None
+    if latest is None or _version_numbers(latest) <= _version_numbers(version):
+        return False
+    return store.size(f"{latest}/{MANIFEST_NAME}") is not None
 
 
 def _latest_bytes(manifest: Manifest) -> bytes:
@@ -158,7 +186,7 @@ def _latest_bytes(manifest: Manifest) -> bytes:
 def remove_version(store: Store, version: str) -> None:
     """Removes a version: first its manifest in one step, then its files.
 
-    A killed call leaves the folder of an unfinished run (see `is_ours`): the manifest
+    A killed call leaves the folder of an unfinished run (see `unfinished_versions.is_ours`): the manifest
     is moved to the work folder, which is removed last.
     """
     manifest = f"{version}/{MANIFEST_NAME}"
@@ -194,7 +222,8 @@ def orphan_files(store: Store) -> list[str]:
         locks = store.list_level(LOCK_FOLDER)
         work = store.list_level(WORK_FOLDER)
         found += unreleased_locks(store, locks.files)
-        found += [*locks.unfinished, *work.files, *work.unfinished]
+        swaps = store.list_level(SWAP_FOLDER).unfinished
+        found += [*locks.unfinished, *swaps, *work.files, *work.unfinished]
     return found
 
 
@@ -204,23 +233,6 @@ def remove_orphans(store: Store) -> None:
     orphans = [name for name in orphan_files(store) if not name.startswith(kept)]
     unfinished = store.list_level(LOCK_FOLDER).unfinished
     store.delete([*orphans, *unfinished])
-
-
-def is_ours(store: Store, version: str) -> bool:
-    """Tells whether a folder without a manifest is a run's and not somebody's files."""
-    level = store.list_level(version)
-    if f"{version}/{WORK_FOLDER}" in level.folders:
-        return True
-    return not level.files and not level.folders
-
-
-def unfinished_runs(store: Store, version: str) -> list[str]:
-    """Returns the short fingerprints of the unfinished runs in a folder."""
-    work = f"{version}/{WORK_FOLDER}"
-    lock = f"{version}/{LOCK_FOLDER}"
-    folders = store.list_level(work).folders
-    runs = [name.removeprefix(f"{work}/") for name in folders if name != lock]
-    return [run for run in runs if RUN_PATTERN.fullmatch(run)]
 
 
 def _version_numbers(version: str) -> tuple[int, ...]:

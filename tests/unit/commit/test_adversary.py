@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import pytest
+from adversary import Actor
 from adversary_runs import World
 from adversary_schedules import (
     RUNS,
+    VERSION_RUNS,
     random_history,
     stopped_at,
     with_dataset,
+    with_version,
 )
 
 from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.errors import BusyError
 from recordmill.transforms.dataset.files import read_manifest
+from recordmill.transforms.tasks import launches
 
-HISTORIES = 150  # 20,000 in `make adversary`
+HISTORIES = 120  # 20,000 in `make adversary`
+VERSION_HISTORIES = 60  # 20,000, too
 PAIRS = 60  # every pair of runs at every sixth stop point there
 
 
@@ -26,17 +32,23 @@ def test_random_histories() -> None:
         random_history(seed)
 
 
+def test_random_histories_of_versions() -> None:
+    for seed in range(VERSION_HISTORIES):
+        random_history(seed, versions=True)
+
+
 def test_some_pairs_of_stop_points() -> None:
     for seed in range(PAIRS):
         choose = random.Random(seed)
-        first, second = choose.sample(list(RUNS), 2)
+        runs = choose.choice([RUNS, RUNS, VERSION_RUNS])
+        first, second = choose.sample(list(runs), 2)
         stops = (choose.randrange(120), choose.randrange(120))
         dataset, killed = choose.random() < 0.7, choose.random() < 0.5
         stopped_at(first, second, stops, dataset=dataset, killed=killed)
 
 
 def unconditional_histories() -> None:
-    for seed in range(1000):
+    for seed in range(250, 400):  # few schedules find it
         random_history(seed, conditional=False)
 
 
@@ -97,3 +109,61 @@ def test_a_lock_written_again_after_its_holder_slept() -> None:
     assert isinstance(other.error, BusyError) or "is missing" in str(other.error)
     assert read_manifest(world.store) == sleeper.result
     world.check_end()
+
+
+def test_latest_json_never_goes_back() -> None:
+    """A run slept before it moved it; meanwhile there is a newer version."""
+    world = World()
+    with_version(world)
+    sleeper = world.auto("x")
+    world.baton.pause_before(sleeper, "swap latest.json")
+    world.baton.finish(world.auto("y", keep=1))
+    world.baton.finish(sleeper)
+    assert isinstance(sleeper.result, Manifest)
+    assert json.loads(world.baton.files["latest.json"])["version"] == "1.0.2"
+    assert "1.0.1/manifest.json" not in world.baton.files  # nor is it missed
+    world.check_end()
+
+
+def test_a_version_that_is_published_late_is_whole() -> None:
+    """Another run took it for dead, and cleared what it could."""
+    world = World()
+    with_version(world)
+    sleeper = world.publish("h", version="1.0.3")
+    world.baton.pause_before(sleeper, "swap manifest.json")
+    world.baton.finish(world.auto("x"))
+    world.baton.finish(sleeper)
+    assert isinstance(sleeper.result, Manifest)
+    assert read_manifest(world.store.below("1.0.3")) == sleeper.result
+    world.check_end()
+
+
+def at_work(world: World) -> Actor:
+    """Starts a detached job, and stops it before it renews its sign of life."""
+    job = world.detach("d", overwrite=True)
+    while not any(name.endswith("/alive.json") for name in world.baton.files):
+        world.baton.turn(job)
+    return job
+
+
+def test_cleaning_comes_amid_a_detached_job() -> None:
+    world = World()
+    with_dataset(world)
+    job = at_work(world)
+    world.baton.finish(world.clean())
+    world.baton.finish(job)
+    assert isinstance(job.result, Manifest)
+    world.check_end()
+
+
+def test_the_adversary_finds_who_takes_the_files_of_a_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(launches, "_is_live", lambda *_: False)
+    world = World()
+    at_work(world)
+    try:
+        with pytest.raises(AssertionError, match="of a job at work"):
+            world.baton.finish(world.clean())
+    finally:
+        world.baton.end_all()
