@@ -74,3 +74,25 @@ def test_every_change_of_the_disk(recording: Recording, tmp_path: Path) -> None:
 def test_the_command_runs_again(recording: Recording, tmp_path: Path) -> None:
     for moment in moments(recording, RERUNS, seed=2):
         check(recording, moment, tmp_path, rerun=True)
+
+
+@pytest.mark.parametrize("number", range(9))
+def test_the_power_is_lost_a_second_time(tmp_path: Path, number: int) -> None:
+    """While the next run finishes, or removes, what a commit had left."""
+    commands = append_and_overwrite(make_tables(tmp_path))
+    first = record(commands, tmp_path)
+    index = number % len(commands)
+    # What a commit does is the last third of a run.
+    begin, end = first.begins[index], first.ends[index]
+    moment = Moment(end - (number + 1) * (end - begin) // 30, "few", number)
+    again = tmp_path / "again"
+    (again / "recorded").mkdir(parents=True)
+    state_at(first, moment, again / "recorded")
+    second = record([commands[index]], again)
+    assert second.datasets[0] == first.datasets[index]
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    for each in all_moments(second):
+        check(second, each, disk, rerun=False)
+    for each in moments(second, 7, seed=number):
+        check(second, each, disk, rerun=True)

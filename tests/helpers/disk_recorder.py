@@ -35,12 +35,22 @@ class DiskRecorder:
     def __init__(self, root: Path) -> None:
         self.events: list[Event] = []
         self._root = str(root)
-        self._names: dict[str, int] = {
-            "": 0
-        }  # path below the root: number of the inode
+        # Path below the root: number of the inode.
+        self._names: dict[str, int] = {"": 0}
         self._contents: dict[int, bytes] = {}
         self._numbers = 0
         self._guard = threading.RLock()
+
+    def begin(self) -> None:
+        """Notes what is there already, and that all of it is on disk."""
+        for path in sorted(Path(self._root).rglob("*")):
+            name, number = str(path.relative_to(self._root)), self._new()
+            folder, _, last = name.rpartition("/")
+            edit = Edit(self._names[folder], last, number)
+            self.events.append(Names((edit,), path.is_dir()))
+            self._names[name] = number
+        self._look()
+        self.events += [Synced(number) for number in self._names.values()]
 
     def mark(self, text: str) -> None:
         with self._guard:
@@ -186,6 +196,7 @@ def _opened_path(descriptor: int) -> Path:
 
 def main(root: str, log: str) -> None:
     recorder = DiskRecorder(Path(root))
+    recorder.begin()
     recorder.install()
     from recordmill.beam_jobs.cli.main import run
 

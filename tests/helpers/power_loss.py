@@ -36,6 +36,7 @@ class Recording:
       ends: number of events when each command had ended.
       begins: number of events when each command began.
       datasets: what the output holds after each command.
+      before: what it held before them.
     """
 
     commands: tuple[tuple[str, ...], ...]
@@ -43,6 +44,7 @@ class Recording:
     begins: tuple[int, ...]
     ends: tuple[int, ...]
     datasets: tuple[dict[str, Any], ...]
+    before: dict[str, Any] | None = None
 
 
 def make_tables(folder: Path) -> list[Path]:
@@ -68,10 +70,16 @@ def append_and_overwrite(tables: Sequence[Path]) -> list[list[object]]:
 
 
 def record(commands: Sequence[Sequence[object]], folder: Path) -> Recording:
-    """Runs the commands on a real disk, in a process of its own."""
+    """Runs the commands on a real disk, in a process of its own.
+
+    Args:
+      commands: see Recording.
+      folder: for the disk, `recorded`, which may be there already, and the record.
+    """
     named = [tuple(map(str, command)) for command in commands]
     disk, log = folder / "recorded", folder / "events"
-    disk.mkdir()
+    disk.mkdir(exist_ok=True)
+    before = _dataset_there(disk / OUTPUT)
     arguments = [_with_output(command, disk / OUTPUT) for command in named]
     done = subprocess.run(
         [sys.executable, RECORDER, disk, log],
@@ -93,7 +101,11 @@ def record(commands: Sequence[Sequence[object]], folder: Path) -> Recording:
     found = Disk(events).after_loss("nothing", random.Random())
     assert found == _on_disk(disk), "the recorder missed something"
     begins = tuple(number for number, text in marks if text == "begin")
-    return Recording(tuple(named), events, begins, ends, tuple(datasets))
+    return Recording(tuple(named), events, begins, ends, tuple(datasets), before)
+
+
+def _dataset_there(output: Path) -> dict[str, Any] | None:
+    return dataset_of(output) if (output / MANIFEST_NAME).exists() else None
 
 
 def _on_disk(root: Path) -> dict[str, bytes | None]:
@@ -135,8 +147,8 @@ def moments(recording: Recording, count: int, seed: int = 1) -> Iterator[Moment]
 
 
 def all_moments(recording: Recording) -> Iterator[Moment]:
-    """Moments after every event, with every kind of loss."""
-    for number in range(len(recording.events) + 1):
+    """Moments after every event of the commands, with every kind of loss."""
+    for number in range(recording.begins[0], len(recording.events) + 1):
         for loss in LOSSES:
             yield Moment(number, loss, number)
 
@@ -159,7 +171,7 @@ def check_dataset(recording: Recording, moment: Moment, root: Path, index: int) 
     output = root / OUTPUT
     allowed: list[dict[str, Any] | None] = [recording.datasets[index]]
     if moment.events <= recording.ends[index]:
-        allowed.append(recording.datasets[index - 1] if index else None)
+        allowed.append(recording.datasets[index - 1] if index else recording.before)
     if not (output / MANIFEST_NAME).exists():
         assert None in allowed, "the dataset is gone"
         return
