@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import chain
+from hashlib import blake2b
+from itertools import accumulate, chain
 from typing import Annotated, NamedTuple
 
 from pydantic import Field
@@ -12,6 +13,7 @@ from pydantic import Field
 from recordmill.schemas.file_checksums import TaskChecksums
 from recordmill.schemas.reject_totals import NO_REJECTS, RejectTotals
 from recordmill.schemas.rounded import Rounded
+from recordmill.schemas.text import count
 
 TypeFlags = tuple[int, ...]
 """What the cells of each column were observed to hold (text_types.TypeFlag), or ()."""
@@ -62,6 +64,25 @@ class InputFile:
         return Seen(self.size, self.version)
 
 
+class RangeFile(NamedTuple):
+    """One of several files that are an input range together.
+
+    Attributes:
+      path: relative to the input root.
+      size: bytes.
+      version: as in the inventory.
+    """
+
+    path: str
+    size: int
+    version: str
+
+    @property
+    def seen(self) -> Seen:
+        """Returns what has to be the same when the file is read."""
+        return Seen(self.size, self.version)
+
+
 @dataclass(frozen=True, slots=True)
 class InputRange:
     """A part of the input that can be read on its own, cut by constants.
@@ -80,6 +101,8 @@ class InputRange:
       unclosed: byte offset of a quote whose field is never closed (csv), or -1.
       seen: size and version of its file; None for a range of several files, and in
         checkpoints of earlier versions.
+      files: the whole files that it holds, one after the other, if they are several
+        and not in an inventory of the source's own; `path` and `uri` are the first's.
     """
 
     index: int
@@ -93,6 +116,7 @@ class InputRange:
     quoted: tuple[int, int] = (0, 0)
     unclosed: int = -1
     seen: Seen | None = field(default=None, compare=False)
+    files: tuple[RangeFile, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 <= self.start <= self.stop:
@@ -110,6 +134,47 @@ class InputRange:
     @property
     def num_positions(self) -> int:
         return self.stop - self.start
+
+    @property
+    def where(self) -> str:
+        """Returns where the range is, for messages."""
+        if self.files:
+            others = count(len(self.files) - 1, "file")
+            return f"{self.uri} (or one of the {others} after it)"
+        return f"{self.uri}: bytes {self.start} to {self.stop}"
+
+    def by_file(self) -> list[InputRange]:
+        """Returns a range for each of its files; of one file, the range itself."""
+        if not self.files:
+            return [self]
+        root = self.uri.removesuffix(self.path)
+        ends = accumulate(file.size for file in self.files)
+        return [
+            InputRange(
+                index=self.index,
+                path=file.path,
+                uri=root + file.path,
+                start=0,
+                stop=file.size,
+                first_position=self.first_position + end - file.size,
+                total_positions=self.total_positions,
+                split=self.split,
+                seen=file.seen,
+            )
+            for file, end in zip(self.files, ends, strict=True)
+        ]
+
+
+def cut_of(ranges: Iterable[InputRange]) -> str:
+    """Returns a word for how files are joined to ranges; "" if each is of one file.
+
+    What tasks have left belongs to a cut. In that of earlier versions no files were
+    joined.
+    """
+    counts = [len(input_range.files) for input_range in ranges]
+    if not any(counts):
+        return ""
+    return f"cut-{blake2b(repr(counts).encode(), digest_size=8).hexdigest()}"
 
 
 @dataclass(frozen=True, slots=True)

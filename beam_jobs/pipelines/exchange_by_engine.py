@@ -175,10 +175,8 @@ class SendRange(beam.DoFn):
                     return
                 num_bytes += len(sent[1])
                 if self._max_bytes is not None and num_bytes > self._max_bytes:
-                    input_range = measured.range
                     raise InputError(
-                        f"{input_range.uri}: bytes {input_range.start} to "
-                        f"{input_range.stop} make records of more than "
+                        f"{measured.range.where} make records of more than "
                         f"{human_bytes(self._max_bytes)}, the limit of exchange engine "
                         "for one range on Flink. Use `exchange=scratch`"
                     )

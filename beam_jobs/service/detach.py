@@ -66,7 +66,7 @@ def prepare_launch(run: ResolvedRun, prepared: PreparedRun) -> RunContext:
     workspace = run.workspace_of(new_launch_name())
     begin_launch(workspace, run.run_key)
     context = replace(prepared.context, workspace=workspace, replaces=replaces)
-    return prepare_workspace(context, prepared.inputs)
+    return prepare_workspace(context, prepared.inputs, prepared.ranges)
 
 
 def submit_detached(

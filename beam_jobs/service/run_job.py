@@ -37,7 +37,7 @@ from recordmill.schemas.errors import (
     kind_of,
 )
 from recordmill.schemas.job.run_options import RunOptions
-from recordmill.schemas.ranges import InputRange
+from recordmill.schemas.ranges import InputRange, cut_of
 from recordmill.schemas.understood import NOTHING, Understood
 from recordmill.transforms.commit.commit import (
     commit,
@@ -299,8 +299,9 @@ def _convert(
     )
 
     context = replace(prepared.context, lease=lease.holder.nonce)
-    context = prepare_workspace(context, prepared.inputs)
-    ranges, workspace = prepared.ranges, context.workspace
+    ranges = prepared.ranges
+    context = prepare_workspace(context, prepared.inputs, ranges)
+    workspace = context.workspace
     facts = run_metadata(context, beam_options, started, prepared.understood)
     next_error_poll = time.monotonic()
 
@@ -329,7 +330,7 @@ def _convert(
                 if not is_scratch_damaged(workspace):
                     raise
                 _log.exception("scratch of an earlier try is damaged: trying once more")
-                make_folders(workspace, context.exchange)
+                make_folders(workspace, context.exchange, cut_of(ranges))
                 run()
         except WorkerDiedError as error:
             message = f"{error}\n{nothing_published(workspace)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import shutil
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from recordmill.schemas.errors import (
     OutputRefusedError,
     kind_of,
 )
+from recordmill.schemas.ranges import InputRange, cut_of
 from recordmill.schemas.understood import NOTHING, Understood
 from recordmill.transforms.commit.staging import keep_inventory
 from recordmill.transforms.tasks.context import RunContext
@@ -27,7 +29,9 @@ if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
 
 
-def prepare_workspace(context: RunContext, inputs: Inputs) -> RunContext:
+def prepare_workspace(
+    context: RunContext, inputs: Inputs, ranges: Sequence[InputRange]
+) -> RunContext:
     """Creates a run's folders and puts there what its workers read.
 
     Returns:
@@ -37,7 +41,7 @@ def prepare_workspace(context: RunContext, inputs: Inputs) -> RunContext:
       OutputError: the storage refuses.
     """
     workspace = context.workspace
-    make_folders(workspace, context.exchange)
+    make_folders(workspace, context.exchange, cut_of(ranges))
     keep_inventory(context, inputs.files, inputs.side_files)
     save_checksums(workspace, PREPARE, context.source.checksums_of_prepare())
     source = context.source.spill_inventory(
@@ -46,14 +50,14 @@ def prepare_workspace(context: RunContext, inputs: Inputs) -> RunContext:
     return replace(context, source=source)
 
 
-def make_folders(workspace: Workspace, exchange: str) -> None:
+def make_folders(workspace: Workspace, exchange: str, cut: str) -> None:
     """Creates a run's folders on this machine.
 
     Raises:
       OutputError: one of them cannot be made, or the disk is full.
     """
     try:
-        workspace.create(exchange)
+        workspace.create(exchange, cut)
     except OSError as error:
         refused = NoRoomError if kind_of(error) == NO_ROOM else OutputRefusedError
         raise refused(

@@ -17,7 +17,7 @@ from pathlib import Path
 COMMAND = Path(sys.executable).with_name("recordmill")
 WIDE = (60, 20_000)  # rows, columns
 NARROW = (30_000, 40)
-TINY_FILES = 20_000
+TINY_FILES = 100_000
 
 
 def write_table(path: Path, rows: int, columns: int) -> None:

@@ -54,8 +54,22 @@ def origins_in(path: str, start: int, ordinals: I64) -> U64:
       start: where the range starts in the file.
       ordinals: position of each row in the range, from 0.
     """
-    base = np.uint64(text_hash(f"{path}\0{start}"))
-    return mix(base + (ordinals.astype(np.uint64) + np.uint64(1)) * np.uint64(_GAMMA))
+    return origins_of(np.uint64(range_hash(path, start)), ordinals)
+
+
+def range_hash(path: str, start: int) -> int:
+    """Hashes what the origins of an input range have in common."""
+    return text_hash(f"{path}\0{start}")
+
+
+def origins_of(hashes: U64 | np.uint64, ordinals: I64) -> U64:
+    """Returns the origins of rows.
+
+    Args:
+      hashes: the `range_hash` of each row's range, or of that of all.
+      ordinals: position of each row in its range, from 0.
+    """
+    return mix(hashes + (ordinals.astype(np.uint64) + np.uint64(1)) * np.uint64(_GAMMA))
 
 
 def shuffle_keys(origins: U64, seed: int) -> U64:

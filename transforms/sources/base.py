@@ -158,6 +158,10 @@ class Source(ABC):
           InputError: the new files cannot be of one dataset with the others.
         """
 
+    def naming_files(self) -> Self:
+        """Returns the source of a table whose cells name files, read for its rows."""
+        return self
+
     def checksums_of_prepare(self) -> Sequence[FileChecksum]:
         """Returns the checksums of what `prepare` read and what rows depend on.
 

@@ -142,7 +142,13 @@ def make_source(job: JobSpec, storage: StorageOptions = NO_OPTIONS) -> Source:
       ValueError: the rows come from a pipeline, or the options are another format's.
     """
     found, options = _format_and_options(job)
-    return found.make_source(options, job.declared is not None, storage)
+    source = found.make_source(options, job.declared is not None, storage)
+    return source.naming_files() if _names_files(job) else source
+
+
+def _names_files(job: JobSpec) -> bool:
+    features = job.declared.features.values() if job.declared is not None else ()
+    return any(feature.bytes_from for feature in features)
 
 
 def describe_inputs(job: JobSpec, files: Sequence[InputFile]) -> str:

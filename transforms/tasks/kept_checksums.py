@@ -45,6 +45,17 @@ def keeps_checksums(
     return len(_read(workspace, f"{name}{_ENDING}") or ()) == checksums.in_file
 
 
+def checksums_of(
+    workspace: Workspace, name: str, checksums: TaskChecksums | None
+) -> Sequence[FileChecksum]:
+    """Returns what `save_checksums` kept of one task, as far as it is known."""
+    if checksums is None:
+        return ()  # an earlier version had none
+    if checksums.in_file:
+        return _read(workspace, f"{name}{_ENDING}") or ()
+    return checksums.few
+
+
 def load_checksums(
     workspace: Workspace, results: Iterable[TaskChecksums | None]
 ) -> list[FileChecksum] | None:

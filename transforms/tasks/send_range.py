@@ -32,7 +32,7 @@ from recordmill.transforms.tasks.checkpoints import (
     save_rejects,
 )
 from recordmill.transforms.tasks.context import RunContext, can_plan_from_sizes
-from recordmill.transforms.tasks.kept_checksums import save_checksums
+from recordmill.transforms.tasks.kept_checksums import checksums_of, save_checksums
 from recordmill.transforms.tasks.live_counts import LiveCounts, counting
 from recordmill.transforms.tasks.read_range import RangeReader, keys_and_splits
 from recordmill.transforms.tasks.sort_range import make_histogram
@@ -164,10 +164,10 @@ def _send_rows(
     name = _sent_name(input_range)
     rejects = save_rejects(context.workspace, name, reader.rejects)
     checksums = save_checksums(context.workspace, name, reader.all_checksums)
-    if measured.checksums is not None and (
-        set(measured.checksums.few) - set(reader.all_checksums)
-    ):
-        discard_checkpoint(context.workspace, _measured_name(input_range))
+    measured_name = _measured_name(input_range)
+    measured_sums = checksums_of(context.workspace, measured_name, measured.checksums)
+    if set(measured_sums) - set(reader.all_checksums):
+        discard_checkpoint(context.workspace, measured_name)
         raise _changed(input_range, "other bytes than before")
     result = reader.result(rejects, checksums)
     save_checkpoint(context.workspace, name, result)
@@ -175,9 +175,8 @@ def _send_rows(
 
 
 def _changed(input_range: InputRange, found: str) -> ChangedInputError:
-    start, stop = input_range.start, input_range.stop
     return ChangedInputError(
-        f"{input_range.uri}: bytes {start} to {stop} changed during the run: {found}. "
+        f"{input_range.where} changed during the run: {found}. "
         "Run the job again, and do not write to its inputs meanwhile"
     )
 

@@ -176,17 +176,23 @@ class Workspace:
             name = self.store_name(f"staging/{path.name}")
             self.store.put_file(path, name, crc32c=crc32c)
 
-    def create(self, exchange: str) -> None:
+    def create(self, exchange: str, cut: str = "") -> None:
         """Creates the folders, or continues with those of an earlier try.
 
-        Errors of that try are removed. If it used another exchange, all of it is: the
-        checkpoints and rejects of two exchanges cannot be combined. If it encoded in
-        another way, its shards are written again: were one of its ranges to be read
-        again, its column types might come out different.
+        Errors of that try are removed. If it used another exchange, or was of a version
+        that cut the input in another way, all of it is: the checkpoints and rejects of
+        two exchanges or cuts cannot be combined. If it encoded in another way, its
+        shards are written again: were one of its ranges to be read again, its column
+        types might come out different.
+
+        Args:
+          exchange: of the run.
+          cut: what `cut_of` says of its ranges.
         """
-        note = f"{exchange} {ENCODING_VERSION}"
+        note = " ".join(filter(None, (exchange, str(ENCODING_VERSION), cut)))
         before = (self.get(_EXCHANGE_FILE) or b"").decode()  # first it had no version
-        if before and before.split()[0] != exchange:
+        other_exchange = before.partition(" ")[0] != exchange
+        if before and (other_exchange or _cut_in(before) != cut):
             self.remove()
         elif before and before != note:
             self._discard_shards()
@@ -220,6 +226,11 @@ class Workspace:
         outer = Path(self.root).parent
         if outer.is_dir() and not any(outer.iterdir()):
             outer.rmdir()
+
+
+def _cut_in(note: str) -> str:
+    """Returns the cut that a note names, behind the exchange and the version."""
+    return next(iter(note.split()[2:]), "")
 
 
 def work_folder_of(uri: str) -> str:

@@ -21,10 +21,10 @@ from recordmill.schemas.ranges import TypeFlags, merge_type_flags
 from recordmill.transforms.sources.csv import (
     block_states,
     broken_rows,
+    column_types,
     range_rows,
     split_cells,
 )
-from recordmill.transforms.sources.csv import source as csv_source
 from recordmill.transforms.sources.csv.quote_states import QUOTED, end_state
 from recordmill.transforms.sources.csv.row_bounds import BOM
 from recordmill.transforms.sources.csv.source import CsvSource
@@ -190,7 +190,7 @@ def test_rows_that_are_too_long_are_rejects(
         for module in (broken_rows, range_rows):
             patch.setattr(module, "MAX_ROW_BYTES", longest)
             patch.setattr(module, "KEPT_BYTES", 3)
-        patch.setattr(csv_source, "SAMPLE_BYTES", longest)  # as they are far apart
+        patch.setattr(column_types, "SAMPLE_BYTES", longest)  # as they are far apart
         # No row can be too long and end in a range: ranges are smaller than that.
         found = [
             read_cut(write_csv, data, range_bytes % longest + 1, part_bytes)
@@ -207,6 +207,6 @@ def test_rows_that_are_too_long_are_rejects(
 
 
 def test_bytes_that_arrow_strips_are_kept() -> None:
-    table, wrong = split_cells._split_cells(BOM + b"a\n" + BOM, ["h"])
+    table, wrong = split_cells.split_cells(BOM + b"a\n" + BOM, ["h"])
     assert table.column("h").to_pylist() == ["\ufeffa", "\ufeff"]
     assert wrong == {}

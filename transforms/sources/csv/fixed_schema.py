@@ -16,7 +16,7 @@ from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.features.feature import Schema, usual_kind
 from recordmill.schemas.ranges import InputRange, Reject
 from recordmill.transforms.cast.cast_result import shown
-from recordmill.transforms.sources.csv.split_cells import Parsed
+from recordmill.transforms.sources.csv.text_rows import TextRows
 from recordmill.transforms.sources.text_types import (
     ARROW_TYPES,
     cells_of,
@@ -35,12 +35,12 @@ def fixed_columns(names: Sequence[str], schema: Schema) -> pa.Schema:
 
 
 def fit_rows(
-    parsed: Parsed, names: Sequence[str], schema: Schema, input_range: InputRange
-) -> tuple[Parsed, pa.RecordBatch]:
+    rows: TextRows, names: Sequence[str], schema: Schema, input_range: InputRange
+) -> tuple[TextRows, pa.RecordBatch]:
     """Returns the rows that fit a dataset's schema, and their typed columns.
 
     Args:
-      parsed: rows as text.
+      rows: as text.
       names: the columns.
       schema: the dataset's.
       input_range: the range that the rows come from.
@@ -51,7 +51,7 @@ def fit_rows(
     columns = []
     reasons: dict[int, str] = {}
     for name, dtype in _dtypes(names, schema).items():
-        cells = cells_of(parsed.table, name)
+        cells = cells_of(rows.table, name)
         column, wrong = convert_to_dtype(cells, dtype)
         columns.append(column)
         for row in np.flatnonzero(wrong).tolist():
@@ -65,19 +65,18 @@ def fit_rows(
                 reasons.setdefault(row, reason)
     batch = pa.RecordBatch.from_arrays(columns, names=list(names))
     if not reasons:
-        return parsed, batch
+        return rows, batch
     rejects = [
-        Reject(input_range.path, position, reason, raw)
+        Reject(rows.paths[row] if rows.paths else input_range.path, at, reason, raw)
         for row, reason in reasons.items()
-        for position, raw in [parsed.raw(row)]
+        for at, raw in [rows.raw(row)]
     ]
-    kept = np.delete(np.arange(batch.num_rows), list(reasons))
-    fitting = replace(
-        parsed,
-        table=parsed.table.take(pa.array(kept)),
-        ordinals=parsed.ordinals[kept],
-        rejects=sorted([*parsed.rejects, *rejects], key=lambda r: r.position),
+    files = {file.path: index for index, file in enumerate(input_range.files)}
+    rejects = sorted(
+        [*rows.rejects, *rejects], key=lambda r: (files.get(r.path, 0), r.position)
     )
+    kept = np.delete(np.arange(batch.num_rows), list(reasons))
+    fitting = replace(rows.select(kept), rejects=rejects)
     return fitting, batch.take(pa.array(kept))
 
 

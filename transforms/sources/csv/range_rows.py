@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from recordmill.schemas.errors import ChangedInputError, InputError
@@ -11,6 +11,7 @@ from recordmill.schemas.file_checksums import FileChecksum
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.arrow import I64
+from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.sources.csv.broken_rows import (
     KEPT_BYTES,
     MAX_ROW_BYTES,
@@ -25,12 +26,15 @@ from recordmill.transforms.sources.csv.quote_states import (
     end_states,
 )
 from recordmill.transforms.sources.csv.row_bounds import (
+    Header,
     Reader,
     read_header,
     row_spans,
     row_start,
 )
+from recordmill.transforms.sources.csv.small_files import FileText, rows_of_files
 from recordmill.transforms.sources.csv.split_cells import Parsed, parse_rows
+from recordmill.transforms.sources.csv.text_rows import TextRows
 from recordmill.transforms.storage.reading import read_range
 from recordmill.transforms.tfrecord import crc32c
 
@@ -86,6 +90,61 @@ class RangeRows:
         """Returns a reader to which a quote that is never closed is no quote."""
         return masked(self.of_file(input_range.uri), input_range.unclosed)
 
+    def text_rows(self, input_range: InputRange) -> Iterator[TextRows]:
+        """Yields all rows of a range, in order, and the checksums of its bytes.
+
+        Raises:
+          ChangedInputError: a file is shorter than it was.
+        """
+        if input_range.files:
+            yield from self._rows_of_files(input_range)
+            return
+        checksums: list[FileChecksum] = []
+        for part in self.parts(input_range, checksums):
+            parsed = part.parsed
+            ordinals = parsed.ordinals + part.rows_before
+            yield TextRows(
+                table=parsed.table,
+                origins=origins_in(input_range.path, input_range.start, ordinals),
+                positions=part.positions(parsed, input_range.num_positions),
+                raw=parsed.raw,
+                rejects=parsed.rejects,
+                checksums=checksums,
+            )
+            checksums = []
+        if checksums:  # no row starts in this block
+            yield TextRows.nothing(checksums)
+
+    def _rows_of_files(self, input_range: InputRange) -> Iterator[TextRows]:
+        """Yields the rows of a range of several files, those of many files at once."""
+        header = Header()
+        files: list[FileText] = []
+        checksums: list[FileChecksum] = []
+        num_bytes = 0
+        ranges = input_range.by_file()
+        for each in ranges:
+            data = self._read_block(each, each.stop, checksums)
+            header = header.of_file(data, each.uri)
+            self._require_same(each.uri, header.names)
+            files.append(FileText(each, data, header.names, header.end))
+            num_bytes += each.stop
+            if num_bytes >= BATCH_BYTES or each is ranges[-1]:
+                rows = rows_of_files(files, self.names, input_range.first_position)
+                if rows.table.num_rows or rows.rejects:
+                    yield replace(rows, checksums=checksums)
+                else:
+                    yield TextRows.nothing(checksums)
+                files, checksums, num_bytes = [], [], 0
+
+    def _require_same(self, uri: str, names: tuple[str, ...]) -> None:
+        """Checks that a file has the columns of the others.
+
+        Raises:
+          InputError: it has not.
+        """
+        if names != self.names and set(names) != set(self.names):
+            raise InputError(columns_differ(uri, names, self.names))
+
     def first(self, input_range: InputRange) -> tuple[int | None, tuple[str, ...]]:
         """Returns the byte offset of a range's first row, and the file's columns.
 
@@ -95,8 +154,7 @@ class RangeRows:
           InputError: the file has other columns.
         """
         names, header_end = read_header(self.of_file(input_range.uri), input_range.uri)
-        if set(names) != set(self.names):
-            raise InputError(columns_differ(input_range.uri, names, self.names))
+        self._require_same(input_range.uri, names)
         begin: int | None = header_end
         if input_range.start > 0:
             start, stop = input_range.start, input_range.stop
@@ -111,6 +169,7 @@ class RangeRows:
         """Returns whole rows from a range's first one on, or None if none starts there.
 
         Half a cell might be of another type. A row longer than `max_bytes` gives none.
+        A range of several files has to be sampled file by file.
         """
         begin, names = self.first(input_range)
         if begin is None:

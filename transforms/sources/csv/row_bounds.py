@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from recordmill.schemas.errors import InputError
 from recordmill.transforms.sources.csv.quote_states import (
@@ -116,6 +117,33 @@ def read_header(read: Reader, uri: str) -> tuple[tuple[str, ...], int]:
             f"expected column names that differ{_hint(name)}"
         )
     return names, end
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The header of a file, or of one before it, which most files repeat.
+
+    Attributes:
+      names: of the columns.
+      end: byte offset of the first row behind it.
+      raw: the file's bytes before that.
+    """
+
+    names: tuple[str, ...] = ()
+    end: int = 0
+    raw: bytes = b""
+
+    def of_file(self, data: bytes, uri: str) -> Header:
+        r"""Returns the header of the next file, given all its bytes.
+
+        Raises:
+          InputError: as `read_header`.
+        """
+        # Behind \r a \n might follow.
+        if self.raw.endswith(b"\n") and data.startswith(self.raw):
+            return self
+        names, end = read_header(lambda start, stop: data[start:stop], uri)
+        return Header(names, end, data[:end])
 
 
 def _hint(name: str) -> str:

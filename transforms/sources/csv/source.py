@@ -11,16 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import groupby
 from typing import Self
 
-import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.features.feature import FeatureSpec, Schema, usual_kind
-from recordmill.schemas.file_checksums import FileChecksum
+from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.ranges import (
     InputFile,
@@ -32,7 +29,6 @@ from recordmill.schemas.ranges import (
 from recordmill.schemas.rounded import Rounded, exact_error, rounded_warnings
 from recordmill.schemas.text import count
 from recordmill.schemas.understood import Understood
-from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.sources.base import (
     RANGE_BYTES,
     Rows,
@@ -41,6 +37,11 @@ from recordmill.transforms.sources.base import (
     spread_evenly,
 )
 from recordmill.transforms.sources.csv.block_states import resolve_file, survey_block
+from recordmill.transforms.sources.csv.column_types import (
+    SAMPLE_BYTES,
+    infer_schema,
+    sample_types,
+)
 from recordmill.transforms.sources.csv.first_rows import (
     LOOKED_AT,
     FirstRows,
@@ -54,6 +55,7 @@ from recordmill.transforms.sources.csv.row_bounds import (
     BOM,
     read_header,
 )
+from recordmill.transforms.sources.csv.small_files import join_small_files
 from recordmill.transforms.sources.csv.split_cells import (
     cells_of,
 )
@@ -64,11 +66,9 @@ from recordmill.transforms.sources.text_types import (
     is_huge,
 )
 from recordmill.transforms.sources.wide_columns import (
-    classify_columns,
     convert_columns,
 )
 
-SAMPLE_BYTES = 1 << 16
 SAMPLED_RANGES = 32
 SAMPLED_RANGE_BYTES = 1 << 18
 ENTRY_BYTES = 24  # what a feature's map entry costs beside its name and value
@@ -90,6 +90,7 @@ class CsvSource(Source):
       sampled_rows: how many of the first rows were looked at.
       sampled_types: their type flags.
       warnings: what looks wrong in them.
+      names_files: whether cells name files that are read for their rows.
     """
 
     as_text: bool = False
@@ -102,6 +103,7 @@ class CsvSource(Source):
     sampled_rows: int = 0
     sampled_types: TypeFlags = ()
     warnings: tuple[str, ...] = ()
+    names_files: bool = False
 
     tells_checksums = True
     read_rate = 70e6
@@ -120,6 +122,9 @@ class CsvSource(Source):
         if self.fixed_schema is not None:
             return fixed_columns(self.names, self.fixed_schema)
         return pa.schema([(name, pa.string()) for name in self.names])
+
+    def naming_files(self) -> Self:
+        return replace(self, names_files=True)
 
     def prepare(self, files: Sequence[InputFile]) -> Self:
         source = self._with_names(files)
@@ -210,12 +215,16 @@ class CsvSource(Source):
         return exact_error(rounded) if self.exact and rounded else ""
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
-        return number_ranges(
+        ranges = number_ranges(
             [
                 (file, start, min(start + self.range_bytes, file.size), "")
                 for file in _not_empty(files)
                 for start in range(0, file.size, self.range_bytes)
             ]
+        )
+        # A row that names a file can be of any size: its table is no small one.
+        return (
+            ranges if self.names_files else join_small_files(ranges, self.range_bytes)
         )
 
     def needs_survey(self, ranges: Sequence[InputRange]) -> bool:
@@ -223,6 +232,8 @@ class CsvSource(Source):
 
     def survey(self, input_range: InputRange) -> int:
         """Returns the transition map of a block (see quote_states)."""
+        if input_range.files:
+            return 0  # nothing is before their rows
         return survey_block(self._rows.of_file(input_range.uri), input_range)
 
     def resolve_ranges(
@@ -236,14 +247,11 @@ class CsvSource(Source):
         return resolved
 
     def sample(self, input_range: InputRange) -> TypeFlags:
-        parsed = self._rows.sample(input_range, SAMPLE_BYTES)
-        if parsed is None:
-            return (int(TypeFlag.NOTHING),) * len(self.names)
-        columns = [cells_of(parsed.table, name) for name in self.names]
-        return tuple(map(int, classify_columns(columns)))
+        return sample_types(self._rows, input_range)
 
     def sample_ranges(self, ranges: Sequence[InputRange]) -> list[InputRange]:
-        chosen = spread_evenly(ranges, SAMPLED_RANGES, SAMPLED_RANGE_BYTES)
+        files = [each for input_range in ranges for each in input_range.by_file()]
+        chosen = spread_evenly(files, SAMPLED_RANGES, SAMPLED_RANGE_BYTES)
         return [
             guess_states(self._rows, input_range, self.survey(input_range))
             for input_range in chosen
@@ -253,7 +261,7 @@ class CsvSource(Source):
         if self.fixed_schema is not None:
             return self.fixed_schema
         observed = observed or (int(TypeFlag.NOTHING),) * len(self.names)
-        return _inferred(self.names, observed, nulls or (0,) * len(self.names))
+        return infer_schema(self.names, observed, nulls or (0,) * len(self.names))
 
     def needs_reencode(
         self, observed: TypeFlags, used: TypeFlags, final: TypeFlags
@@ -268,39 +276,30 @@ class CsvSource(Source):
 
     def read(self, input_range: InputRange, expected: TypeFlags) -> Iterator[Rows]:
         expected = expected or (int(TypeFlag.NOTHING),) * len(self.names)
-        checksums: list[FileChecksum] = []
-        for part in self._rows.parts(input_range, checksums):
-            parsed = part.parsed
+        for rows in self._rows.text_rows(input_range):
             observed: TypeFlags = ()
             nulls: tuple[int, ...] = ()
-            if self.fixed_schema is not None:
-                parsed, batch = fit_rows(
-                    parsed, self.names, self.fixed_schema, input_range
-                )
+            rounded: tuple[Rounded, ...] = ()
+            if rows.is_nothing:
+                batch = pa.RecordBatch.from_pylist([], schema=self.columns())
+            elif self.fixed_schema is not None:
+                rows, batch = fit_rows(rows, self.names, self.fixed_schema, input_range)
             else:
-                batch, observed, nulls = self._convert(parsed.table, expected)
+                batch, observed, nulls = self._convert(rows.table, expected)
                 expected = merge_type_flags(expected, observed)
-            ordinals = parsed.ordinals + part.rows_before
+            if not self.as_text and not rows.is_nothing:
+                rounded = rounded_in(rows.table, batch)
             yield Rows(
                 batch=batch,
-                origins=origins_in(input_range.path, input_range.start, ordinals),
-                positions=part.positions(parsed, input_range.num_positions),
-                raw=parsed.raw,
-                rejects=parsed.rejects,
+                origins=rows.origins,
+                positions=rows.positions,
+                raw=rows.raw,
+                paths=rows.paths,
+                rejects=rows.rejects,
                 observed=observed,
                 nulls=nulls,
-                rounded=() if self.as_text else rounded_in(parsed.table, batch),
-                checksums=checksums,
-            )
-            checksums = []
-        if checksums:  # no row starts in this block
-            nothing = np.empty(0, np.int64)
-            yield Rows(
-                batch=pa.RecordBatch.from_pylist([], schema=self.columns()),
-                origins=nothing.view(np.uint64),
-                positions=nothing,
-                raw=lambda _: (0, b""),
-                checksums=checksums,
+                rounded=rounded,
+                checksums=rows.checksums,
             )
 
     def read_for_statistics(self, input_range: InputRange) -> Iterator[Rows]:
@@ -324,20 +323,6 @@ class CsvSource(Source):
         names = sum(len(name.encode()) + ENTRY_BYTES for name in self.names)
         growth = 1 + names // (4 * len(self.names))
         return sum(file.size for file in files) * min(growth, 16)
-
-
-# Asked for each batch: a schema of 20,000 columns takes longer than a batch of them.
-@lru_cache(maxsize=8)
-def _inferred(
-    names: tuple[str, ...], observed: TypeFlags, nulls: tuple[int, ...]
-) -> Schema:
-    features = []
-    for name, flags, missing in zip(names, observed, nulls, strict=True):
-        dtype = column_dtype(flags)
-        features.append(
-            FeatureSpec(name, usual_kind(dtype), dtype=dtype, optional=missing > 0)
-        )
-    return Schema(tuple(features))
 
 
 def _dtypes(schema: Schema, names: Sequence[str]) -> list[str]:

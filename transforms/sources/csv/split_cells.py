@@ -68,7 +68,7 @@ def parse_rows(
     spans: Sequence[tuple[int, int]] = ()
     raws: dict[int, bytes] = {}
     reasons: dict[int, str] = {}
-    if broken or not _is_utf8(body):
+    if broken or not is_utf8(body):
         # Take out the rows that Arrow cannot split, and split the others.
         spans = row_spans(body)
         for each in broken:
@@ -79,10 +79,10 @@ def parse_rows(
                 reasons[row] = reason
         kept = [row for row in range(len(spans)) if row not in reasons]
         text = b"\n".join(body[slice(*spans[row])] for row in kept)
-        table, wrong = _split_cells(text, names)
+        table, wrong = split_cells(text, names)
         reasons |= {kept[row]: reason for row, reason in wrong.items()}
     else:
-        table, reasons = _split_cells(body, names)
+        table, reasons = split_cells(body, names)
         if reasons:
             spans = row_spans(body)
     rejects = [
@@ -101,7 +101,7 @@ def parse_rows(
     return Parsed(table, ordinals, num_rows, rejects, body, begin)
 
 
-def _split_cells(body: bytes, names: Sequence[str]) -> tuple[pa.Table, dict[int, str]]:
+def split_cells(body: bytes, names: Sequence[str]) -> tuple[pa.Table, dict[int, str]]:
     """Splits rows of UTF-8 in which every quoted field is closed.
 
     Returns:
@@ -138,7 +138,8 @@ def _split_cells(body: bytes, names: Sequence[str]) -> tuple[pa.Table, dict[int,
     return table, wrong
 
 
-def _is_utf8(data: bytes) -> bool:
+def is_utf8(data: bytes) -> bool:
+    """Tells whether bytes are UTF-8."""
     if data.isascii():
         return True
     offsets = pa.py_buffer(np.array([0, len(data)], np.int32))
