@@ -82,7 +82,9 @@ def seal(framed: pa.BinaryArray) -> None:
     # Views with an item at every byte: all heads, then all tails, in one assignment.
     unaligned_rows(buffer, heads.dtype)[offsets[:-1]] = heads
     tails = unaligned_rows(buffer, "<u4")
-    tails[offsets[1:] - TAIL_BYTES] = mask_array(_data_crcs(offsets, buffer))
+    tails[offsets[1:] - TAIL_BYTES] = mask_array(
+        _data_crcs(offsets[:-1], offsets[1:], buffer)
+    )
 
 
 def check_frames(framed: pa.BinaryArray, where: str) -> None:
@@ -95,32 +97,44 @@ def check_frames(framed: pa.BinaryArray, where: str) -> None:
     Raises:
       RecordmillError: a record is damaged.
     """
-    if len(framed) == 0:
-        return
     offsets, buffer = array_parts(framed)
-    lengths = np.diff(offsets) - FRAME_BYTES
-    head = np.dtype([("length", "<u8"), ("crc", "<u4")])
-    heads = unaligned_rows(buffer, head)[offsets[:-1]]
-    tails = unaligned_rows(buffer, "<u4")
-    crcs = mask_array(_data_crcs(offsets, buffer))
-    whole = (heads["length"] == lengths.astype(np.uint64)) & (
-        heads["crc"] == _length_crcs(lengths)
-    )
-    whole &= tails[offsets[1:] - TAIL_BYTES] == crcs
-    if not whole.all():
+    damaged = damaged_frame(buffer, offsets[:-1], np.diff(offsets))
+    if damaged is not None:
         raise RecordmillError(
-            f"{where}: record {int(np.argmin(whole))} was damaged in scratch, perhaps by "
-            "a faulty disk or memory. Remove the scratch folder and run again"
+            f"{where}: record {damaged} was damaged in scratch, perhaps by a faulty disk "
+            "or memory. Remove the scratch folder and run again"
         )
 
 
-def _data_crcs(offsets: I64, buffer: U8) -> npt.NDArray[np.uint32]:
-    """Computes the CRC-32C of the data of every framed record."""
-    starts = (offsets[:-1] + HEAD_BYTES).tolist()
-    ends = (offsets[1:] - TAIL_BYTES).tolist()
+def damaged_frame(buffer: U8, starts: I64, lengths: I64) -> int | None:
+    """Returns the index of the first frame whose length or checksums are wrong, or None.
+
+    Args:
+      buffer: bytes with frames anywhere in them.
+      starts: where each frame begins.
+      lengths: the bytes of each frame, 16 or more.
+    """
+    if not len(starts):
+        return None
+    ends = starts + lengths
+    head = np.dtype([("length", "<u8"), ("crc", "<u4")])
+    heads = unaligned_rows(buffer, head)[starts]
+    tails = unaligned_rows(buffer, "<u4")[ends - TAIL_BYTES]
+    sizes = lengths - FRAME_BYTES
+    whole = (heads["length"] == sizes.astype(np.uint64)) & (
+        heads["crc"] == _length_crcs(sizes)
+    )
+    whole &= tails == mask_array(_data_crcs(starts, ends, buffer))
+    return None if whole.all() else int(np.argmin(whole))
+
+
+def _data_crcs(starts: I64, ends: I64, buffer: U8) -> npt.NDArray[np.uint32]:
+    """Computes the CRC-32C of the data of every frame."""
+    firsts = (starts + HEAD_BYTES).tolist()
+    lasts = (ends - TAIL_BYTES).tolist()
     # A Python call for each record, 0.25 us: no library takes a batch.
-    datas = map(buffer.data.__getitem__, map(slice, starts, ends))
-    return np.fromiter(map(crc32c, datas), np.uint32, len(starts))
+    datas = map(buffer.data.__getitem__, map(slice, firsts, lasts))
+    return np.fromiter(map(crc32c, datas), np.uint32, len(firsts))
 
 
 @cache

@@ -21,6 +21,7 @@ from recordmill.beam_jobs.cli.click_options import (
 )
 from recordmill.beam_jobs.cli.completion_command import completion_command
 from recordmill.beam_jobs.cli.convert_command import convert
+from recordmill.beam_jobs.cli.index_command import index_command
 from recordmill.beam_jobs.cli.memory_limit import limit_warning, shortage
 from recordmill.beam_jobs.cli.rejects_command import rejects_command
 from recordmill.beam_jobs.cli.run_command import plan_command, run_command
@@ -144,6 +145,7 @@ for _command in (
     plan_command,
     rejects_command,
     clean_command,
+    index_command,
     completion_command,
 ):
     cli.add_command(_command)

@@ -12,13 +12,23 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from recordmill.beam_jobs.pipelines.read_dataset import ReadDataset
     from recordmill.beam_jobs.pipelines.write_dataset import WriteDataset
+    from recordmill.transforms.rows.open_dataset import Dataset, open_dataset
     from recordmill.transforms.rows.read_rows import read_batches, read_rows
 
-__all__ = ["ReadDataset", "WriteDataset", "read_batches", "read_rows"]
+__all__ = [
+    "Dataset",
+    "ReadDataset",
+    "WriteDataset",
+    "open_dataset",
+    "read_batches",
+    "read_rows",
+]
 
 _MODULES = {
+    "Dataset": "recordmill.transforms.rows.open_dataset",
     "ReadDataset": "recordmill.beam_jobs.pipelines.read_dataset",
     "WriteDataset": "recordmill.beam_jobs.pipelines.write_dataset",
+    "open_dataset": "recordmill.transforms.rows.open_dataset",
     "read_batches": "recordmill.transforms.rows.read_rows",
     "read_rows": "recordmill.transforms.rows.read_rows",
 }

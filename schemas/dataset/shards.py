@@ -9,6 +9,7 @@ from recordmill.schemas.file_checksums import TaskChecksums
 from recordmill.schemas.ranges import OddRows, TypeFlags
 from recordmill.schemas.reject_totals import NO_REJECTS, RejectTotals
 
+INDEX_SUFFIX = ".idx"  # of the file beside a shard that tells where its records begin
 KEY_SPACE = 1 << 64  # order keys are u64
 
 

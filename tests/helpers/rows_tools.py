@@ -83,22 +83,6 @@ def read_back(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def as_key(value: Any) -> Any:
-    """Something equal for equal values, arrays among them, by which to sort."""
-    if isinstance(value, Mapping):
-        return sorted((name, as_key(inner)) for name, inner in value.items())
-    if isinstance(value, np.ndarray):
-        return (value.dtype.str, value.shape, value.tobytes().hex())
-    return repr(value)
-
-
-def same_rows(
-    found: Iterable[Mapping[str, Any]], expected: Iterable[Mapping[str, Any]]
-) -> bool:
-    """Whether both hold the same rows, as often, in whatever order."""
-    return sorted(map(as_key, found)) == sorted(map(as_key, expected))
-
-
 def pipeline(
     runner: str = "one", bundle_repeat: int = 0
 ) -> AbstractContextManager[Any]:

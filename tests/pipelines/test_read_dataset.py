@@ -12,15 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from job_tools import SAMPLES, convert, examples_of, manifest_of, python, shards_of
+from row_keys import as_key, same_rows
 from rows_tools import (
     SCHEMA,
-    as_key,
     error_of,
     make_rows,
     pipeline,
     read,
     read_back,
-    same_rows,
     write,
 )
 

@@ -11,6 +11,7 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from interop_tools import ask
 from job_tools import assert_whole, contents, manifest_of, shards_of
+from row_keys import same_rows
 from rows_tools import (
     EXCHANGES,
     JOB,
@@ -20,7 +21,6 @@ from rows_tools import (
     pipeline,
     read,
     read_back,
-    same_rows,
     write,
 )
 from store_servers import Place

@@ -26,6 +26,7 @@ from recordmill.schemas.dataset.parts import (
     mark_of_rejects,
     run_metadata_name,
 )
+from recordmill.schemas.dataset.shards import INDEX_SUFFIX
 from recordmill.schemas.parsing.pbtxt import SCHEMA_PBTXT_NAME
 from recordmill.transforms.dataset import files
 from recordmill.transforms.dataset.files import find_manifest
@@ -157,10 +158,14 @@ class DataFiles:
         return DataFiles(self.shards - other.shards, self.rejects - other.rejects)
 
     def names(self, store: Store) -> list[str]:
-        """Returns the names of all files, of rejects those that there are."""
+        """Returns the names of all files, of rejects those that there are.
+
+        Each shard may have an index file.
+        """
+        indexes = (f"{shard}{INDEX_SUFFIX}" for shard in self.shards)
         rejects = store.list(REJECTS_NAME) if self.rejects else {}
         own = (name for name in rejects if mark_of_rejects(name) in self.rejects)
-        return [*sorted(self.shards), *own]
+        return [*sorted([*self.shards, *indexes]), *own]
 
 
 def is_marked(manifest: Manifest) -> bool:

@@ -34,6 +34,7 @@ from recordmill.transforms.dataset.manifest_checks import (
     Problem,
     checksum_problems,
     file_problems,
+    index_problems,
     label_problems,
     manifest_problems,
 )
@@ -140,6 +141,7 @@ def verify_store(
     records = sum(shard.records for shard in present)
     if full or deep:
         problems += content_problems(store, manifest.files, sizes)
+        problems += index_problems(store, shards, sizes)
         names = class_names(store, manifest)
         known = {problem.file for problem in problems}
         problems += (p for p in label_problems(manifest, names) if p.file not in known)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # The decoder of a format may not be another one's, whatever the bytes look like to it.
 _DECODERS = {
-    "jpeg": ("JPEG", "MPO"),
+    "jpeg": ("JPEG",),  # and MPO, by the same decoder
     "png": ("PNG",),
     "gif": ("GIF",),
     "bmp": ("BMP",),

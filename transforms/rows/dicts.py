@@ -31,7 +31,7 @@ def to_dicts(batch: pa.RecordBatch, schema: Schema) -> Iterator[dict[str, Any]]:
       schema: of the columns; features without a column are left out.
     """
     columns = {
-        feature.name: _values(batch[feature.name], feature)
+        feature.name: column_values(batch[feature.name], feature)
         for feature in schema.features
         if feature.name in batch.schema.names
     }
@@ -40,7 +40,8 @@ def to_dicts(batch: pa.RecordBatch, schema: Schema) -> Iterator[dict[str, Any]]:
         yield dict(zip(names, values, strict=True))
 
 
-def _values(array: pa.Array, feature: FeatureSpec) -> list[Any]:
+def column_values(array: pa.Array, feature: FeatureSpec) -> list[Any]:
+    """Returns the value of each row, as the table above says."""
     if feature.sequence:
         return _steps(array, feature)
     shape, whole = feature.shape, feature.content is Content.ARRAY
@@ -80,7 +81,7 @@ def _steps(array: pa.Array, feature: FeatureSpec) -> list[Any]:
         shape=feature.shape,
         content=feature.content,
     )
-    steps = _values(array.values, one)
+    steps = column_values(array.values, one)
     offsets = array.offsets.to_pylist()
     valid = array.is_valid().to_pylist()
     return [

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rows_tools import SCHEMA, in_chunks, make_rows, read_back, same_rows
+from row_keys import same_rows
+from rows_tools import SCHEMA, in_chunks, make_rows, read_back
 
 from recordmill.schemas.dataset.shards import KEY_SPACE, ShardPlan, ShardTask, SplitPlan
 from recordmill.schemas.errors import RecordmillError, SchemaError

@@ -1,0 +1,277 @@
+"""Opens a dataset for training: rows by number, batches in any order, NumPy or Arrow.
+
+    data = open_dataset("out/digits", "train")
+    len(data), data[7]["label"]
+    for batch in data.numpy_batches(64, seed=1, epoch=0):
+        step(batch["image"], batch["label"])
+
+It imports neither Beam nor TensorFlow. Every record that is read is verified.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from os import PathLike, fspath
+from typing import Any, SupportsIndex, overload
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from recordmill.schemas.dataset.manifest import schema_of
+from recordmill.schemas.errors import OutputError, UsageError
+from recordmill.schemas.features.feature import Content, Schema
+from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.transforms.arrow import I64
+from recordmill.transforms.dataset.files import class_names, read_manifest
+from recordmill.transforms.dataset.read_shards import ShardToRead, shards_to_read
+from recordmill.transforms.dataset.record_access import OpenShard
+from recordmill.transforms.decode.payloads import decode_payload
+from recordmill.transforms.pictures.pixels import pixels_of
+from recordmill.transforms.rows.dicts import to_dicts
+from recordmill.transforms.rows.numpy_columns import Column, objects, to_numpy
+from recordmill.transforms.rows.row_order import row_order
+from recordmill.transforms.storage import LocalStore, open_store
+
+_WINDOW_BYTES = (
+    4 << 20
+)  # of records decoded at once, or one batch: it has a fixed price
+_OPEN_SHARDS = 256  # mapped at once; others are opened again when they are needed
+
+Row = dict[str, Any]
+
+
+def open_dataset(
+    dataset: str | PathLike[str],
+    split: str | Sequence[str] | None = None,
+    *,
+    decode: bool = False,
+    storage: Mapping[str, Any] | None = None,
+) -> Dataset:
+    """Opens a finished dataset.
+
+    Args:
+      dataset: its folder, a path or a URL.
+      split: name of a split, or several; by default all, in the manifest's order.
+      decode: whether pictures that are kept as files become arrays of their pixels.
+      storage: non-secret options of the dataset's storage.
+
+    Raises:
+      UsageError: there is no such split.
+      OutputError: there is no finished dataset.
+    """
+    store = open_store(fspath(dataset), StorageOptions.of(storage or {}))
+    manifest = read_manifest(store)
+    splits = (split,) if isinstance(split, str) else split
+    return Dataset(
+        shards_to_read(store, manifest, splits),
+        schema_of(manifest),
+        manifest.payload,
+        class_names(store, manifest),
+        decode=decode,
+    )
+
+
+class Dataset(Sequence[Row]):
+    """The rows of some splits, by number.
+
+    It can be pickled, for the workers of a data loader, and has the methods that
+    PyTorch's DataLoader and Grain ask of a data source.
+
+    Attributes:
+      schema: its features.
+      class_names: names of the classes, by feature.
+    """
+
+    def __init__(
+        self,
+        shards: Sequence[ShardToRead],
+        schema: Schema,
+        payload: Any,
+        class_names: Mapping[str, tuple[str, ...]],
+        *,
+        decode: bool = False,
+    ) -> None:
+        self.schema = schema
+        self.class_names = dict(class_names)
+        self._shards = list(shards)
+        self._payload = payload
+        self._pictures = [
+            feature.name
+            for feature in schema.features
+            if decode and feature.content is Content.PICTURE
+        ]
+        counts = (shard.entry.records for shard in self._shards)
+        self._firsts = [0, *itertools.accumulate(counts)]
+        num_bytes = sum(shard.entry.bytes for shard in self._shards)
+        self._mean_bytes = num_bytes // max(1, self._firsts[-1])
+        self._open: OrderedDict[int, OpenShard] = OrderedDict()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns what another process needs: all but the open files."""
+        return {**self.__dict__, "_open": OrderedDict()}
+
+    def __repr__(self) -> str:
+        names = ", ".join(feature.name for feature in self.schema.features)
+        return f"Dataset({len(self):,} rows: {names})"
+
+    def __len__(self) -> int:
+        return self._firsts[-1]
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Row: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Row]: ...
+
+    def __getitem__(self, index: SupportsIndex | slice) -> Row | list[Row]:
+        """Returns one row as {feature: value}, or the list of a slice's rows.
+
+        Values are as read_rows gives them.
+        """
+        if isinstance(index, slice):
+            return self.__getitems__(range(*index.indices(len(self))))
+        return self.__getitems__([index.__index__()])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Row]:
+        """Returns the rows of these numbers; PyTorch's DataLoader asks for batches so."""
+        rows = list(to_dicts(self.take(indices), self.schema))
+        for name in self._pictures:
+            for row in rows:
+                row[name] = _decoded(row[name])
+        return rows
+
+    def __iter__(self) -> Iterator[Row]:
+        """Yields all rows in their order; of compressed shards, too."""
+        for shard in self._shards:
+            for batch in shard.batches(self.schema, self._payload):
+                for row in to_dicts(batch, self.schema):
+                    for name in self._pictures:
+                        row[name] = _decoded(row[name])
+                    yield row
+
+    def take(self, indices: Sequence[int] | npt.NDArray[np.integer]) -> pa.RecordBatch:
+        """Returns the rows of these numbers, in this order, as a batch.
+
+        Args:
+          indices: numbers of rows; negative ones count from the end.
+
+        Raises:
+          IndexError: there is no such row.
+          UsageError: the shards are compressed.
+          CorruptRecordError: a record is damaged.
+        """
+        numbers = self._checked(np.asarray(indices, np.int64))
+        if not len(numbers):
+            records: pa.BinaryArray = pa.array([], pa.binary())
+        else:
+            records = self._records(numbers)
+        decoded = decode_payload(records, self.schema, self._payload)
+        for row, reason in decoded.row_errors:
+            raise OutputError(
+                f"row {numbers[row]} does not fit the dataset's schema: {reason}; run "
+                "`recordmill verify --deep` to see all such"
+            )
+        return decoded.batch
+
+    def batches(
+        self,
+        size: int,
+        *,
+        seed: int | None = None,
+        epoch: int = 0,
+        worker: int = 0,
+        num_workers: int = 1,
+        drop_last: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yields batches of rows, a column for each feature.
+
+        Args:
+          size: rows in a batch; the last one may have fewer.
+          seed: of the order; None reads the rows as they lie.
+          epoch: another one gives another order of the same seed.
+          worker: which worker this is, from 0. Each takes its share of the batches.
+          num_workers: how many share them.
+          drop_last: whether to leave out a last batch that has fewer rows.
+
+        Raises:
+          UsageError: there is no such worker, or no row in a batch.
+        """
+        for numbers in self._batches(size, seed, epoch, worker, num_workers, drop_last):
+            yield self.take(numbers)
+
+    def numpy_batches(self, size: int, **order: Any) -> Iterator[dict[str, Column]]:
+        """Yields batches as {feature: array}; arguments are those of `batches`.
+
+        Values of one shape are stacked: CIFAR's images are (size, 32, 32, 3). Others
+        make arrays of objects; see numpy_columns.py.
+        """
+        for batch in self.batches(size, **order):
+            columns = to_numpy(batch, self.schema)
+            for name in self._pictures:
+                columns[name] = _stacked([_decoded(cell) for cell in columns[name]])
+            yield columns
+
+    def _batches(
+        self,
+        size: int,
+        seed: int | None,
+        epoch: int,
+        worker: int,
+        num_workers: int,
+        drop_last: bool,
+    ) -> Iterator[I64]:
+        if not (size > 0 and 0 <= worker < num_workers):
+            raise UsageError(
+                f"batches of {size} rows for worker={worker} of num_workers="
+                f"{num_workers}: expected 1 row or more, and a worker from 0 to "
+                "num_workers - 1"
+            )
+        near = not all(isinstance(shard.store, LocalStore) for shard in self._shards)
+        order = row_order(len(self), seed, epoch, near=near)
+        for start in range(worker * size, len(self), num_workers * size):
+            numbers = order(start, min(start + size, len(self)))
+            if len(numbers) == size or not drop_last:
+                yield numbers
+
+    def _checked(self, numbers: I64) -> I64:
+        count = len(self)
+        wrong = (numbers < -count) | (numbers >= count)
+        if wrong.any():
+            raise IndexError(f"row {numbers[np.argmax(wrong)]} of {count}")
+        return np.where(numbers < 0, numbers + count, numbers)
+
+    def _records(self, numbers: I64) -> pa.BinaryArray:
+        """Returns records by number, read shard by shard."""
+        which = np.searchsorted(self._firsts, numbers, side="right") - 1
+        shards = np.unique(which)
+        if len(shards) == 1:
+            return self._read(int(shards[0]), numbers)
+        parts = [self._read(int(shard), numbers[which == shard]) for shard in shards]
+        together = pa.concat_arrays(parts)
+        back = np.empty(len(numbers), np.int64)
+        back[np.argsort(which, kind="stable")] = np.arange(len(numbers))
+        return together.take(pa.array(back))
+
+    def _read(self, shard: int, numbers: I64) -> pa.BinaryArray:
+        if shard in self._open:
+            self._open.move_to_end(shard)
+        else:
+            self._open[shard] = OpenShard(self._shards[shard])
+            if len(self._open) > _OPEN_SHARDS:
+                self._open.popitem(last=False)
+        return self._open[shard].read(numbers - self._firsts[shard])
+
+
+def _decoded(picture: bytes | None) -> npt.NDArray[Any] | None:
+    return None if picture is None else pixels_of(picture)
+
+
+def _stacked(pictures: list[npt.NDArray[Any] | None]) -> Column:
+    """Returns pictures of one shape as one array, others as one of objects."""
+    kinds = {None if one is None else (one.shape, one.dtype) for one in pictures}
+    if len(kinds) == 1 and None not in kinds:
+        return np.stack([one for one in pictures if one is not None])
+    return objects(pictures)
