@@ -12,11 +12,14 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from job_tools import GOLDEN, convert, copy_golden, recordmill
 from source_tools import read
+from store_servers import display_path
 
 from recordmill.beam_jobs.service import run_job
 from recordmill.schemas.errors import ChangedInputError
 from recordmill.transforms.commit import staging
+from recordmill.transforms.sources.cifar import source as cifar_source
 from recordmill.transforms.sources.cifar.source import CifarSource
+from recordmill.transforms.storage import reading
 from recordmill.transforms.tasks import write_shard
 
 FILES = {"csv": "a.csv", "cifar": "data_batch_1.bin", "images": "cat/b.jpg"}
@@ -158,6 +161,54 @@ def test_in_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ran.status == 75
     assert "memory://replaced/in/a.csv: 8 bytes, was 32,486 when the" in ran.err
     assert not (tmp_path / "out/manifest.json").exists()
+
+
+@pytest.mark.parametrize("source", FILES)
+def test_replaced_between_two_reads_of_an_object(
+    source: str,
+    inputs: Path,
+    server: Callable[[str], str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And put back before the end, so that only the reads themselves can tell it.
+
+    A picture is one read, so it is replaced when the first one was read.
+    """
+    place = display_path("s3", tmp_path, monkeypatch, server)
+    for file in sorted((inputs / source).rglob("*.*")):
+        last = f"in/{file.relative_to(inputs / source)}"
+        place.store.put_bytes(file.read_bytes(), last)
+    changed = last if source == "images" else f"in/{FILES[source]}"
+    first = "" if source == "images" else changed
+    kept = place.store.read(changed)
+    monkeypatch.setattr(cifar_source, "READ_BYTES", 3 * 3073)
+    reads: list[str] = []
+    read = reading.read_version
+
+    def then_replaced(uri: str, *arguments: Any) -> bytes:
+        data = read(uri, *arguments)
+        reads.append(uri)
+        if sum(first in uri for uri in reads) == 1:
+            place.store.put_bytes(kept[:-1] + b"x", changed)
+        return data
+
+    def put_back(*arguments: Any) -> None:
+        place.store.put_bytes(kept, changed)
+        check(*arguments)
+
+    check = staging.require_same_inputs
+    output = tmp_path / "out"
+    job = ["convert", source, f"{place.root}/in", output, "--exchange", "engine"]
+    job += ["--storage-option", f"input:endpoint_url={server('s3')}"]
+    with monkeypatch.context() as patch:
+        patch.setattr(reading, "read_version", then_replaced)
+        patch.setattr(staging, "require_same_inputs", put_back)
+        ran = recordmill(*job)
+    assert ran.status == 75
+    told = f"{place.root}/{changed}: was written again or removed after the run began"
+    assert told in ran.err
+    assert not (output / "manifest.json").exists()
 
 
 def test_the_way_out(

@@ -112,7 +112,7 @@ class ContentCheck:
         """Yields the checksums of parts in order; a few are read ahead."""
 
         def read(file: InputFile, start: int, stop: int) -> FileChecksum:
-            data = read_range(file.uri, start, stop, self.storage)
+            data = read_range(file.uri, start, stop, self.storage, file.seen)
             if len(data) < stop - start:
                 raise InputError(
                     f"{file.uri}: ends at byte {start + len(data)}, but had {file.size} "

@@ -14,6 +14,7 @@ from recordmill.schemas.job.storage_options import (
 from recordmill.transforms.sources.found_files import FoundFile
 from recordmill.transforms.storage.filesystems import filesystem_of
 from recordmill.transforms.storage.left_out import is_left_out
+from recordmill.transforms.storage.read_version import version_of
 from recordmill.transforms.storage.retry import (
     describe_failure,
     input_error,
@@ -72,7 +73,7 @@ def _search(url: str, options: StorageOptions) -> tuple[str, list[FoundFile]]:
         FoundFile(
             uri_of(name),
             _size(uri_of(name), info),
-            _version(info),
+            version_of(info),
             uri_of(given.get(name, root)),
         )
         for name, info in listing.items()
@@ -119,10 +120,3 @@ def _size(uri: str, info: dict[str, Any]) -> int:
             "or to an object store"
         )
     return int(info["size"])
-
-
-def _version(info: dict[str, Any]) -> str:
-    for key in ("ETag", "etag", "md5Hash", "LastModified", "mtime", "created"):
-        if info.get(key):
-            return str(info[key])
-    return ""

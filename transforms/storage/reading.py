@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from recordmill.schemas.errors import ChangedInputError
+from recordmill.schemas.errors import ChangedInputError, InputError
 from recordmill.schemas.job.storage_options import (
     NO_OPTIONS,
     StorageOptions,
@@ -20,6 +20,11 @@ from recordmill.schemas.job.storage_options import (
 from recordmill.schemas.ranges import Seen
 from recordmill.transforms.arrow import I64, U8
 from recordmill.transforms.storage.filesystems import filesystem_of
+from recordmill.transforms.storage.read_version import (
+    AnotherVersionError,
+    can_read_version,
+    read_version,
+)
 from recordmill.transforms.storage.retry import (
     describe_failure,
     input_error,
@@ -59,7 +64,7 @@ def read_range(
       start: first byte.
       stop: one after the last byte.
       options: for the storage of the inputs.
-      seen: what a local file has to be, or None.
+      seen: what the file has to be, or None; see `can_read_version`.
 
     Raises:
       ChangedInputError: it is another one by now.
@@ -75,6 +80,9 @@ def read_range(
                 return data
     except OSError as error:
         raise input_error(error, f"{uri}: cannot be read: {error}") from error
+
+    if seen is not None and can_read_version(uri, seen):
+        return _read_seen(uri, options, seen, (start, stop))
 
     def read() -> bytes:
         system, path = filesystem_of(uri, options)
@@ -108,12 +116,40 @@ def _require_seen(descriptor: int, uri: str, seen: Seen | None) -> None:
         )
 
 
+def _read_seen(
+    uri: str, options: StorageOptions, seen: Seen, part: tuple[int, int] | None
+) -> bytes:
+    """Reads all or a part of a file in a store, in the version that was listed.
+
+    Raises:
+      ChangedInputError: there is another version now.
+      InputError: the file cannot be read.
+    """
+
+    def read() -> bytes:
+        return read_version(uri, *filesystem_of(uri, options), seen, part)
+
+    try:
+        return with_retries(read)
+    except AnotherVersionError:
+        raise ChangedInputError(
+            f"{uri}: was written again or removed after the run began (its version was "
+            f"{seen.version}). Run the same command again when nothing writes to the "
+            "inputs"
+        ) from None
+    except Exception as error:
+        raise _remote_error(uri, error) from safe_cause(error)
+
+
 def _read_remote(uri: str, read: Callable[[], bytes]) -> bytes:
     try:
         return with_retries(read)
     except Exception as error:
-        message = f"{uri}: cannot be read: {describe_failure(error, uri)}"
-        raise input_error(error, message) from safe_cause(error)
+        raise _remote_error(uri, error) from safe_cause(error)
+
+
+def _remote_error(uri: str, error: Exception) -> InputError:
+    return input_error(error, f"{uri}: cannot be read: {describe_failure(error, uri)}")
 
 
 def _read_all(descriptor: int, start: int, length: int) -> bytes:
@@ -189,7 +225,7 @@ def read_file(
     Args:
       uri: the file.
       options: for the storage of the inputs.
-      seen: what a local file has to be, or None.
+      seen: what the file has to be, or None; see `can_read_version`.
 
     Raises:
       ChangedInputError: it is another one by now.
@@ -203,6 +239,9 @@ def read_file(
                 return data
     except OSError as error:
         raise input_error(error, f"{uri}: cannot be read: {error}") from error
+
+    if seen is not None and can_read_version(uri, seen):
+        return _read_seen(uri, options, seen, None)
 
     def read() -> bytes:
         system, path = filesystem_of(uri, options)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from csv_cases import quoted
@@ -22,7 +24,6 @@ from source_tools import (
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.features.feature import Kind
-from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import InputFile, InputRange
 from recordmill.transforms.sources.csv import range_rows
 from recordmill.transforms.sources.csv.quote_states import (
@@ -113,7 +114,12 @@ def test_header_that_changed_after_the_inventory(tmp_path: Path) -> None:
     path = tmp_path / "in.csv"
     path.write_bytes(b"a,b\n1,x\n")
     reading = prepare(CsvSource(), [path])
+    time = path.stat().st_mtime_ns
     path.write_bytes(b"a,c\n1,x\n")
+    os.utime(path, ns=(1, 1))
+    with pytest.raises(InputError, match="was written again after the run began"):
+        list(reading.source.read(reading.ranges[0], ()))
+    os.utime(path, ns=(time, time))
     with pytest.raises(InputError, match="it lacks b and also has c"):
         read_one(reading.source, reading.ranges[0])
 
@@ -201,9 +207,9 @@ def test_a_sample_of_a_long_range_is_short_and_of_whole_rows(
     reading = prepare(CsvSource(), [path])
     read_bytes = []
 
-    def noting(uri: str, start: int, stop: int, options: StorageOptions) -> bytes:
+    def noting(uri: str, start: int, stop: int, **options: Any) -> bytes:
         read_bytes.append(stop - start)
-        return read_range(uri, start, stop, options)
+        return read_range(uri, start, stop, **options)
 
     monkeypatch.setattr(
         "recordmill.transforms.sources.csv.range_rows.read_range", noting

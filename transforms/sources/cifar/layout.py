@@ -187,7 +187,7 @@ def read_names(
     """
     if file is None:
         return tuple(str(label) for label in range(count))
-    content = read_file(file.uri, storage)
+    content = read_file(file.uri, storage, file.seen)
     checksums.append(FileChecksum(file.path, 0, len(content), crc32c(content)))
     try:
         lines = content.decode().splitlines()

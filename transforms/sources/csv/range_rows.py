@@ -9,7 +9,7 @@ from functools import partial
 from recordmill.schemas.errors import ChangedInputError, InputError
 from recordmill.schemas.file_checksums import FileChecksum
 from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.ranges import InputRange
+from recordmill.schemas.ranges import InputFile, InputRange
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.sources.csv.broken_rows import (
@@ -82,13 +82,13 @@ class RangeRows:
     names: tuple[str, ...]
     storage: StorageOptions
 
-    def of_file(self, uri: str) -> Reader:
-        """Returns a reader of a file's bytes."""
-        return partial(read_range, uri, options=self.storage)
+    def of_file(self, file: InputFile | InputRange) -> Reader:
+        """Returns a reader of the bytes of a file, or of that of a range."""
+        return partial(read_range, file.uri, options=self.storage, seen=file.seen)
 
     def of_range(self, input_range: InputRange) -> Reader:
         """Returns a reader to which a quote that is never closed is no quote."""
-        return masked(self.of_file(input_range.uri), input_range.unclosed)
+        return masked(self.of_file(input_range), input_range.unclosed)
 
     def text_rows(self, input_range: InputRange) -> Iterator[TextRows]:
         """Yields all rows of a range, in order, and the checksums of its bytes.
@@ -153,7 +153,7 @@ class RangeRows:
         Raises:
           InputError: the file has other columns.
         """
-        names, header_end = read_header(self.of_file(input_range.uri), input_range.uri)
+        names, header_end = read_header(self.of_file(input_range), input_range.uri)
         self._require_same(input_range.uri, names)
         begin: int | None = header_end
         if input_range.start > 0:
@@ -204,7 +204,7 @@ class RangeRows:
         for start, stop in _cut_batches(body):
             part = body[start:stop]
             broken = find_broken_rows(
-                self.of_file(input_range.uri),
+                self.of_file(input_range),
                 part,
                 begin + start,
                 input_range.unclosed,

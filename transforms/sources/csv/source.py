@@ -137,7 +137,7 @@ class CsvSource(Source):
     def _with_names(self, files: Sequence[InputFile]) -> Self:
         names: tuple[str, ...] = ()
         for file in _not_empty(files):
-            own, _ = read_header(self._rows.of_file(file.uri), file.uri)
+            own, _ = read_header(self._rows.of_file(file), file.uri)
             names = names or own
             if set(own) != set(names):
                 raise InputError(columns_differ(file.uri, own, names))
@@ -160,9 +160,10 @@ class CsvSource(Source):
 
     def _first_look(self, file: InputFile) -> FirstRows:
         """Reads the header and the first rows of a file."""
-        whole = InputRange(0, file.path, file.uri, 0, file.size, 0, file.size)
-        names, header_end = read_header(self._rows.of_file(file.uri), file.uri)
-        header = self._rows.of_file(file.uri)(0, header_end).removeprefix(BOM).strip()
+        size = file.size
+        whole = InputRange(0, file.path, file.uri, 0, size, 0, size, seen=file.seen)
+        names, header_end = read_header(self._rows.of_file(file), file.uri)
+        header = self._rows.of_file(file)(0, header_end).removeprefix(BOM).strip()
         parsed = self._rows.sample(whole, SAMPLE_BYTES)
         if parsed is None:
             nothing = pa.table({name: pa.array([], pa.string()) for name in names})
@@ -234,7 +235,7 @@ class CsvSource(Source):
         """Returns the transition map of a block (see quote_states)."""
         if input_range.files:
             return 0  # nothing is before their rows
-        return survey_block(self._rows.of_file(input_range.uri), input_range)
+        return survey_block(self._rows.of_file(input_range), input_range)
 
     def resolve_ranges(
         self, ranges: Sequence[InputRange], surveys: Sequence[int]
@@ -242,8 +243,10 @@ class CsvSource(Source):
         """Notes with every range in which states of the quotes it begins and ends."""
         resolved: list[InputRange] = []
         by_file = groupby(zip(ranges, surveys, strict=True), lambda pair: pair[0].uri)
-        for uri, pairs in by_file:
-            resolved += resolve_file(self._rows.of_file(uri), *zip(*pairs, strict=True))
+        for _, found in by_file:
+            pairs = list(found)
+            read = self._rows.of_file(pairs[0][0])
+            resolved += resolve_file(read, *zip(*pairs, strict=True))
         return resolved
 
     def sample(self, input_range: InputRange) -> TypeFlags:

@@ -108,7 +108,7 @@ def _reasons(
         if not file.size:
             return "empty"
         size = min(file.size, SIGNATURE_BYTES)
-        head = read_range(file.uri, 0, size, storage)
+        head = read_range(file.uri, 0, size, storage, file.seen)
         signatures.append(FileChecksum(file.path, 0, len(head), crc32c(head)))
         if is_certain_picture(head):
             return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from urllib.parse import quote, unquote
 
 from recordmill.schemas.errors import ChangedInputError
 from recordmill.schemas.file_checksums import FileChecksum
@@ -61,12 +62,12 @@ class Picture:
 def reference_to(file: InputFile) -> bytes:
     r"""Returns b"1234:1700000000000000000 cat/1.jpg" for a file of a local folder.
 
-    Without its time, b"1234 cat/1.jpg", for one of a store; b"!a link to
-    nothing\0cat/2.jpg" without a file.
+    A version of a store may hold a space: b"1234:2026-01-01%2012 cat/1.jpg".
+    Without a file, b"!a link to nothing\0cat/2.jpg".
     """
     if file.problem:
         return f"!{file.problem}\0{file.path}".encode()
-    version = f":{file.version}" if file.version.isdigit() else ""
+    version = f":{quote(file.version)}" if file.version else ""
     return f"{file.size}{version} {file.path}".encode()
 
 
@@ -78,7 +79,7 @@ def parse_reference(reference: bytes) -> Reference:
         return Seen(0, ""), path, problem
     facts, _, path = text.partition(" ")
     size, _, version = facts.partition(":")
-    return Seen(int(size), version), path, ""
+    return Seen(int(size), unquote(version)), path, ""
 
 
 def read_pictures(

@@ -317,7 +317,10 @@ class ImagesSource(Source):
             # order key and its split when others are added or removed.
             origins=text_hashes(paths),
             positions=np.arange(len(files), dtype=np.int64),
-            raw=lambda row: (0, read_file(files[row].uri, self.storage)),
+            raw=lambda row: (
+                0,
+                read_file(files[row].uri, self.storage, files[row].seen),
+            ),
             planned_bytes=np.array([file.size for file in files], np.int64)
             + FRAME_BYTES,
         )

@@ -1,0 +1,89 @@
+"""Inputs are read in the version that was listed, or not at all, on each kind of store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from store_servers import Place
+
+from recordmill.schemas.errors import ChangedInputError, InputError
+from recordmill.schemas.ranges import InputFile, Seen
+from recordmill.transforms.sources.images.read_pictures import (
+    parse_reference,
+    reference_to,
+)
+from recordmill.transforms.sources.listing import list_inputs
+from recordmill.transforms.storage.read_version import can_read_version
+from recordmill.transforms.storage.reading import is_local, read_file, read_range
+
+DATA = bytes(range(251)) * 40
+
+Read = Callable[[Place, InputFile], bytes]
+
+
+@pytest.fixture
+def listed(store_place: Place) -> InputFile:
+    if store_place.kind == "folders":
+        pytest.skip("its listings name no files that can be opened")
+    store_place.store.put_bytes(DATA, "in/odd &+ %41 é")
+    (file,) = list_inputs([f"{store_place.root}/in"], store_place.options)[1]
+    return file
+
+
+READS: dict[str, Read] = {
+    "all": lambda place, file: read_file(file.uri, place.options, file.seen),
+    "a part": lambda place, file: read_range(
+        file.uri, 10, 20, place.options, file.seen
+    ),
+    "by reference": lambda place, file: read_file(
+        file.uri, place.options, parse_reference(reference_to(file))[0]
+    ),
+}
+
+
+def test_each_kind_is_asked_for_a_version(listed: InputFile) -> None:
+    assert is_local(listed.uri) or can_read_version(listed.uri, listed.seen)
+    assert not can_read_version("sftp://host/a", listed.seen)
+    assert not can_read_version(listed.uri, Seen(listed.size, ""))
+    assert not can_read_version("s3://b/a", Seen(1, "2026-01-01 12:00:00+00:00"))
+
+
+@pytest.mark.parametrize(
+    ("start", "stop"),
+    [
+        (0, 1),
+        (0, len(DATA)),
+        (7, 7),
+        (9_000, 99_999),
+        (len(DATA), 99_999),
+        (20_000, 20_001),
+    ],
+)
+def test_the_version_that_was_listed(
+    store_place: Place, listed: InputFile, start: int, stop: int
+) -> None:
+    place = store_place
+    found = read_range(listed.uri, start, stop, place.options, listed.seen)
+    assert found == DATA[start:stop]
+    assert READS["all"](place, listed) == READS["by reference"](place, listed) == DATA
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+@pytest.mark.parametrize("data", [DATA[::-1], DATA[:5], DATA * 2], ids=len)
+def test_another_version(
+    store_place: Place, listed: InputFile, data: bytes, read: Read
+) -> None:
+    store_place.store.put_bytes(data, "in/odd &+ %41 é")
+    with pytest.raises(ChangedInputError) as raised:
+        read(store_place, listed)
+    message = str(raised.value)
+    assert message.startswith(f"{listed.uri}: ")
+    assert "was written again" in message or f"has {len(data)} bytes, but" in message
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_no_file_any_more(store_place: Place, listed: InputFile, read: Read) -> None:
+    store_place.store.delete(["in/odd &+ %41 é"])
+    with pytest.raises(InputError, match=r"cannot be read: |again or removed"):
+        read(store_place, listed)
