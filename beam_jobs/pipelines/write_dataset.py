@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 from os import PathLike, fspath
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 from uuid import uuid4
 
 import apache_beam as beam
@@ -50,6 +50,7 @@ from recordmill.schemas.job.job_spec import (
     identifier_from,
 )
 from recordmill.schemas.job.options import spell
+from recordmill.schemas.job.run_options import Grace
 from recordmill.schemas.job.source_options import PIPELINE_ROWS
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.parsing.problems import expectation, parse_declared
@@ -104,6 +105,7 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
         payload: Payload = "example",
         max_rejects: int | str = 0,
         overwrite: bool = False,
+        grace: Grace = "next-run",
         exchange: Literal["auto", "scratch", "engine"] = "auto",
         scratch: str | PathLike[str] = "",
         storage: Mapping[str, Any] | None = None,
@@ -126,6 +128,8 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
           payload: what a record holds; what elements that are bytes are taken for.
           max_rejects: rows that may be rejected, a count or a share like "0.5%".
           overwrite: whether another dataset in `output` may be replaced.
+          grace: how long the files of a replaced dataset stay for its readers:
+            "next-run", until the next run or `recordmill clean`, or "0", not at all.
           exchange: how records reach their shards: "scratch" through files, "engine"
             through the runner's shuffle; the bytes are the same. "auto" chooses by the
             runner.
@@ -141,6 +145,7 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
         self._output = fspath(output)
         self._schema = fspath(schema) if isinstance(schema, PathLike) else schema
         self._overwrite = overwrite
+        self._grace = grace
         self._exchange = exchange
         self._scratch = fspath(scratch)
         self._storage = StorageOptions.of(storage or {})
@@ -148,6 +153,10 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
             raise UsageError(
                 f"WriteDataset: exchange={exchange!r}: expected 'auto', 'scratch' or "
                 "'engine'"
+            )
+        if grace not in get_args(Grace):
+            raise UsageError(
+                f"WriteDataset: grace={grace!r}: expected 'next-run' or '0'"
             )
         if not is_local(self._scratch):
             raise UsageError(
@@ -249,6 +258,7 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
             if self._exchange == "auto"
             else self._exchange,
             overwrite=self._overwrite,
+            grace=self._grace,
             run_id=uuid4().hex[:11],
             scratch=self._scratch,
             remote=not is_embedded(pipeline),

@@ -18,6 +18,9 @@ _ADVICE = {
     "damage": "{output} is damaged. Convert again with --overwrite to make it anew. "
     "Where --dataset-version auto chose its version, remove its folder instead and "
     "convert again",
+    "unfinished": "{output} is whole, but files beside its shards are not in place yet. If "
+    "no run is at work there, run the same command again, or `recordmill clean {output}`: "
+    "both put them in place",
     "stray": "{output} has files that are not its own. Delete those that the table names",
     "values": "{output} has records that do not fit its schema, and were written so. Mend "
     "the inputs or the schema, and convert again with --overwrite",

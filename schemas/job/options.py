@@ -200,7 +200,7 @@ OPTIONS = (
     Option(name="overwrite", kind="flag", fronts=_fronts("CJPT"), default=False,
            help="replace another dataset in the output, or this one if it is damaged",
            label="Overwrite", group=_FILES),
-    Option(name="grace", kind="choice", fronts=_fronts("CRJT"), default="next-run",
+    Option(name="grace", kind="choice", fronts=_fronts("CRJPT"), default="next-run",
            choices=("next-run", "0"),
            help="how long the files of a replaced dataset stay for its readers; 0: not "
            "at all", label="Grace", group=_FILES,

@@ -9,9 +9,10 @@ from adversary import Actor, Baton, SlowStore
 
 from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
 from recordmill.schemas.dataset.shards import staged_file_name
+from recordmill.transforms.commit.cleanup import clean_held
 from recordmill.transforms.commit.commit import manifest_digest
-from recordmill.transforms.commit.recovery import clean_up, shut_out_commits
 from recordmill.transforms.dataset.files import find_manifest
+from recordmill.transforms.storage.store import WORK_FOLDER
 from recordmill.transforms.tasks.launches import SIGN_NAME
 from recordmill.transforms.tfrecord import crc32c
 
@@ -153,11 +154,15 @@ class Checks:
 
     def _check_cleaned(self, folder: str) -> None:
         store = self.store.below(folder.rstrip("/")) if folder else self.store
-        shut_out_commits(store)
-        clean_up(store)
+        clean_held(store, lambda: None, detached=True)
         self.check(None)
         manifest = find_manifest(store)
         assert manifest is not None
+        beside = store.list_level()
+        shards = {name for name in beside.files if ".tfrecord" in name}
+        assert shards == {*manifest.shard_files}, "strays"
+        assert not beside.unfinished
+        assert store.list(WORK_FOLDER) == {}
         for name, entry in manifest.files.items():
             data = self.baton.files.get(folder + name)
             assert data is not None, f"{folder}{name} is missing"

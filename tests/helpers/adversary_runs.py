@@ -8,7 +8,7 @@ from functools import cache
 from adversary import Actor
 from adversary_checks import SHARDS, Checks
 
-from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
+from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.dataset.shards import (
     ShardResult,
     shard_file_name,
@@ -18,9 +18,9 @@ from recordmill.schemas.job.job_spec import JobSpec, RejectLimit
 from recordmill.schemas.parsing.schema_file import load_schema
 from recordmill.schemas.ranges import InputRange, RangeResult
 from recordmill.schemas.reject_totals import RejectTotals
+from recordmill.transforms.commit.cleanup import clean_held
 from recordmill.transforms.commit.commit import manifest_digest, seen_manifest
 from recordmill.transforms.commit.detached import publish_launch, publish_once
-from recordmill.transforms.commit.recovery import clean_up, shut_out_commits
 from recordmill.transforms.commit.staging import stage
 from recordmill.transforms.commit.unfinished_versions import (
     can_be_cleared,
@@ -207,7 +207,4 @@ class World(Checks):
         """Cleans as the command does, believing that it has the lease."""
         store = self.store.below(version) if version else self.store
         actor.may_end_jobs = detached
-        if store.size(MANIFEST_NAME) is not None:
-            shut_out_commits(store)
-            clean_up(store)
-        remove_leftovers(store, find_leftovers(store, detached=detached))
+        clean_held(store, lambda: None, detached=detached)

@@ -32,9 +32,15 @@ FOREIGN = [
     f"below/.manifest.json.{HEX}",
     f"below/.recordmill/{RUN}/runs/range-0",
     f"1.0.0/.recordmill/{RUN}/staging/iris-train.tfrecord-00000-of-00001",
+    "iris-train.tfrecord-00000-of-00002",
+    "iris-train.0123456.tfrecord-00000-of-00002",
+    "roses-train.01234567.tfrecord-00000-of-00002",
+    # Of a commit that may still be done.
+    "iris-train.g00007-01234567.tfrecord-00000-of-00002",
 ]
 OWN = [
     f".recordmill/probe-{HEX}",
+    ".recordmill/manifest.json",
     f".recordmill/{RUN}/run.log",
     f".recordmill/{RUN}/runs/.range-0.{HEX}",
     f".recordmill/{RUN}/staging/anything",
@@ -49,6 +55,11 @@ OWN = [
     f".iris-train.tfrecord-a00001-00000-of-00002.{HEX}",
     f".iris-train-00000-of-00002.tfrecord.gz.{HEX}",
     f"rejects/.range-0.jsonl.{HEX}",
+]
+# Of a commit that failed; a store copied them late.
+LATE = [
+    "iris-train.01234567.tfrecord-00000-of-00002",
+    "rejects/01234567-range-0.jsonl",
 ]
 
 
@@ -137,11 +148,11 @@ def test_only_what_is_its_own_goes(tmp_path: Path) -> None:
     convert("csv", IRIS, folder)
     put(folder, FOREIGN)
     before = contents(folder)
-    put(folder, OWN)
+    put(folder, OWN + LATE)
     everything = contents(folder)
     planned = clean(folder, "--dry-run")
     assert contents(folder) == everything
-    assert sorted(planned["names"]) == sorted(OWN)
+    assert sorted(planned["names"]) == sorted(OWN + LATE)
     cleaned = clean(folder)
     assert contents(folder) == before
     assert (cleaned["files"], cleaned["bytes"]) == (planned["files"], planned["bytes"])

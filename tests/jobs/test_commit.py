@@ -20,6 +20,8 @@ from job_tools import (
 from killed_runs import run_until, staged
 from same_dataset import assert_readable, dataset_of
 
+from recordmill.transforms.commit import commit as commit_module
+
 
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_switch_killed_at_every_step(
@@ -111,3 +113,23 @@ def test_nothing_is_left_of_an_earlier_try(tmp_path: Path) -> None:
     assert_unpublished(output)
     convert("csv", wrong, output, "--max-rejects", "50%")
     assert_whole(output)
+
+
+@pytest.mark.parametrize("way", ["clean", "convert"])
+def test_killed_right_behind_the_swap(
+    tmp_path: Path, iris: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """The dataset is there; what is beside it is not damaged, but waits."""
+    folder = shutil.copytree(iris, tmp_path / "iris")
+    job: list[Argument] = ["csv", IRIS, folder, "--shards", 3, "--overwrite"]
+    with monkeypatch.context() as patch:
+        patch.setattr(commit_module, "finish", lambda _: 1 / 0)
+        assert recordmill("convert", *job).status == 1
+    ran = recordmill("verify", folder)
+    assert ran.status == 1
+    assert "not in place yet" in ran.out
+    assert "--overwrite" not in ran.out
+    advice = ran.out.partition("`recordmill ")[2].partition("`")[0].split()
+    assert recordmill(*(advice if way == "clean" else ["convert", *job])).status == 0
+    assert recordmill("verify", folder).status == 0
+    assert_whole(folder)

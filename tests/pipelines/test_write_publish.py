@@ -54,9 +54,10 @@ def test_another_dataset_is_replaced_only_if_asked(
         f: d for f, d in contents(output).items() if ".recordmill" not in f
     } == before
     clean(LocalStore(str(output)))  # what the one that was refused left
-    write(ROWS, output, overwrite=True, **JOB)
+    write(ROWS, output, overwrite=True, grace="0", **JOB)
     assert_whole(output)
     assert dataset_of(output) == dataset_of(rows_dataset)
+    assert not list(output.rglob("replaced.json"))  # nor what it names
 
 
 def test_a_damaged_dataset_is_made_anew_only_if_asked(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from recordmill.schemas.dataset.manifest import MANIFEST_NAME
+from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
 from recordmill.schemas.errors import OutputRefusedError
 from recordmill.transforms.commit.recovery import (
     clean_up,
+    files_to_clean,
     open_journals,
     shut_out_commits,
     unpublished_files,
@@ -67,20 +69,54 @@ def clean(store: Store, *, dry_run: bool = False, detached: bool = False) -> Cle
         return _cleaned(store, Leftovers((), {}), dry_run=dry_run)
     if dry_run:
         require_idle(store)
-        return _cleaned(store, _found(store, detached=detached), dry_run=True)
+        found = _found(store, files_to_clean, detached=detached)
+        return _cleaned(store, found, dry_run=True)
     with acquire(store, exclusive=store.preflight().exclusive) as lease:
-        found = _found(store, detached=detached)
-        if store.size(MANIFEST_NAME) is not None:
-            lease.require_held()
-            shut_out_commits(store)
-            clean_up(store)
-        lease.require_held()
-        remove_leftovers(store, found)
+        found = clean_held(store, lease.require_held, detached=detached)
         return _cleaned(store, found, dry_run=False)
 
 
-def _found(store: Store, *, detached: bool) -> Leftovers:
+def clean_held(
+    store: Store, require_held: Callable[[], None], *, detached: bool
+) -> Leftovers:
+    """Removes what dead runs left, by a run that holds the lease.
+
+    Args:
+      store: of the output.
+      require_held: raises an error if it does not hold it any more.
+      detached: whether detached jobs that may be at work are ended, too.
+
+    Returns:
+      What was removed.
+
+    Raises:
+      BusyError: another run publishes.
+      OutputRefusedError: a run was killed during its commit.
+    """
+    told = found = _found(store, files_to_clean, detached=detached)
+    if store.size(MANIFEST_NAME) is not None:
+        require_held()
+        shut_out_commits(store)
+        clean_up(store)
+        # Again, as a run may have published since the first look.
+        found = _found(store, unpublished_files, detached=detached)
+    require_held()
+    remove_leftovers(store, found)
+    return replace(found, files=told.files | found.files)
+
+
+def _found(
+    store: Store,
+    beside_dataset: Callable[[Store, Manifest], list[str]],
+    *,
+    detached: bool,
+) -> Leftovers:
     """Finds what dead runs left in an output.
+
+    Args:
+      store: of the output.
+      beside_dataset: finds the files beside a dataset.
+      detached: whether detached jobs that may be at work are taken for ended.
 
     Raises:
       OutputRefusedError: one was killed during its commit.
@@ -88,7 +124,7 @@ def _found(store: Store, *, detached: bool) -> Leftovers:
     beside: dict[str, int] = {}
     journals = open_journals(store)
     if store.size(MANIFEST_NAME) is not None:
-        for name in unpublished_files(store, read_manifest(store)):
+        for name in beside_dataset(store, read_manifest(store)):
             if (size := store.size(name)) is not None:
                 beside[name] = size
     elif journals:

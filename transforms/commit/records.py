@@ -20,6 +20,7 @@ from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
 from recordmill.schemas.dataset.parts import (
     MARK,
     REJECTS_NAME,
+    generation_of,
     inputs_name,
     inventory_name,
     mark_of,
@@ -166,6 +167,28 @@ class DataFiles:
         rejects = store.list(REJECTS_NAME) if self.rejects else {}
         own = (name for name in rejects if mark_of_rejects(name) in self.rejects)
         return [*sorted([*self.shards, *indexes]), *own]
+
+
+def stray_files(store: Store, manifest: Manifest) -> list[str]:
+    """Returns data files of older commits of this dataset that the manifest lacks.
+
+    An object store may finish a copy after the run that asked for it was killed, and
+    after its record was removed. The name of a data file comes into use by one commit or
+    never, so such files can go: no newer manifest will name them.
+    """
+    kept = DataFiles.of(manifest)
+    shards = {
+        name: mark_of(name)
+        for name in store.list_level().files
+        if name.startswith(f"{manifest.name}-") and name not in kept.shards
+    }
+    rejects = {name: mark_of_rejects(name) for name in store.list(REJECTS_NAME)}
+    found = {**shards, **{n: m for n, m in rejects.items() if m not in kept.rejects}}
+    return [
+        name
+        for name, mark in found.items()
+        if mark and generation_of(mark) <= manifest.generation
+    ]
 
 
 def is_marked(manifest: Manifest) -> bool:

@@ -32,6 +32,7 @@ from recordmill.transforms.commit.records import (
     find_records,
     fixed_names,
     is_marked,
+    stray_files,
 )
 from recordmill.transforms.dataset.files import find_manifest, read_manifest
 from recordmill.transforms.storage import Store
@@ -120,22 +121,36 @@ def _above_all(store: Store, manifest: Manifest) -> Manifest:
     return manifest.model_copy(update={"generation": newest + 1})
 
 
+def files_to_clean(store: Store, manifest: Manifest) -> list[str]:
+    """Returns the files beside a dataset that cleaning up removes, to tell of them.
+
+    Among them are those of commits that are to be shut out first. Until then such a
+    commit may be done, so nothing is removed by this list.
+
+    Args:
+      store: of the dataset, which is complete.
+      manifest: its manifest.
+    """
+    return unpublished_files(store, _above_all(store, manifest))
+
+
 def unpublished_files(store: Store, manifest: Manifest) -> list[str]:
-    """Returns the files beside a dataset that cleaning up removes.
+    """Returns the files beside a dataset that no manifest will ever name again.
 
     Args:
       store: of the dataset, which is complete.
       manifest: its manifest.
     """
     records = find_records(store)
-    newer = _above_all(store, manifest)
     names = {
-        *old_files(store, newer, records, end_grace=True),
-        *old_records(newer, records),
+        *old_files(store, manifest, records, end_grace=True),
+        *old_records(manifest, records),
     }
     for journal in _earlier_journals(store):
         names |= _files_of_earlier(store, read_manifest(store, journal), manifest)
-    return sorted({*names, *_stale_files(store, manifest)})
+    return sorted(
+        {*names, *_stale_files(store, manifest), *stray_files(store, manifest)}
+    )
 
 
 def _own_journals(store: Store, run_key: str) -> list[str]:

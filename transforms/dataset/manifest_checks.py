@@ -30,14 +30,15 @@ class Problem:
     Attributes:
       file: name of the file that differs.
       message: what was found and what was expected.
-      kind: "damage" if a run with overwrite mends it; "stray" for a file that does not
-        belong to the dataset; "values" for records that were written as they are, but
-        do not fit the schema.
+      kind: "damage" if a run with overwrite mends it; "unfinished" for a file that the
+        commit of this dataset has not put in place yet; "stray" for a file that does
+        not belong to the dataset; "values" for records that were written as they are,
+        but do not fit the schema.
     """
 
     file: str
     message: str
-    kind: Literal["damage", "stray", "values"] = "damage"
+    kind: Literal["damage", "unfinished", "stray", "values"] = "damage"
 
 
 def manifest_problems(manifest: Manifest) -> Iterator[Problem]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from recordmill.schemas.dataset.manifest import FileEntry, Manifest
 from recordmill.schemas.dataset.parts import REJECTS_NAME
 from recordmill.schemas.errors import OutputError
 from recordmill.schemas.reject_totals import NO_REJECTS, RejectTotals
 from recordmill.schemas.text import count
-from recordmill.transforms.dataset.files import rejects_files
+from recordmill.transforms.dataset.files import (
+    fixed_copy_name,
+    is_file,
+    rejects_files,
+)
 from recordmill.transforms.dataset.manifest_checks import Problem
 from recordmill.transforms.storage import Store
 from recordmill.transforms.tfrecord import crc32c
@@ -46,6 +50,27 @@ def content_problems(
             yield Problem(
                 file, f"CRC-32C is {found}, expected {expected.crc32c}: it was changed"
             )
+
+
+def without_unfinished(
+    store: Store, manifest: Manifest, problems: Iterable[Problem]
+) -> list[Problem]:
+    """Returns problems, those of files that only wait to be put in place as such.
+
+    Files with fixed names are replaced behind the manifest. If the run was killed
+    there, the record of its commit has them, and the next run puts them in place.
+    """
+    told = []
+    for problem in problems:
+        expected = manifest.files.get(problem.file)
+        if expected is not None:
+            copy = store.find(fixed_copy_name(manifest.mark, problem.file))
+            if is_file(copy, expected):
+                text = "not in place yet: the run was killed right behind its commit"
+                told.append(Problem(problem.file, text, "unfinished"))
+                continue
+        told.append(problem)
+    return told
 
 
 def reject_problems(

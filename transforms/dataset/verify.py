@@ -42,6 +42,7 @@ from recordmill.transforms.dataset.metadata_checks import (
     content_problems,
     metadata_problems,
     reject_problems,
+    without_unfinished,
 )
 from recordmill.transforms.storage import Store, open_store
 from recordmill.transforms.tfrecord import open_stream, read_records
@@ -157,6 +158,7 @@ def verify_store(
         problems += [problem for _, found in checked for problem in found]
     order = {shard.file: index for index, shard in enumerate(shards)}
     order[MANIFEST_NAME] = -1
+    problems = without_unfinished(store, manifest, problems)
     problems.sort(key=lambda problem: order.get(problem.file, len(shards)))
     return VerifyResult(
         output=store.uri,

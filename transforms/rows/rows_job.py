@@ -31,6 +31,7 @@ from recordmill.schemas.errors import (
 )
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.job.options import spell
+from recordmill.schemas.job.run_options import Grace
 from recordmill.schemas.ranges import InputRange, RangeResult
 from recordmill.schemas.reject_totals import RejectTotals
 from recordmill.schemas.text import count, json_bytes
@@ -64,6 +65,7 @@ class RowsJob:
       run_id: 11 random hexadecimal digits of the pipeline.
       scratch: folder for temporary sorted files that all workers can reach, or "".
       remote: whether workers can be on other machines.
+      grace: how long the files of a replaced dataset stay.
     """
 
     job: JobSpec
@@ -74,6 +76,7 @@ class RowsJob:
     run_id: str
     scratch: str = ""
     remote: bool = False
+    grace: Grace = "next-run"
 
     @property
     def split_names(self) -> tuple[str, ...]:
@@ -234,6 +237,7 @@ def _context(rows_job: RowsJob, totals: RowsTotals, records: int) -> RunContext:
         output=rows_job.store.uri,
         workspace=rows_job.workspace(fingerprint),
         overwrite=rows_job.overwrite,
+        grace=rows_job.grace,
     )
 
 

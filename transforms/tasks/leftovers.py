@@ -4,6 +4,7 @@
     .recordmill/rows-0123456789a/...          the sorted runs of a pipeline's rows
     .recordmill/job-0123456789ab/...          the workspace of a detached job
     .recordmill/probe-<32 hex digits>         a trial write
+    .recordmill/manifest.json                 of a version that was being removed
     .recordmill/lock/.000001.json.<32 hex>    a temporary file of a lock
     .recordmill/swap/.manifest.json.<32 hex>  of a swap on local disk, and its lock
     .manifest.json.<32 hex>                   a temporary file of the dataset, beside it
@@ -33,7 +34,7 @@ from recordmill.transforms.tasks.launches import (
 from recordmill.transforms.tasks.workspace import RUN_PATTERN
 
 _HEX = r"[0-9a-f]{32}"
-_PROBE = re.compile(rf"{re.escape(WORK_FOLDER)}/probe-{_HEX}")
+_IN_WORK = re.compile(rf"{re.escape(WORK_FOLDER)}/(probe-{_HEX}|manifest\.json)")
 _TEMP = re.compile(rf"(?P<folder>(?:.*/)?)\.(?P<name>[^/]+)\.{_HEX}", re.DOTALL)
 # The names of a dataset's files, and of the folder of its versions.
 _OWN_FILE = re.compile(
@@ -73,7 +74,9 @@ def find_leftovers(
       detached: whether detached jobs that may be at work are taken for ended.
     """
     top, work = store.list_level(), store.list_level(WORK_FOLDER)
-    files = {name: size for name, size in work.files.items() if _PROBE.fullmatch(name)}
+    files = {
+        name: size for name, size in work.files.items() if _IN_WORK.fullmatch(name)
+    }
     for name, size in top.unfinished.items():
         match = _TEMP.fullmatch(name)
         if match and _OWN_FILE.fullmatch(match["name"]):
