@@ -73,7 +73,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "store_place" in {mark.args[0] for mark in marks}:
         return  # the test names its stores itself
     if "store_place" in metafunc.fixturenames:
-        kinds = metafunc.config.getoption("--stores").split(",")
+        without = metafunc.definition.iter_markers("not_on")
+        left_out = {kind for mark in without for kind in mark.args}
+        wanted = metafunc.config.getoption("--stores").split(",")
+        kinds = [kind for kind in wanted if kind not in left_out]
         metafunc.parametrize("store_place", kinds, indirect=True)
 
 

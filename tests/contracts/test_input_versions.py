@@ -17,6 +17,9 @@ from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.storage.read_version import can_read_version
 from recordmill.transforms.storage.reading import is_local, read_file, read_range
 
+# Its listings name no files that can be opened.
+pytestmark = pytest.mark.not_on("folders")
+
 DATA = bytes(range(251)) * 40
 
 Read = Callable[[Place, InputFile], bytes]
@@ -24,8 +27,6 @@ Read = Callable[[Place, InputFile], bytes]
 
 @pytest.fixture
 def listed(store_place: Place) -> InputFile:
-    if store_place.kind == "folders":
-        pytest.skip("its listings name no files that can be opened")
     store_place.store.put_bytes(DATA, "in/odd &+ %41 é")
     (file,) = list_inputs([f"{store_place.root}/in"], store_place.options)[1]
     return file
