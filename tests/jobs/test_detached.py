@@ -322,3 +322,4 @@ def test_a_job_server_that_is_not_there(
     )
     assert ran.status == 1
     assert "no job server answers at 127.0.0.1:9" in ran.err
+    assert not list((tmp_path / "out").rglob("alive.json"))

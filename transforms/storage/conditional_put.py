@@ -14,6 +14,7 @@ from typing import Any
 
 from recordmill.schemas.errors import MissingFileError
 from recordmill.transforms.storage.clouds import cloud_of
+from recordmill.transforms.storage.conditional_remove import remove_version
 from recordmill.transforms.storage.fsspec_files import (
     NO_FILE,
     file_info,
@@ -72,6 +73,30 @@ def swap_object(
             if _put_if(url, system, path, data, info):
                 return True
     raise ConnectionError(f"another version came {_TRIES} times amid a put")
+
+
+def discard_object(url: str, system: Any, path: str, seen: bytes) -> bool:
+    """Removes an object if its content is `seen`; see Store.discard.
+
+    Args:
+      url: of the store, whose kind can remove one version only.
+      system: the file system.
+      path: of the object in it.
+      seen: the content that is removed.
+
+    Returns:
+      Whether there is no such object now.
+    """
+    with _guard(url):
+        for _ in range(_TRIES):
+            info, found = _look(system, path)
+            if info is None:
+                return True
+            if found != seen:
+                return False
+            if remove_version(cloud_of(url).kind, system, path, info):
+                return True
+    raise ConnectionError(f"another version came {_TRIES} times amid a removal")
 
 
 def keeps_conditions(url: str, system: Any, path: str) -> bool:

@@ -23,7 +23,7 @@ from recordmill.transforms.storage.atomic_files import (
     temp_path,
     write_synced,
 )
-from recordmill.transforms.storage.local_swap import swap_file
+from recordmill.transforms.storage.local_swap import discard_file, swap_file
 from recordmill.transforms.storage.retry import output_error
 from recordmill.transforms.storage.store import (
     Level,
@@ -90,6 +90,18 @@ class LocalStore(Store):
                 if last or not isinstance(error, FileNotFoundError):
                     raise output_error(error, str(path), "written") from error
         raise AssertionError("the last try returns or raises")
+
+    def discard(self, name: str, *, seen: bytes) -> bool:
+        path = self._path(name)
+        try:
+            if not discard_file(path, seen):
+                return False
+        except FileNotFoundError:
+            return True  # nor is its folder there
+        except OSError as error:
+            raise output_error(error, str(path), "removed") from error
+        self._prune(path.parent)
+        return True
 
     def read(self, name: str) -> bytes:
         path = self._path(name)

@@ -1,4 +1,4 @@
-"""Replaces a small local file only if its content is still what the caller has seen.
+"""Replaces or removes a small local file only if its content is what the caller saw.
 
 No file system renames on a condition. So the content is compared, and the file renamed,
 under a lock (flock). The kernel drops the lock when its holder ends, however it ends. A
@@ -80,6 +80,28 @@ def swap_file(path: Path, data: bytes, seen: bytes | None) -> bool:
             with suppress(OSError):
                 waiting.unlink(missing_ok=True)
     return True
+
+
+def discard_file(path: Path, seen: bytes) -> bool:
+    """Removes a file if its content is `seen`; on disk at return.
+
+    Args:
+      path: of the file.
+      seen: the content that is removed.
+
+    Returns:
+      Whether there is no such file now.
+
+    Raises:
+      BusyError: another process does not end its swap in this folder.
+    """
+    with _locked(path.parent / SWAP_FOLDER):
+        found = _content(path)
+        if found == seen:
+            path.unlink()
+            sync_folder(path.parent)
+            return True
+    return found is None
 
 
 def _link(waiting: Path, path: Path) -> None:

@@ -29,6 +29,7 @@ from recordmill.transforms.storage.clouds import (
 )
 from recordmill.transforms.storage.conditional_put import (
     create_object,
+    discard_object,
     keeps_conditions,
     swap_object,
     swap_unguarded,
@@ -125,6 +126,15 @@ class RemoteStore(Store):
             return swap_object(self.url, system, path, data, seen)
 
         return self._do("written", name, swap)
+
+    def discard(self, name: str, *, seen: bytes) -> bool:
+        if not self.exclusive:
+            return Store.discard(self, name, seen=seen)
+
+        def discard(system: Any, path: str) -> bool:
+            return discard_object(self.url, system, path, seen)
+
+        return self._do("removed", name, discard)
 
     def keeps_conditions(self, name: str) -> bool:
         def put_twice(system: Any, path: str) -> bool:

@@ -128,8 +128,8 @@ class Store(ABC):
     def discard(self, name: str, *, seen: bytes) -> bool:
         """Removes a small file if its content is still exactly `seen`.
 
-        It is read and then removed, as most stores take no condition here: a version
-        that comes within that moment is removed, too.
+        Where `exclusive` is false, it is read and then removed: a version that comes
+        within that moment is removed, too.
 
         Returns:
           Whether there is no such file now. Safe to repeat after a lost answer.
