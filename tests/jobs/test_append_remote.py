@@ -15,6 +15,10 @@ from store_tools import options_of
 
 from recordmill.transforms.storage import RemoteStore
 
+# It does what S3 does, in one process: the contract of stores and test_remote_output
+# show that.
+pytestmark = pytest.mark.not_on("memory")
+
 pytestmark = pytest.mark.usefixtures("cache")
 
 

@@ -15,6 +15,10 @@ from recordmill.schemas.dataset.shards import staged_file_name
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.storage.lease import acquire
 
+# It does what S3 does, in one process: the contract of stores and test_remote_output
+# show that.
+pytestmark = pytest.mark.not_on("memory")
+
 RUN = "0123456789abcdef"
 HEX = uuid.UUID(int=7).hex
 # What recordmill never named lies where its own files lie, and looks a bit like them.

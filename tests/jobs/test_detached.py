@@ -43,6 +43,10 @@ from recordmill.transforms.tasks import launches
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.workspace import Workspace
 
+# It does what S3 does, in one process: the contract of stores and test_remote_output
+# show that.
+pytestmark = pytest.mark.not_on("memory")
+
 JOB = JobSpec(source="csv", name="iris", sharding=Sharding(num_shards=2))
 
 

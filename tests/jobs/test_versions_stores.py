@@ -37,6 +37,10 @@ from recordmill.transforms.storage.lease_holder import Holder
 from recordmill.transforms.storage.lock_files import LOCK_FOLDER
 from recordmill.transforms.storage.store import WORK_FOLDER
 
+# It does what S3 does, in one process: the contract of stores and test_remote_output
+# show that.
+pytestmark = pytest.mark.not_on("memory")
+
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
