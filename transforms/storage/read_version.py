@@ -18,6 +18,7 @@ from recordmill.schemas.ranges import Seen
 from recordmill.transforms.storage.clouds import cloud_of, modified_time
 from recordmill.transforms.storage.fsspec_files import file_info
 from recordmill.transforms.storage.retry import is_transient, is_unmet_condition
+from recordmill.transforms.storage.s3_requests import get_object
 
 # Without a tag a listing has a time, with a space between date and hour.
 _TAG = re.compile(r'(?:W/)?"?([^"\s]+)"?')
@@ -109,20 +110,11 @@ def _require(found: object, version: str) -> None:
 def _read_s3(
     system: Any, path: str, version: str, start: int | None, stop: int | None
 ) -> bytes:
-    bucket, key, version_id = system.split_path(path)
-    question = {"Bucket": bucket, "Key": key, "IfMatch": f'"{_bare(version)}"'}
+    wanted = {"IfMatch": f'"{_bare(version)}"'}
     if start is not None and stop is not None:
-        question["Range"] = f"bytes={start}-{stop - 1}"
-    if version_id is not None:
-        question["VersionId"] = version_id
-
-    async def get() -> bytes:
-        answer = await system._call_s3("get_object", **question)
-        async with answer["Body"] as body:
-            _require(answer["ETag"], version)  # some servers pass over conditions
-            return bytes(await body.read())
-
-    data: bytes = sync(system.loop, get)
+        wanted["Range"] = f"bytes={start}-{stop - 1}"
+    info, data = get_object(system, path, **wanted)
+    _require(info["ETag"], version)  # some servers pass over conditions
     return data
 
 

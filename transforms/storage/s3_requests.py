@@ -37,18 +37,28 @@ def head_object(system: Any, path: str) -> dict[str, Any]:
     }
 
 
-def get_object(system: Any, path: str) -> tuple[dict[str, Any], bytes]:
-    """Returns an object and the tag of that very version.
+def get_object(
+    system: Any, path: str, **conditions: str
+) -> tuple[dict[str, Any], bytes]:
+    """Returns an object, or a part of it, and the tag of that very version.
+
+    Args:
+      system: the file system.
+      path: of the object in it.
+      conditions: more of the request, such as Range or IfMatch.
 
     Raises:
       FileNotFoundError: there is no such object.
     """
-    bucket, key, _ = system.split_path(path)
+    bucket, key, version_id = system.split_path(path)
+    question = {"Bucket": bucket, "Key": key, **conditions}
+    if version_id is not None:
+        question["VersionId"] = version_id
 
     async def get() -> tuple[dict[str, Any], bytes]:
-        answer = await system._call_s3("get_object", Bucket=bucket, Key=key)
+        answer = await system._call_s3("get_object", **question)
         async with answer["Body"] as body:
-            return {"ETag": answer["ETag"]}, await body.read()
+            return {"ETag": answer["ETag"]}, bytes(await body.read())
 
     info, data = sync(system.loop, get)
     return info, data
