@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -32,12 +33,14 @@ class Inputs:
       side_files: what cells of it may name, if the job pulls any in.
       check: compares them with those of a dataset.
       warnings: of what was passed over.
+      listed_at: the time before they were listed, in Unix seconds.
     """
 
     files: list[InputFile]
     side_files: list[InputFile]
     check: ContentCheck = field(default_factory=ContentCheck, compare=False)
     warnings: tuple[str, ...] = ()
+    listed_at: float = field(default=0.0, compare=False)
 
     @property
     def all_files(self) -> list[InputFile]:
@@ -76,6 +79,7 @@ def list_all_inputs(
       InputError: an input that is not there or cannot be listed.
       UsageError: an input that is named lies in the output folder, or all do.
     """
+    listed_at = time.time()
     storage, output = options.storage.input, options.output
     given = inputs_outside(options.inputs, output)
     root, found = list_inputs(given, storage, keep_unreadable=True)
@@ -100,13 +104,13 @@ def list_all_inputs(
                 "`files_root`: no feature of `schema` has bytes_from: path. Declare one, "
                 "or leave out `files_root`"
             )
-        return Inputs(files, [], check, warnings)
+        return Inputs(files, [], check, warnings, listed_at)
     if source.files_root:
         below = _list_files_root(source.files_root, storage)
     else:
         _, below = list_inputs([root], storage, keep_unreadable=True)
     side_files = [file for file in files_outside(below, output) if not file.problem]
-    return Inputs(files, side_files, check, warnings)
+    return Inputs(files, side_files, check, warnings, listed_at)
 
 
 def _list_files_root(root: str, storage: StorageOptions) -> list[InputFile]:

@@ -42,7 +42,7 @@ def prepare_workspace(
     """
     workspace = context.workspace
     make_folders(workspace, context.exchange, cut_of(ranges))
-    keep_inventory(context, inputs.files, inputs.side_files)
+    keep_inventory(context, inputs.files, inputs.side_files, inputs.listed_at)
     save_checksums(workspace, PREPARE, context.source.checksums_of_prepare())
     source = context.source.spill_inventory(
         *workspace.shared_location("inventory.arrow")

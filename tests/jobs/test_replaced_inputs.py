@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from store_servers import display_path
 
 from recordmill.beam_jobs.service import run_job
 from recordmill.schemas.errors import ChangedInputError
-from recordmill.transforms.commit import staging
+from recordmill.transforms.commit import input_check, staging
 from recordmill.transforms.sources.cifar import source as cifar_source
 from recordmill.transforms.sources.cifar.source import CifarSource
 from recordmill.transforms.storage import reading
@@ -98,6 +99,86 @@ def test_nothing_is_published(
     assert f"{file}: " in ran.err
     assert message in ran.err
     assert not (output / "manifest.json").exists()
+
+
+def replaced_in_disguise(file: Path) -> None:
+    """Another file of the same name, size and time, as from an archive without times."""
+    facts = file.stat()
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    other = file.with_name(".other")
+    other.write_bytes(data)
+    os.utime(other, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    other.replace(file)
+
+
+def untouched(files: Path) -> None:
+    """Waits until the system's clock is beyond the time at which the inputs came."""
+    latest = max(file.stat().st_ctime for file in files.rglob("*"))
+    while time.time() <= latest + 0.02:
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("source", FILES)
+def test_replaced_by_one_of_the_same_size_and_time(
+    source: str, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = inputs / source / FILES[source]
+    output = tmp_path / "out"
+    limit = ("--max-rejects", 1)  # the end of the picture is not whole any more
+    job = ["convert", source, inputs / source, output, *limit]
+    with monkeypatch.context() as patch:
+        change_before_the_last_step(patch, lambda: replaced_in_disguise(file))
+        ran = recordmill(*job)
+    assert ran.status == 75
+    assert f"{file}: was replaced by another file of the same size and time" in ran.err
+    assert not (output / "manifest.json").exists()
+    # Nothing of the old file is taken up.
+    assert recordmill(*job).status == 0
+    convert(source, inputs / source, tmp_path / "other" / "out", *limit)
+    manifests = [
+        folder / "manifest.json" for folder in (output, tmp_path / "other/out")
+    ]
+    assert manifests[0].read_bytes() == manifests[1].read_bytes()
+
+
+def test_replaced_so_before_a_run_is_resumed(
+    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first launch read the old file; the second takes up what that one did."""
+    file = inputs / "csv" / FILES["csv"]
+    job = ("convert", "csv", inputs / "csv", tmp_path / "out")
+
+    def fail() -> None:
+        raise RuntimeError("killed")
+
+    with monkeypatch.context() as patch:
+        change_before_the_last_step(patch, fail)
+        assert recordmill(*job).status != 0
+    replaced_in_disguise(file)
+    ran = recordmill(*job)
+    assert ran.status == 75
+    assert f"{file}: was replaced by another file of the same size and time" in ran.err
+    assert recordmill(*job).status == 0
+
+
+def test_touched_but_the_same(
+    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A backup that makes links, or another right: no reason to fail, only to look."""
+    file = inputs / "csv" / FILES["csv"]
+    untouched(inputs)
+    looked: list[str] = []
+    is_as_read = input_check._is_as_read
+
+    def noted(name: str, *arguments: Any) -> bool:
+        looked.append(name)
+        return is_as_read(name, *arguments)
+
+    monkeypatch.setattr(input_check, "_is_as_read", noted)
+    change_before_the_last_step(monkeypatch, lambda: file.chmod(0o600))
+    convert("csv", inputs / "csv", tmp_path / "out")
+    assert looked == [str(file)]
 
 
 @pytest.mark.parametrize("exchange", ["auto", "scratch", "engine"])

@@ -28,11 +28,13 @@ class ConvertedInputs:
       fingerprint: of the dataset.
       by_content: the bytes of inputs.jsonl.gz.
       as_listed: the bytes of inventory.jsonl.gz.
+      contents: of what was read of each file, by path; None if it is not known.
     """
 
     fingerprint: str
     by_content: bytes
     as_listed: bytes
+    contents: Mapping[str, str] | None
 
 
 def list_converted(
@@ -77,6 +79,7 @@ def list_converted(
             _files(listed, None, sides=True),
             run_key=context.run_key,
         ),
+        found,
     )
 
 
@@ -99,10 +102,15 @@ def _contents(
     try:
         return contents(checksums, sizes)
     except ChangedInputError:
-        for name in context.workspace.names(CHECKPOINTS):  # all is to be read again
-            if name.startswith(("range-", "shard-")) and name.endswith(".json"):
-                discard_checkpoint(context.workspace, name.removesuffix(".json"))
+        forget_what_was_read(context)
         raise
+
+
+def forget_what_was_read(context: RunContext) -> None:
+    """Discards the checkpoints of all ranges and shards, so that all is read again."""
+    for name in context.workspace.names(CHECKPOINTS):
+        if name.startswith(("range-", "shard-")) and name.endswith(".json"):
+            discard_checkpoint(context.workspace, name.removesuffix(".json"))
 
 
 def _files(

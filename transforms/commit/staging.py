@@ -27,6 +27,7 @@ from recordmill.schemas.dataset.parts import (
 from recordmill.schemas.dataset.shards import ShardResult
 from recordmill.schemas.errors import (
     BusyError,
+    ChangedInputError,
     OutputError,
 )
 from recordmill.schemas.features.feature import Schema
@@ -44,7 +45,10 @@ from recordmill.transforms.commit.build_manifest import (
     merge_column_info,
 )
 from recordmill.transforms.commit.commit import is_staged, manifest_digest
-from recordmill.transforms.commit.converted_inputs import list_converted
+from recordmill.transforms.commit.converted_inputs import (
+    forget_what_was_read,
+    list_converted,
+)
 from recordmill.transforms.commit.finish import TFDS_FILES
 from recordmill.transforms.commit.input_check import require_same_inputs
 from recordmill.transforms.commit.input_log import KeptInputs, dump_inputs, parse_inputs
@@ -53,6 +57,7 @@ from recordmill.transforms.commit.recovery import SEEN_NAME, STAGED_MANIFEST
 from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.dataset.tfds_files import labels_files, metadata_files
 from recordmill.transforms.dataset.verify import verify_store
+from recordmill.transforms.storage.reading import is_local
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.live_counts import counting
 from recordmill.transforms.tasks.read_rejects import (
@@ -61,6 +66,8 @@ from recordmill.transforms.tasks.read_rejects import (
     run_rejects,
 )
 from recordmill.transforms.tfrecord import crc32c
+
+_LISTED_AT = "listed-at"  # in the workspace
 
 
 def stage(
@@ -96,9 +103,11 @@ def stage(
     unnamed = {run_metadata_name(context.part): run_metadata}  # tells when the run was
     described = {}
     listed = _read_inventory(context) if context.inputs else None
+    read: Mapping[str, str] | None = None
     if listed is not None:
         inputs = list_converted(context, listed, ranges, shards)
         own = own.model_copy(update={"fingerprint": inputs.fingerprint})
+        read = inputs.contents
         described[inputs_name(context.part)] = inputs.by_content
         unnamed[inventory_name(context.part)] = inputs.as_listed
     generation = found.generation + 1 if found else 0
@@ -114,8 +123,7 @@ def stage(
         store.put_bytes(data, workspace.store_name(f"staging/{name}"))
     _stage_rejects(context)
     if listed is not None:
-        storage = context.source.storage
-        require_same_inputs(listed.files, context.input_root, context.inputs, storage)
+        _require_same_inputs(context, listed, read)
     _verify_staged(context, own.model_copy(update={"appended": context.part}))
     seen_name = workspace.store_name(SEEN_NAME)
     if seen is None:
@@ -124,6 +132,32 @@ def stage(
         store.put_bytes(seen, seen_name)
     store.put_bytes(manifest.to_bytes(), workspace.store_name(STAGED_MANIFEST))
     return manifest
+
+
+def _require_same_inputs(
+    context: RunContext, listed: KeptInputs, read: Mapping[str, str] | None
+) -> None:
+    """Checks that no input changed since the first launch of this run listed them.
+
+    Args:
+      context: the run.
+      listed: its inventory.
+      read: the content of what was read of each file; None if it is not known.
+
+    Raises:
+      ChangedInputError: one did; what was read is forgotten.
+    """
+    noted = context.workspace.get(_LISTED_AT)
+    since = float(noted) if noted else None
+    storage = context.source.storage
+    try:
+        require_same_inputs(
+            listed.files, context.input_root, context.inputs, storage, read, since
+        )
+    except ChangedInputError:
+        forget_what_was_read(context)
+        context.workspace.discard(_LISTED_AT)
+        raise
 
 
 def _stage_rejects(context: RunContext) -> None:
@@ -156,9 +190,22 @@ def _read_inventory(context: RunContext) -> KeptInputs:
 
 
 def keep_inventory(
-    context: RunContext, files: Sequence[InputFile], side_files: Sequence[InputFile]
+    context: RunContext,
+    files: Sequence[InputFile],
+    side_files: Sequence[InputFile],
+    listed_at: float,
 ) -> None:
-    """Writes the inventory of inputs to the workspace, for the end of the run."""
+    """Writes the inventory of inputs to the workspace, for the end of the run.
+
+    Args:
+      context: the run.
+      files: its inputs.
+      side_files: those that cells may name.
+      listed_at: the time before they were listed, in Unix seconds. That of the first
+        launch is kept: a later one takes up what it read.
+    """
+    if is_local(context.input_root) and context.workspace.get(_LISTED_AT) is None:
+        context.workspace.put(_LISTED_AT, repr(listed_at).encode())
     name = context.workspace.store_name(inventory_name(context.part))
     key = context.run_key
     data = dump_inputs("", context.job, files, side_files, run_key=key)
