@@ -15,23 +15,26 @@ from job_tools import convert
 
 from recordmill.transforms.pictures.check import CheckLevel, check_picture
 from recordmill.transforms.pictures.header import ImageHeader, ImageHeaderError
+from recordmill.transforms.pictures.reencode import reencode
 from recordmill.transforms.pictures.signature import picture_format
+from recordmill.transforms.pictures.structure import MAX_PIXELS
 from recordmill.transforms.rows.read_rows import read_rows
 
 FOLDERS = Path(__file__).parents[2] / ".tools" / "pictures"
 DECODABLE = {"jpeg", "png", "bmp"}
+OTHERS = {"gif", "webp", "tiff", "bmp"}
 # How many pictures of the decodable formats there are at least: an empty folder would
 # prove nothing.
 EXPECTED = {"pillow": 500, "go": 40, "photos": 20}
 
 
-def pictures_of(folder: str) -> dict[str, bytes]:
+def pictures_of(folder: str, formats: set[str] = DECODABLE) -> dict[str, bytes]:
     files = [path for path in sorted((FOLDERS / folder).rglob("*")) if path.is_file()]
     found = {str(path.relative_to(FOLDERS)): path.read_bytes() for path in files}
     return {
         name: data
         for name, data in found.items()
-        if picture_format(data[:16]) in DECODABLE
+        if picture_format(data[:16]) in formats
     }
 
 
@@ -76,3 +79,23 @@ def test_all_that_is_converted_is_decoded(tmp_path: Path) -> None:
     kept = {row["filename"]: row["image"] for row in read_rows(output)}
     assert len(kept) > 0.8 * len(pictures)
     assert all(decoded_by_tensorflow(kept).values())
+
+
+@pytest.mark.parametrize(("folder", "expected"), [("pillow", 150), ("go", 15)])
+def test_all_that_is_reencoded_is_decoded(folder: str, expected: int) -> None:
+    made: dict[str, bytes] = {}
+    rejected: dict[str, str] = {}
+    for name, data in pictures_of(folder, OTHERS).items():
+        header = checked(data, "structure")
+        if isinstance(header, ImageHeaderError) or header.kind in DECODABLE:
+            continue
+        try:
+            made[name] = reencode(data, header, MAX_PIXELS).data
+        except ImageHeaderError as error:
+            rejected[name] = str(error)
+    assert len(made) >= expected
+    assert len(rejected) < 0.1 * len(made)
+    assert [each for each in rejected.values() if "0x" in each] == []
+    assert [
+        n for n, decodes in decoded_by_tensorflow(made).items() if not decodes
+    ] == []

@@ -45,7 +45,7 @@ def open_picture(
       ImageHeaderError: it cannot be opened, or what is done with it fails: damaged bytes
         raise whatever the decoder meets.
     """
-    from PIL import Image  # 50 ms, for those who decode
+    from PIL import Image, UnidentifiedImageError  # 50 ms, for those who decode
 
     # Pillow's own limit cannot be set for each picture.
     Image.MAX_IMAGE_PIXELS = None
@@ -64,6 +64,11 @@ def open_picture(
                 yield picture
     except ImageHeaderError:
         raise
+    except UnidentifiedImageError as error:
+        # Its text has an address in memory, but a reason is the same in every run.
+        raise ImageHeaderError(
+            f"{header.format} cannot be decoded: Pillow knows no {header.format} like it"
+        ) from error
     except Exception as error:
         raise ImageHeaderError(
             f"{header.format} cannot be decoded: {type(error).__name__}: {error}"

@@ -221,6 +221,16 @@ def test_tags_that_are_all_as_long_as_the_file(level: str) -> None:
         decode(data)
 
 
+def test_the_reason_is_the_same_in_every_run() -> None:
+    """Pillow's own text has an address in memory."""
+    data = bytearray(PICTURES["rgb.tif"][0])
+    header = read_header(bytes(data))
+    data[2:4] = b"\0\0"
+    reason = "tiff cannot be decoded: Pillow knows no tiff like it"
+    with pytest.raises(ImageHeaderError, match=reason):
+        reencode(bytes(data), header, 100)
+
+
 def test_damaged_bytes_are_told() -> None:
     data = encode("RGB", "WEBP", (64, 64), lossless=True)
     with pytest.raises(ImageHeaderError, match="webp cannot be decoded: "):
