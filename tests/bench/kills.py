@@ -39,7 +39,6 @@ from store_servers import SERVERS, Place
 
 from recordmill.schemas.dataset.manifest import MANIFEST_NAME
 from recordmill.transforms.dataset.verify import verify_dataset
-from recordmill.transforms.storage.store import WORK_FOLDER
 
 COMMAND = Path(sys.executable).with_name("recordmill")
 LIMIT_SECONDS = 600
@@ -200,8 +199,6 @@ def kill_and_run_again(
         names = set(files | known["new"])
         differ = [n for n in sorted(names) if files.get(n) != known["new"].get(n)]
         wrong = f"after the second run {differ[0]} differs"
-    if not wrong and any(name.startswith(WORK_FOLDER) for name in files):
-        wrong = "scratch is left"
     return Killed(tasks, delay, ranges, shards, manifest, again, wrong)
 
 

@@ -115,7 +115,7 @@ def _print_table(counts: dict[tuple[str, str], Counter[str]]) -> None:
     )
     print("|---|---|---|---|---|---|---|")
     for (site, what), found in sorted(
-        counts.items(), key=lambda each: (each[0][0], DISTURBANCES.index(each[0][1]))
+        counts.items(), key=lambda each: (each[0][0], [*DISTURBANCES].index(each[0][1]))
     ):
         columns = ("nights", "failed", "old", "new", "wrong")
         print(f"| {site} | {what} | {' | '.join(str(found[c]) for c in columns)} |")

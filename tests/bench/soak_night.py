@@ -18,14 +18,23 @@ from job_tools import recordmill
 from same_dataset import dataset_of
 from soak_site import Dataset, Site, WrongError, dataset_in, missing_shard
 
+from recordmill.schemas.errors import BUSY, DATA, EXIT_STATUS, NO_ROOM
+
 COMMAND = Path(sys.executable).with_name("recordmill")
 LIMIT_SECONDS = 300
 ROWS = 8_000  # of a table
 MAX_TABLES = 5
-DISTURBANCES = (
-    *("nothing", "kill", "end", "pause", "second run", "clean", "new input"),
-    "full disk",
-)
+# What may go wrong, and how the command may end then.
+DISTURBANCES: dict[str, set[int]] = {
+    "nothing": {0},
+    "kill": {0, -signal.SIGKILL},
+    "end": {0, -signal.SIGTERM, 128 + signal.SIGTERM},
+    "pause": {0, EXIT_STATUS[BUSY]},
+    "second run": {0, EXIT_STATUS[BUSY]},
+    "clean": {0, EXIT_STATUS[BUSY]},
+    "new input": {0, EXIT_STATUS[BUSY], EXIT_STATUS[DATA]},
+    "full disk": {0, EXIT_STATUS[NO_ROOM]},
+}
 
 
 class Night:
@@ -46,10 +55,13 @@ class Night:
         possible = [*DISTURBANCES, "kill", "pause", "new input"]
         if site.disk is None:
             possible.remove("full disk")
+        else:
+            possible += ["full disk"] * 5
         self.disturbance = draw.choice(possible)
         tables = site.tables
         self.append = 0 < len(tables) < MAX_TABLES and draw.random() < 0.5
         self._torn = ""
+        self._former: bytes | None = None  # of the table that was replaced
 
     def __str__(self) -> str:
         return f"{'append' if self.append else 'overwrite'}, {self.disturbance}"
@@ -68,6 +80,10 @@ class Night:
                 raise WrongError(
                     f"neither the old dataset nor the new one: {_name(found)}"
                 )
+            if found == allowed[1] != old and self._former is not None:
+                # Published before it was replaced: an append wants its inputs as they were.
+                self.site.tables[-1].write_bytes(self._former)
+                allowed.append(found)
             begin = time.monotonic()
             output, status = self._end(self._start())
             if status:
@@ -189,12 +205,13 @@ class Night:
             ends = [self._end(each) for each in (process, *others)]
         self.failed = ends[0][1] != 0
         for output, status in ends:
-            if "Traceback" in output and self.disturbance not in ("kill", "end"):
+            if status not in DISTURBANCES[self.disturbance]:
                 raise WrongError(f"exit status {status}: {output}")
 
     def _replace_table(self) -> None:
         """Writes the newest table anew, in place or by a rename."""
         table = self.site.tables[-1]
+        self._former = table.read_bytes()
         if self._draw.random() < 0.5:
             self._write_table(table)
             return
