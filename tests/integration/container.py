@@ -14,7 +14,9 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,49 @@ for file in hosts resolv.conf; do mount --bind "/etc/$file" "$root/etc/$file"; d
 mount --bind "$folder" "$root/data"
 exec chroot --userspec="$user" "$root" env -i "$@"
 """
+
+
+# An interface is down until somebody sets it up (SIOCSIFFLAGS: UP, RUNNING).
+LOOPBACK = """
+import fcntl, socket, struct, time
+flags = struct.pack("16sh14x", b"lo", 1 | 64)
+fcntl.ioctl(socket.socket(), 0x8914, flags)
+print("up", flush=True)
+time.sleep(1e6)
+"""
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network with nothing but a loopback, so that all ports are free.
+
+    Attributes:
+      pid: of a process that is in it.
+    """
+
+    pid: int
+
+    def command(self, words: Sequence[str]) -> list[str]:
+        """What runs a program in it."""
+        return ["nsenter", f"--net=/proc/{self.pid}/ns/net", *words]
+
+    def listens(self, port: int) -> bool:
+        """Tells whether somebody listens on a port, of whatever address."""
+        files = [Path(f"/proc/{self.pid}/net/{name}") for name in ("tcp", "tcp6")]
+        sockets = [line.split() for file in files for line in file.open()]
+        return any(f[1].endswith(f":{port:04X}") and f[3] == "0A" for f in sockets)
+
+
+@contextmanager
+def own_network() -> Iterator[Network]:
+    command = ["unshare", "--net", sys.executable, "-c", LOOPBACK]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        try:
+            yield Network(process.pid)
+        finally:
+            process.kill()
 
 
 class Builder:

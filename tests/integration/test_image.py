@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import prism
-from container import Builder, Image
+from clusters import prism_binary
+from container import Builder, Image, own_network
 from job_tools import IRIS, assert_whole, convert
 from same_dataset import dataset_of
-from services import listens, service, tail
+from services import Service, service, tail
 
 POOL_PORT = 50_000  # Beam's boot program knows no other
 USER = 10_001
@@ -76,18 +79,26 @@ def test_a_worker(
     image: Image, data: Path, tmp_path: Path, expected: dict[str, Any]
 ) -> None:
     """The entry point starts workers; Prism gives them a job of the image's launcher."""
-    assert not listens(POOL_PORT), f"port {POOL_PORT} is in use"
-    command = image.command(data, ["--worker_pool"])
-    with service(command, tmp_path / "pool.log") as pool, prism(tmp_path) as endpoint:
-        pool.wait_for("the worker pool", lambda: listens(POOL_PORT))
-        done = image.run(
-            data,
-            *(*CONVERT, "--", "--runner=PortableRunner"),
-            *(f"--job_endpoint={endpoint}", "--environment_type=EXTERNAL"),
-            f"--environment_config=127.0.0.1:{POOL_PORT}",
+    job_port = 8_073
+    with ExitStack() as stack:
+        network = stack.enter_context(own_network())
+
+        def start(command: Sequence[str], port: int) -> Service:
+            log = tmp_path / f"{port}.log"
+            one = stack.enter_context(service(network.command(command), log))
+            one.wait_for(log.stem, lambda: network.listens(port))
+            return one
+
+        pool = start(image.command(data, ["--worker_pool"]), POOL_PORT)
+        start(
+            [prism_binary(), f"--job_port={job_port}", "--serve_http=false"], job_port
         )
+        beam = ["--runner=PortableRunner", f"--job_endpoint=127.0.0.1:{job_port}"]
+        beam.append("--environment_type=EXTERNAL")
+        beam.append(f"--environment_config=127.0.0.1:{POOL_PORT}")
+        command = network.command(image.command(data, [*CONVERT, "--", *beam]))
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{done.stderr}\n{tail(pool.log)}"
-        assert "worker" in pool.log.read_text()
     assert written(data / "out") == expected
 
 
