@@ -21,6 +21,7 @@ from recordmill.beam_jobs.cli.click_options import (
 )
 from recordmill.beam_jobs.cli.completion_command import completion_command
 from recordmill.beam_jobs.cli.convert_command import convert
+from recordmill.beam_jobs.cli.diff_command import diff_command
 from recordmill.beam_jobs.cli.index_command import index_command
 from recordmill.beam_jobs.cli.memory_limit import limit_warning, shortage
 from recordmill.beam_jobs.cli.rejects_command import rejects_command
@@ -145,6 +146,7 @@ for _command in (
     plan_command,
     rejects_command,
     clean_command,
+    diff_command,
     index_command,
     completion_command,
 ):
