@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import weakref
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from job_tools import (
     Argument,
@@ -170,12 +172,17 @@ def test_a_batch_is_cut_by_what_is_made(
     """Small files of large pictures: a batch holds few of them."""
     from recordmill.transforms.sources.images import source
 
-    sizes = []
+    sizes: list[int] = []
+    batches: list[weakref.ref[pa.RecordBatch]] = []
+    held: list[int] = []
     take = source.ImagesSource._rows_of
 
     def rows_of(self: Any, found: Any) -> Any:
         sizes.append(sum(map(len, found.data)))
-        return take(self, found)
+        rows = take(self, found)
+        batches.append(weakref.ref(rows.batch))
+        held.append(sum(batch() is not None for batch in batches))
+        return rows
 
     monkeypatch.setattr(source.ImagesSource, "_rows_of", rows_of)
     monkeypatch.setattr(source, "READ_BYTES", 20_000)
@@ -183,6 +190,10 @@ def test_a_batch_is_cut_by_what_is_made(
     Image.new("L", (200, 200)).save(buffer, "GIF")
     files = {f"a__{number}_gif": buffer.getvalue() for number in range(30)}
     data = write(tmp_path / "in", **files, b__1_jpg=JPEG)
-    convert("images", data, tmp_path / "out", *REENCODE, "--exchange", exchange)
+    job = [data, tmp_path / "out", *REENCODE, "--exchange", exchange]
+    recordmill("convert", "images", *job, "--plan")
+    assert len(held) > 5
+    assert max(held) < 4
+    convert("images", *job)
     assert max(sizes) < 30_000
     assert manifest_of(tmp_path / "out")["rows_read"] == 31

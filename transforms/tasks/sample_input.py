@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -114,8 +114,8 @@ def _read_ranges(
     assumed_types: TypeFlags,
     *,
     whole: bool,
-) -> Iterator[tuple[InputRange, list[Rows]]]:
-    """Yields each range with its rows.
+) -> Iterator[tuple[InputRange, Iterable[Rows]]]:
+    """Yields each range with its rows, those of a whole input batch by batch.
 
     Raises:
       InputError: the input cannot be read; of a sample, none of its ranges.
@@ -123,11 +123,12 @@ def _read_ranges(
     problem: InputError | None = None
     any_read = False
     for input_range in input_ranges:
+        if whole:
+            yield input_range, context.source.read(input_range, assumed_types)
+            continue
         try:
             batches = list(context.source.read(input_range, assumed_types))
         except InputError as error:
-            if whole:
-                raise
             # A range can begin inside a quoted field, as a survey would have found:
             # the others are enough for a sample.
             problem = error
