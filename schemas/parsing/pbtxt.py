@@ -70,9 +70,40 @@ _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 def dump_pbtxt(schema: DeclaredSchema | Schema) -> bytes:
     """Writes the schema as schema.pbtxt; equal schemas give equal bytes."""
-    if isinstance(schema, Schema):
-        schema = declare_schema(schema)
-    return _text_of(to_proto(schema)).encode()
+    if not isinstance(schema, Schema):
+        proto = to_proto(schema)
+    elif all(map(_is_simple, schema.features)):
+        proto = _simple_proto(schema)
+    else:
+        proto = to_proto(declare_schema(schema))
+    return _text_of(proto).encode()
+
+
+def _is_simple(spec: FeatureSpec) -> bool:
+    """Tells whether a feature's message has its name once, and no bounds."""
+    return (
+        spec.column == spec.name
+        and not (spec.is_ragged or spec.sequence or spec.class_names)
+        and spec.minimum is None
+        and spec.maximum is None
+    )
+
+
+def _simple_proto(schema: Schema) -> Message:
+    """Converts a schema of simple features: of thousands of columns, most are alike."""
+    from tensorflow_metadata.proto.v0 import schema_pb2
+
+    proto = schema_pb2.Schema()
+    known: dict[object, Message] = {}
+    for spec in schema.features:
+        alike = spec.kind, spec.dtype, spec.shape, spec.content, spec.optional
+        if alike not in known:
+            alone = declare_schema(Schema((spec,)))
+            known[alike] = to_proto(alone).feature[0]
+        target = proto.feature.add()
+        target.CopyFrom(known[alike])
+        target.name = spec.name
+    return proto
 
 
 def _text_of(proto: Message) -> str:

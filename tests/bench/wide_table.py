@@ -15,8 +15,10 @@ import tempfile
 from pathlib import Path
 
 COMMAND = Path(sys.executable).with_name("recordmill")
-WIDE = (60, 20_000)  # rows, columns
-NARROW = (30_000, 40)
+TABLES = (  # rows and columns of a wide table, and of a narrow one of as many cells
+    ((60, 20_000), (30_000, 40)),
+    ((420, 20_000), (210_000, 40)),
+)
 TINY_FILES = 100_000
 
 
@@ -50,22 +52,22 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(dir=sys.argv[1] if len(sys.argv) > 1 else None))
     try:
         write_table(folder / "one.csv", 1, 1)
-        write_table(folder / "narrow.csv", *NARROW)
-        write_table(folder / "wide.csv", *WIDE)
-        write_tiny(folder / "tiny", TINY_FILES)
         start = cpu_seconds(folder / "one.csv", folder / "out")
-        narrow = cpu_seconds(folder / "narrow.csv", folder / "out")
-        wide = cpu_seconds(folder / "wide.csv", folder / "out")
+        print(f"one cell: {start:.1f} s of processor time, start of the program")
+        for shapes in TABLES:
+            times = []
+            for rows, columns in shapes:
+                write_table(folder / "table.csv", rows, columns)
+                times.append(cpu_seconds(folder / "table.csv", folder / "out"))
+                print(f"{rows:,} rows x {columns:,} columns: {times[-1]:.1f} s")
+            wide, narrow = times
+            alone = (wide - start) / (narrow - start)
+            print(f"ratio {wide / narrow:.1f}, without the start {alone:.1f}")
+        write_tiny(folder / "tiny", TINY_FILES)
         tiny = cpu_seconds(folder / "tiny", folder / "out")
+        print(f"{TINY_FILES:,} files of one row: {tiny:.1f} s")
     finally:
         shutil.rmtree(folder)
-    print(f"one cell: {start:.1f} s of processor time, start of the program")
-    print(f"{NARROW[0]:,} rows x {NARROW[1]:,} columns: {narrow:.1f} s")
-    print(f"{WIDE[0]:,} rows x {WIDE[1]:,} columns: {wide:.1f} s")
-    print(
-        f"ratio {wide / narrow:.1f}, without the start {(wide - start) / (narrow - start):.1f}"
-    )
-    print(f"{TINY_FILES:,} files of one row: {tiny:.1f} s")
 
 
 if __name__ == "__main__":

@@ -92,7 +92,20 @@ def _cells_of_entry(entry: Entry) -> Fixed | Cells:
 
 
 def _scalar_header(key: str, kind: Kind, payload_length: int) -> bytes:
-    return entry_header(key.encode(), kind, payload_length, delimited=True)
+    name = key.encode()
+    before, behind = _around_key(len(name), kind, payload_length)
+    return before + name + behind
+
+
+@lru_cache(maxsize=1 << 16)
+def _around_key(
+    key_length: int, kind: Kind, payload_length: int
+) -> tuple[bytes, bytes]:
+    """Returns the parts of an entry's header before and behind its key."""
+    header = entry_header(bytes(key_length), kind, payload_length, delimited=True)
+    value = feature_header(kind, payload_length, delimited=True)
+    behind = len(header) - len(value) - 1  # 1: the tag of the value
+    return header[: behind - key_length], header[behind:]
 
 
 def join_cells(arrays: list[pa.BinaryArray], tail_room: int) -> pa.BinaryArray:

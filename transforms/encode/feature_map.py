@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -53,12 +54,28 @@ def load_entries(
     """
     errors: RowErrors = {}
     loaded: dict[str, list[Column]] = {}
-    for key, feature, part in _keys_in_order(features):
+    names, types = batch.schema.names, batch.schema.types
+    arrays = dict(zip(names, batch.columns, strict=True))
+    if len(arrays) < len(names):
+        arrays = {}  # a name that is there twice
+    integers = {
+        name
+        for name, arrow_type in zip(names, types, strict=True)
+        if arrow_type == _INT64 and name in arrays
+    }
+    for key, feature, part, is_plain in _keys_of(_Features(features)):
+        if is_plain and feature.column in integers:
+            if not errors:
+                yield Entry(key, Kind.INT64, _integer_column(arrays[feature.column]))
+            continue
         if feature.name not in loaded:
             require_no_steps(feature)
-            require_column(batch.schema, feature)
+            array = arrays.get(feature.column)
+            if array is None:
+                require_column(batch.schema, feature)
+                array = batch[feature.column]
             try:
-                loaded[feature.name] = load_feature(batch[feature.column], feature)
+                loaded[feature.name] = load_feature(array, feature)
             except RowsError as error:
                 errors = merge(errors, errors_in(error))
                 loaded[feature.name] = []
@@ -79,12 +96,8 @@ def load_feature(array: pa.Array, feature: FeatureSpec) -> list[Column]:
       SchemaError: the column's type does not fit the feature.
       RowsError: rows with a value that the feature cannot hold.
     """
-    if _is_plain_integer(array, feature):
-        valid = None
-        if array.null_count:
-            valid = array.is_valid().to_numpy(zero_copy_only=False)
-            array = array.fill_null(0)
-        return [Column(array.to_numpy(), None, valid)]
+    if _is_plain_integer(feature) and array.type == _INT64:
+        return [_integer_column(array)]
     nested = open_column(array, feature)
     check_shape(nested)
     if feature.content is Content.ARRAY:
@@ -96,19 +109,27 @@ def load_feature(array: pa.Array, feature: FeatureSpec) -> list[Column]:
     return [value_column(nested)]
 
 
-def _is_plain_integer(array: pa.Array, feature: FeatureSpec) -> bool:
-    """Tells whether a column is stored as it is: nothing can be wrong with a value.
+def _is_plain_integer(feature: FeatureSpec) -> bool:
+    """Tells whether int64 is stored as it is: nothing can be wrong with a value.
 
     It is the most frequent column of wide tables, where the steps for each column, not
     the values, take the time.
     """
     return (
-        array.type == _INT64
-        and feature.dtype == "int64"
+        feature.dtype == "int64"
+        and not feature.sequence
         and feature.kind is Kind.INT64
         and feature.shape == ()
         and feature.content is Content.VALUES
     )
+
+
+def _integer_column(array: pa.Array) -> Column:
+    valid = None
+    if array.null_count:
+        valid = array.is_valid().to_numpy(zero_copy_only=False)
+        array = array.fill_null(0)
+    return Column(array.to_numpy(), None, valid)
 
 
 def load_steps(array: pa.Array, feature: FeatureSpec) -> tuple[Nested, Column]:
@@ -156,12 +177,30 @@ def require_plain_steps(feature: FeatureSpec) -> None:
         )
 
 
-def _keys_in_order(
-    features: Sequence[FeatureSpec],
-) -> list[tuple[str, FeatureSpec, int]]:
+class _Features:
+    """The features of a schema, which is the same object for all its batches."""
+
+    def __init__(self, features: Sequence[FeatureSpec]) -> None:
+        self.features = features
+
+    def __hash__(self) -> int:
+        return id(self.features)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Features) and self.features is other.features
+
+
+# To sort 20,000 of them takes longer than a batch of ten rows.
+@lru_cache(maxsize=8)
+def _keys_of(schema: _Features) -> list[tuple[str, FeatureSpec, int, bool]]:
+    """Returns the keys of all features, in the order in which they are written.
+
+    With each is its feature, which of the feature's keys it is, and whether the feature
+    is a plain integer.
+    """
     keys = [
-        (key, feature, part)
-        for feature in features
+        (key, feature, part, _is_plain_integer(feature))
+        for feature in schema.features
         for part, key in enumerate(feature.keys)
     ]
     return sorted(keys, key=lambda entry: map_order(entry[0]))

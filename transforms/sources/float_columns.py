@@ -9,6 +9,7 @@ from recordmill.schemas.rounded import Rounded
 from recordmill.transforms.cast.lost_digits import lost_digits, shown_float32
 from recordmill.transforms.sources.text_types import cells_of
 
+_FLOAT64 = pa.float64()
 _SHOWN = 40  # characters of a cell
 
 
@@ -19,7 +20,9 @@ def rounded_in(table: pa.Table, batch: pa.RecordBatch) -> tuple[Rounded, ...]:
       table: the cells as text.
       batch: the same, converted.
     """
-    found = []
+    found: list[Rounded] = []
+    if _FLOAT64 not in batch.schema.types:
+        return ()
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if not pt.is_float64(column.type):
             continue

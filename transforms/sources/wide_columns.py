@@ -29,10 +29,17 @@ _SHORT = 1024  # cells of a column that is put together with others
 _JOINED_BYTES = 64 << 20  # of the text that is joined at once
 
 
-def classify_columns(columns: Sequence[pa.StringArray]) -> list[TypeFlag]:
-    """Returns the type flags of each column, as `classify` does."""
+def classify_columns(
+    columns: Sequence[pa.StringArray], num_bytes: int | None = None
+) -> list[TypeFlag]:
+    """Returns the type flags of each column, as `classify` does.
+
+    Args:
+      columns: of text.
+      num_bytes: of all text, at most, if it is known.
+    """
     flags = [TypeFlag.NOTHING] * len(columns)
-    for group in _groups(columns, range(len(columns))):
+    for group in _groups(columns, range(len(columns)), num_bytes):
         if len(group) == 1:
             flags[group[0]] = classify(columns[group[0]])
             continue
@@ -55,9 +62,16 @@ def classify_columns(columns: Sequence[pa.StringArray]) -> list[TypeFlag]:
 
 
 def convert_columns(
-    columns: Sequence[pa.StringArray], expected: Sequence[int]
+    columns: Sequence[pa.StringArray],
+    expected: Sequence[int],
+    num_bytes: int | None = None,
 ) -> tuple[list[pa.Array], list[int]]:
     """Converts columns to the types that are expected, as `convert` does each.
+
+    Args:
+      columns: of text.
+      expected: the type flags to assume for each.
+      num_bytes: of all text, at most, if it is known.
 
     Returns:
       The converted columns, and the type flags that were seen in each.
@@ -76,15 +90,17 @@ def convert_columns(
             unknown.append(at)
     for dtype, members in known.items():
         # None: some column needs a wider type, so each is converted for itself.
-        _convert_joined(columns, members, partial(cast_cells, dtype=dtype), converted)
+        groups = _groups(columns, members, num_bytes)
+        _convert_joined(columns, groups, partial(cast_cells, dtype=dtype), converted)
     if len(unknown) > 1:
-        seen = classify_columns([columns[at] for at in unknown])
+        seen = classify_columns([columns[at] for at in unknown], num_bytes)
         found: dict[str, list[int]] = {}
         for at, flags in zip(unknown, seen, strict=True):
             observed[at] |= int(flags)
             found.setdefault(column_dtype(observed[at]), []).append(at)
         for dtype, members in found.items():
-            _convert_joined(columns, members, partial(as_dtype, dtype=dtype), converted)
+            groups = _groups(columns, members, num_bytes)
+            _convert_joined(columns, groups, partial(as_dtype, dtype=dtype), converted)
     arrays = []
     for at, (cells, done) in enumerate(zip(columns, converted, strict=True)):
         if done is None:
@@ -96,12 +112,12 @@ def convert_columns(
 
 def _convert_joined(
     columns: Sequence[pa.StringArray],
-    members: Sequence[int],
+    groups: Sequence[Sequence[int]],
     convert_cells: Callable[[pa.StringArray], pa.Array | None],
     converted: list[pa.Array | None],
 ) -> None:
     """Converts columns put end to end; leaves out single ones and what does not fit."""
-    for group in _groups(columns, members):
+    for group in groups:
         if len(group) == 1:
             continue
         joined = convert_cells(pa.concat_arrays([columns[at] for at in group]))
@@ -109,24 +125,38 @@ def _convert_joined(
             continue
         start = 0
         for at in group:
-            converted[at] = joined.slice(start, len(columns[at]))
-            start += len(columns[at])
+            size = len(columns[at])
+            converted[at] = joined.slice(start, size)
+            start += size
+
+
+def _bytes_of(columns: Sequence[pa.StringArray]) -> int:
+    """Returns the bytes of columns, which takes long to ask of each."""
+    num_bytes: int = pa.chunked_array(columns).nbytes
+    return num_bytes
 
 
 def _groups(
-    columns: Sequence[pa.StringArray], members: Sequence[int]
+    columns: Sequence[pa.StringArray],
+    members: Sequence[int],
+    num_bytes: int | None = None,
 ) -> list[list[int]]:
     """Groups columns to be joined; a long one is alone."""
     groups: list[list[int]] = []
+    short = [at for at in members if len(columns[at]) <= _SHORT]
+    if num_bytes is None and short:
+        num_bytes = _bytes_of([columns[at] for at in short])
+    if short and num_bytes is not None and num_bytes <= _JOINED_BYTES:
+        return [short, *([at] for at in members if len(columns[at]) > _SHORT)]
     is_full = True
-    num_bytes = 0
+    group_bytes = 0
     for at in members:
         is_long = len(columns[at]) > _SHORT
         size = columns[at].nbytes
-        if is_full or is_long or num_bytes + size > _JOINED_BYTES:
+        if is_full or is_long or group_bytes + size > _JOINED_BYTES:
             groups.append([])
-            num_bytes = 0
+            group_bytes = 0
         groups[-1].append(at)
-        num_bytes += size
+        group_bytes += size
         is_full = is_long
     return groups

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import example, given
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from recordmill.schemas.errors import SchemaError
+from recordmill.schemas.features.declare import declare_schema
 from recordmill.schemas.features.declared import (
     DeclaredFeature,
     DeclaredSchema,
@@ -49,6 +51,17 @@ RAGGED = DeclaredFeature(dtype="bool", shape=[None, None])
 def test_text_is_that_of_text_format(schema: DeclaredSchema) -> None:
     """To the byte, whichever way it is made: datasets of the same job are the same."""
     expected = text_format.MessageToString(to_proto(schema), as_utf8=True)
+    assert dump_pbtxt(schema).decode() == expected
+
+
+@given(declared_schemas())
+def test_features_that_differ_in_name_alone(declared: DeclaredSchema) -> None:
+    features = declared.to_schema().features
+    others = [replace(each, name=f"{each.name}~", column="") for each in features]
+    schema = Schema((*features, *others))
+    expected = text_format.MessageToString(
+        to_proto(declare_schema(schema)), as_utf8=True
+    )
     assert dump_pbtxt(schema).decode() == expected
 
 

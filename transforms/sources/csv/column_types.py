@@ -7,7 +7,7 @@ from functools import lru_cache
 from recordmill.schemas.features.feature import FeatureSpec, Schema, usual_kind
 from recordmill.schemas.ranges import InputRange, TypeFlags, merge_type_flags
 from recordmill.transforms.sources.csv.range_rows import RangeRows
-from recordmill.transforms.sources.csv.split_cells import cells_of
+from recordmill.transforms.sources.csv.split_cells import columns_of
 from recordmill.transforms.sources.text_types import TypeFlag, column_dtype
 from recordmill.transforms.sources.wide_columns import classify_columns
 
@@ -25,9 +25,9 @@ def sample_types(rows: RangeRows, input_range: InputRange) -> TypeFlags:
     chosen = files[:: -(-len(files) // _SAMPLED_FILES)]
     for each in chosen:
         parsed = rows.sample(each, SAMPLE_BYTES // len(chosen))
-        if parsed is not None:
-            columns = [cells_of(parsed.table, name) for name in rows.names]
-            found = tuple(map(int, classify_columns(columns)))
+        if parsed is not None and parsed.table.num_rows:
+            columns = columns_of(parsed.table, rows.names)
+            found = tuple(map(int, classify_columns(columns, SAMPLE_BYTES)))
             flags = merge_type_flags(flags, found)
     return flags
 

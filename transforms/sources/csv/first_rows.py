@@ -18,6 +18,7 @@ import pyarrow as pa
 from recordmill.schemas.text import printable
 from recordmill.schemas.understood import Understood
 from recordmill.transforms.cast.cast_result import shown
+from recordmill.transforms.sources.csv.split_cells import columns_of
 from recordmill.transforms.sources.text_types import TypeFlag, classify, kinds_of
 from recordmill.transforms.sources.wide_columns import classify_columns
 
@@ -110,8 +111,7 @@ class FirstRows:
         )
 
     def _columns(self) -> list[pa.StringArray]:
-        table = self.cells.slice(0, LOOKED_AT)
-        return [table.column(name).combine_chunks() for name in self.names]
+        return columns_of(self.cells.slice(0, LOOKED_AT), self.names)
 
 
 def huge_warnings(names: Sequence[str]) -> list[str]:

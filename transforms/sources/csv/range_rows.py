@@ -105,6 +105,7 @@ class RangeRows:
             ordinals = parsed.ordinals + part.rows_before
             yield TextRows(
                 table=parsed.table,
+                num_bytes=part.stop - part.start,
                 origins=origins_in(input_range.path, input_range.start, ordinals),
                 positions=part.positions(parsed, input_range.num_positions),
                 raw=parsed.raw,

@@ -154,6 +154,7 @@ def rows_of_files(
     offsets = ordinals * sizes[owners] // counts[owners]
     return TextRows(
         table=pa.concat_tables([part.table.select(list(names)) for part in parts]),
+        num_bytes=int(sizes.sum()),
         origins=origins_of(hashes[owners], ordinals),
         positions=starts[owners] + offsets * stops[owners] // sizes[owners],
         raw=raw,

@@ -56,9 +56,8 @@ from recordmill.transforms.sources.csv.row_bounds import (
     read_header,
 )
 from recordmill.transforms.sources.csv.small_files import join_small_files
-from recordmill.transforms.sources.csv.split_cells import (
-    cells_of,
-)
+from recordmill.transforms.sources.csv.split_cells import columns_of
+from recordmill.transforms.sources.csv.text_rows import TextRows
 from recordmill.transforms.sources.float_columns import rounded_in
 from recordmill.transforms.sources.text_types import (
     TypeFlag,
@@ -288,7 +287,7 @@ class CsvSource(Source):
             elif self.fixed_schema is not None:
                 rows, batch = fit_rows(rows, self.names, self.fixed_schema, input_range)
             else:
-                batch, observed, nulls = self._convert(rows.table, expected)
+                batch, observed, nulls = self._convert(rows, expected)
                 expected = merge_type_flags(expected, observed)
             if not self.as_text and not rows.is_nothing:
                 rounded = rounded_in(rows.table, batch)
@@ -310,14 +309,14 @@ class CsvSource(Source):
         return self.read(input_range, (int(TypeFlag.TEXT),) * len(self.names))
 
     def _convert(
-        self, table: pa.Table, expected: TypeFlags
+        self, rows: TextRows, expected: TypeFlags
     ) -> tuple[pa.RecordBatch, TypeFlags, tuple[int, ...]]:
         """Returns the typed columns, their type flags and their missing values."""
         if self.as_text:
-            cells = [cells_of(table, name) for name in self.names]
+            cells = columns_of(rows.table, self.names)
             return pa.RecordBatch.from_arrays(cells, names=list(self.names)), (), ()
-        cells = [cells_of(table, name) for name in self.names]
-        columns, observed = convert_columns(cells, expected)
+        cells = columns_of(rows.table, self.names)
+        columns, observed = convert_columns(cells, expected, rows.num_bytes)
         batch = pa.RecordBatch.from_arrays(columns, names=list(self.names))
         return batch, tuple(observed), tuple(column.null_count for column in cells)
 

@@ -151,6 +151,18 @@ def is_utf8(data: bytes) -> bool:
     return True
 
 
+def columns_of(table: pa.Table, names: Sequence[str]) -> list[pa.StringArray]:
+    """Returns some columns, each as one array."""
+    if table.column_names != list(names):
+        table = table.select(list(names))
+    batches = table.to_batches()
+    if len(batches) > 1:
+        batches = table.combine_chunks().to_batches()
+    if not batches:  # no row
+        return [pa.array([], pa.string())] * len(names)
+    return list(batches[0].columns)
+
+
 def cells_of(table: pa.Table, name: str) -> pa.StringArray:
     """Returns a column as one array."""
     column = table.column(name)

@@ -19,12 +19,14 @@ class TextRows:
 
     Attributes:
       table: the cells as text; without a column if no row is there.
+      num_bytes: of the text, at most.
       origins, positions, raw, paths: of the rows, as in `Rows`.
       rejects: rows that could not be split.
       checksums: of what was read for these rows.
     """
 
     table: pa.Table
+    num_bytes: int
     origins: U64
     positions: I64
     raw: Callable[[int], tuple[int, bytes]]
@@ -37,12 +39,12 @@ class TextRows:
         """Returns no row, but the checksums of what was read."""
         none = np.empty(0, np.int64)
         return cls(
-            pa.table({}), none.view(np.uint64), none, _no_row, checksums=checksums
+            pa.table({}), 0, none.view(np.uint64), none, _no_row, checksums=checksums
         )
 
     @property
     def is_nothing(self) -> bool:
-        return not self.table.column_names
+        return bool(self.table.num_columns == 0)
 
     def select(self, kept: I64) -> TextRows:
         """Returns some of the rows, and all rejects."""
