@@ -80,7 +80,7 @@ test-long: $(VENV)/.ready $(INTEROP)/.ready
 # tests start and stop; and all of deploy/ under the tools that know its files. Needs Go,
 # Node, Java 17 with Maven, kubectl and systemd-analyze.
 test-integration: $(VENV)/.clouds $(INTEROP)/.ready $(INTEGRATION)
-	$(BIN)/python -m pytest -n 2 --dist loadfile --stores gcs,azure tests/contracts/test_store_contract.py tests/contracts/test_lease.py tests/integration --ignore tests/integration/test_image.py
+	$(BIN)/python -m pytest -n 2 --dist loadfile --stores gcs,azure tests/contracts/test_store_contract.py tests/contracts/test_lease.py tests/contracts/test_input_versions.py tests/integration --ignore tests/integration/test_image.py
 
 # What `make test` runs in, and what `make test-integration` needs beside it.
 environments: $(VENV)/.ready $(INTEROP)/.ready
