@@ -102,7 +102,13 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 def _scalar(value: Any) -> str:
     if type(value) is str:
         return encode_basestring(value)
-    return repr(value) if type(value) is int else _encode(value)
+    if type(value) is int:
+        return repr(value)
+    if value is None:
+        return "null"
+    if type(value) is bool:
+        return "true" if value else "false"
+    return _encode(value)
 
 
 def _key(key: Any) -> str:

@@ -108,8 +108,8 @@ def split_cells(body: bytes, names: Sequence[str]) -> tuple[pa.Table, dict[int, 
       All cells as text (empty: null), and the rows left out with the reason.
     """
     if _BLANK.fullmatch(body):
-        empty = [pa.chunked_array([], pa.string()) for _ in names]
-        return pa.table(empty, names=list(names)), {}
+        empty = pa.chunked_array([], pa.string())
+        return pa.table([empty] * len(names), names=list(names)), {}
     if body.startswith(BOM):
         body = BOM + body  # Arrow strips one, but this one belongs to a cell
     wrong: dict[int, str] = {}
