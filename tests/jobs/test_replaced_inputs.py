@@ -142,10 +142,17 @@ def test_replaced_by_one_of_the_same_size_and_time(
     assert manifests[0].read_bytes() == manifests[1].read_bytes()
 
 
+@pytest.mark.parametrize("damage", [None, b"", bytes(18), b"17"])
 def test_replaced_so_before_a_run_is_resumed(
-    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    inputs: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    damage: bytes | None,
 ) -> None:
-    """The first launch read the old file; the second takes up what that one did."""
+    """The first launch read the old file; the second takes up what that one did.
+
+    The note of when that was may be damaged, by a power loss above all.
+    """
     file = inputs / "csv" / FILES["csv"]
     job = ("convert", "csv", inputs / "csv", tmp_path / "out")
 
@@ -155,6 +162,9 @@ def test_replaced_so_before_a_run_is_resumed(
     with monkeypatch.context() as patch:
         change_before_the_last_step(patch, fail)
         assert recordmill(*job).status != 0
+    [note] = (tmp_path / "out").glob(".recordmill/*/listed-at")
+    if damage is not None:
+        note.write_bytes(damage)
     replaced_in_disguise(file)
     ran = recordmill(*job)
     assert ran.status == 75

@@ -5,6 +5,7 @@ The manifest is staged last. The commit makes the staged files the dataset (comm
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -65,6 +66,7 @@ from recordmill.transforms.tasks.read_rejects import (
     rejects_command,
     run_rejects,
 )
+from recordmill.transforms.tasks.workspace import Workspace
 from recordmill.transforms.tfrecord import crc32c
 
 _LISTED_AT = "listed-at"  # in the workspace
@@ -147,8 +149,7 @@ def _require_same_inputs(
     Raises:
       ChangedInputError: one did; what was read is forgotten.
     """
-    noted = context.workspace.get(_LISTED_AT)
-    since = float(noted) if noted else None
+    since = _listed_at(context.workspace)
     storage = context.source.storage
     try:
         require_same_inputs(
@@ -158,6 +159,18 @@ def _require_same_inputs(
         forget_what_was_read(context)
         context.workspace.discard(_LISTED_AT)
         raise
+
+
+def _listed_at(workspace: Workspace) -> float | None:
+    """Returns when the inputs were listed; 0, so that all are compared, if damaged."""
+    noted = workspace.get(_LISTED_AT)
+    if noted is None:
+        return None
+    try:
+        seconds = float(noted)
+    except ValueError:
+        return 0.0
+    return seconds if math.isfinite(seconds) else 0.0
 
 
 def _stage_rejects(context: RunContext) -> None:
@@ -205,7 +218,8 @@ def keep_inventory(
         launch is kept: a later one takes up what it read.
     """
     if is_local(context.input_root) and context.workspace.get(_LISTED_AT) is None:
-        context.workspace.put(_LISTED_AT, repr(listed_at).encode())
+        # On disk before anything that is read: a later launch takes that up.
+        context.workspace.put(_LISTED_AT, repr(listed_at).encode(), durable=True)
     name = context.workspace.store_name(inventory_name(context.part))
     key = context.run_key
     data = dump_inputs("", context.job, files, side_files, run_key=key)
