@@ -36,8 +36,11 @@ from recordmill.transforms.tasks.kept_checksums import checksums_of, save_checks
 from recordmill.transforms.tasks.live_counts import LiveCounts, counting
 from recordmill.transforms.tasks.read_range import RangeReader, keys_and_splits
 from recordmill.transforms.tasks.sort_range import make_histogram
+from recordmill.transforms.tfrecord import crc32c
 
 BLOCK_BYTES = 32 << 20  # records cut into pieces at once
+
+_CRC_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,7 @@ def measure_range(
     kept = f"facts/{name}.histogram"
     earlier = None if redo else load_checkpoint(context.workspace, name, RangeResult)
     if earlier is not None and earlier.range == input_range:
-        histogram = context.workspace.get(kept)
+        histogram = _unsealed(context.workspace.get(kept) or b"")
         if histogram is not None:
             return MeasuredRange(earlier, histogram)
     if context.source.infers_types and not assumed_types:
@@ -93,9 +96,20 @@ def measure_range(
         )
         checksums = save_checksums(context.workspace, name, reader.all_checksums)
         measured = MeasuredRange(reader.result(rejects, checksums), total.to_bytes())
-        context.workspace.put(kept, measured.histogram)
+        context.workspace.put(kept, _sealed(measured.histogram))
         save_checkpoint(context.workspace, name, measured.result)
     return measured
+
+
+def _sealed(data: bytes) -> bytes:
+    """Returns bytes with their checksum: a file that is not synced may be torn later."""
+    return data + crc32c(data).to_bytes(_CRC_BYTES, "little")
+
+
+def _unsealed(sealed: bytes) -> bytes | None:
+    """Returns what was sealed; None if that is damaged, or of an earlier version."""
+    data = sealed[:-_CRC_BYTES]
+    return data if data and _sealed(data) == sealed else None
 
 
 def send_range(

@@ -202,7 +202,7 @@ class Workspace:
             shutil.rmtree(self.local_path(folder), ignore_errors=True)
         self.make_folders()
         if before != note:
-            self.put(_EXCHANGE_FILE, note.encode())
+            self.put(_EXCHANGE_FILE, note.encode(), durable=True)
 
     def make_folders(self) -> None:
         """Creates the folders of this run that are not in a store."""
