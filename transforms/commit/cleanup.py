@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
-from recordmill.schemas.errors import OutputRefusedError
+from recordmill.schemas.errors import BusyError, OutputRefusedError
+from recordmill.transforms.commit.finish import finish
+from recordmill.transforms.commit.records import stray_files
 from recordmill.transforms.commit.recovery import (
     clean_up,
     files_to_clean,
     open_journals,
     shut_out_commits,
-    unpublished_files,
 )
 from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.storage import LocalStore, Store
@@ -69,7 +70,7 @@ def clean(store: Store, *, dry_run: bool = False, detached: bool = False) -> Cle
         return _cleaned(store, Leftovers((), {}), dry_run=dry_run)
     if dry_run:
         require_idle(store)
-        found = _found(store, files_to_clean, detached=detached)
+        found = _found(store, detached=detached)
         return _cleaned(store, found, dry_run=True)
     with acquire(store, exclusive=store.preflight().exclusive) as lease:
         found = clean_held(store, lease.require_held, detached=detached)
@@ -93,29 +94,30 @@ def clean_held(
       BusyError: another run publishes.
       OutputRefusedError: a run was killed during its commit.
     """
-    told = found = _found(store, files_to_clean, detached=detached)
+    told = found = _found(store, detached=detached)
     if store.size(MANIFEST_NAME) is not None:
         require_held()
         shut_out_commits(store)
         clean_up(store)
-        # Again, as a run may have published since the first look.
-        found = _found(store, unpublished_files, detached=detached)
+        # Again, as a run may have published since the first look. What commits left is
+        # gone by now, but for late copies.
+        data = finish(store, end_grace=True)
+        if data is None:
+            raise BusyError(f"{store.uri}: another run publishes just now; clean again")
+        manifest = Manifest.from_bytes(data, store.uri_of(MANIFEST_NAME))
+        late = {n: told.files.get(n, 0) for n in stray_files(store, manifest)}
+        found = find_leftovers(store, detached=detached)
+        found = replace(found, files=late | found.files)
     require_held()
     remove_leftovers(store, found)
     return replace(found, files=told.files | found.files)
 
 
-def _found(
-    store: Store,
-    beside_dataset: Callable[[Store, Manifest], list[str]],
-    *,
-    detached: bool,
-) -> Leftovers:
+def _found(store: Store, *, detached: bool) -> Leftovers:
     """Finds what dead runs left in an output.
 
     Args:
       store: of the output.
-      beside_dataset: finds the files beside a dataset.
       detached: whether detached jobs that may be at work are taken for ended.
 
     Raises:
@@ -124,7 +126,7 @@ def _found(
     beside: dict[str, int] = {}
     journals = open_journals(store)
     if store.size(MANIFEST_NAME) is not None:
-        for name in beside_dataset(store, read_manifest(store)):
+        for name in files_to_clean(store, read_manifest(store)):
             if (size := store.size(name)) is not None:
                 beside[name] = size
     elif journals:

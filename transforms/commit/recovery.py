@@ -131,16 +131,7 @@ def files_to_clean(store: Store, manifest: Manifest) -> list[str]:
       store: of the dataset, which is complete.
       manifest: its manifest.
     """
-    return unpublished_files(store, _above_all(store, manifest))
-
-
-def unpublished_files(store: Store, manifest: Manifest) -> list[str]:
-    """Returns the files beside a dataset that no manifest will ever name again.
-
-    Args:
-      store: of the dataset, which is complete.
-      manifest: its manifest.
-    """
+    manifest = _above_all(store, manifest)
     records = find_records(store)
     names = {
         *old_files(store, manifest, records, end_grace=True),

@@ -138,7 +138,9 @@ def test_a_version_that_is_published_late_is_whole() -> None:
     world.check_end()
 
 
-@pytest.mark.parametrize(("seed", "versions"), [(628, False), (186, False), (53, True)])
+@pytest.mark.parametrize(
+    ("seed", "versions"), [(628, False), (20114193, False), (186, False), (53, True)]
+)
 def test_cleaning_takes_what_is_over_and_no_more(seed: int, versions: bool) -> None:
     """Not the files of an append amid it; but late copies, of data and of a manifest."""
     random_history(seed, versions=versions)
