@@ -25,6 +25,7 @@ OPTIONS: list[Argument] = ["--name", "t", "--shards", 2]
 @pytest.fixture(autouse=True)
 def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(small_files, "FILES_PER_RANGE", PER_RANGE)
+    monkeypatch.setattr(small_files, "RANGES_KEPT", 1)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,13 @@ FIXED = Schema(
 )
 
 
+@pytest.fixture(scope="module", autouse=True)
+def few_files_are_many() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(small_files, "RANGES_KEPT", 1)
+        yield
+
+
 def everything_read(source: CsvSource, folder: Path) -> dict[str, Any]:
     """All that a run uses of the rows, in order, whatever the ranges and batches."""
     reading = prepare(source, [folder])
@@ -69,7 +77,7 @@ def everything_read(source: CsvSource, folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.fuzz
-@fuzzed(0.25)
+@fuzzed()
 @given(
     files=FILES,
     per_range=st.integers(1, 4),
@@ -132,6 +140,19 @@ def test_what_is_joined(sizes: list[int], more: int) -> None:
         large = max(one.by_file()[-1].stop, two.by_file()[0].stop) > RANGE_BYTES // 16
         assert is_full or large
     assert (cut_of(ranges) == "") == (len(ranges) == len(single))
+
+
+@pytest.mark.parametrize(
+    ("files", "ranges"),
+    [(3, 3), (64, 64), (127, 127), (128, 64), (1000, 67), (16_384, 64), (20_000, 79)],
+)
+def test_workers_have_ranges_to_share(files: int, ranges: int) -> None:
+    single = number_ranges(
+        [(InputFile(f"{i}", f"/{i}", 20, "v"), 0, 20, "") for i in range(files)]
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(small_files, "RANGES_KEPT", 64)
+        assert len(join_small_files(single, RANGE_BYTES)) == ranges
 
 
 def test_tables_that_name_files_are_not_joined(tmp_path: Path) -> None:

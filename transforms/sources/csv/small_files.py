@@ -29,6 +29,9 @@ from recordmill.transforms.sources.csv.split_cells import (
 from recordmill.transforms.sources.csv.text_rows import TextRows
 
 FILES_PER_RANGE = 256
+RANGES_KEPT = (
+    64  # ranges that are left for workers to share, before any is of two files
+)
 SMALL_SHARE = 16  # files of a range's bytes that are still small, of which each is
 
 _NEWLINES = np.zeros(256, np.bool_)
@@ -44,6 +47,8 @@ def join_small_files(
       ranges: of whole files or of parts of them, in input order.
       range_bytes: the most bytes of a range.
     """
+    small_files = sum(_is_small(each, range_bytes) for each in ranges)
+    most = min(FILES_PER_RANGE, max(1, small_files // RANGES_KEPT))
     groups: list[list[InputRange]] = []
     room = files = 0  # for a small file, in the last group
     for each in ranges:
@@ -53,7 +58,7 @@ def join_small_files(
             room, files = room - each.stop, files - 1
         else:
             groups.append([each])
-            room, files = range_bytes - each.stop, (FILES_PER_RANGE - 1) * small
+            room, files = range_bytes - each.stop, (most - 1) * small
     return [_joined(index, group) for index, group in enumerate(groups)]
 
 
