@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from store_servers import Place
 
@@ -15,7 +16,12 @@ from recordmill.transforms.sources.images.read_pictures import (
 )
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.storage.read_version import can_read_version
-from recordmill.transforms.storage.reading import is_local, read_file, read_range
+from recordmill.transforms.storage.reading import (
+    is_local,
+    read_file,
+    read_range,
+    read_rows,
+)
 
 # Its listings name no files that can be opened.
 pytestmark = pytest.mark.not_on("folders")
@@ -23,6 +29,14 @@ pytestmark = pytest.mark.not_on("folders")
 DATA = bytes(range(251)) * 40
 
 Read = Callable[[Place, InputFile], bytes]
+
+
+def rows_of(place: Place, file: InputFile) -> bytes:
+    """The whole file as rows of 40 bytes, read by their offsets."""
+    target = np.zeros((251, 40), np.uint8)
+    rows = np.arange(251)
+    read_rows(file.uri, rows * 40, target, rows, place.options, file.seen)
+    return target.tobytes()
 
 
 @pytest.fixture
@@ -40,6 +54,7 @@ READS: dict[str, Read] = {
     "by reference": lambda place, file: read_file(
         file.uri, place.options, parse_reference(reference_to(file))[0]
     ),
+    "rows by reference": rows_of,
 }
 
 
@@ -68,6 +83,7 @@ def test_the_version_that_was_listed(
     found = read_range(listed.uri, start, stop, place.options, listed.seen)
     assert found == DATA[start:stop]
     assert READS["all"](place, listed) == READS["by reference"](place, listed) == DATA
+    assert READS["rows by reference"](place, listed) == DATA
 
 
 @pytest.mark.parametrize("read", READS.values(), ids=READS)

@@ -12,6 +12,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
 from recordmill.schemas.errors import ChangedInputError, InputError
 from recordmill.schemas.job.storage_options import (
     NO_OPTIONS,
@@ -31,6 +34,7 @@ from recordmill.transforms.storage.retry import (
     safe_cause,
     with_retries,
 )
+from recordmill.transforms.storage.row_spans import row_spans
 
 
 def is_local(uri: str) -> bool:
@@ -39,7 +43,13 @@ def is_local(uri: str) -> bool:
 
 
 def local_path(uri: str) -> Path:
-    """Returns the path of a local URI."""
+    """Returns the path of a local URI.
+
+    Raises:
+      ValueError: it is the URI of a file in a store, which must not be taken for a path.
+    """
+    if not is_local(uri):
+        raise ValueError(f"{uri}: is not a file of this machine")
     return Path(uri.removeprefix("file://"))
 
 
@@ -168,21 +178,41 @@ def _read_all(descriptor: int, start: int, length: int) -> bytes:
 
 
 def read_rows(
-    uri: str, offsets: I64, target: U8, positions: I64, seen: Seen | None = None
+    uri: str,
+    offsets: I64,
+    target: U8,
+    positions: I64,
+    options: StorageOptions = NO_OPTIONS,
+    seen: Seen | None = None,
 ) -> None:
-    """Reads rows of equal length from scattered offsets of a local file.
+    """Reads rows of equal length from scattered offsets of a file.
 
     Args:
       uri: the file.
       offsets: byte offset of each row.
       target: array of shape (rows, bytes of a row).
       positions: row of `target` that each is copied to.
-      seen: what the file has to be, or None.
+      options: for the storage of the inputs.
+      seen: what the file has to be, or None; see `can_read_version`.
 
     Raises:
-      ChangedInputError: it is another one by now.
-      InputError: the file cannot be read, or ends before a row does.
+      ChangedInputError: it is another one by now, or ends before a row does.
+      InputError: the file cannot be read.
     """
+    if is_local(uri):
+        _read_local_rows(uri, offsets, target, positions, seen)
+        return
+    size = target.shape[1]
+    for rows, start, stop in row_spans(offsets, size):
+        data = np.frombuffer(read_range(uri, start, stop, options, seen), np.uint8)
+        if len(data) < stop - start:
+            raise _cut_short(uri, stop)
+        target[positions[rows]] = sliding_window_view(data, size)[offsets[rows] - start]
+
+
+def _read_local_rows(
+    uri: str, offsets: I64, target: U8, positions: I64, seen: Seen | None
+) -> None:
     size = target.shape[1]
     buffer = target.reshape(-1).data
     try:
@@ -194,13 +224,18 @@ def read_rows(
         for offset, index in zip(offsets.tolist(), positions.tolist(), strict=True):
             row = buffer[index * size : (index + 1) * size]
             if os.preadv(descriptor, [row], offset) != size:
-                raise ChangedInputError(
-                    f"{uri}: ends before byte {offset + size}; it was longer when the "
-                    "run began. Do not change inputs during a run; run again"
-                )
+                _require_seen(descriptor, uri, seen)  # tells more
+                raise _cut_short(uri, offset + size)
         _require_seen(descriptor, uri, seen)
     finally:
         os.close(descriptor)
+
+
+def _cut_short(uri: str, stop: int) -> ChangedInputError:
+    return ChangedInputError(
+        f"{uri}: ends before byte {stop}; it was longer when the run began. Do not "
+        "change inputs during a run; run again"
+    )
 
 
 def available_memory() -> int:

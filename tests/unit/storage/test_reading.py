@@ -10,12 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import fsspec
+import numpy as np
 import pytest
 
-from recordmill.schemas.errors import InputError
+from recordmill.schemas.errors import ChangedInputError, InputError
 from recordmill.transforms.sources import list_local
 from recordmill.transforms.sources.listing import list_inputs
-from recordmill.transforms.storage.reading import read_file, read_range
+from recordmill.transforms.storage.reading import (
+    local_path,
+    read_file,
+    read_range,
+    read_rows,
+)
 
 
 @dataclass(frozen=True)
@@ -174,6 +180,23 @@ def test_read_file(store: Store) -> None:
     assert read_file(store.write("a.bin", data)) == data
     assert read_file(store.write("empty", b"")) == b""
     assert read_range(store.write("empty", b""), 0, 10) == b""
+
+
+def test_rows_of_equal_length(store: Store) -> None:
+    uri = store.write("a.bin", b"0123456789")
+    target = np.zeros((5, 3), np.uint8)
+    positions = np.array([4, 0, 1, 3])
+    read_rows(uri, np.array([7, 0, 1, 0]), target, positions)
+    assert target.tobytes() == b"012" + b"123" + bytes(3) + b"012" + b"789"
+    with pytest.raises(ChangedInputError, match="ends before byte 11"):
+        read_rows(uri, np.array([0, 8]), target, np.array([0, 1]))
+    with pytest.raises(InputError, match=r"missing.bin: cannot be read"):
+        read_rows(f"{store.root}/missing.bin", np.array([0]), target, np.array([0]))
+
+
+def test_a_file_in_a_store_has_no_local_path() -> None:
+    with pytest.raises(ValueError, match="s3://b/a: is not a file of this machine"):
+        local_path("s3://b/a")
 
 
 def test_reading_what_is_missing(store: Store) -> None:

@@ -231,7 +231,8 @@ class CifarSource(Source):
         for index in np.unique(file_of).tolist():
             uri, start, seen = self.files[index]
             rows = np.flatnonzero(file_of == index)
-            read_rows(uri, positions[rows] - start, records, rows, seen)
+            inside = positions[rows] - start
+            read_rows(uri, inside, records, rows, self.storage, seen)
             labels = records[rows, : len(self.class_names)]
             if _has_wrong_label(labels, self.class_names).any():
                 raise ChangedInputError(
