@@ -29,6 +29,7 @@ class Baton:
       before: what was there before the last operation.
       actors: the runs.
       check: is called after each operation that changed something.
+      taken_late: files that an operation of a killed run removed when it arrived.
     """
 
     def __init__(self, check: Callable[[Actor | None], None]) -> None:
@@ -37,6 +38,7 @@ class Baton:
         self.actors: list[Actor] = []
         self.check = check
         self.late: list[Effect] = []
+        self.taken_late: set[str] = set()
         self._here = threading.local()
 
     def start(self, name: str, work: Callable[[Actor], object]) -> Actor:
@@ -96,11 +98,12 @@ class Baton:
 
     def land(self) -> None:
         """Lets an operation of a killed run arrive."""
-        effect = self.late.pop()
+        effect, before = self.late.pop(), set(self.files)
         try:
             effect()
         except RecordmillError:
             return
+        self.taken_late |= before - self.files.keys()
         self.check(None)
 
     def end_all(self) -> None:

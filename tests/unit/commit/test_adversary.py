@@ -175,3 +175,8 @@ def test_the_adversary_finds_who_takes_the_files_of_a_job(
             world.baton.finish(world.clean())
     finally:
         world.baton.end_all()
+
+
+def test_a_late_removal_is_told_by_verify() -> None:
+    """The store removes features.json, of the same bytes, long after its client died."""
+    random_history(20119713)
