@@ -21,7 +21,7 @@ from recordmill.transforms.exchange.sorted_run_index import READ_WHOLE_BYTES, _L
 from recordmill.transforms.sources.base import RANGE_BYTES
 from recordmill.transforms.sources.cifar.source import CifarSource
 from recordmill.transforms.sources.csv.source import CsvSource
-from recordmill.transforms.sources.images import source as images
+from recordmill.transforms.sources.images import cut_pictures
 from recordmill.transforms.sources.images.source import ImagesSource
 from recordmill.transforms.tasks.estimate import WRITE_RATE
 from recordmill.transforms.tasks.send_range import BLOCK_BYTES
@@ -138,7 +138,9 @@ def of_files(case: Case) -> Case:
     """The same with ranges of files, as pictures have them, a file for each record."""
     return replace(
         case,
-        range_bytes=min(images.FILES_PER_RANGE * case.record_bytes, images.RANGE_BYTES),
+        range_bytes=min(
+            cut_pictures.FILES_PER_RANGE * case.record_bytes, cut_pictures.RANGE_BYTES
+        ),
     )
 
 

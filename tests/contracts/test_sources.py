@@ -29,7 +29,7 @@ from recordmill.transforms.sources.base import REFERENCE, Rows, number_ranges
 from recordmill.transforms.sources.cifar import source as fixed_length
 from recordmill.transforms.sources.cifar.source import CifarSource
 from recordmill.transforms.sources.csv.source import CsvSource
-from recordmill.transforms.sources.images import source as images
+from recordmill.transforms.sources.images import cut_pictures
 from recordmill.transforms.sources.images.source import ImagesSource
 from recordmill.transforms.tasks.frame_records import frame_rows
 from recordmill.transforms.tfrecord import crc32c
@@ -38,7 +38,7 @@ from recordmill.transforms.tfrecord import crc32c
 @pytest.fixture(params=CASES)
 def case(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Case:
     """A case whose input is cut into several ranges."""
-    monkeypatch.setattr(images, "FILES_PER_RANGE", 2)
+    monkeypatch.setattr(cut_pictures, "FILES_PER_RANGE", 2)
     monkeypatch.setattr(fixed_length, "RANGE_BYTES", 7000)
     return CASES[request.param]
 

@@ -18,7 +18,7 @@ from recordmill.schemas.features.feature import Content, Kind
 from recordmill.schemas.ranges import InputFile
 from recordmill.transforms.exchange.keys import position_keys
 from recordmill.transforms.pictures.header import read_header
-from recordmill.transforms.sources.images import source as images
+from recordmill.transforms.sources.images import cut_pictures, picture_rows
 from recordmill.transforms.sources.images.options import FeatureNames
 from recordmill.transforms.sources.images.source import ImagesSource
 from recordmill.transforms.storage import open_store
@@ -227,7 +227,7 @@ def test_planned_bytes_are_known_unread(
     def refuse(uri: str) -> bytes:
         raise AssertionError(f"{uri} was read")
 
-    monkeypatch.setattr(images, "read_file", refuse)
+    monkeypatch.setattr(picture_rows, "read_file", refuse)
     (rows,) = reading.source.list_references(reading.ranges[0])
     assert rows.planned_bytes is not None
     assert rows.planned_bytes.tolist() == [
@@ -241,7 +241,7 @@ def test_planned_bytes_are_known_unread(
 def test_ranges_are_slices_of_the_inventory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(images, "FILES_PER_RANGE", 2)
+    monkeypatch.setattr(cut_pictures, "FILES_PER_RANGE", 2)
     write(tmp_path, **{f"a__{n}_jpg": JPEG for n in range(5)})
     reading = read(ImagesSource(), tmp_path)
     assert [(s.start, s.stop) for s in reading.ranges] == [(0, 2), (2, 4), (4, 5)]
@@ -255,7 +255,7 @@ def test_ranges_are_cut_by_bytes_too(
     sizes = [30, 30, 40, 1, 99, 250, 100, 100, 50, 60]
     write(tmp_path, **{f"a__{n}_jpg": bytes(size) for n, size in enumerate(sizes)})
     whole = prepare(ImagesSource(), [tmp_path])
-    monkeypatch.setattr(images, "RANGE_BYTES", 100)
+    monkeypatch.setattr(cut_pictures, "RANGE_BYTES", 100)
     ranges = prepare(ImagesSource(), [tmp_path]).ranges
     found = [(input_range.start, input_range.stop) for input_range in ranges]
     assert found == [(0, 3), (3, 5), (5, 6), (6, 7), (7, 8), (8, 9), (9, 10)]
@@ -281,7 +281,7 @@ def test_the_inventory_may_lie_in_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     where = where or str(tmp_path)
-    monkeypatch.setattr(images, "FILES_PER_RANGE", 2)
+    monkeypatch.setattr(cut_pictures, "FILES_PER_RANGE", 2)
     write(tmp_path / "in", **{f"a__{n}_jpg": JPEG for n in range(5)})
     reading = prepare(ImagesSource(), [tmp_path / "in"])
     kept = reading.source.spill_inventory(open_store(where), "inventory.arrow")

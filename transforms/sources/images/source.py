@@ -9,28 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import groupby, pairwise
 from typing import Self
 
 import numpy as np
 import pyarrow as pa
 
-from recordmill.schemas.errors import InputError
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.file_checksums import FileChecksum
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.ranges import (
-    InputFile,
-    InputRange,
-    OddRows,
-    TypeFlags,
-)
+from recordmill.schemas.ranges import InputFile, InputRange, OddRows, TypeFlags
 from recordmill.schemas.rounded import Rounded
-from recordmill.schemas.text import first_names
 from recordmill.schemas.understood import NOTHING, Understood
-from recordmill.transforms.arrow import I64
-from recordmill.transforms.exchange.keys import text_hashes
 from recordmill.transforms.pictures.check import CheckLevel, check_picture
 from recordmill.transforms.pictures.structure import MAX_PIXELS
 from recordmill.transforms.sources.base import (
@@ -40,9 +29,13 @@ from recordmill.transforms.sources.base import (
     Source,
     spread_evenly,
 )
+from recordmill.transforms.sources.images.check_append import (
+    require_appendable,
+    require_same_places,
+)
 from recordmill.transforms.sources.images.check_folders import check_class_folders
+from recordmill.transforms.sources.images.cut_pictures import cut_pictures
 from recordmill.transforms.sources.images.decodability import (
-    DECODABLE_ENDINGS,
     DECODED,
     ENCODED,
     FACT,
@@ -65,34 +58,29 @@ from recordmill.transforms.sources.images.find_pictures import (
     FoundPictures,
     find_pictures,
 )
-from recordmill.transforms.sources.images.folder_layout import (
-    EMPTY,
-    FolderLayout,
-    Place,
-)
+from recordmill.transforms.sources.images.folder_layout import EMPTY, FolderLayout
 from recordmill.transforms.sources.images.options import FeatureNames, Undecodable
+from recordmill.transforms.sources.images.picture_rows import (
+    listed_rows,
+    picture_batch,
+    read_rows_of,
+)
 from recordmill.transforms.sources.images.read_pictures import (
     Picture,
     ReadPictures,
     parse_reference,
     read_pictures,
-    reference_to,
 )
 from recordmill.transforms.sources.images.understand import (
     require_classes,
     require_pictures,
-    require_same_places,
     splits_of,
     understand,
 )
-from recordmill.transforms.sources.inventory import Inventory, slices
+from recordmill.transforms.sources.inventory import Inventory
 from recordmill.transforms.sources.listing import input_root
 from recordmill.transforms.storage import Store
-from recordmill.transforms.storage.reading import read_file
-from recordmill.transforms.tfrecord import FRAME_BYTES
 
-FILES_PER_RANGE = 4096
-RANGE_BYTES = 64 << 20  # a larger picture is a range of its own
 SAMPLED_FILES = 32
 READ_BYTES = 16 << 20  # pictures read at once
 
@@ -186,24 +174,14 @@ class ImagesSource(Source):
         old, more = (find_pictures(files, self.storage) for files in (kept, new))
         before, whole = self._prepare(old), self._prepare(old + more)
         require_same_places(old.pictures, before.layout, whole.layout)
-        known = set(before.classes)
         is_decodable = schema is not None and decodable_in(schema)
-        odd = set(named_undecodable(more.pictures))
         places = whole.layout.places(file.path for file in more.pictures)
-        for file, place in zip(more.pictures, places, strict=True):
-            if place.label not in {"", *known}:
-                raise InputError(
-                    f"{file.uri}: {place.label!r} is a new class; the dataset "
-                    f"has {first_names(before.classes)}, and its labels are positions "
-                    "in that list. Put the pictures into one of these folders, or "
-                    "convert everything again without appending"
-                )
-            if is_decodable and file.path in odd and self.undecodable == "keep":
-                raise InputError(
-                    f"{file.uri}: readers of the dataset can decode all its pictures "
-                    f"({' '.join(DECODABLE_ENDINGS)}), but not this one; save it in one of "
-                    "these formats, or convert everything again without appending"
-                )
+        require_appendable(
+            more.pictures,
+            places,
+            before.classes,
+            only_decodable=is_decodable and self.undecodable == "keep",
+        )
         if schema is not None:  # records are to be as those of the dataset
             whole = replace(
                 whole,
@@ -256,35 +234,8 @@ class ImagesSource(Source):
         return self.read_references(pa.array([], pa.binary())).batch.schema
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
-        """Cuts the inventory into slices; the ranges' unit is one file.
-
-        Where it is cut changes no byte of the dataset.
-        """
-        total = len(self.listing)
         places = self.layout.places(file.path for file in self.listing)
-        return [
-            InputRange(
-                index=index,
-                path=self.listing[start].path,
-                uri=self.root,
-                start=start,
-                stop=stop,
-                first_position=start,
-                total_positions=total,
-                split=places[start].split,
-            )
-            for index, (start, stop) in enumerate(self._slices(places))
-        ]
-
-    def _slices(self, places: Sequence[Place]) -> Iterator[tuple[int, int]]:
-        """Yields slices of the listing, each of one split."""
-        start = 0
-        for _, group in groupby(places, lambda place: place.split):
-            stop = start + sum(1 for _ in group)
-            part = self.listing[start:stop]
-            for low, high in pairwise(slices(part, FILES_PER_RANGE, RANGE_BYTES)):
-                yield start + low, start + high
-            start = stop
+        return cut_pictures(self.listing, places, self.root)
 
     def sample_ranges(self, ranges: Sequence[InputRange]) -> list[InputRange]:
         return spread_evenly(ranges, SAMPLED_FILES, 1)
@@ -300,30 +251,8 @@ class ImagesSource(Source):
     def list_references(self, input_range: InputRange) -> Iterator[Rows]:
         """Lists size and path of each file in a slice of the inventory."""
         files = self._files(input_range)
-        paths = [file.path for file in files]
-        label_of = {name: label for label, name in enumerate(self.classes)}
-        places = self.layout.places(paths)
-        labels = [label_of.get(place.label) for place in places]
-        references = [reference_to(file) for file in files]
-        yield Rows(
-            batch=pa.RecordBatch.from_pydict(
-                {
-                    REFERENCE: pa.array(references, pa.binary()),
-                    "label": pa.array(labels, pa.int64()),
-                    "filename": pa.array(paths, pa.string()),
-                }
-            ),
-            # The path alone, not its position in the listing: a picture keeps its
-            # order key and its split when others are added or removed.
-            origins=text_hashes(paths),
-            positions=np.arange(len(files), dtype=np.int64),
-            raw=lambda row: (
-                0,
-                read_file(files[row].uri, self.storage, files[row].seen),
-            ),
-            planned_bytes=np.array([file.size for file in files], np.int64)
-            + FRAME_BYTES,
-        )
+        places = self.layout.places(file.path for file in files)
+        yield listed_rows(files, places, self.classes, self.storage)
 
     def read(self, input_range: InputRange, expected: TypeFlags) -> Iterator[Rows]:
         for rows in self.list_references(input_range):
@@ -331,20 +260,8 @@ class ImagesSource(Source):
             start = 0
             while start < len(references):
                 read = self._read(references[start:], READ_BYTES)
-                found = self._rows_of(read)
-                kept = found.kept + start
+                yield read_rows_of(rows, self._rows_of(read), start)
                 start += read.next_index
-                yield Rows(
-                    batch=found.batch,
-                    origins=rows.origins[kept],
-                    positions=rows.positions[kept],
-                    raw=partial(_raw_of_kept, rows, kept),
-                    paths=found.batch["filename"].to_pylist(),
-                    rejects=found.rejects,
-                    observed=found.observed,
-                    odd=found.odd,
-                    checksums=found.checksums,
-                )
 
     def read_references(self, references: pa.BinaryArray) -> ReferencedRows:
         """Reads the pictures of these sizes at these paths.
@@ -364,24 +281,9 @@ class ImagesSource(Source):
         )
 
     def _rows_of(self, found: ReadPictures) -> ReferencedRows:
-        label_of = {name: label for label, name in enumerate(self.classes)}
-        classes = [place.label for place in self.layout.places(found.paths)]
-        formats = [header.format for header in found.headers]
         odd = observe(found.kinds, found.paths)
-        batch = pa.RecordBatch.from_pydict(
-            {
-                "image": pa.array(found.data, pa.binary()),
-                "format": pa.array(formats, pa.string()),
-                "height": pa.array([h.height for h in found.headers], pa.int64()),
-                "width": pa.array([h.width for h in found.headers], pa.int64()),
-                "depth": pa.array([h.depth for h in found.headers], pa.int64()),
-                "filename": pa.array(found.paths, pa.string()),
-                "label": pa.array([label_of[name] for name in classes], pa.int64()),
-                "text": pa.array(classes, pa.string()),
-            }
-        )
         return ReferencedRows(
-            batch,
+            picture_batch(found, self.layout.places(found.paths), self.classes),
             np.array(found.kept, np.int64),
             found.rejects,
             raw=lambda row: (found.paths[row], 0, found.data[row]),
@@ -406,7 +308,3 @@ class ImagesSource(Source):
         if self.undecodable == "reject":
             require_decodable(header.kind)
         return Picture(data, header, header.kind)
-
-
-def _raw_of_kept(rows: Rows, kept: I64, row: int) -> tuple[int, bytes]:
-    return rows.raw(int(kept[row]))

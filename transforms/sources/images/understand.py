@@ -23,8 +23,6 @@ from recordmill.transforms.sources.images.folder_layout import (
     Place,
 )
 
-_CONVERT_AGAIN = "or convert everything again without appending"
-
 
 def understand(
     found: FoundPictures,
@@ -133,32 +131,3 @@ def require_classes(
             f"{first.uri.removesuffix(first.path)}: {len(splits):,} folders are splits, "
             f"expected at most {MAX_SPLITS}: give `split_from` another level"
         )
-
-
-def require_same_places(
-    pictures: Sequence[InputFile], before: FolderLayout, now: FolderLayout
-) -> None:
-    """Refuses new files because of which folders of the dataset mean something else.
-
-    Args:
-      pictures: those of the dataset.
-      before: their layout without the new files.
-      now: that of all files.
-
-    Raises:
-      InputError: names the first picture whose split or class would change.
-    """
-    paths = [file.path for file in pictures]
-    places = zip(pictures, before.places(paths), now.places(paths), strict=True)
-    for file, old, new in places:
-        if old != new:
-            raise InputError(
-                f"{file.uri}: is {_told(old)} in the dataset, but beside the new files "
-                f"it would be {_told(new)}. Put the new files into folders like those "
-                f"that are there, {_CONVERT_AGAIN}"
-            )
-
-
-def _told(place: Place) -> str:
-    split = f" of split {place.split!r}" if place.split else ""
-    return f"in class {place.label!r}{split}"

@@ -1,0 +1,53 @@
+"""Cuts the list of pictures into input ranges: slices, each of one split."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby, pairwise
+
+from recordmill.schemas.ranges import InputFile, InputRange
+from recordmill.transforms.sources.images.folder_layout import Place
+from recordmill.transforms.sources.inventory import slices
+
+FILES_PER_RANGE = 4096
+RANGE_BYTES = 64 << 20  # a larger picture is a range of its own
+
+
+def cut_pictures(
+    pictures: Sequence[InputFile], places: Sequence[Place], root: str
+) -> list[InputRange]:
+    """Cuts the list into ranges, whose unit is one file.
+
+    Where it is cut changes no byte of the dataset.
+
+    Args:
+      pictures: the files.
+      places: split and class of each.
+      root: what every uri begins with, before the path.
+    """
+    return [
+        InputRange(
+            index=index,
+            path=pictures[start].path,
+            uri=root,
+            start=start,
+            stop=stop,
+            first_position=start,
+            total_positions=len(pictures),
+            split=places[start].split,
+        )
+        for index, (start, stop) in enumerate(_slices(pictures, places))
+    ]
+
+
+def _slices(
+    pictures: Sequence[InputFile], places: Sequence[Place]
+) -> Iterator[tuple[int, int]]:
+    """Yields slices of the list, each of one split."""
+    start = 0
+    for _, group in groupby(places, lambda place: place.split):
+        stop = start + sum(1 for _ in group)
+        part = pictures[start:stop]
+        for low, high in pairwise(slices(part, FILES_PER_RANGE, RANGE_BYTES)):
+            yield start + low, start + high
+        start = stop
