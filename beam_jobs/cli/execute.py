@@ -24,7 +24,8 @@ from recordmill.beam_jobs.report.summary import (
     show_submitted,
 )
 from recordmill.beam_jobs.service.detach import JobSubmitted
-from recordmill.beam_jobs.service.run_job import Outcome, Reporter
+from recordmill.beam_jobs.service.outcome import Outcome
+from recordmill.beam_jobs.service.reporter import Reporter
 from recordmill.beam_jobs.service.run_versioned import run_versioned
 from recordmill.schemas.errors import (
     Interrupted,

@@ -12,7 +12,7 @@ from recordmill.transforms.tasks.read_rejects import kind_lines
 
 if TYPE_CHECKING:
     from recordmill.beam_jobs.service.detach import JobSubmitted
-    from recordmill.beam_jobs.service.run_job import Outcome
+    from recordmill.beam_jobs.service.outcome import Outcome
 
 
 def show_outcome(outcome: Outcome, *, as_json: bool) -> None:

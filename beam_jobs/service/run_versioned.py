@@ -10,8 +10,10 @@ import shutil
 from pathlib import Path
 
 from recordmill.beam_jobs.service.choose_version import VersionPlan
+from recordmill.beam_jobs.service.outcome import Outcome
+from recordmill.beam_jobs.service.reporter import Reporter
 from recordmill.beam_jobs.service.resolve import resolve
-from recordmill.beam_jobs.service.run_job import Outcome, Reporter, run_job
+from recordmill.beam_jobs.service.run_job import run_job
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.job.run_options import RunOptions
 from recordmill.schemas.understood import Understood

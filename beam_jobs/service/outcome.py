@@ -1,0 +1,99 @@
+"""Tells how a run ended: its dataset, its rejects, what else stays in the output."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from itertools import islice
+
+from recordmill.beam_jobs.service.resolve import ResolvedRun
+from recordmill.schemas.dataset.manifest import Manifest
+from recordmill.schemas.dataset.parts import REJECTS_NAME, run_metadata_name
+from recordmill.schemas.errors import MissingFileError
+from recordmill.schemas.understood import NOTHING, Understood
+from recordmill.transforms.commit.records import replaced_dataset
+from recordmill.transforms.storage import Store
+from recordmill.transforms.tasks.read_rejects import (
+    MAX_COUNTED,
+    RejectKind,
+    count_kinds,
+    published_rejects,
+)
+from recordmill.transforms.tasks.reject_lines import UNKNOWN_INPUT, RejectLocator
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended.
+
+    Attributes:
+      status: "done", or "unchanged" if this very dataset was there already.
+      output: folder of the dataset.
+      manifest: of the dataset.
+      seconds: wall time of the whole run.
+      rejects: folder with the rejected rows, or "".
+      base: of the dataset that the run appended to, or None.
+      understood: what the source took the input for; nothing if nothing was read.
+      reject_kinds: why rows were rejected, the commonest first.
+      locator: finds the lines of rejects.
+      replaced_shards: shards of the replaced dataset that stay until the next run.
+      at_work: detached jobs that may be at work for the same output.
+    """
+
+    status: str
+    output: str
+    manifest: Manifest
+    seconds: float
+    rejects: str = ""
+    base: Manifest | None = None
+    understood: Understood = NOTHING
+    reject_kinds: tuple[RejectKind, ...] = ()
+    locator: RejectLocator = UNKNOWN_INPUT
+    replaced_shards: int = 0
+    at_work: tuple[str, ...] = ()
+
+
+def outcome_of(
+    run: ResolvedRun,
+    status: str,
+    manifest: Manifest,
+    started: float,
+    understood: Understood = NOTHING,
+) -> Outcome:
+    """Returns how a run ended, with the reasons of the rejects that are kept."""
+    rejects, kinds = "", []
+    if manifest.rows_rejected:
+        rejects = run.store.uri_of(REJECTS_NAME)
+        kinds = count_kinds(
+            islice(published_rejects(run.store), MAX_COUNTED), manifest.rows_rejected
+        )
+    return Outcome(
+        status,
+        run.store.uri,
+        manifest,
+        time.time() - started,
+        rejects,
+        run.base,
+        understood,
+        tuple(kinds),
+        run.locator,
+        _replaced_shards(run.store, manifest) if status == "done" else 0,
+    )
+
+
+def understood_at_end(store: Store, manifest: Manifest) -> Understood:
+    """Returns what the run that made a dataset, or its last part, took its input for."""
+    try:
+        metadata = json.loads(store.read(run_metadata_name(manifest.appended)))
+        return Understood.from_dict(metadata["understood"])
+    except (MissingFileError, ValueError, KeyError, TypeError, AttributeError):
+        return NOTHING  # by an earlier version, which said nothing of it
+
+
+def _replaced_shards(store: Store, manifest: Manifest) -> int:
+    """Counts the shards of the replaced dataset that stay for its readers."""
+    replaced = replaced_dataset(store, manifest)
+    if replaced is None:
+        return 0
+    return len(set(replaced.shard_files) - set(manifest.shard_files))
