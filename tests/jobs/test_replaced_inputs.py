@@ -18,7 +18,7 @@ from store_servers import display_path
 from recordmill.beam_jobs.service import run_job
 from recordmill.schemas.errors import ChangedInputError
 from recordmill.transforms.commit import input_check, staging
-from recordmill.transforms.sources.cifar import source as cifar_source
+from recordmill.transforms.sources.cifar import scan_records
 from recordmill.transforms.sources.cifar.source import CifarSource
 from recordmill.transforms.storage import reading
 from recordmill.transforms.tasks import write_shard
@@ -273,7 +273,7 @@ def test_replaced_between_two_reads_of_an_object(
     changed = last if source == "images" else f"in/{FILES[source]}"
     first = "" if source == "images" else changed
     kept = place.store.read(changed)
-    monkeypatch.setattr(cifar_source, "READ_BYTES", 3 * 3073)
+    monkeypatch.setattr(scan_records, "READ_BYTES", 3 * 3073)
     reads: list[str] = []
     read = reading.read_version
 

@@ -14,19 +14,15 @@ from pathlib import PurePosixPath
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from recordmill.schemas.errors import ChangedInputError, InputError
 from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.file_checksums import FileChecksum
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.ranges import InputFile, InputRange, Reject, Seen, TypeFlags
-from recordmill.schemas.text import count
+from recordmill.schemas.ranges import InputFile, InputRange, Seen, TypeFlags
 from recordmill.schemas.understood import NOTHING, Understood
-from recordmill.transforms.arrow import I64, U8, array_parts, binary_array
-from recordmill.transforms.encode.examples import encode
-from recordmill.transforms.exchange.keys import origins_in
+from recordmill.transforms.arrow import U8, array_parts, binary_array
 from recordmill.transforms.sources.base import (
     RANGE_BYTES,
     REFERENCE,
@@ -38,8 +34,6 @@ from recordmill.transforms.sources.base import (
 )
 from recordmill.transforms.sources.cifar.layout import (
     CHANNELS,
-    IMAGE_BYTES,
-    PIXELS,
     SIDE,
     Layout,
     data_files,
@@ -50,15 +44,20 @@ from recordmill.transforms.sources.cifar.layout import (
     understand,
 )
 from recordmill.transforms.sources.cifar.options import Variant
+from recordmill.transforms.sources.cifar.record_columns import (
+    framed_bytes,
+    record_batch,
+)
+from recordmill.transforms.sources.cifar.scan_records import (
+    has_wrong_label,
+    scan_records,
+)
 from recordmill.transforms.storage.reading import (
     available_memory,
     is_local,
-    read_range,
     read_rows,
 )
-from recordmill.transforms.tfrecord import FRAME_BYTES, crc32c
 
-READ_BYTES = 4 << 20  # rows read and encoded at once: fits the processor's cache
 MAX_REFERENCED_FILES = 10_000  # every worker knows all of them
 
 
@@ -149,7 +148,7 @@ class CifarSource(Source):
 
     def columns(self) -> pa.Schema:
         layout = self.known_layout
-        return _to_batch(np.empty((0, layout.record_bytes), np.uint8), layout).schema
+        return record_batch(np.empty((0, layout.record_bytes), np.uint8), layout).schema
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
         size = self.known_layout.record_bytes
@@ -183,7 +182,7 @@ class CifarSource(Source):
 
     def read(self, input_range: InputRange, expected: TypeFlags) -> Iterator[Rows]:
         for rows, records in self._scan(input_range):
-            rows.batch = _to_batch(records, self.known_layout)
+            rows.batch = record_batch(records, self.known_layout)
             yield rows
 
     def read_for_statistics(self, input_range: InputRange) -> Iterator[Rows]:
@@ -219,6 +218,15 @@ class CifarSource(Source):
             rows.planned_bytes = np.full(len(positions), self._framed_bytes, np.int64)
             yield rows
 
+    @cached_property
+    def _framed_bytes(self) -> int:
+        return framed_bytes(self.known_layout, self.schema())
+
+    def _scan(self, input_range: InputRange) -> Iterator[tuple[Rows, U8]]:
+        return scan_records(
+            input_range, self.known_layout, self.class_names, self.storage
+        )
+
     def read_references(self, references: pa.BinaryArray) -> ReferencedRows:
         layout = self.known_layout
         offsets, data = array_parts(references)
@@ -234,7 +242,7 @@ class CifarSource(Source):
             inside = positions[rows] - start
             read_rows(uri, inside, records, rows, self.storage, seen)
             labels = records[rows, : len(self.class_names)]
-            if _has_wrong_label(labels, self.class_names).any():
+            if has_wrong_label(labels, self.class_names).any():
                 raise ChangedInputError(
                     f"{uri}: holds labels that were not there when it was read first. "
                     "Run the same command again when nothing writes to the inputs"
@@ -246,63 +254,7 @@ class CifarSource(Source):
             start = int(positions[row] - starts[index])
             return self.files[index][0], start, records[row].tobytes()
 
-        return ReferencedRows(_to_batch(records, layout), kept, [], raw)
-
-    @cached_property
-    def _framed_bytes(self) -> int:
-        """Returns the size of every record: all labels take one byte, being below 128."""
-        layout = self.known_layout
-        row = np.zeros((1, layout.record_bytes), np.uint8)
-        return len(encode(_to_batch(row, layout), self.schema())[0].as_py()) + (
-            FRAME_BYTES
-        )
-
-    def _scan(self, input_range: InputRange) -> Iterator[tuple[Rows, U8]]:
-        """Reads a range in parts; yields rows with valid labels, and their bytes."""
-        layout = self.known_layout
-        size = layout.record_bytes
-        step = READ_BYTES // size * size
-        crc = 0
-        for start in range(input_range.start, input_range.stop, step):
-            stop = min(start + step, input_range.stop)
-            data = np.frombuffer(
-                read_range(
-                    input_range.uri, start, stop, self.storage, input_range.seen
-                ),
-                np.uint8,
-            )
-            if len(data) < stop - start:
-                raise ChangedInputError(
-                    f"{input_range.uri}: ends at byte {start + len(data)}, but had "
-                    f"{input_range.stop} bytes when the run began; did it change meanwhile?"
-                )
-            crc = crc32c(data.data, crc)
-            num_rows = len(data) // size
-            rest = data[num_rows * size :]
-            records = data[: num_rows * size].reshape(num_rows, size)
-            good, rejects = _check_labels(
-                records, layout, self.class_names, input_range.path, start
-            )
-            if len(rest):
-                rejects.append(
-                    Reject(
-                        input_range.path,
-                        start + num_rows * size,
-                        f"{count(len(rest), 'byte')} at the end of the file, expected a whole "
-                        f"{layout.variant} record of {size} ({len(layout.labels)} "
-                        f"label + {SIDE} x {SIDE} x {CHANNELS}): the file is cut short",
-                        rest.tobytes(),
-                    )
-                )
-            if len(good) < num_rows:
-                records = records[good]
-            ordinals = good + (start - input_range.start) // size
-            rows = _rows(input_range, ordinals, size, records, rejects)
-            if stop == input_range.stop:
-                rows.checksums = [
-                    FileChecksum(input_range.path, input_range.start, stop, crc)
-                ]
-            yield rows, records
+        return ReferencedRows(record_batch(records, layout), kept, [], raw)
 
 
 def _first_positions(data: Sequence[InputFile]) -> tuple[tuple[str, int, Seen], ...]:
@@ -311,76 +263,3 @@ def _first_positions(data: Sequence[InputFile]) -> tuple[tuple[str, int, Seen], 
     return tuple(
         (file.uri, start, file.seen) for file, start in zip(data, starts, strict=False)
     )
-
-
-def _rows(
-    input_range: InputRange,
-    ordinals: I64,
-    size: int,
-    records: U8,
-    rejects: list[Reject],
-) -> Rows:
-    """Makes rows whose batch is set later."""
-
-    def raw(row: int) -> tuple[int, bytes]:
-        return input_range.start + int(ordinals[row]) * size, records[row].tobytes()
-
-    return Rows(
-        batch=pa.RecordBatch.from_pydict({}),
-        origins=origins_in(input_range.path, input_range.start, ordinals),
-        positions=ordinals * size,
-        raw=raw,
-        rejects=rejects,
-    )
-
-
-def _check_labels(
-    records: U8,
-    layout: Layout,
-    class_names: tuple[tuple[str, ...], ...],
-    path: str,
-    start: int,
-) -> tuple[I64, list[Reject]]:
-    """Returns the indices of rows with valid labels, and rejects for the others."""
-    counts = np.array([len(names) for names in class_names])
-    wrong = _has_wrong_label(records, class_names)
-    rejects = [
-        Reject(
-            path,
-            start + row * layout.record_bytes,
-            f"labels {records[row, : len(counts)].tolist()} for "
-            f"{', '.join(layout.labels)}, expected below {counts.tolist()}",
-            records[row].tobytes(),
-        )
-        for row in np.flatnonzero(wrong).tolist()
-    ]
-    return np.flatnonzero(~wrong), rejects
-
-
-def _has_wrong_label(
-    records: U8, class_names: tuple[tuple[str, ...], ...]
-) -> npt.NDArray[np.bool_]:
-    """Tells which records have a label beyond the classes."""
-    counts = np.array([len(names) for names in class_names])
-    return np.asarray((records[:, : len(counts)] >= counts).any(axis=1), np.bool_)
-
-
-def _to_batch(records: U8, layout: Layout) -> pa.RecordBatch:
-    """Returns the columns of records, their pixels interleaved as rows x columns x RGB.
-
-    The first bytes of a CIFAR-10 record, label r0 r1 ... g0 g1 ... b0 b1 ..., become
-    label and image r0 g0 b0 r1 g1 b1 ...
-    """
-    num_rows, num_labels = len(records), len(layout.labels)
-    image = np.empty((num_rows, PIXELS, CHANNELS), np.uint8)
-    for channel in range(CHANNELS):  # three strided copies beat one transpose
-        start = num_labels + channel * PIXELS
-        image[:, :, channel] = records[:, start : start + PIXELS]
-    offsets = np.arange(num_rows + 1, dtype=np.int64) * IMAGE_BYTES
-    columns = {"image": binary_array(offsets, image.reshape(-1))}
-    for index, label in enumerate(layout.labels):
-        columns[label] = pa.array(records[:, index].astype(np.int64))
-    sizes = {"height": SIDE, "width": SIDE, "depth": CHANNELS}
-    for name, value in sizes.items():
-        columns[name] = pa.array(np.full(num_rows, value, np.int64))
-    return pa.RecordBatch.from_pydict(columns)
