@@ -44,6 +44,7 @@ from recordmill.transforms.commit.recovery import (
 )
 from recordmill.transforms.dataset.files import (
     find_manifest,
+    is_file,
     read_manifest,
     rejects_files,
 )
@@ -105,8 +106,9 @@ def commit(workspace: Workspace, staged: Manifest | None = None) -> Manifest:
     if current_data != data:
         if current_data != seen:
             raise _lost(store, manifest)
-        record = CommitRecord(store, manifest.mark)
-        record.write(data, seen, _fixed_files(workspace))
+        fixed = _fixed_files(workspace)
+        _require_fixed(store, manifest, fixed)
+        CommitRecord(store, manifest.mark).write(data, seen, fixed)
         placed = _place_data(workspace, manifest)
         require_stored(store, manifest)
         _require_rejects(store, manifest, placed)
@@ -125,6 +127,24 @@ def _fixed_files(workspace: Workspace) -> dict[str, bytes]:
         for name in names
         if name != workspace.store_name(STAGED_MANIFEST) and ".tfrecord" not in name
     }
+
+
+def _require_fixed(store: Store, manifest: Manifest, staged: dict[str, bytes]) -> None:
+    """Checks the metadata files that the manifest names, before it can be published.
+
+    A run that slept may have removed the staged ones: two runs of one job share a
+    workspace. An append leaves those of the parts before where they are.
+
+    Raises:
+      BusyError: one is missing, or another one.
+    """
+    for name, entry in manifest.files.items():
+        data = staged[name] if name in staged else store.find(name)
+        if not is_file(data, entry):
+            raise BusyError(
+                f"{store.uri_of(name)}: not the file that this run staged. Another run of "
+                "the same job was at work, or cleaned up. Nothing was published; run again"
+            )
 
 
 def _place_data(workspace: Workspace, manifest: Manifest) -> set[str]:

@@ -180,3 +180,8 @@ def test_the_adversary_finds_who_takes_the_files_of_a_job(
 def test_a_late_removal_is_told_by_verify() -> None:
     """The store removes features.json, of the same bytes, long after its client died."""
     random_history(20119713)
+
+
+def test_staged_files_that_a_run_of_the_same_job_removes() -> None:
+    """It slept behind its commit, and then cleaned the workspace that both share."""
+    random_history(14037)
