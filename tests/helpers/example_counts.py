@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 
 _Item = TypeVar("_Item")
 # Set by the Makefile: 0.1 in `make test-fast`, 20 in `make test-long`.
-FACTOR = float(os.environ.get("RECORDMILL_EXAMPLES", "0.3"))
+FACTOR = float(os.environ.get("RECORDMILL_EXAMPLES", "0.2"))
 # How many inputs a fuzzer tries of each kind; 20,000 in `make fuzz`.
 FUZZ = int(os.environ.get("RECORDMILL_FUZZ_EXAMPLES", round(375 * FACTOR)))
 

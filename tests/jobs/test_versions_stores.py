@@ -236,6 +236,7 @@ def shared_place(
     return display_path(request.param, tmp_path, monkeypatch, server)
 
 
+@pytest.mark.parametrize("shared_place", ["s3"], indirect=True)
 def test_of_two_runs_at_once_one_wins_and_one_is_told(
     shared_place: Place, mixed: MixedInput
 ) -> None:

@@ -18,6 +18,7 @@ from job_tools import (
 )
 from store_servers import free_port
 
+from recordmill.beam_jobs.runners import portable_options
 from recordmill.beam_jobs.runners.embedded import pipeline_options
 from recordmill.transforms.exchange.messages import PIECE_BYTES
 
@@ -88,7 +89,8 @@ def test_messages_to_workers_are_small() -> None:
 
 
 @pytest.mark.slow
-def test_no_job_server(tmp_path: Path) -> None:
+def test_no_job_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(portable_options, "CONNECT_SECONDS", 1.0)
     options = ["--runner=PortableRunner", f"--job_endpoint=127.0.0.1:{free_port()}"]
     options += ["--environment_type=LOOPBACK"]
     began = time.monotonic()
