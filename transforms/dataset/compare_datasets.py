@@ -12,6 +12,7 @@ from recordmill.transforms.dataset.compare_records import (
     RecordsCompared,
     Side,
     compare_records,
+    num_passes,
 )
 from recordmill.transforms.dataset.files import class_names
 from recordmill.transforms.dataset.read_shards import ShardToRead
@@ -78,11 +79,12 @@ def compare_datasets(
         records = RecordsCompared(manifests[0].records, 0, (0, 0), ((), ()))
     else:
         done, total = 0, sum(manifest.num_bytes for manifest in manifests)
+        total *= num_passes(one, other)
 
         def add(num_bytes: int) -> None:
             nonlocal done
             done += num_bytes
-            on_progress(done, max(total, done))
+            on_progress(done, total)
 
         records = compare_records(one, other, num_examples, add)
     splits = {

@@ -163,7 +163,7 @@ def _without_frames(file: U8, starts: I64, lengths: I64) -> pa.BinaryArray:
     else:
         begins = (starts + HEAD_BYTES).tolist()
         stops = (starts + lengths - TAIL_BYTES).tolist()
-        # A Python slice for each record, 0.1 us: they lie anywhere.
+        # A Python slice for each record, 2 us with its copy: they lie anywhere.
         parts = map(file.data.__getitem__, map(slice, begins, stops))
         data = np.frombuffer(b"".join(parts), np.uint8)
     return binary_array(offsets_of(sizes), data)

@@ -137,20 +137,19 @@ class Dataset(Sequence[Row]):
 
     def __getitems__(self, indices: Sequence[int]) -> list[Row]:
         """Returns the rows of these numbers; PyTorch's DataLoader asks for batches so."""
-        rows = list(to_dicts(self.take(indices), self.schema))
-        for name in self._pictures:
-            for row in rows:
-                row[name] = _decoded(row[name])
-        return rows
+        return list(self._rows(self.take(indices)))
 
     def __iter__(self) -> Iterator[Row]:
         """Yields all rows in their order; of compressed shards, too."""
         for shard in self._shards:
             for batch in shard.batches(self.schema, self._payload):
-                for row in to_dicts(batch, self.schema):
-                    for name in self._pictures:
-                        row[name] = _decoded(row[name])
-                    yield row
+                yield from self._rows(batch)
+
+    def _rows(self, batch: pa.RecordBatch) -> Iterator[Row]:
+        for row in to_dicts(batch, self.schema):
+            for name in self._pictures:
+                row[name] = _decoded(row[name])
+            yield row
 
     def take(self, indices: Sequence[int] | npt.NDArray[np.integer]) -> pa.RecordBatch:
         """Returns the rows of these numbers, in this order, as a batch.
