@@ -8,6 +8,7 @@ import re
 from adversary import Actor, Baton, SlowStore
 
 from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
+from recordmill.schemas.dataset.parts import run_metadata_name
 from recordmill.schemas.dataset.shards import staged_file_name
 from recordmill.transforms.commit.cleanup import clean_held
 from recordmill.transforms.commit.commit import manifest_digest
@@ -173,6 +174,9 @@ class Checks:
                 continue
             assert data is not None, f"{folder}{name} is missing"
             assert f"{crc32c(data):08x}" == entry.crc32c, f"{name} is another one's"
+        for part in range(manifest.appended + 1):
+            name = folder + run_metadata_name(part)
+            assert name in self.baton.files or self._may_be_missing(name), name
 
     def _may_be_missing(self, name: str) -> bool:
         """Tells whether a file is one whose late removal no condition can stop.

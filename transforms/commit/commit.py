@@ -35,7 +35,12 @@ from recordmill.schemas.errors import (
 from recordmill.schemas.text import count, printable
 from recordmill.transforms.commit.damage import find_damage
 from recordmill.transforms.commit.finish import finish
-from recordmill.transforms.commit.records import CommitRecord, DataFiles, is_marked
+from recordmill.transforms.commit.records import (
+    CommitRecord,
+    DataFiles,
+    is_marked,
+    unnamed_files_of_part,
+)
 from recordmill.transforms.commit.recovery import (
     SEEN_NAME,
     STAGED_MANIFEST,
@@ -130,7 +135,7 @@ def _fixed_files(workspace: Workspace) -> dict[str, bytes]:
 
 
 def _require_fixed(store: Store, manifest: Manifest, staged: dict[str, bytes]) -> None:
-    """Checks the metadata files that the manifest names, before it can be published.
+    """Checks the metadata files of a dataset, before it can be published.
 
     A run that slept may have removed the staged ones: two runs of one job share a
     workspace. An append leaves those of the parts before where they are.
@@ -138,13 +143,17 @@ def _require_fixed(store: Store, manifest: Manifest, staged: dict[str, bytes]) -
     Raises:
       BusyError: one is missing, or another one.
     """
-    for name, entry in manifest.files.items():
-        data = staged[name] if name in staged else store.find(name)
-        if not is_file(data, entry):
-            raise BusyError(
-                f"{store.uri_of(name)}: not the file that this run staged. Another run of "
-                "the same job was at work, or cleaned up. Nothing was published; run again"
-            )
+    wrong = [
+        name
+        for name, entry in manifest.files.items()
+        if not is_file(staged[name] if name in staged else store.find(name), entry)
+    ]
+    wrong += [name for name in unnamed_files_of_part(manifest) if name not in staged]
+    if wrong:
+        raise BusyError(
+            f"{store.uri_of(wrong[0])}: not the file that this run staged. Another run of "
+            "the same job was at work, or cleaned up. Nothing was published; run again"
+        )
 
 
 def _place_data(workspace: Workspace, manifest: Manifest) -> set[str]:

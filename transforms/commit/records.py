@@ -137,6 +137,13 @@ def unnamed_files(manifest: Manifest) -> list[str]:
     ]
 
 
+def unnamed_files_of_part(manifest: Manifest) -> list[str]:
+    """Returns those of them that the last part has: no inventory without inputs."""
+    part = manifest.appended
+    inventory = [inventory_name(part)] if inputs_name(part) in manifest.files else []
+    return [*inventory, run_metadata_name(part)]
+
+
 @dataclass(frozen=True, slots=True)
 class DataFiles:
     """The data files of a dataset: names of shards, and marks of rejects files."""
