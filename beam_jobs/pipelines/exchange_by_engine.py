@@ -29,12 +29,12 @@ from recordmill.schemas.ranges import InputRange, RangeResult, TypeFlags
 from recordmill.schemas.text import human_bytes
 from recordmill.transforms.tasks.checkpoints import report_errors_to_launcher
 from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.finished_shards import finished_shards
 from recordmill.transforms.tasks.send_range import (
     MeasuredRange,
     measure_range,
     send_range,
 )
-from recordmill.transforms.tasks.write_shard import finished_shards
 
 # Pieces of one range: less than 100 messages of 10 MB, the size that Python workers
 # send.

@@ -102,6 +102,7 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
         shard_size: int | str = DEFAULT_SHARD_BYTES,
         seed: int = 0,
         compression: Compression = "none",
+        index: bool = False,
         payload: Payload = "example",
         max_rejects: int | str = 0,
         overwrite: bool = False,
@@ -125,6 +126,8 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
           shard_size: bytes of a shard, or text like "128MiB".
           seed: of the order and the splits; another seed changes both.
           compression: of the shards, "none" or "gzip".
+          index: whether to write SHARD.idx beside each shard, by which readers find
+            single records.
           payload: what a record holds; what elements that are bytes are taken for.
           max_rejects: rows that may be rejected, a count or a share like "0.5%".
           overwrite: whether another dataset in `output` may be replaced.
@@ -184,6 +187,7 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
                 else Sharding(shard_bytes=shard_size),
                 seed=seed,
                 compression=compression,
+                index=index,
                 max_rejects=RejectLimit(text=str(max_rejects)),
                 payload=payload,
             )

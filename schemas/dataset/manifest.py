@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Annotated, Any, Final, Literal
@@ -21,13 +21,13 @@ from pydantic import (
 )
 
 from recordmill.schemas.dataset.parts import MAX_APPENDS, commit_mark
-from recordmill.schemas.dataset.shards import marked_file_name
+from recordmill.schemas.dataset.shards import index_file_name
 from recordmill.schemas.errors import OutputRefusedError, SchemaError
 from recordmill.schemas.features.feature import FeatureSpec, Schema
 from recordmill.schemas.file_names import check_file_name
 from recordmill.schemas.job.job_spec import Payload, Version
 from recordmill.schemas.parsing.problems import expectation
-from recordmill.schemas.reject_totals import NO_REJECTS, RejectTotals
+from recordmill.schemas.reject_totals import RejectTotals
 from recordmill.schemas.text import json_bytes
 
 MANIFEST_NAME = "manifest.json"
@@ -46,13 +46,32 @@ Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 PlainName = Annotated[str, AfterValidator(_plain_name)]
 
 
+class FileEntry(_Frozen):
+    """One file beside the shards: its bytes and CRC-32C (8 hex digits)."""
+
+    bytes: Count
+    crc32c: str
+
+
 class ShardEntry(_Frozen):
-    """One shard: its file, its records, the file's bytes and CRC-32C (8 hex digits)."""
+    """One shard: its file, its records, the file's bytes and CRC-32C (8 hex digits).
+
+    `index` is the index file that was written with it, if any; one that
+    `recordmill index` writes later is not named.
+    """
 
     file: PlainName
     records: Count
     bytes: Count
     crc32c: str
+    index: FileEntry | None = None
+
+    @model_serializer(mode="wrap")
+    def _omit_index(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = serialize(self)
+        if fields["index"] is None:
+            del fields["index"]
+        return fields
 
 
 class SplitEntry(_Frozen):
@@ -61,13 +80,6 @@ class SplitEntry(_Frozen):
     records: Count
     bytes: Count
     shards: tuple[ShardEntry, ...]
-
-
-class FileEntry(_Frozen):
-    """One metadata file: its bytes and CRC-32C (8 hex digits)."""
-
-    bytes: Count
-    crc32c: str
 
 
 class RejectsEntry(_Frozen):
@@ -186,6 +198,12 @@ class Manifest(_Frozen):
         return [s.file for split in self.splits.values() for s in split.shards]
 
     @property
+    def index_files(self) -> dict[str, FileEntry]:
+        """Returns the index files that were written with the shards, by name."""
+        shards = (s for split in self.splits.values() for s in split.shards)
+        return {index_file_name(s.file): s.index for s in shards if s.index is not None}
+
+    @property
     def records(self) -> int:
         return sum(split.records for split in self.splits.values())
 
@@ -224,83 +242,6 @@ class Manifest(_Frozen):
 @lru_cache(maxsize=2)
 def _parse(data: bytes) -> Manifest:
     return Manifest.model_validate_json(data)
-
-
-def publish_as(staged: Manifest, generation: int) -> Manifest:
-    """Returns the manifest of a staged part under the names of its commit.
-
-    Args:
-      staged: the part's manifest, whose shards have the names they are staged under.
-      generation: how many commits there were before in its folder.
-    """
-    mark = commit_mark(staged.fingerprint, generation)
-    splits = {}
-    for name, split in staged.splits.items():
-        shards = tuple(
-            shard.model_copy(update={"file": marked_file_name(shard.file, mark)})
-            for shard in split.shards
-        )
-        splits[name] = split.model_copy(update={"shards": shards})
-    rejects = staged.rejects
-    if rejects is not None:
-        rejects = rejects.model_copy(update={"marks": (mark,)})
-    update = {"generation": generation, "splits": splits, "rejects": rejects}
-    return staged.model_copy(update=update)
-
-
-def join_manifests(
-    base: Manifest, more: Manifest, stale_files: Collection[str] = ()
-) -> Manifest:
-    """Returns the manifest of a dataset with what was appended to it.
-
-    Args:
-      base: of the dataset before.
-      more: of the appended part alone; its fingerprint is that of the whole.
-      stale_files: metadata files that do not describe the whole and are removed.
-
-    Raises:
-      ValueError: the two are not of one job and schema, which is a bug of the caller.
-    """
-    same = {"name", "version", "seed", "shuffle", "compression", "payload", "features"}
-    if base.model_dump(include=same) != more.model_dump(include=same):
-        raise ValueError(f"{more.name}: cannot be appended to another job's dataset")
-    nothing = SplitEntry(records=0, bytes=0, shards=())
-    splits = {}
-    for name in (
-        *base.splits,
-        *(name for name in more.splits if name not in base.splits),
-    ):
-        old, new = base.splits.get(name, nothing), more.splits.get(name, nothing)
-        splits[name] = SplitEntry(
-            records=old.records + new.records,
-            bytes=old.bytes + new.bytes,
-            shards=(*old.shards, *new.shards),
-        )
-    files = {**base.files, **more.files}
-    return base.model_copy(
-        update={
-            "fingerprint": more.fingerprint,
-            "rows_read": base.rows_read + more.rows_read,
-            "rows_rejected": base.rows_rejected + more.rows_rejected,
-            "generation": more.generation,
-            "appended": base.appended + 1,
-            "files": {n: files[n] for n in sorted(files) if n not in stale_files},
-            "rejects": _join_rejects(base, more),
-            "splits": splits,
-        }
-    )
-
-
-def _join_rejects(base: Manifest, more: Manifest) -> RejectsEntry | None:
-    """Returns the entry of both; None if one is unknown, as in earlier versions."""
-    totals, marks = NO_REJECTS, list[str]()
-    for manifest in (base, more):
-        if manifest.rejects is not None:
-            totals += manifest.rejects.totals
-            marks += manifest.rejects.marks or [""]
-        elif manifest.rows_rejected:
-            return None
-    return RejectsEntry.of(totals, tuple(marks))
 
 
 def schema_of(

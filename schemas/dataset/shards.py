@@ -113,6 +113,14 @@ class ShardTask:
 
 
 @dataclass(frozen=True, slots=True)
+class IndexResult:
+    """The index file of a shard, as it was written: its bytes and their CRC-32C."""
+
+    bytes: int
+    crc32c: int
+
+
+@dataclass(frozen=True, slots=True)
 class ShardResult:
     """A shard that was written.
 
@@ -129,6 +137,7 @@ class ShardResult:
       observed_types: type flags of rows that were read only now.
       odd: those of these rows that the end of the run tells of.
       checksums: of what was read only now; checkpoints of earlier versions have none.
+      index: its index file, if the job asks for one.
     """
 
     split: str
@@ -143,6 +152,16 @@ class ShardResult:
     observed_types: TypeFlags = ()
     odd: tuple[OddRows, ...] = ()
     checksums: TaskChecksums | None = None
+    index: IndexResult | None = None
+
+
+def index_file_name(shard_file: str) -> str:
+    """Returns the name of a shard's index file, staged or published.
+
+    >>> index_file_name("digits-train.tfrecord-00000-of-00008")
+    'digits-train.tfrecord-00000-of-00008.idx'
+    """
+    return shard_file + INDEX_SUFFIX
 
 
 def shard_file_name(

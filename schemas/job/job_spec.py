@@ -36,6 +36,11 @@ VERSION_PATTERN = re.compile(r"\d+\.\d+\.\d+", re.ASCII)
 Compression = Literal["none", "gzip"]
 Payload = Literal["example", "sequence_example", "json", "raw"]
 
+INDEX_NEEDS = (
+    "`index` requires `compression=none`, as no reader can go to a record in a "
+    "compressed shard; leave out one of them"
+)
+
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -198,6 +203,13 @@ class JobSpec(_Frozen):
     source_options: SerializeAsAny[SourceOptions] = SourceOptions()
     declared: DeclaredSchema | None = None  # None: the source's own, or inferred
     payload: Payload = "example"
+    index: bool = False  # whether each shard gets an index file
+
+    @model_validator(mode="after")
+    def _index_fits(self) -> Self:
+        if self.index and self.compression != "none":
+            raise ValueError(INDEX_NEEDS)
+        return self
 
 
 def identifier_from(text: str) -> str:

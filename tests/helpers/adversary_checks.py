@@ -58,7 +58,7 @@ class Checks:
         data = files.get(name)
         if data is not None:
             manifest = Manifest.from_bytes(data, "manifest")
-            for file in manifest.shard_files:
+            for file in (*manifest.shard_files, *manifest.index_files):
                 assert folder + file in files, f"{folder}{file} is missing"
             self._require_shards(folder, manifest)
         if data != self._last.get(name):
@@ -88,6 +88,11 @@ class Checks:
                 data = self.baton.files[folder + shard.file]
                 found = (len(data), f"{crc32c(data):08x}")
                 assert found == (shard.bytes, shard.crc32c), shard.file
+        for name, index in manifest.index_files.items():
+            data = self.baton.files[folder + name]
+            assert (len(data), f"{crc32c(data):08x}") == (index.bytes, index.crc32c), (
+                name
+            )
 
     def _check_info(self, folder: str, info: dict[str, object]) -> None:
         for split in info["splits"]:  # type: ignore[attr-defined]
@@ -163,7 +168,7 @@ class Checks:
         assert manifest is not None
         beside = store.list_level()
         shards = {name for name in beside.files if ".tfrecord" in name}
-        assert shards == {*manifest.shard_files}, "strays"
+        assert shards == {*manifest.shard_files, *manifest.index_files}, "strays"
         assert not beside.unfinished
         assert store.list(WORK_FOLDER) == {}
         for name, entry in manifest.files.items():

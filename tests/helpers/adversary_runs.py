@@ -10,7 +10,9 @@ from adversary_checks import SHARDS, Checks
 
 from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.dataset.shards import (
+    IndexResult,
     ShardResult,
+    index_file_name,
     shard_file_name,
 )
 from recordmill.schemas.features.feature import Schema
@@ -201,7 +203,17 @@ class World(Checks):
         context.workspace.store.put_bytes(
             data, context.workspace.store_name(f"staging/{name}")
         )
-        return ShardResult("train", index, name, 1, len(data), 1, crc32c(data))
+        noted = self._index(context, name, len(data)) if index else None
+        return ShardResult(
+            "train", index, name, 1, len(data), 1, crc32c(data), index=noted
+        )
+
+    def _index(self, context: RunContext, shard: str, size: int) -> IndexResult:
+        """Stages the index of the last shard; the first has none."""
+        text = f"0 {size}\n".encode()
+        name = context.workspace.store_name(f"staging/{index_file_name(shard)}")
+        context.workspace.store.put_bytes(text, name)
+        return IndexResult(len(text), crc32c(text))
 
     def _clean(self, actor: Actor, version: str, *, detached: bool) -> None:
         """Cleans as the command does, believing that it has the lease."""

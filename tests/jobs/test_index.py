@@ -4,12 +4,28 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
-from job_tools import GOLDEN, IRIS, convert, recordmill, shards_of
+from job_tools import (
+    GOLDEN,
+    IRIS,
+    Argument,
+    contents,
+    convert,
+    manifest_of,
+    recordmill,
+    shards_of,
+)
 from row_keys import keys_of
 
 from recordmill import open_dataset, read_rows
+
+CIFAR = GOLDEN / "cifar10.bin"
+
+
+def indexes_in(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.glob("*.idx"))}
 
 
 def test_the_index_is_that_of_other_writers(tmp_path: Path) -> None:
@@ -88,3 +104,145 @@ def test_no_index_of_compressed_shards(tmp_path: Path) -> None:
     assert "an index is of no use. Convert with --compression none" in ran.err
     convert("csv", IRIS, tmp_path / "plain", "--compression", "none")
     assert recordmill("index", tmp_path / "plain").status == 0
+
+
+def test_written_with_the_shard(tmp_path: Path) -> None:
+    """tutorial.tfrecord.idx is in DALI's form, see data/golden/README.md."""
+    job: list[Argument] = ["csv", GOLDEN / "tutorial.csv"]
+    convert(*map(str, job), tmp_path / "out", "--no-shuffle", "--index")
+    (shard,) = shards_of(tmp_path / "out")
+    index = Path(f"{shard}.idx").read_bytes()
+    assert index == (GOLDEN / "tutorial.tfrecord.idx").read_bytes()
+    assert recordmill("verify", tmp_path / "out").status == 0
+
+
+@pytest.mark.parametrize("exchange", ["reference", "scratch", "engine"])
+def test_as_the_command_writes_it_later(tmp_path: Path, exchange: str) -> None:
+    """Of several shards, whose records came in pieces, by each way to a shard."""
+    output = tmp_path / "out"
+    job: list[Argument] = ["--shards", 3, "--split", "train=0.9", "--split", "test=0.1"]
+    convert("cifar", CIFAR, output, *job, "--index", "--exchange", exchange)
+    written = indexes_in(output)
+    splits = manifest_of(output)["splits"].values()
+    entries = {
+        f"{s['file']}.idx": s["index"] for each in splits for s in each["shards"]
+    }
+    assert {name: entry["bytes"] for name, entry in entries.items()} == {
+        name: len(data) for name, data in written.items()
+    }
+    assert recordmill("verify", output, "--deep").status == 0
+    convert("cifar", CIFAR, tmp_path / "later", *job, "--name", "out")
+    assert (
+        manifest_of(tmp_path / "later")["fingerprint"]
+        != (manifest_of(output)["fingerprint"])
+    )
+    assert not indexes_in(tmp_path / "later")
+    assert recordmill("index", tmp_path / "later").status == 0
+    assert [*indexes_in(tmp_path / "later").values()] == [*written.values()]
+    assert recordmill("index", output).status == 0
+    assert indexes_in(output) == written
+
+
+@pytest.mark.parametrize("remedy", ["index", "overwrite"])
+@pytest.mark.parametrize("damage", ["gone", "short", "changed"])
+def test_verify_misses_what_was_written(
+    tmp_path: Path, damage: str, remedy: str
+) -> None:
+    output = tmp_path / "out"
+    convert("csv", IRIS, output, "--index")
+    ((name, data),) = indexes_in(output).items()
+    index = output / name
+    if damage == "gone":
+        index.unlink()
+    else:
+        index.write_bytes(data[:-1] if damage == "short" else b"0 9" + data[3:])
+    quick: list[Argument] = ["--quick"] if damage != "changed" else []
+    told = recordmill("verify", output, "--json", *quick)
+    assert told.status == 1
+    assert name in told.out
+    assert "Run `recordmill index` to write it anew" in told.out
+    if remedy == "index":
+        assert recordmill("index", output).status == 0
+    else:
+        convert("csv", IRIS, output, "--index", "--overwrite")
+        (name,) = {f"{shard.name}.idx" for shard in shards_of(output)}
+    assert recordmill("verify", output).status == 0
+    assert (output / name).read_bytes() == data
+
+
+def test_it_goes_and_stays_with_its_dataset(tmp_path: Path) -> None:
+    """Through clean, append and overwrite; nothing else knows which are in use."""
+    output = tmp_path / "out"
+    parts = [tmp_path / name for name in ("a.csv", "b.csv")]
+    for part in parts:
+        part.write_text("x\n1\n2\n3\n")
+    job: list[Argument] = [output, "--index", "--shards", 2, "--append"]
+    convert("csv", parts[0], *job)
+    first = indexes_in(output)
+    assert len(first) == 2
+    for more in ([], ["clean"]):
+        if more:
+            assert recordmill(*more, output).status == 0
+        else:
+            assert "nothing to do" in convert("csv", parts[0], *job).err
+        assert indexes_in(output) == first
+    convert("csv", *parts, *job)
+    both = indexes_in(output)
+    assert len(both) == 4
+    assert both.items() > first.items()
+    assert recordmill("verify", output).status == 0
+    other = recordmill("convert", "csv", *parts, output, "--shards", 2, "--append")
+    assert other.status == 73
+    assert "--index" in other.err
+    convert("csv", *parts, output, "--overwrite")
+    assert indexes_in(output) == both  # of the replaced dataset, for its readers
+    assert recordmill("verify", output).status == 0
+    assert recordmill("clean", output).status == 0
+    assert indexes_in(output) == {}
+    assert recordmill("index", output).status == 0
+    later = indexes_in(output)
+    assert recordmill("clean", output).status == 0
+    assert indexes_in(output) == later
+
+
+@pytest.mark.parametrize("spoiled", ["", "gone", "changed"])
+def test_a_run_resumes_with_its_indexes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoiled: str
+) -> None:
+    """A shard whose index is not as it was written is written again, no other one."""
+
+    def disk_is_full(*_: Any) -> None:
+        raise OSError("no space")
+
+    output = tmp_path / "out"
+    job: list[Argument] = ["csv", IRIS, output, "--index", "--shards", 3]
+    with monkeypatch.context() as patch:
+        patch.setattr("recordmill.beam_jobs.pipelines.convert.stage", disk_is_full)
+        assert recordmill("convert", *job).status == 1
+    staged = sorted(output.glob(".recordmill/*/staging/*"))
+    assert len(staged) == 6
+    before = {path.name: path.stat().st_ino for path in staged}
+    (index,) = [path for path in staged if path.name.endswith("00001-of-00003.idx")]
+    if spoiled == "gone":
+        index.unlink()
+    elif spoiled:
+        index.write_bytes(index.read_bytes()[::-1])
+    convert(*map(str, job))
+    kept = {
+        name
+        for name, inode in before.items()
+        for path in output.iterdir()
+        if path.stat().st_ino == inode
+    }
+    again = {name for name in before if "00001-of" in name} if spoiled else set()
+    assert kept == before.keys() - again
+    convert("csv", IRIS, tmp_path / "model", *job[3:], "--name", "out")
+    assert contents(output) == contents(tmp_path / "model")
+
+
+def test_not_of_compressed_shards(tmp_path: Path) -> None:
+    job: list[Argument] = ["convert", "csv", IRIS, tmp_path / "out", "--index"]
+    ran = recordmill(*job, "--compression", "gzip")
+    assert ran.status == 2
+    assert "--index requires --compression none" in ran.err
+    assert recordmill(*job).status == 0

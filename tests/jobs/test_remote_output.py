@@ -21,7 +21,7 @@ def test_a_store_gets_what_a_folder_gets(
 ) -> None:
     rows = tmp_path / "rows.csv"
     rows.write_text("a,b\n1,x\n2,y\n3\n4,z\n")
-    job = ["--shards", 2, "--max-rejects", 1, "--name", "rows"]
+    job = ["--shards", 2, "--max-rejects", 1, "--name", "rows", "--index"]
     convert("csv", rows, tmp_path / "local", *job)
     ran = to_store(store_place, "csv", rows, job)
     assert ran.status == 0, ran.err
@@ -80,13 +80,13 @@ def test_goes_on_from_what_is_finished(
     def broken(*_: object) -> None:
         raise OSError("the power went")
 
-    job = ["--shards", 3, "--name", "pictures"]
+    job = ["--shards", 3, "--name", "pictures", "--index"]
     with monkeypatch.context() as patch:
         patch.setattr("recordmill.beam_jobs.pipelines.convert.stage", broken)
         ran = to_store(store_place, "images", SAMPLES / "images", job)
     assert ran.status == 1
     staged = {n: store_place.store.modified(n) for n in store_place.store.list()}
-    assert len([name for name in staged if ".tfrecord" in name]) == 3
+    assert len([name for name in staged if ".tfrecord" in name]) == 6  # and indexes
     with monkeypatch.context() as patch:
         patch.setattr("recordmill.transforms.tasks.write_shard.write_records", broken)
         ran = to_store(store_place, "images", SAMPLES / "images", job)

@@ -16,7 +16,7 @@ from job_tools import IRIS, Argument, assert_whole, contents, convert, recordmil
 from recordmill.schemas.dataset.shards import staged_file_name
 from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.storage import clouds, open_store
-from recordmill.transforms.tasks.write_shard import write_records
+from recordmill.transforms.storage.shard_file import write_records
 from recordmill.transforms.tfrecord import crc32c
 
 

@@ -10,7 +10,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from interop_tools import ask
-from job_tools import assert_whole, contents, manifest_of, shards_of
+from job_tools import assert_whole, contents, manifest_of, recordmill, shards_of
 from row_keys import same_rows
 from rows_tools import (
     EXCHANGES,
@@ -51,6 +51,17 @@ def test_the_dataset_holds_the_rows(rows_dataset: Path) -> None:
         3,
     ]
     assert json.loads((rows_dataset / "run.json").read_bytes())["exchange"] == "scratch"
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+def test_index_files(tmp_path: Path, exchange: str) -> None:
+    output = tmp_path / "out"
+    write(ROWS, output, exchange=exchange, index=True, **JOB)
+    written = {path.name: path.read_bytes() for path in output.glob("*.idx")}
+    assert len(written) == 6
+    assert verify_dataset(str(output)).problems == ()
+    assert recordmill("index", output).status == 0
+    assert {path.name: path.read_bytes() for path in output.glob("*.idx")} == written
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES)

@@ -7,6 +7,7 @@ from functools import reduce
 from itertools import chain
 
 from recordmill.schemas.dataset.manifest import (
+    FileEntry,
     Manifest,
     RejectsEntry,
     ShardEntry,
@@ -123,6 +124,7 @@ def build_manifest(
                     records=shard.records,
                     bytes=shard.bytes,
                     crc32c=f"{shard.crc32c:08x}",
+                    index=_index_entry(shard),
                 )
                 for shard in own
             ),
@@ -141,6 +143,13 @@ def build_manifest(
         rejects=RejectsEntry.of(kept),
         splits=splits,
     )
+
+
+def _index_entry(shard: ShardResult) -> FileEntry | None:
+    """Returns the manifest's entry of a shard's index file, if it has one."""
+    if shard.index is None:
+        return None
+    return FileEntry(bytes=shard.index.bytes, crc32c=f"{shard.index.crc32c:08x}")
 
 
 def rounded_columns(ranges: Iterable[RangeResult]) -> tuple[Rounded, ...]:

@@ -20,7 +20,12 @@ from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from pathlib import Path
 
-from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
+from recordmill.schemas.dataset.manifest import (
+    MANIFEST_NAME,
+    FileEntry,
+    Manifest,
+    ShardEntry,
+)
 from recordmill.schemas.dataset.parts import (
     REJECTS_NAME,
     mark_of,
@@ -157,7 +162,7 @@ def _require_fixed(store: Store, manifest: Manifest, staged: dict[str, bytes]) -
 
 
 def _place_data(workspace: Workspace, manifest: Manifest) -> set[str]:
-    """Moves staged shards and rejects to the names that the manifest gives them.
+    """Moves staged shards, indexes and rejects to the names that the manifest gives.
 
     Returns:
       The names of the rejects.
@@ -167,7 +172,7 @@ def _place_data(workspace: Workspace, manifest: Manifest) -> set[str]:
     staged = store.list_level(folder).files
     pairs = [
         (source, file)
-        for file in manifest.shard_files
+        for file in (*manifest.shard_files, *manifest.index_files)
         if mark_of(file) == mark
         and (source := f"{folder}/{staged_file_name(file)}") in staged
     ]
@@ -236,26 +241,30 @@ def _changed(store: Store) -> BusyError:
 def require_stored(store: Store, manifest: Manifest) -> None:
     """Checks sizes, and checksums that the store keeps, of all shards; reads no data.
 
+    Index files that were written with them count as shards do.
+
     Raises:
       OutputError: a shard is missing, or has another size or checksum.
     """
     level = store.list_level()
     sizes = level.files
+    files: dict[str, ShardEntry | FileEntry] = {**manifest.index_files}
     for split in manifest.splits.values():
-        for shard in split.shards:
-            size = sizes.get(shard.file)
-            if size != shard.bytes:
-                found = "is missing" if size is None else f"has {size} bytes"
-                raise OutputRefusedError(
-                    f"{store.uri_of(shard.file)}: {found}, the manifest says "
-                    f"{shard.bytes} bytes. {_DAMAGED}"
-                )
-            crc = level.checksums.get(shard.file)
-            if crc is not None and f"{crc:08x}" != shard.crc32c:
-                raise OutputRefusedError(
-                    f"{store.uri_of(shard.file)}: the store has CRC-32C {crc:08x}, the "
-                    f"manifest says {shard.crc32c}. {_DAMAGED}"
-                )
+        files |= {shard.file: shard for shard in split.shards}
+    for file, entry in files.items():
+        size = sizes.get(file)
+        if size != entry.bytes:
+            found = "is missing" if size is None else f"has {size} bytes"
+            raise OutputRefusedError(
+                f"{store.uri_of(file)}: {found}, the manifest says {entry.bytes} bytes. "
+                f"{_DAMAGED}"
+            )
+        crc = level.checksums.get(file)
+        if crc is not None and f"{crc:08x}" != entry.crc32c:
+            raise OutputRefusedError(
+                f"{store.uri_of(file)}: the store has CRC-32C {crc:08x}, the manifest "
+                f"says {entry.crc32c}. {_DAMAGED}"
+            )
 
 
 def check_output(

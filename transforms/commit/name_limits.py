@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from recordmill.schemas.dataset.parts import MAX_APPENDS, commit_mark
-from recordmill.schemas.dataset.shards import shard_file_name
+from recordmill.schemas.dataset.shards import index_file_name, shard_file_name
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.text import count, escaped
@@ -60,7 +60,8 @@ def check_names(
         part=MAX_APPENDS,
         mark=commit_mark("0" * 8, 99_999),
     )
-    temporary = temp_path(Path(shard)).name
+    file = index_file_name(shard) if job.index else shard
+    temporary = temp_path(Path(file)).name
     if (excess := len(os.fsencode(temporary)) - limit) > 0:
         if len(longest) <= len(job.name):
             what = f"`name` {_shown(job.name)}"

@@ -187,7 +187,8 @@ def stray_files(store: Store, manifest: Manifest) -> list[str]:
     shards = {
         name: mark_of(name)
         for name in store.list_level().files
-        if name.startswith(f"{manifest.name}-") and name not in kept.shards
+        if name.startswith(f"{manifest.name}-")
+        and name.removesuffix(INDEX_SUFFIX) not in kept.shards
     }
     rejects = {name: mark_of_rejects(name) for name in store.list(REJECTS_NAME)}
     found = {**shards, **{n: m for n, m in rejects.items() if m not in kept.rejects}}

@@ -10,13 +10,8 @@ import os
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
-from recordmill.schemas.dataset.manifest import (
-    MANIFEST_NAME,
-    FileEntry,
-    Manifest,
-    join_manifests,
-    publish_as,
-)
+from recordmill.schemas.dataset.join_manifests import join_manifests, publish_as
+from recordmill.schemas.dataset.manifest import MANIFEST_NAME, FileEntry, Manifest
 from recordmill.schemas.dataset.parts import (
     REJECTS_NAME,
     commit_mark,
@@ -274,7 +269,8 @@ def _verify_staged(context: RunContext, manifest: Manifest) -> None:
     shards = set(manifest.shard_files)
     damaged = {each.file for each in found.problems}
     rejects = staged.list(REJECTS_NAME) if REJECTS_NAME in damaged else ()
-    staged.delete({*(damaged & {*shards, *manifest.files}), *rejects})
+    own = {*shards, *manifest.index_files, *manifest.files}
+    staged.delete({*(damaged & own), *rejects})
     first = found.problems[0]
     raise OutputError(
         f"{staged.uri_of(first.file)}: {first.message} "

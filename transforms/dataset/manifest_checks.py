@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,11 +16,8 @@ from recordmill.schemas.dataset.manifest import (
 )
 from recordmill.schemas.dataset.parts import mark_of, part_of
 from recordmill.schemas.dataset.shards import INDEX_SUFFIX, shard_file_name
-from recordmill.schemas.errors import OutputError
 from recordmill.schemas.text import count
-from recordmill.transforms.dataset.record_index import parse_index
 from recordmill.transforms.dataset.tfds_files import labels_file_name
-from recordmill.transforms.storage import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,18 +131,6 @@ def file_problems(
                 "too; delete it",
                 "stray",
             )
-
-
-def index_problems(
-    store: Store, shards: Iterable[ShardEntry], sizes: Collection[str]
-) -> Iterator[Problem]:
-    """Yields index files that are not those of their shards."""
-    for shard in shards:
-        if (name := f"{shard.file}{INDEX_SUFFIX}") in sizes:
-            try:
-                parse_index(store.read(name), name, shard.records, shard.bytes)
-            except OutputError as error:
-                yield Problem(name, str(error).removeprefix(f"{name}: "), "stray")
 
 
 def checksum_problems(

@@ -13,10 +13,14 @@ begins, and the frame's bytes, such as
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from recordmill.schemas.errors import OutputRefusedError
-from recordmill.transforms.arrow import I64, U8, unaligned_rows
+from recordmill.transforms.arrow import I64, U8, array_parts, unaligned_rows
 from recordmill.transforms.tfrecord import FRAME_BYTES, HEAD_BYTES
+
+_LINES = 1 << 20  # made at once: their text fits an Arrow array
 
 
 def frame_offsets(file: U8, records: int) -> I64 | None:
@@ -62,10 +66,22 @@ def _walk(file: U8, records: int) -> I64 | None:
 
 
 def index_text(offsets: I64) -> bytes:
-    """Returns the content of an index file: [0, 99, 198] gives 0 99 and 99 99."""
-    lengths = np.diff(offsets).tolist()
-    pairs = zip(offsets[:-1].tolist(), lengths, strict=True)
-    return "".join(f"{offset} {length}\n" for offset, length in pairs).encode()
+    """Returns lines of an index file: [0, 99, 198] gives "0 99" and "99 99".
+
+    Args:
+      offsets: where each frame begins, and where the last one ends; in bytes from the
+        start of the shard.
+    """
+    begins = range(0, len(offsets) - 1, _LINES)
+    return b"".join(_lines(offsets[begin : begin + _LINES + 1]) for begin in begins)
+
+
+def _lines(offsets: I64) -> bytes:
+    starts = pa.array(offsets[:-1]).cast(pa.string())
+    lengths = pa.array(np.diff(offsets)).cast(pa.string())
+    lines = pc.binary_join_element_wise(starts, " ", lengths, "\n", "")
+    bounds, text = array_parts(lines.cast(pa.binary()))
+    return text[bounds[0] : bounds[-1]].tobytes()
 
 
 def parse_index(text: bytes, uri: str, records: int, num_bytes: int) -> I64:

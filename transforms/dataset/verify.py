@@ -30,11 +30,11 @@ from recordmill.transforms.dataset.files import (
     read_manifest,
     replaced_name,
 )
+from recordmill.transforms.dataset.index_checks import index_problems
 from recordmill.transforms.dataset.manifest_checks import (
     Problem,
     checksum_problems,
     file_problems,
-    index_problems,
     label_problems,
     manifest_problems,
 )
@@ -135,14 +135,15 @@ def verify_store(
     spared = _replaced_shards(store, manifest)
     problems = [*manifest_problems(manifest), *file_problems(shards, sizes, spared)]
     problems += metadata_problems(manifest.files, sizes)
+    problems += index_problems(store, manifest, sizes, full=full or deep)
     problems += reject_problems(store, manifest, full=full or deep)
-    named = {file: manifest.files[file] for file in manifest.files if file in sizes}
+    expected = {**manifest.files, **manifest.index_files}
+    named = {file: entry for file, entry in expected.items() if file in sizes}
     named_shards = {shard.file: shard for shard in present}
     problems += checksum_problems({**named, **named_shards}, level.checksums)
     records = sum(shard.records for shard in present)
     if full or deep:
         problems += content_problems(store, manifest.files, sizes)
-        problems += index_problems(store, shards, sizes)
         names = class_names(store, manifest)
         known = {problem.file for problem in problems}
         problems += (p for p in label_problems(manifest, names) if p.file not in known)

@@ -26,6 +26,7 @@ Exchange = Literal["reference", "scratch", "engine"]
 
 FORMAT_VERSION = 1  # raise it when the same job would give other bytes
 TRAIN_NAMES = frozenset({"train", "training"})  # of files that a job's splits divide
+_LATER_FIELDS = ("index",)  # of JobSpec: left out where they have their default
 _FIRST_OPTIONS = {"feature_names": "default", "variant": "auto"}  # of images and cifar
 
 
@@ -262,12 +263,15 @@ def fixed_fields(job: JobSpec) -> dict[str, Any]:
     """Returns the fields of a job that fix bytes of the dataset, as JSON values.
 
     They are stored in datasets and hashed into fingerprints, so their keys never
-    change. Two options are older than `source_options` and stay beside the other
-    fields; newer ones are in `source_options`, unless they have their default value.
+    change, and fields that came later are left out where they have their default value.
+    Two options are older than `source_options` and stay beside the other fields; newer
+    ones are in `source_options`, unless they have their default value.
     """
     options = job.source_options.model_dump(mode="json", exclude_defaults=True)
     fields: dict[str, Any] = {}
     for name, value in job.model_dump(mode="json", exclude={"max_rejects"}).items():
+        if name in _LATER_FIELDS and value == JobSpec.model_fields[name].default:
+            continue
         if name != "source_options":
             fields[name] = value
             continue

@@ -41,7 +41,7 @@ _OWN_FILE = re.compile(
     r"manifest\.json|latest\.json|run(-a\d{5})?\.json|inputs(-a\d{5})?\.jsonl\.gz"
     r"|dataset_info\.json|features\.json|schema\.pbtxt|.+\.labels\.txt"
     rf"|\w+-[\w-]+?(\.{MARK})?[.-](tfrecord-)?(a\d{{5}}-)?\d{{5}}-of-\d{{5}}"
-    r"(\.tfrecord\.gz)?",
+    r"(\.tfrecord\.gz|\.idx)?",
     re.DOTALL,
 )
 

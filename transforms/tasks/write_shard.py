@@ -9,13 +9,15 @@ from pathlib import Path
 import pyarrow as pa
 
 from recordmill.schemas.dataset.shards import (
-    ShardPlan,
+    IndexResult,
     ShardResult,
     ShardTask,
+    index_file_name,
     shard_file_name,
 )
 from recordmill.schemas.errors import DamagedScratchError, RecordmillError
 from recordmill.schemas.file_checksums import FileChecksum
+from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.ranges import (
     OddRows,
     Reject,
@@ -27,36 +29,24 @@ from recordmill.transforms.exchange.gather import gather
 from recordmill.transforms.exchange.messages import gather_inline
 from recordmill.transforms.exchange.sorted_run_store import SortedRunFolder
 from recordmill.transforms.storage import LocalStore
-from recordmill.transforms.storage.shard_file import write_records
+from recordmill.transforms.storage.shard_file import WrittenFile, write_records
 from recordmill.transforms.tasks.checkpoints import (
-    CHECKPOINTS,
     discard_checkpoint,
-    keeps_rejects,
-    load_checkpoint,
     save_checkpoint,
     save_rejects,
 )
 from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.finished_shards import (
+    ShardCheckpoint,
+    finished_shard,
+    stat_signature,
+    task_name,
+)
 from recordmill.transforms.tasks.frame_records import frame_rows
-from recordmill.transforms.tasks.kept_checksums import keeps_checksums, save_checksums
+from recordmill.transforms.tasks.index_file import IndexFile
+from recordmill.transforms.tasks.kept_checksums import save_checksums
 from recordmill.transforms.tasks.live_counts import counted, counting
-from recordmill.transforms.tfrecord import check_frames, crc32c
-
-
-@dataclass(frozen=True, slots=True)
-class _ShardCheckpoint:
-    """The checkpoint of a finished shard.
-
-    Attributes:
-      task: which records it holds.
-      result: what was written.
-      seen: device, inode, mtime and ctime (ns) of its file after it was synced. While
-        they are the same nobody has written to it, so its checksum still holds.
-    """
-
-    task: ShardTask
-    result: ShardResult
-    seen: tuple[int, ...] = ()
+from recordmill.transforms.tfrecord import check_frames
 
 
 @dataclass(slots=True)
@@ -102,11 +92,11 @@ def write_shard(
         break_ties_by_content=not context.source.has_positions,
     )
     if folder is not None:
-        windows = _verify(windows, f"{_name_of(task)}, a window")
+        windows = _verify(windows, f"{task_name(task)}, a window")
     elif context.exchange == "reference":
         windows = _encode_references(context, windows, rejects, seen)
     else:
-        windows = _verify_runs(context, runs, windows, f"{_name_of(task)}, a window")
+        windows = _verify_runs(context, runs, windows, f"{task_name(task)}, a window")
     return _store_shard(context, task, windows, rejects, seen)
 
 
@@ -135,49 +125,14 @@ def write_inline(
         return earlier
     if already_written:
         raise RecordmillError(
-            f"{_name_of(task)}: the shard was finished when the run began, but now it "
+            f"{task_name(task)}: the shard was finished when the run began, but now it "
             "is missing or was changed: did another run clean up? Run the job again"
         )
     windows = gather_inline(
         pieces, break_ties_by_content=not context.source.has_positions
     )
-    windows = _verify(windows, f"{_name_of(task)}, a window")
+    windows = _verify(windows, f"{task_name(task)}, a window")
     return _store_shard(context, task, windows, [], _SeenRows())
-
-
-def finished_shard(context: RunContext, task: ShardTask) -> ShardResult | None:
-    """Returns the result of a shard that an earlier try finished, if still whole."""
-    earlier = load_checkpoint(context.workspace, _name_of(task), _ShardCheckpoint)
-    if earlier is None or earlier.task != task:
-        return None
-    result = earlier.result
-    rejects_kept = keeps_rejects(
-        context.workspace,
-        _name_of(task),
-        result.rows_rejected,
-        result.rejects,
-        context.part,
-    )
-    checksums_kept = keeps_checksums(
-        context.workspace, _name_of(task), result.checksums
-    )
-    is_kept = rejects_kept and checksums_kept and _is_whole(context, earlier)
-    return result if is_kept else None
-
-
-def finished_shards(context: RunContext, plan: ShardPlan) -> frozenset[int]:
-    """Returns the numbers of the shards that an earlier try finished."""
-    checkpoints = set(context.workspace.names(CHECKPOINTS))
-    tasks = enumerate(map(plan.task, range(plan.num_shards)))
-    return frozenset(
-        number
-        for number, task in tasks
-        if f"{_name_of(task)}.json" in checkpoints and finished_shard(context, task)
-    )
-
-
-def _name_of(task: ShardTask) -> str:
-    return f"shard-{task.split}-{task.shard_index:05d}"
 
 
 def _store_shard(
@@ -188,7 +143,7 @@ def _store_shard(
     rows: _SeenRows,
 ) -> ShardResult:
     """Writes a shard into staging; reading the windows fills `rejects` and `rows`."""
-    job, name = context.job, _name_of(task)
+    job, name = context.job, task_name(task)
     file = shard_file_name(
         job.name,
         task.split,
@@ -210,15 +165,17 @@ def _write_file(
     rows: _SeenRows,
 ) -> ShardResult:
     """Writes the file of a shard and its checkpoint."""
-    job, name = context.job, _name_of(task)
+    job, name = context.job, task_name(task)
     with context.workspace.shard_tempfile(file) as path:
-        written = write_records(path, windows, job.compression)
+        written, index = _write_files(path, windows, job)
+        seen: tuple[int, ...] = ()
+        index_seen: tuple[int, ...] = ()
+        if isinstance(context.workspace.store, LocalStore):
+            seen = stat_signature(path)
+            index_seen = stat_signature(_index_path(path))
         context.workspace.stage_shard(path, written.crc32c)
-        seen = (
-            _stat_signature(path)
-            if isinstance(context.workspace.store, LocalStore)
-            else ()
-        )
+        if index is not None:
+            context.workspace.stage_shard(_index_path(path), index.crc32c)
     kept = save_rejects(context.workspace, name, rejects)
     result = ShardResult(
         split=task.split,
@@ -233,9 +190,26 @@ def _write_file(
         observed_types=rows.observed,
         odd=rows.odd,
         checksums=save_checksums(context.workspace, name, rows.checksums),
+        index=index,
     )
-    save_checkpoint(context.workspace, name, _ShardCheckpoint(task, result, seen))
+    checkpoint = ShardCheckpoint(task, result, seen, index_seen)
+    save_checkpoint(context.workspace, name, checkpoint)
     return result
+
+
+def _write_files(
+    path: Path, windows: Iterable[pa.BinaryArray], job: JobSpec
+) -> tuple[WrittenFile, IndexResult | None]:
+    """Writes a shard, and its index beside it if the job asks for one."""
+    if not job.index:
+        return write_records(path, windows, job.compression), None
+    with IndexFile(_index_path(path)) as index:
+        written = write_records(path, index.noted(windows), job.compression)
+        return written, index.finish()
+
+
+def _index_path(path: Path) -> Path:
+    return path.with_name(index_file_name(path.name))
 
 
 def _encode_references(
@@ -298,35 +272,3 @@ def _verify_runs(
         raise DamagedScratchError(
             f"{path}: the sorted run is damaged ({error}); it will be made again"
         ) from error
-
-
-def _is_whole(context: RunContext, checkpoint: _ShardCheckpoint) -> bool:
-    """Returns whether the shard of a checkpoint is still in staging, unchanged."""
-    workspace, wanted = context.workspace, checkpoint.result
-    if not isinstance(workspace.store, LocalStore):
-        name = workspace.store_name(f"staging/{wanted.file}")
-        known = workspace.store.checksum(name)  # None: the store keeps none
-        same = workspace.store.size(name) == wanted.bytes
-        return same and known in (None, wanted.crc32c)
-    path = workspace.local_path(f"staging/{wanted.file}")
-    try:
-        if path.stat().st_size != wanted.bytes:
-            return False
-        if checkpoint.seen and _stat_signature(path) == checkpoint.seen:
-            return True
-        crc = 0
-        with path.open("rb") as file:
-            while block := file.read(8 << 20):
-                crc = crc32c(block, crc)
-    except OSError:
-        return False
-    return crc == wanted.crc32c
-
-
-def _stat_signature(path: Path) -> tuple[int, ...]:
-    """Returns (device, inode, mtime, ctime) of a file; () if it does not exist."""
-    try:
-        stat = path.stat()
-    except FileNotFoundError:
-        return ()
-    return stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns

@@ -21,6 +21,7 @@ SAME = [  # what a job file says, and what the command is given
     ("shuffle: false\nseed: 7", ["--no-shuffle", "--seed", "7"]),
     ("shard_size: 1MB\nsplit_by: x", ["--shard-size", "1MB", "--split-by", "x"]),
     ("readers: 3\ncompression: gzip", ["--readers", "3", "--compression", "gzip"]),
+    ("index: true", ["--index"]),
     ("images: {feature_names: tutorial}", ["--feature-names", "tutorial"]),
     ("max_rejects: 1%\nappend: true", ["--max-rejects", "1%", "--append"]),
     (

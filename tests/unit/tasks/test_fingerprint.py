@@ -88,3 +88,11 @@ def test_options_of_later_formats_stand_apart() -> None:
     assert fixed_fields(other)["source_options"] == {"skip": 2}
     assert json.dumps(fixed_fields(other)).count("skip") == 1
     assert fingerprint_of(plain, FILES) != fingerprint_of(other, FILES)
+
+
+def test_later_fields_count_only_if_they_are_used() -> None:
+    plain = JobSpec(source="csv", name="a")
+    assert "index" not in fixed_fields(plain)
+    indexed = plain.model_copy(update={"index": True})
+    assert fixed_fields(indexed) == fixed_fields(plain) | {"index": True}
+    assert fingerprint_of(indexed, FILES) != fingerprint_of(plain, FILES)
