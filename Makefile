@@ -22,7 +22,8 @@ STORES := $(TOOLS)/fake-gcs-server-$(FAKE_GCS)/fake-gcs-server $(TOOLS)/azurite-
 CLUSTERS := $(TOOLS)/prism-$(BEAM)/prism $(TOOLS)/beam-boot-$(BEAM)/container $(TOOLS)/flink/.ready $(TOOLS)/spark/.ready
 CONTAINERS := $(TOOLS)/containers/base.tar
 PICTURES := $(TOOLS)/pictures/.ready
-INTEGRATION := $(STORES) $(CLUSTERS) $(TOOLS)/deploy/.ready $(TOOLS)/airflow/.ready $(PICTURES)
+BROWSER := $(TOOLS)/browser/.ready
+INTEGRATION := $(STORES) $(CLUSTERS) $(TOOLS)/deploy/.ready $(TOOLS)/airflow/.ready $(PICTURES) $(BROWSER)
 # $(call install,ENVIRONMENT): what comes behind it goes into that environment. Nothing
 # is compiled on the way: Python does that with the few modules that are imported.
 ifneq ($(shell command -v uv),)
@@ -77,8 +78,9 @@ test-long: $(VENV)/.ready $(INTEROP)/.ready
 	RECORDMILL_EXAMPLES=20 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # Every store on a server of its own and the engines as clusters of processes, which the
-# tests start and stop; and all of deploy/ under the tools that know its files. Needs Go,
-# Node, Java 17 with Maven, kubectl and systemd-analyze.
+# tests start and stop; all of deploy/ under the tools that know its files; and a page in a
+# browser. Needs Go, Node, Java 17 with Maven, kubectl and systemd-analyze, and Chromium,
+# which is installed if root runs it.
 test-integration: $(VENV)/.clouds $(INTEROP)/.ready $(INTEGRATION)
 	$(BIN)/python -m pytest -n 2 --dist loadfile --stores gcs,azure tests/contracts/test_store_contract.py tests/contracts/test_lease.py tests/contracts/test_input_versions.py tests/integration --ignore tests/integration/test_image.py
 
@@ -172,6 +174,15 @@ $(PICTURES): tests/integration/pictures.lock
 	@cp -r $$(go env GOMODCACHE)/golang.org/x/image@$(GO_IMAGE)/testdata/. $(@D)/go
 	@rm -rf $(@D)/wheel $(@D)/pillow-* $(@D)/*.whl
 	@touch $@
+
+# Debian's Chromium, in which the page of `recordmill report` is looked at.
+$(BROWSER):
+	@if ! (command -v chromium && command -v chromedriver) > /dev/null; then \
+		test "$$(id -u)" = 0 || { echo "the tests of recordmill report need Chromium: as root, apt-get install chromium chromium-driver"; exit 1; }; \
+		apt-get update --quiet=2; \
+		DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet=2 --no-install-recommends chromium chromium-driver; \
+	fi
+	@mkdir -p $(@D) && touch $@
 
 # Never beside the project itself, which must do without them.
 $(INTEROP)/.ready: requirements-interop.lock

@@ -25,6 +25,7 @@ from recordmill.beam_jobs.cli.diff_command import diff_command
 from recordmill.beam_jobs.cli.index_command import index_command
 from recordmill.beam_jobs.cli.memory_limit import limit_warning, shortage
 from recordmill.beam_jobs.cli.rejects_command import rejects_command
+from recordmill.beam_jobs.cli.report_command import report_command
 from recordmill.beam_jobs.cli.run_command import plan_command, run_command
 from recordmill.beam_jobs.cli.schema_command import schema
 from recordmill.schemas.job.options import Style, spell
@@ -148,6 +149,7 @@ for _command in (
     clean_command,
     diff_command,
     index_command,
+    report_command,
     completion_command,
 ):
     cli.add_command(_command)

@@ -38,11 +38,13 @@ ROOMS = (
     "transforms/tasks",
     "transforms/commit",
     "transforms/rows",
+    "transforms/figures",
     "beam_jobs",
     "beam_jobs/runners",
     "beam_jobs/pipelines",
     "beam_jobs/service",
     "beam_jobs/report",
+    "beam_jobs/report_page",
     "beam_jobs/cli",
     "beam_jobs/recordmill",  # the package's public names
 )

@@ -1,0 +1,232 @@
+"""Turns a manifest and its figures into the sections of the page."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+
+from recordmill.beam_jobs.report_page.class_cards import class_card, mix_chart
+from recordmill.beam_jobs.report_page.feature_cards import (
+    kind_text,
+    picture_card,
+    value_card,
+)
+from recordmill.beam_jobs.report_page.loading_snippets import loading_snippets
+from recordmill.beam_jobs.report_page.page_numbers import percent
+from recordmill.beam_jobs.report_page.page_parts import (
+    Fact,
+    Page,
+    Picture,
+    Sheet,
+    SheetRow,
+    Table,
+    shown,
+)
+from recordmill.beam_jobs.report_page.shard_charts import balance_table, size_chart
+from recordmill.schemas.dataset.manifest import Manifest
+from recordmill.schemas.text import count, human_bytes, printable
+from recordmill.transforms.figures.class_figures import ClassFigures
+from recordmill.transforms.figures.contact_sheet import ContactSheet
+from recordmill.transforms.figures.feature_sketch import FeatureFigures
+from recordmill.transforms.figures.gather_figures import DatasetFigures
+from recordmill.transforms.figures.thumbnails import Thumbnail
+from recordmill.transforms.tasks.read_rejects import (
+    MAX_COUNTED,
+    NOT_COUNTED,
+    readable_raw,
+)
+from recordmill.transforms.tasks.reject_lines import RejectLocator
+
+LISTED_FEATURES = 1_000
+LISTED_REASONS = 50
+_EXACT_SIDE = 48  # pixels: smaller pictures are drawn with sharp pixels
+
+
+def build_page(
+    manifest: Manifest, figures: DatasetFigures, folder: str, locator: RejectLocator
+) -> Page:
+    """Returns all that the page shows.
+
+    Args:
+      manifest: of the dataset.
+      figures: of its rows.
+      folder: of the dataset, a path or a URL, as the code on the page names it.
+      locator: finds the lines of rejects.
+    """
+    splits = list(manifest.splits)
+    mixes = [mix_chart(classes, manifest) for classes in figures.classes]
+    drawn = [size_chart(manifest), *mixes]
+    rejects, note = _rejects(manifest, figures, locator)
+    return Page(
+        title=f"{manifest.name} {manifest.version}",
+        folder=printable(folder),
+        tiles=_tiles(manifest, figures),
+        facts=_facts(manifest),
+        splits=_splits(manifest),
+        snippets=loading_snippets(manifest, figures.names, folder),
+        classes=tuple(class_card(classes, splits) for classes in figures.classes),
+        sheets=tuple(_sheet(sheet, figures) for sheet in figures.sheets),
+        pictures=tuple(picture_card(f) for f in figures.features if f.pictures),
+        values=tuple(
+            value_card(feature)
+            for feature in figures.features
+            if not feature.pictures and feature.feature.num_classes is None
+        ),
+        values_note=_left_out(figures),
+        missing=_missing(figures.features, splits),
+        shards=tuple(chart for chart in drawn if chart is not None),
+        balance=balance_table(manifest) if splits else None,
+        rejects=rejects,
+        rejects_note=note,
+        schema=_schema(manifest),
+    )
+
+
+def _tiles(manifest: Manifest, figures: DatasetFigures) -> tuple[Fact, ...]:
+    tiles = [
+        Fact("Rows", f"{manifest.records:,}"),
+        Fact("Size", human_bytes(manifest.num_bytes)),
+        Fact("Splits", f"{len(manifest.splits):,}"),
+        Fact("Shards", f"{manifest.num_shards:,}"),
+        Fact("Features", f"{len(manifest.features):,}"),
+    ]
+    if figures.classes:
+        tiles.append(Fact("Classes", f"{len(figures.classes[0].names):,}"))
+    tiles.append(Fact("Rejected rows", f"{manifest.rows_rejected:,}"))
+    return tuple(tiles)
+
+
+def _facts(manifest: Manifest) -> tuple[Fact, ...]:
+    order = f"shuffled, seed {manifest.seed}" if manifest.shuffle else "of the input"
+    facts = [
+        Fact("Order", order),
+        Fact("Payload", manifest.payload),
+        Fact("Compression", manifest.compression),
+        Fact("Rows read", f"{manifest.rows_read:,}"),
+    ]
+    if manifest.appended:
+        facts.append(Fact("Appended", count(manifest.appended, "time")))
+    facts.append(Fact("Fingerprint", manifest.fingerprint))
+    return tuple(facts)
+
+
+def _splits(manifest: Manifest) -> Table:
+    total = manifest.records
+    return Table(
+        ("Split", "Rows", "Share", "Size", "Shards"),
+        tuple(
+            (
+                shown(name),
+                f"{split.records:,}",
+                percent(split.records, total),
+                human_bytes(split.bytes),
+                f"{len(split.shards):,}",
+            )
+            for name, split in manifest.splits.items()
+        ),
+        tuple(split.records / max(1, total) for split in manifest.splits.values()),
+    )
+
+
+def _sheet(sheet: ContactSheet, figures: DatasetFigures) -> Sheet:
+    if not sheet.label:
+        pictures = tuple(p for _, row in sheet.rows for p in row)
+        row = SheetRow("", "", _pictures(pictures, shown(sheet.feature)))
+        return Sheet(shown(sheet.feature), (row,), "The first ones.")
+    counts = next(found for found in figures.classes if found.feature == sheet.label)
+    rows = tuple(_sheet_row(counts, index, row) for index, row in sheet.rows)
+    note = f"The first pictures of each class of {shown(sheet.label)}."
+    if (more := sheet.of_classes - len(rows)) > 0:
+        note += f" {count(more, 'class')} more."
+    return Sheet(shown(sheet.feature), rows, note)
+
+
+def _sheet_row(
+    counts: ClassFigures, index: int, pictures: Sequence[Thumbnail]
+) -> SheetRow:
+    name = shown(counts.names[index])
+    number = f"{counts.totals[index]:,}"
+    return SheetRow(name, number, _pictures(pictures, name))
+
+
+def _pictures(thumbnails: Sequence[Thumbnail], name: str) -> tuple[Picture, ...]:
+    pictures = []
+    for number, thumbnail in enumerate(thumbnails, 1):
+        alt = f"{name}, picture {number}: {thumbnail.width} × {thumbnail.height}"
+        if not thumbnail.mime:
+            alt = f"{name}, picture {number}: {shown(thumbnail.problem)}"
+            pictures.append(Picture("", alt))
+            continue
+        data = base64.b64encode(thumbnail.data).decode()
+        exact = max(thumbnail.width, thumbnail.height) <= _EXACT_SIDE
+        pictures.append(
+            Picture(
+                f"data:{thumbnail.mime};base64,{data}",
+                alt,
+                thumbnail.width,
+                thumbnail.height,
+                exact,
+            )
+        )
+    return tuple(pictures)
+
+
+def _left_out(figures: DatasetFigures) -> str:
+    if not figures.left_out:
+        return ""
+    return (
+        f"{count(figures.left_out, 'feature')} more not shown: too many for a page, or "
+        "not in the records."
+    )
+
+
+def _missing(features: Sequence[FeatureFigures], splits: Sequence[str]) -> Table | None:
+    lacking = [feature for feature in features if sum(feature.missing)]
+    if not lacking:
+        return None
+    lacking.sort(key=lambda feature: -sum(feature.missing))
+    shares = [sum(f.missing) / (sum(f.missing) + f.rows) for f in lacking]
+    rows = tuple(
+        (
+            shown(feature.feature.name),
+            *(f"{number:,}" for number in feature.missing),
+            f"{sum(feature.missing):,}",
+            percent(sum(feature.missing), sum(feature.missing) + feature.rows),
+        )
+        for feature in lacking
+    )
+    return Table(("Feature", *map(shown, splits), "All", "Share"), rows, tuple(shares))
+
+
+def _rejects(
+    manifest: Manifest, figures: DatasetFigures, locator: RejectLocator
+) -> tuple[Table | None, str]:
+    rejected = manifest.rows_rejected
+    if not rejected:
+        return None, ""
+    known = [kind for kind in figures.rejects if kind.kind != NOT_COUNTED]
+    rows = tuple(
+        (
+            printable(kind.kind),
+            f"{kind.rows:,}",
+            f"{locator.describe(kind.first)}: {readable_raw(kind.first.raw)}",
+        )
+        for kind in known[:LISTED_REASONS]
+    )
+    note = ""
+    if (more := rejected - sum(kind.rows for kind in known)) > 0:
+        note = (
+            f"{more:,} of {count(rejected, 'reject')} are not in this table: the first "
+            f"{MAX_COUNTED:,} are counted, and their files may be missing."
+        )
+    return Table(("Reason", "Rows", "=First"), rows), note
+
+
+def _schema(manifest: Manifest) -> Table:
+    features = manifest.features[:LISTED_FEATURES]
+    more = len(manifest.features) - len(features)
+    return Table(
+        ("Feature", "=Holds", "=Stored as"),
+        tuple((shown(f.name), kind_text(f), str(f.kind)) for f in features),
+        note=f"{more:,} more features; manifest.json has all." if more else "",
+    )

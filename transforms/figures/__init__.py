@@ -1,0 +1,1 @@
+"""Figures of a finished dataset: what one look at all of its rows found."""
