@@ -14,6 +14,7 @@ TOOLS := .tools
 LINKS := build/types/recordmill
 FAKE_GCS := v1.56.1
 AZURITE := 3.37.0
+COMPOSE_GO := v2.16.2
 GO_IMAGE := v0.47.0
 # That of requirements.lock: launcher, Prism and workers speak one version.
 BEAM := 2.77.0
@@ -23,7 +24,7 @@ CLUSTERS := $(TOOLS)/prism-$(BEAM)/prism $(TOOLS)/beam-boot-$(BEAM)/container $(
 CONTAINERS := $(TOOLS)/containers/base.tar
 PICTURES := $(TOOLS)/pictures/.ready
 BROWSER := $(TOOLS)/browser/.ready
-INTEGRATION := $(STORES) $(CLUSTERS) $(TOOLS)/deploy/.ready $(TOOLS)/airflow/.ready $(PICTURES) $(BROWSER)
+INTEGRATION := $(STORES) $(CLUSTERS) $(TOOLS)/deploy/.ready $(TOOLS)/compose-go-$(COMPOSE_GO)/cmd $(TOOLS)/airflow/.ready $(PICTURES) $(BROWSER)
 # $(call install,ENVIRONMENT): what comes behind it goes into that environment. Nothing
 # is compiled on the way: Python does that with the few modules that are imported.
 ifneq ($(shell command -v uv),)
@@ -134,6 +135,10 @@ $(TOOLS)/azurite-$(AZURITE)/.ready:
 
 $(TOOLS)/prism-$(BEAM)/prism:
 	GOBIN=$(CURDIR)/$(@D) go install github.com/apache/beam/sdks/v2/go/cmd/prism@v$(BEAM)
+
+# Docker's own reader of compose files, without Docker.
+$(TOOLS)/compose-go-$(COMPOSE_GO)/cmd:
+	GOBIN=$(CURDIR)/$(@D) go install github.com/compose-spec/compose-go/v2/cmd@$(COMPOSE_GO)
 
 # Beam's program that starts a Python worker.
 $(TOOLS)/beam-boot-$(BEAM)/container:

@@ -9,9 +9,14 @@ from recordmill.beam_jobs.cli.click_options import (
     storage_of,
     storage_option,
 )
+from recordmill.beam_jobs.cli.help_layout import LaidOutCommand, with_examples
 
 
-@click.command("clean")
+@with_examples(
+    ("what would go", "recordmill clean out/table --dry-run"),
+    ("it goes", "recordmill clean out/table"),
+)
+@click.command("clean", cls=LaidOutCommand, short_help="Removes what dead runs left.")
 @click.argument("output", type=click.Path(file_okay=False))
 @click.option("--dry-run", is_flag=True, help="Show what would go; remove nothing.")
 @click.option(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from recordmill.beam_jobs.cli.help_layout import GroupedOption
 from recordmill.schemas.job.options import BY_NAME, Option, spell
 
 if TYPE_CHECKING:
@@ -33,12 +34,15 @@ class _Integer(click.ParamType):  # type: ignore[type-arg]
         return self._range.convert(value, param, ctx)
 
 
-def click_option(option: Option, *, replaces: bool = False) -> click.Option:
+def click_option(
+    option: Option, *, replaces: bool = False, group: str | None = None
+) -> click.Option:
     """Makes an option of the command; one that is not given is None, or False.
 
     Args:
       option: as declared.
       replaces: whether it replaces what a job file says, so that it has no default.
+      group: heading in the help; None for the declared one, "" for none.
     """
     flag = option.command_flag
     kind: click.ParamType | None = None  # type: ignore[type-arg]
@@ -49,7 +53,7 @@ def click_option(option: Option, *, replaces: bool = False) -> click.Option:
         kind = click.Choice(option.choices)
     elif option.kind == "integer":
         kind = _Integer(option.minimum, option.maximum)
-    return click.Option(
+    made = GroupedOption(
         [flag, option.name],
         type=kind,
         is_flag=is_flag,
@@ -58,16 +62,23 @@ def click_option(option: Option, *, replaces: bool = False) -> click.Option:
         metavar=option.metavar or None,
         help=_help(option, replaces=replaces),
     )
+    made.group = option.group if group is None else group
+    return made
 
 
 def with_options(
-    options: Iterable[Option], *, replaces: bool = False
+    options: Iterable[Option], *, replaces: bool = False, group: str | None = None
 ) -> Callable[[Command], Command]:
-    """Returns a decorator that gives a command these options, in their order."""
+    """Returns a decorator that gives a command these options, in their order.
+
+    Arguments are those of `click_option`.
+    """
 
     def decorate(command: Command) -> Command:
         params: list[click.Parameter] = getattr(command, "__click_params__", [])
-        made = [click_option(option, replaces=replaces) for option in options]
+        made = [
+            click_option(option, replaces=replaces, group=group) for option in options
+        ]
         # Where click's own decorators leave them: the last one first.
         command.__click_params__ = [*params, *reversed(made)]  # type: ignore[attr-defined]
         return command
@@ -89,8 +100,9 @@ def _help(option: Option, *, replaces: bool) -> str:
     return spell(f"{text}.  [default: {default}]" if default else f"{text}.", "command")
 
 
-storage_option = with_options([BY_NAME["storage"]])
-json_option = with_options([BY_NAME["as_json"]])
+# Of commands that have too few options for groups.
+storage_option = with_options([BY_NAME["storage"]], group="")
+json_option = with_options([BY_NAME["as_json"]], group="")
 
 
 def storage_of(given: Sequence[str]) -> BothSides:

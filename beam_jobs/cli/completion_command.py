@@ -7,10 +7,17 @@ from typing import Literal
 import click
 from click.shell_completion import get_completion_class
 
+from recordmill.beam_jobs.cli.help_layout import LaidOutCommand, with_examples
+
 _VARIABLE = "_RECORDMILL_COMPLETE"  # click looks for it when the command starts
 
 
-@click.command("completion", short_help="Prints the completion script of a shell.")
+@with_examples(("try it in this shell", 'eval "$(recordmill completion bash)"'))
+@click.command(
+    "completion",
+    cls=LaidOutCommand,
+    short_help="Prints the completion script of a shell.",
+)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion_command(

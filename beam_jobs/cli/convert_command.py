@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recordmill.beam_jobs.cli.click_options import click_option, storage_of
-from recordmill.beam_jobs.cli.formats import FormatGroup
-from recordmill.schemas.job.options import Option, offered_by
+from recordmill.beam_jobs.cli.formats import FormatGroup, examples_of
+from recordmill.beam_jobs.cli.help_layout import LaidOutCommand
+from recordmill.schemas.job.options import Option, by_group, offered_by
 
 if TYPE_CHECKING:
     from recordmill.schemas.job.make_job import LoadedJob, Problems
     from recordmill.transforms.sources.registry import SourceFormat
 
 _HELP = """Converts INPUT... into a dataset in the folder OUTPUT.
+
+INPUT... are files, folders or globs; these and OUTPUT may be URLs: s3://, gs://, az://.
 
 Arguments after -- are passed to Beam: -- --runner=DirectRunner
 """
@@ -41,16 +44,18 @@ def _command_of(source: SourceFormat[Any]) -> click.Command:
         _convert(ctx, paths, {"source": source.name, **values, source.name: section})
 
     arguments: list[click.Parameter] = [
-        click.Argument(["paths"], nargs=-1, required=True, metavar="INPUT... OUTPUT"),
-        *map(click_option, offered_by("convert")),
+        click.Argument(["paths"], nargs=-1, required=True, metavar="INPUT... OUTPUT")
     ]
     for option in own:
-        parameter = click_option(option)
+        parameter = click_option(option, group=f"Options of {source.name}")
         parameter.name = _own_name(option)
         arguments.append(parameter)
-    return click.Command(
+    arguments += map(click_option, by_group(offered_by("convert")))
+    command = LaidOutCommand(
         source.name, callback=convert_format, params=arguments, help=source.summary
     )
+    command.examples = examples_of(source, "convert")
+    return command
 
 
 def _own_name(option: Option) -> str:
@@ -58,6 +63,10 @@ def _own_name(option: Option) -> str:
 
 
 convert = FormatGroup("convert", _HELP, _command_of)
+convert.examples = (
+    ("options of a format", "recordmill convert images --help"),
+    ("a table", "recordmill convert csv table.csv out/table"),
+)
 
 
 def _convert(

@@ -11,11 +11,15 @@ from recordmill.beam_jobs.cli.click_options import (
     storage_of,
     storage_option,
 )
+from recordmill.beam_jobs.cli.help_layout import LaidOutCommand, with_examples
 
 _EXIT_DIFFERENT = 1
 
 
-@click.command("diff")
+@with_examples(
+    ("the same rows in both?", "recordmill diff out/table out/typed"),
+)
+@click.command("diff", cls=LaidOutCommand)
 @click.argument("one", type=click.Path(file_okay=False))
 @click.argument("other", type=click.Path(file_okay=False))
 @click.option(

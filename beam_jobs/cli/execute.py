@@ -76,7 +76,7 @@ def execute(job: JobSpec, options: RunOptions, report_options: ReportOptions) ->
                 show_submitted(end, as_json=report_options.as_json)
             return
     understood = outcome.understood.spelled(partial(spell, style=report_options.style))
-    outcome = replace(outcome, understood=understood)
+    outcome = replace(outcome, understood=understood, stages=stages.seconds)
     if report_options.metrics_file:
         _write_metrics(
             report_options, job.name, outcome.seconds, outcome, stages.seconds
@@ -175,6 +175,7 @@ def _log_outcome(
 ) -> None:
     facts = outcome_facts(outcome)
     status, reasons = facts.pop("status"), facts.pop("reasons")
+    del facts["classes"], facts["stages"]  # many numbers in one line
     if outcome.manifest.rows_rejected:
         rejected = outcome.manifest.rows_rejected
         lines.event(

@@ -16,9 +16,11 @@ _GROUPS = (
     "Job file",
     "Input and output",
     "Dataset",
+    "Splits and shards",
     "Schema and rejects",
     "Formats",
     "Run",
+    "Reports",
 )
 _TYPES = {
     "integer": "NUMBER",

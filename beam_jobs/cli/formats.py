@@ -7,10 +7,12 @@ from typing import Any
 
 import click
 
+from recordmill.beam_jobs.cli.help_layout import Examples, LaidOutGroup
+
 MakeCommand = Callable[[Any], click.Command]  # takes a SourceFormat
 
 
-class FormatGroup(click.Group):
+class FormatGroup(LaidOutGroup):
     """A group with a subcommand for each format, made when it is asked for."""
 
     def __init__(self, name: str, help_text: str, make: MakeCommand) -> None:
@@ -43,6 +45,12 @@ def all_commands(group: FormatGroup) -> dict[str, click.Command]:
     """Returns the subcommands of all formats by their names."""
     made = {name: group.get_command(None, name) for name in group.list_commands(None)}
     return {name: command for name, command in made.items() if command is not None}
+
+
+def examples_of(source: Any, command: str) -> Examples:
+    """Returns a format's examples of one command, such as "schema infer"."""
+    start = f"recordmill {command} {source.name} "
+    return tuple(example for example in source.examples if example[1].startswith(start))
 
 
 def _broken(name: str, error: Exception) -> click.Command:

@@ -11,9 +11,17 @@ from recordmill.beam_jobs.cli.click_options import (
     storage_of,
     storage_option,
 )
+from recordmill.beam_jobs.cli.help_layout import LaidOutCommand, with_examples
 
 
-@click.command("index")
+@with_examples(
+    ("an index for each shard", "recordmill index out/table"),
+)
+@click.command(
+    "index",
+    cls=LaidOutCommand,
+    short_help="Writes files by which readers find single records.",
+)
 @click.argument("output", type=click.Path(file_okay=False))
 @click.option("--split", multiple=True, help="Only this split; may be repeated.")
 @json_option

@@ -14,145 +14,44 @@ from contextlib import suppress
 import click
 
 from recordmill.beam_jobs.cli.clean_command import clean_command
-from recordmill.beam_jobs.cli.click_options import (
-    json_option,
-    storage_of,
-    storage_option,
-)
 from recordmill.beam_jobs.cli.completion_command import completion_command
 from recordmill.beam_jobs.cli.convert_command import convert
 from recordmill.beam_jobs.cli.diff_command import diff_command
+from recordmill.beam_jobs.cli.help_layout import LaidOutGroup, with_examples
 from recordmill.beam_jobs.cli.index_command import index_command
+from recordmill.beam_jobs.cli.inspect_command import inspect_command
 from recordmill.beam_jobs.cli.memory_limit import limit_warning, shortage
 from recordmill.beam_jobs.cli.rejects_command import rejects_command
 from recordmill.beam_jobs.cli.report_command import report_command
 from recordmill.beam_jobs.cli.run_command import plan_command, run_command
 from recordmill.beam_jobs.cli.schema_command import schema
+from recordmill.beam_jobs.cli.verify_command import verify_command
 from recordmill.schemas.job.options import Style, spell
 
 _EXIT_FAILED = 1
 _EXIT_USAGE = 2
+_BUG = (
+    "Error: this should not have happened, whatever the input is. Please report the "
+    "lines above, with the command"
+)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@with_examples(
+    ("a first dataset of a table", "recordmill convert csv table.csv out/table"),
+    ("what is in it", "recordmill inspect out/table"),
+)
+@click.group(cls=LaidOutGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="recordmill")
 def cli() -> None:
     """Converts images, CIFAR binary files and CSV into TFRecord datasets."""
 
 
-@cli.command()
-@click.argument("output", type=click.Path(file_okay=False))
-@click.option(
-    "--quick", is_flag=True, help="Read no records: sizes, counts, stored checksums."
+cli.add_commands("Make a dataset", convert, run_command, plan_command, schema)
+cli.add_commands(
+    "Look at a dataset", inspect_command, report_command, rejects_command, diff_command
 )
-@click.option("--deep", is_flag=True, help="Decode every record: does it fit?")
-@json_option
-@storage_option
-def verify(
-    output: str,
-    quick: bool,
-    deep: bool,
-    as_json: bool,
-    storage: tuple[str, ...],
-) -> None:
-    """Checks every CRC, every count and size against the manifest."""
-    if quick and deep:
-        raise click.UsageError("--quick and --deep exclude each other")
-    from recordmill.beam_jobs.report.showing import showing
-    from recordmill.beam_jobs.report.verify_report import show_verify
-    from recordmill.transforms.commit.versions import followed
-    from recordmill.transforms.dataset.verify import verify_dataset
-
-    options = storage_of(storage).output
-    dataset = followed(output, options)
-    doing = "reading the manifest"
-    with showing(sys.stderr, "verify", doing, wanted=not as_json) as on_progress:
-        read = 0
-
-        def add(num_bytes: int) -> None:
-            nonlocal read
-            read += num_bytes
-            on_progress(read, None)
-
-        result = verify_dataset(
-            dataset, full=not quick, deep=deep, storage=options, on_progress=add
-        )
-    show_verify(result, as_json=as_json)
-    if result.problems:
-        sys.exit(_EXIT_FAILED)
-
-
-@cli.command()
-@click.argument("output", type=click.Path(file_okay=False))
-@click.option(
-    "--examples",
-    "--head",
-    type=click.IntRange(0),
-    default=3,
-    show_default=True,
-    help="Examples to show.",
-)
-@click.option("--split", default="", help="Show examples of this split only.")
-@click.option(
-    "--index",
-    type=click.IntRange(0),
-    help="Show the example with this index, from 0, in the split or among all.",
-)
-@click.option(
-    "--where",
-    multiple=True,
-    metavar="FEATURE=VALUE",
-    help="Show examples with this value or class name; repeat for more conditions.",
-)
-@json_option
-@click.option(
-    "--tf",
-    is_flag=True,
-    help="A Python program that loads the dataset with TensorFlow.",
-)
-@storage_option
-def inspect(
-    output: str,
-    examples: int,
-    split: str,
-    index: int | None,
-    where: tuple[str, ...],
-    as_json: bool,
-    tf: bool,
-    storage: tuple[str, ...],
-) -> None:
-    """Shows features, splits, shards, and some examples."""
-    if index is not None and where:
-        raise click.UsageError("--index and --where exclude each other")
-    from recordmill.beam_jobs.report.dataset_report import show_inspect
-    from recordmill.transforms.commit.versions import followed
-
-    options = storage_of(storage).output
-    show_inspect(
-        followed(output, options),
-        num_examples=examples if index is None else 1,
-        split=split,
-        first=index or 0,
-        where=where,
-        as_json=as_json,
-        tf=tf,
-        storage=options,
-    )
-
-
-for _command in (
-    convert,
-    schema,
-    run_command,
-    plan_command,
-    rejects_command,
-    clean_command,
-    diff_command,
-    index_command,
-    report_command,
-    completion_command,
-):
-    cli.add_command(_command)
+cli.add_commands("Take care of it", verify_command, index_command, clean_command)
+cli.add_commands("Of the command itself", completion_command)
 
 
 def style_of(arguments: Sequence[str]) -> Style:
@@ -215,6 +114,8 @@ def run(argv: Sequence[str]) -> int:
             _show_failure(kind_of(error), message)
         if not isinstance(error, RecordmillError | Interrupted):
             raise
+        if "--debug" in arguments:
+            _show_error("".join(traceback.format_exception(error)).rstrip())
         if not error.in_log:
             message = (
                 error.for_people()
@@ -250,6 +151,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             _show_error(f"Error: {message}")
         else:
             traceback.print_exc()
+            _show_error(_BUG)
         status = _EXIT_FAILED
     ignore_signals()
     for stream in (sys.stdout, sys.stderr):

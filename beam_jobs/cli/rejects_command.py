@@ -12,12 +12,21 @@ from recordmill.beam_jobs.cli.click_options import (
     storage_of,
     storage_option,
 )
+from recordmill.beam_jobs.cli.help_layout import LaidOutCommand, with_examples
 
 if TYPE_CHECKING:
     from recordmill.schemas.ranges import Reject
 
 
-@click.command("rejects")
+@with_examples(
+    ("reasons, and the first rows", "recordmill rejects out/table"),
+    ("for a program", "recordmill rejects out/table --rows 1000 --json"),
+)
+@click.command(
+    "rejects",
+    cls=LaidOutCommand,
+    short_help="Shows the rows that were rejected, and why.",
+)
 @click.argument("output", type=click.Path(file_okay=False))
 @click.option(
     "--rows",

@@ -11,9 +11,16 @@ from recordmill.beam_jobs.cli.click_options import (
     storage_of,
     storage_option,
 )
+from recordmill.beam_jobs.cli.help_layout import LaidOutCommand, with_examples
 
 
-@click.command("report")
+@with_examples(
+    ("report.html, to open in a browser", "recordmill report out/table"),
+    ("a page of another name", "recordmill report out/photos -o photos.html"),
+)
+@click.command(
+    "report", cls=LaidOutCommand, short_help="Writes a page about a dataset."
+)
 @click.argument("output", type=click.Path(file_okay=False))
 @click.option(
     "-o",

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from recordmill.beam_jobs.cli.click_options import with_options
-from recordmill.schemas.job.options import BY_NAME, offered_by
+from recordmill.beam_jobs.cli.help_layout import LaidOutCommand, with_examples
+from recordmill.schemas.job.options import BY_NAME, by_group, offered_by
 
 if TYPE_CHECKING:
     from recordmill.schemas.job.make_job import LoadedJob
 
 _Record = TypeVar("_Record")
 
-_RUN_OPTIONS = offered_by("run")
+_RUN_OPTIONS = by_group(offered_by("run"))
 _PLAN_OPTIONS = [BY_NAME[name] for name in ("set", "output", "workers", "as_json")]
 _job_file = click.argument("job_file", metavar="JOB.yaml")
 
@@ -33,7 +34,14 @@ def _print_schema(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
         ctx.exit()
 
 
-@click.command("run")
+@with_examples(
+    (
+        "run it again when you like: nothing new, nothing done",
+        "recordmill run job.yaml",
+    ),
+    ("a value for {{ day }} in the file", "recordmill run job.yaml --set day=monday"),
+)
+@click.command("run", cls=LaidOutCommand, short_help="Runs the job in a file.")
 @_job_file
 @with_options(_RUN_OPTIONS, replaces=True)
 @click.option(
@@ -60,9 +68,16 @@ def run_command(ctx: click.Context, /, **values: Any) -> None:
     execute(loaded.job, loaded.options, loaded.report)
 
 
-@click.command("plan")
+@with_examples(
+    ("files, rows and shards of a run", "recordmill plan job.yaml"),
+)
+@click.command(
+    "plan",
+    cls=LaidOutCommand,
+    short_help="Shows what a job would do, and does nothing.",
+)
 @_job_file
-@with_options(_PLAN_OPTIONS, replaces=True)
+@with_options(_PLAN_OPTIONS, replaces=True, group="")
 @click.pass_context
 def plan_command(ctx: click.Context, /, **values: Any) -> None:
     """Shows what running the job in a file would do, and does nothing.

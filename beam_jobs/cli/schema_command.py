@@ -20,7 +20,12 @@ from recordmill.beam_jobs.cli.click_options import (
     storage_option,
     with_options,
 )
-from recordmill.beam_jobs.cli.formats import FormatGroup
+from recordmill.beam_jobs.cli.formats import FormatGroup, examples_of
+from recordmill.beam_jobs.cli.help_layout import (
+    LaidOutCommand,
+    LaidOutGroup,
+    with_examples,
+)
 from recordmill.schemas.text import count
 
 if TYPE_CHECKING:
@@ -28,7 +33,7 @@ if TYPE_CHECKING:
     from recordmill.transforms.sources.registry import SourceFormat
 
 
-@click.group()
+@click.group(cls=LaidOutGroup, short_help="Infers and checks schema files.")
 def schema() -> None:
     """Infers and checks schema files: which features the records have."""
 
@@ -71,18 +76,32 @@ def _infer_command(source: SourceFormat[Any]) -> click.Command:
     @_infer_options
     @json_option
     @storage_option
-    @with_options(own)
+    @with_options(own, group="")
     def infer_format(**values: Any) -> None:
         section = {option.name: values.pop(option.name) for option in own}
         _infer(source, section, **values)
 
-    return click.command(source.name, help=source.summary)(infer_format)
+    command = click.command(source.name, cls=LaidOutCommand, help=source.summary)(
+        infer_format
+    )
+    command.examples = examples_of(source, "schema infer")
+    return command
 
 
-schema.add_command(FormatGroup("infer", _INFER_HELP, _infer_command))
+infer = FormatGroup("infer", _INFER_HELP, _infer_command)
+infer.short_help = "Writes a schema file from the whole input."
+infer.examples = (
+    ("options of a format", "recordmill schema infer csv --help"),
+    (
+        "a schema file to begin with",
+        "recordmill schema infer csv table.csv -o new.yaml",
+    ),
+)
+schema.add_command(infer)
 
 
-@schema.command()
+@with_examples(("is the file right?", "recordmill schema check schema.yaml"))
+@click.command("check", cls=LaidOutCommand)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 def check(file: str) -> None:
     """Checks a schema file, and shows all that is wrong with it."""
@@ -91,6 +110,9 @@ def check(file: str) -> None:
     declared = load_schema(Path(file).read_bytes(), file)
     features = count(len(declared.features), "feature")
     click.echo(f"{file}: valid, {features}", err=True)
+
+
+schema.add_command(check)
 
 
 def _infer(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TextIO
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TextIO
 
+from recordmill.beam_jobs.report.class_report import print_classes
 from recordmill.beam_jobs.report.text_tables import (
     make_console,
     make_table,
@@ -18,12 +18,12 @@ from recordmill.schemas.text import count
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from recordmill.beam_jobs.report.dataset_json import ClassNames
     from recordmill.schemas.dataset.manifest import Manifest
     from recordmill.schemas.features.feature import FeatureSpec
     from recordmill.schemas.job.storage_options import StorageOptions
+    from recordmill.transforms.dataset.count_classes import LabelCounts
     from recordmill.transforms.dataset.read_examples import ExamplePreview
-
-    _ClassNames = Mapping[str, tuple[str, ...]]
 
 _JSON_LINES = 60  # of one record
 _JSON_CHARACTERS = 200  # of one line
@@ -39,6 +39,8 @@ def show_inspect(
     split: str = "",
     first: int = 0,
     where: Sequence[str] = (),
+    counts: bool = False,
+    image: bool = False,
     as_json: bool = False,
     tf: bool = False,
     storage: StorageOptions | None = None,
@@ -52,6 +54,8 @@ def show_inspect(
       split: of which split; "" for all.
       first: index of the first example in the split, or among all.
       where: what each example must have, as FEATURE=VALUE.
+      counts: count the classes, however large the dataset is.
+      image: show the pictures of the examples.
       as_json: write one JSON object instead of tables.
       tf: write only a program that loads the dataset with TensorFlow.
       storage: options of the dataset's storage.
@@ -63,6 +67,10 @@ def show_inspect(
     """
     from recordmill.schemas.dataset.manifest import schema_of
     from recordmill.transforms.dataset.conditions import parse_condition
+    from recordmill.transforms.dataset.count_classes import (
+        count_classes,
+        counts_if_small,
+    )
     from recordmill.transforms.dataset.files import class_names, read_manifest
     from recordmill.transforms.dataset.read_examples import Selection, read_examples
     from recordmill.transforms.storage import open_store
@@ -83,50 +91,41 @@ def show_inspect(
     conditions = tuple(parse_condition(text, schema, names) for text in where)
     selection = Selection(num_examples, split, first, conditions)
     examples = read_examples(store, manifest, selection)
-    if as_json:
-        write_json(_inspect_json(manifest, names, list(examples)), stream)
-        return
+    features = {feature.name: feature for feature in manifest.features}
     console = make_console(stream)
+    draws = False
+    if image:
+        from recordmill.beam_jobs.report import example_pictures
+
+        example_pictures.require_pictures(features, store.uri)
+        draws = not as_json and example_pictures.can_draw(console)
+    classes: Sequence[LabelCounts] | None
+    if counts:
+        from recordmill.beam_jobs.report.showing import showing
+
+        with showing(sys.stderr, "count", wanted=not as_json) as on_progress:
+            classes = count_classes(store, manifest, names, on_progress)
+    else:
+        classes = counts_if_small(store, manifest, names)
+    if as_json:
+        from recordmill.beam_jobs.report.dataset_json import inspect_json
+
+        facts = inspect_json(manifest, names, list(examples), classes, pictures=image)
+        write_json(facts, stream)
+        return
     _print_header(console, output, manifest)
     _print_features(console, manifest)
     _print_splits(console, manifest)
+    if classes is None:
+        console.print("\nclasses: --counts reads the whole dataset and counts them")
+    else:
+        print_classes(console, classes)
     for example in examples:
         _print_example(console, example, manifest, names)
-
-
-def _inspect_json(
-    manifest: Manifest, names: _ClassNames, examples: list[ExamplePreview]
-) -> dict[str, Any]:
-    from recordmill.transforms.decode.readable import to_json_value
-
-    entries = {feature.name: feature for feature in manifest.features}
-    facts = manifest.model_dump(mode="json", exclude={"splits", "manifest_version"})
-    for feature in facts["features"]:
-        feature["class_names"] = list(names.get(feature["name"], ()))
-    facts["splits"] = {
-        name: {
-            "records": split.records,
-            "bytes": split.bytes,
-            "shards": len(split.shards),
-            "smallest_shard": min((shard.bytes for shard in split.shards), default=0),
-            "largest_shard": max((shard.bytes for shard in split.shards), default=0),
-        }
-        for name, split in manifest.splits.items()
-    }
-    facts["examples"] = [
-        {
-            "split": example.split,
-            "file": example.file,
-            "record": example.record_index,
-            "features": {
-                name: to_json_value(values, _entry(name, entries), names.get(name, ()))
-                for name, values in example.values.items()
-            },
-            **({"json": json.loads(example.json_text)} if example.json_text else {}),
-        }
-        for example in examples
-    ]
-    return facts
+        if draws:
+            example_pictures.draw_pictures(console, example, features)
+    if image and not draws:
+        sys.stderr.write(f"{example_pictures.NOT_DRAWN}\n")
 
 
 def _print_header(console: Console, output: str, manifest: Manifest) -> None:
@@ -199,8 +198,9 @@ def _print_splits(console: Console, manifest: Manifest) -> None:
 
 
 def _print_example(
-    console: Console, example: ExamplePreview, manifest: Manifest, names: _ClassNames
+    console: Console, example: ExamplePreview, manifest: Manifest, names: ClassNames
 ) -> None:
+    from recordmill.beam_jobs.report.dataset_json import entry_of
     from recordmill.schemas.text import printable
     from recordmill.transforms.decode.readable import readable
 
@@ -223,17 +223,10 @@ def _print_example(
     table = make_table(("feature", "left"), ("value", "left"))
     for name in sorted({*wanted, *example.values}):
         values = example.values.get(name)
-        entry = _entry(name, entries)
+        entry = entry_of(name, entries)
         shown = "-" if values is None else readable(values, entry, names.get(name, ()))
         table.add_row(printable(name), shown)
     print_table(console, title, table)
-
-
-def _entry(name: str, entries: dict[str, FeatureSpec]) -> FeatureSpec:
-    """Returns a feature of the manifest; one for plain values if it has none."""
-    from recordmill.schemas.features.feature import FeatureSpec, Kind
-
-    return entries.get(name) or FeatureSpec(name, Kind.BYTES, shape=(None,))
 
 
 def _shape(feature: FeatureSpec) -> str:

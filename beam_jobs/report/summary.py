@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from recordmill.beam_jobs.report.class_report import class_lines
 from recordmill.schemas.text import count, human_bytes
 from recordmill.transforms.tasks.read_rejects import kind_lines
 
 if TYPE_CHECKING:
     from recordmill.beam_jobs.service.detach import JobSubmitted
     from recordmill.beam_jobs.service.outcome import Outcome
+    from recordmill.schemas.dataset.manifest import Manifest
 
 
 def show_outcome(outcome: Outcome, *, as_json: bool) -> None:
@@ -73,6 +76,12 @@ def outcome_facts(outcome: Outcome) -> dict[str, Any]:
         ],
         **({"appended": added} if added else {}),
         "understood": outcome.understood.to_dict(),
+        "classes": None
+        if outcome.classes is None
+        else {label.feature: label.by_split for label in outcome.classes},
+        "stages": {
+            stage: round(seconds, 3) for stage, seconds in outcome.stages.items()
+        },
         "seconds": round(outcome.seconds, 3),
     }
 
@@ -116,12 +125,17 @@ def outcome_lines(outcome: Outcome) -> list[str]:
         )
         if not split.records:
             lines[-1] += " (no row fell into this split, because the input is small)"
+    if outcome.stages:
+        stages = [f"{stage} {s:.1f} s" for stage, s in outcome.stages.items()]
+        lines.append(f"  time: {', '.join(stages)}")
     lines += [f"  {line}" for line in outcome.understood.lines()]
+    if "classes" not in dict(outcome.understood.facts):
+        lines += [f"  {line}" for line in class_lines(outcome.classes or ())]
     lines += [f"  warning: {warning}" for warning in outcome.understood.warnings]
     if manifest.rows_rejected:
         lines.append(
             f"  {count(manifest.rows_rejected, 'row')} rejected, kept in {outcome.rejects}"
-            f" (recordmill rejects {outcome.output})"
+            f" (recordmill rejects {shlex.quote(outcome.output)})"
         )
         told = kind_lines(outcome.reject_kinds, outcome.locator)
         lines += [f"    {line}" for line in told]
@@ -136,8 +150,18 @@ def outcome_lines(outcome: Outcome) -> list[str]:
             f"  a detached job is at work here, too: {launch}. It replaces nothing that "
             "was published after its launch"
         )
-    lines += [
-        f"To see what is in it: recordmill inspect {outcome.output}",
-        f"To load it in TensorFlow: recordmill inspect {outcome.output} --tf > load.py",
+    return lines + loading_lines(outcome.output, manifest)
+
+
+def loading_lines(output: str, manifest: Manifest) -> list[str]:
+    """Returns the lines by which one sees and loads a dataset, as they are typed."""
+    where = shlex.quote(output)
+    split = next((n for n, split in manifest.splits.items() if split.records), "train")
+    return [
+        f"To see what is in it: recordmill inspect {where}",
+        f"To load it in TensorFlow: recordmill inspect {where} --tf > load.py",
+        "To load it in Python:",
+        "    from recordmill import open_dataset",
+        f"    for row in open_dataset({output!r}, {split!r}):",
+        "        print(row)",
     ]
-    return lines

@@ -36,7 +36,9 @@ def raise_permanent_error(workspace: Workspace) -> None:
     """
     for note in read_errors(workspace):
         if note["kind"] in _PERMANENT:
-            raise error_of(str(note.get("about", OTHER)), str(note["message"]))
+            error = error_of(str(note.get("about", OTHER)), str(note["message"]))
+            error.add_note(str(note["traceback"]))  # for --debug
+            raise error
 
 
 def explain(error: Exception, workspace: Workspace) -> RecordmillError:
@@ -53,7 +55,10 @@ def explain(error: Exception, workspace: Workspace) -> RecordmillError:
             message = f"the runner failed: {type(error).__name__}: {message}"
     if kind != USAGE:
         message = f"{message}\n{nothing_published(workspace)}"
-    return error_of(kind, message)
+    explained = error_of(kind, message)
+    for note in notes[:1]:
+        explained.add_note(str(note["traceback"]))  # for --debug
+    return explained
 
 
 def nothing_published(workspace: Workspace) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from recordmill.beam_jobs.service.resolve import ResolvedRun
 from recordmill.schemas.dataset.manifest import Manifest
@@ -21,6 +23,11 @@ from recordmill.transforms.tasks.read_rejects import (
     published_rejects,
 )
 from recordmill.transforms.tasks.reject_lines import UNKNOWN_INPUT, RejectLocator
+
+if TYPE_CHECKING:
+    from recordmill.transforms.dataset.count_classes import LabelCounts
+
+_COUNTED_BYTES = 16 << 20  # of a dataset whose classes are counted at the end of a run
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +46,8 @@ class Outcome:
       locator: finds the lines of rejects.
       replaced_shards: shards of the replaced dataset that stay until the next run.
       at_work: detached jobs that may be at work for the same output.
+      classes: how often each class comes; None if that was not counted.
+      stages: seconds of each stage of the run.
     """
 
     status: str
@@ -52,6 +61,8 @@ class Outcome:
     locator: RejectLocator = UNKNOWN_INPUT
     replaced_shards: int = 0
     at_work: tuple[str, ...] = ()
+    classes: tuple[LabelCounts, ...] | None = None
+    stages: Mapping[str, float] = field(default_factory=dict)
 
 
 def outcome_of(
@@ -79,7 +90,18 @@ def outcome_of(
         tuple(kinds),
         run.locator,
         _replaced_shards(run.store, manifest) if status == "done" else 0,
+        classes=_classes(run.store, manifest) if status == "done" else None,
     )
+
+
+def _classes(store: Store, manifest: Manifest) -> tuple[LabelCounts, ...] | None:
+    """Counts the classes, where that takes no time that anybody notices."""
+    from recordmill.transforms.dataset.count_classes import counts_if_small
+    from recordmill.transforms.dataset.files import class_names
+
+    names = class_names(store, manifest)
+    found = counts_if_small(store, manifest, names, _COUNTED_BYTES)
+    return None if found is None else tuple(found)
 
 
 def understood_at_end(store: Store, manifest: Manifest) -> Understood:

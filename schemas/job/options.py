@@ -15,7 +15,7 @@ Messages name an option in backticks: "raise `max_rejects`", "use `exchange=auto
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -110,7 +110,8 @@ class Option:
 
 
 _DATASET, _FILES = "Dataset", "Input and output"
-_SCHEMA, _RUN = "Schema and rejects", "Run"
+_SCHEMA, _SHARDS = "Schema and rejects", "Splits and shards"
+_RUN, _REPORTS = "Run", "Reports"
 _JOB_FILE = "Job file"
 
 
@@ -165,29 +166,29 @@ OPTIONS = (
     Option(name="splits", kind="splits", fronts=_fronts("CJPT"), flag="split",
            default={"train": "1"}, default_text="train=1", metavar="NAME=FRACTION",
            help="a split and its share of the rows, like train=0.9 or train=2/3",
-           label="Splits", group=_DATASET),
+           label="Splits", group=_SHARDS),
     Option(name="split_by", kind="text", fronts=_fronts("CJPT"), metavar="COLUMN",
            default_text="every row by itself",
            help="column; rows with the same value in it stay in one split",
-           label="Column that decides the split", group=_DATASET),
+           label="Column that decides the split", group=_SHARDS),
     Option(name="shuffle", kind="flag", fronts=_fronts("CJT"), default=True,
            help="shuffle the whole dataset, or keep the order of the input",
-           label="Shuffle", group=_DATASET),
+           label="Shuffle", group=_SHARDS),
     Option(name="seed", kind="integer", fronts=_fronts("CJPT"), default=0, minimum=0,
            maximum=(1 << 64) - 1, metavar="N",
            help="another seed gives another order and other splits",
-           label="Seed", group=_DATASET),
+           label="Seed", group=_SHARDS),
     Option(name="shards", kind="integer", fronts=_fronts("CJPT"), minimum=1,
            maximum=99_999, metavar="N", default_text="as `shard_size` asks for",
            help="number of shards of each split", label="Shards of each split",
-           group=_DATASET),
+           group=_SHARDS),
     Option(name="shard_size", kind="size", fronts=_fronts("CJPT"), default="128MiB",
            metavar="SIZE", help="size of a shard in bytes, like 128MiB or 100MB",
-           label="Size of a shard", group=_DATASET, pattern=r"[\d.]+ ?[a-zA-Z]*"),
+           label="Size of a shard", group=_SHARDS, pattern=r"[\d.]+ ?[a-zA-Z]*"),
     Option(name="readers", kind="integer", fronts=_fronts("CJT"), minimum=1,
            metavar="N", default_text="as `shard_size` asks for",
            help="number of hosts that will read: ten shards for each, none under 10 MB",
-           label="Hosts that will read", group=_DATASET),
+           label="Hosts that will read", group=_SHARDS),
     Option(name="compression", kind="choice", fronts=_fronts("CJPT"), default="none",
            choices=("none", "gzip"),
            help="compression of the shards; TFDS reads only those without",
@@ -241,14 +242,14 @@ OPTIONS = (
            page="clusters.md"),
     Option(name="metrics_file", kind="file", fronts=_fronts("CRJ"), metavar="FILE",
            help="Prometheus textfile, written when the run ends",
-           group=_RUN),
+           group=_REPORTS),
     Option(name="log_format", kind="choice", fronts=_fronts("CRJT"),
            choices=("text", "json"), default_text="bars and a summary",
            help="log lines on stderr, for runs that nobody watches",
-           label="Log lines", group=_RUN),
+           label="Log lines", group=_REPORTS),
     Option(name="as_json", flag="json", kind="flag", fronts=_fronts("CR"), default=False,
            default_text="text on stderr", help="print one JSON object to stdout",
-           group=_RUN),
+           group=_REPORTS),
     Option(name="detach", kind="flag", fronts=_fronts("CR"), default=False,
            help="submit the job to the runner, and do not wait for its end",
            group=_RUN,
@@ -275,6 +276,12 @@ _POSITIONAL = {"inputs": "INPUT", "output": "OUTPUT"}  # of convert
 def offered_by(front: Front) -> tuple[Option, ...]:
     """Returns the options that a front end offers, in their order."""
     return tuple(option for option in OPTIONS if front in option.fronts)
+
+
+def by_group(options: Iterable[Option]) -> list[Option]:
+    """Returns options sorted by their groups, which are in the order of OPTIONS."""
+    groups = list(dict.fromkeys(option.group for option in OPTIONS))
+    return sorted(options, key=lambda option: groups.index(option.group))
 
 
 def spell(message: str, style: Style) -> str:

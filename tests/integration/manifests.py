@@ -82,9 +82,12 @@ def shell_lines(page: Path) -> Iterator[str]:
 def our_arguments(words: list[str]) -> list[str] | None:
     """What stands behind `recordmill` in a command, however that is started.
 
-    In `docker run --entrypoint recordmill IMAGE ...` it is what stands behind the image,
+    In `docker compose run --rm recordmill ...` it is what stands behind the service, in
+    `docker run --entrypoint recordmill IMAGE ...` what stands behind the image,
     in `kubectl run ... -- recordmill ...` what stands behind the second word.
     """
+    if words[:2] == ["docker", "compose"] and "run" in words:
+        return words[words.index("recordmill") + 1 :]
     if "--entrypoint" in words:
         assert words[words.index("--entrypoint") + 1] == "recordmill", words
         image = next(

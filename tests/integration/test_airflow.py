@@ -18,12 +18,27 @@ from recordmill.beam_jobs.cli.flex_template import command_line
 from recordmill.schemas.errors import EXIT_STATUS, PERMANENT
 
 DAGS = DEPLOY / "airflow"
+KINDS = {  # of the tasks convert and verify
+    "recordmill_on_worker": ("RecordmillOperator", "RecordmillOperator"),
+    "recordmill_in_pod": ("KubernetesPodOperator", "KubernetesPodOperator"),
+    "recordmill_on_cluster": ("ConvertOperator", "BashOperator"),
+    "recordmill_on_dataflow": ("DataflowStartFlexTemplateOperator", "BashOperator"),
+}
+# The operator of pods wants to know one, before it is asked for anything.
+NO_CLUSTER = """\
+clusters: [{name: none, cluster: {server: "http://127.0.0.1:1"}}]
+contexts: [{name: none, context: {cluster: none, user: none}}]
+users: [{name: none, user: {}}]
+current-context: none
+"""
 Facts = dict[str, Any]
 
 
 def sample_input(dags: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     script = Path(__file__).with_name("airflow_facts.py")
+    (folder / "kubeconfig").write_text(NO_CLUSTER)
     environment = {
+        "KUBECONFIG": str(folder / "kubeconfig"),
         "PATH": os.environ["PATH"],
         "HOME": str(folder),
         "AIRFLOW_HOME": str(folder / "airflow"),
@@ -56,7 +71,7 @@ def filled(value: Any) -> Any:
 
 def test_the_dags_are_imported(facts: Facts) -> None:
     assert facts["errors"] == {}
-    assert set(facts["dags"]) == {"recordmill_on_cluster", "recordmill_on_dataflow"}
+    assert set(facts["dags"]) == set(KINDS)
 
 
 def test_an_error_would_be_noticed(tmp_path: Path) -> None:
@@ -68,33 +83,70 @@ def test_an_error_would_be_noticed(tmp_path: Path) -> None:
 
 
 def test_each_dag_converts_and_then_verifies(facts: Facts) -> None:
-    kinds = {
-        "recordmill_on_cluster": "ConvertOperator",
-        "recordmill_on_dataflow": "DataflowStartFlexTemplateOperator",
-    }
     for name, dag in facts["dags"].items():
         tasks = dag["tasks"]
         assert set(tasks) == {"convert", "verify"}, name
-        assert tasks["convert"]["kind"] == kinds[name]
+        assert (tasks["convert"]["kind"], tasks["verify"]["kind"]) == KINDS[name]
         assert tasks["convert"]["next"] == ["verify"]
-        assert tasks["verify"]["kind"] == "BashOperator"
         assert tasks["verify"]["next"] == []
         assert dag["max_active_runs"] == 1, name
         assert dag["catchup"] is False, name
         assert all(task["retries"] > 0 for task in tasks.values()), name
 
 
-def test_only_what_can_get_better_is_tried_again(facts: Facts) -> None:
+@pytest.mark.parametrize("dag", ["recordmill_on_worker", "recordmill_on_cluster"])
+def test_only_what_can_get_better_is_tried_again(facts: Facts, dag: str) -> None:
     """Each status is one with which the real operator's process ended."""
     never = {EXIT_STATUS[kind] for kind in PERMANENT}
-    raised = {int(status): error for status, error in facts["ended"].items()}
+    raised = {int(status): error for status, error in facts["ended"][dag].items()}
     assert {s for s, e in raised.items() if e == "AirflowFailException"} == never
     assert {s for s, e in raised.items() if e == "AirflowException"} == {1, 74, 75}
 
 
-def test_no_worker_waits_for_dataflow(facts: Facts) -> None:
-    convert = facts["dags"]["recordmill_on_dataflow"]["tasks"]["convert"]
-    assert convert["deferrable"] is True
+@pytest.mark.parametrize("dag", ["recordmill_in_pod", "recordmill_on_dataflow"])
+def test_no_worker_waits(facts: Facts, dag: str) -> None:
+    assert facts["dags"][dag]["tasks"]["convert"]["deferrable"] is True
+
+
+def arguments_of(task: dict[str, Any]) -> list[str]:
+    """The arguments of `recordmill` that a task gives, in a shell or in a pod."""
+    task = filled(task)
+    if task["pod"]:
+        (container,) = task["pod"]["spec"]["containers"]
+        assert container["command"] == ["recordmill"]
+        return list(container["args"])
+    arguments = our_arguments(words_of(task["bash"]))
+    assert arguments is not None
+    return arguments
+
+
+@pytest.mark.parametrize("dag", ["recordmill_on_worker", "recordmill_in_pod"])
+def test_the_command_is_one_that_parses(facts: Facts, dag: str) -> None:
+    tasks = facts["dags"][dag]["tasks"]
+    context = parse(arguments_of(tasks["convert"]))
+    assert context.params["set"] == (f"date={DAY}",)
+    assert context.params["job_file"].endswith(".yaml")
+
+
+def test_the_pod_may_do_little_and_has_the_image(facts: Facts) -> None:
+    pod = facts["dags"]["recordmill_in_pod"]["tasks"]["convert"]["pod"]["spec"]
+    (container,) = pod["containers"]
+    assert container["image"] == "registry.example/recordmill:0.1.0"
+    assert pod["securityContext"]["runAsUser"] == 10001
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert mounts.keys() <= {volume["name"] for volume in pod["volumes"]}
+    variables = {one["name"]: one["value"] for one in container["env"]}
+    assert {variables["TMPDIR"], variables["XDG_CACHE_HOME"]} <= set(mounts.values())
+
+
+def test_the_page_copies_files_that_are_there(facts: Facts) -> None:
+    page = (DAGS / "README.md").read_text()
+    for file in DAGS.glob("*.py"):
+        assert f"deploy/airflow/{file.name}" in page
+    for dag in facts["dags"]:
+        assert f"| `{dag}` |" in page
 
 
 def test_the_beam_operator_calls_the_file_as_it_takes_it(facts: Facts) -> None:
@@ -121,9 +173,8 @@ def test_the_template_gets_parameters_that_it_has(facts: Facts) -> None:
 
 
 def test_what_is_verified_is_what_the_job_writes(facts: Facts) -> None:
-    job = load(DAGS / "events.yaml", date=str(DAY))
-    for dag in facts["dags"].values():
-        words = words_of(filled(dag["tasks"]["verify"]["bash"]))
-        arguments = our_arguments(words)
-        assert arguments is not None
+    for name, dag in facts["dags"].items():
+        file = "local.yaml" if name == "recordmill_on_worker" else "events.yaml"
+        job = load(DAGS / file, date=str(DAY))
+        arguments = arguments_of(dag["tasks"]["verify"])
         assert parse(arguments).params["output"] == job.options.output

@@ -293,6 +293,7 @@ JOB_FILES = [
 def test_these_are_the_job_files() -> None:
     assert {str(path.relative_to(DEPLOY)) for path in JOB_FILES} == {
         "airflow/events.yaml",
+        "airflow/local.yaml",
         "flink/submit/job.yaml",
         "kubernetes/job.yaml",
         "systemd/users.yaml",

@@ -125,6 +125,19 @@ def test_the_timer_makes_up_for_what_it_missed() -> None:
     assert settings(TIMER, "Install")["WantedBy"] == "timers.target"
 
 
+def test_the_documentation_is_a_file_that_the_page_copies() -> None:
+    """`systemctl status` names it, so it has to be there."""
+    (uri,) = settings(SERVICE, "Unit")["Documentation"].split()
+    path = Path(uri.removeprefix("file://"))
+    assert path.is_absolute()
+    page = (UNITS / "README.md").read_text()
+    (line,) = [line for line in page.splitlines() if line.startswith("install -D ")]
+    words = shlex.split(line)
+    assert words[words.index("--target-directory") + 1] == str(path.parent)
+    copied = {file.name for file in (DEPLOY.parent).glob(words[-1])}
+    assert path.name in copied
+
+
 def test_the_page_copies_the_files_that_are_there() -> None:
     page = (UNITS / "README.md").read_text()
     (line,) = [

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -22,11 +23,22 @@ from job_tools import (
     assert_whole,
     command,
     ended,
+    examples_of,
     manifest_of,
     python,
     recordmill,
     started,
 )
+
+
+def species_by_split(output: Path) -> dict[str, Counter[str]]:
+    return {
+        split: Counter(
+            example.features.feature["species"].bytes_list.value[0].decode()
+            for example in examples_of(output, split)
+        )
+        for split in ("train", "test")
+    }
 
 
 def test_json_is_all_on_stdout(tmp_path: Path) -> None:
@@ -38,6 +50,7 @@ def test_json_is_all_on_stdout(tmp_path: Path) -> None:
     assert ran.out.count("\n") == 1
     manifest = manifest_of(output)
     assert facts.pop("seconds") > 0
+    assert list(facts.pop("stages")) == ["prepare", "read", "write", "publish"]
     assert facts.pop("understood")["facts"]["delimiter"] == "comma"
     assert facts == {
         "status": "done",
@@ -56,6 +69,12 @@ def test_json_is_all_on_stdout(tmp_path: Path) -> None:
         },
         "rejects": "",
         "reasons": [],
+        "classes": {
+            "species": {
+                name: {species: counts[species] for species in sorted(counts)}
+                for name, counts in species_by_split(output).items()
+            }
+        },
     }
     again = command("convert", "csv", IRIS, output, *options, "--json")
     assert (again.status, again.err) == (0, "")
@@ -238,7 +257,7 @@ def test_bug_shows_its_traceback(tmp_path: Path) -> None:
     ran = python(code, *CONVERT)
     assert (ran.status, ran.out) == (1, "")
     assert ran.err.startswith("Traceback")
-    assert ran.err.endswith("ZeroDivisionError: a bug\n")
+    assert "\nZeroDivisionError: a bug\nError: this should not have happened" in ran.err
 
 
 def test_progress_on_a_terminal(tmp_path: Path) -> None:

@@ -59,6 +59,8 @@ class SourceFormat(Generic[Options]):
         for nothing.
       line_of: (reader of a file's bytes, byte offset) -> number of the line there; None
         where rows are not lines.
+      examples: (what it does, the line as it is typed) of `recordmill convert` and
+        `recordmill schema infer`, for their help.
     """
 
     name: str
@@ -67,6 +69,7 @@ class SourceFormat(Generic[Options]):
     make_source: Callable[[Options, bool, StorageOptions], Source]
     describe_inputs: Callable[[Options, Sequence[InputFile]], str] | None = None
     line_of: Callable[[Callable[[int, int], bytes], int], int] | None = None
+    examples: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         if not re.match(SOURCE_PATTERN, self.name) or self.name == PIPELINE_ROWS:

@@ -253,8 +253,9 @@ def _way_out(error: Exception, uri: str) -> str:
     codes = {_code(each) for each in chain}
     errnos = {each.errno for each in chain if isinstance(each, OSError)}
     if isinstance(error, ImportError):
-        package = f"recordmill[{cloud.extra}]" if cloud.extra else "its package"
-        return f"pip install {package}"
+        if not cloud.extra:
+            return "install its package with pip"
+        return f"pip install '.[{cloud.extra}]' in the folder of recordmill's source"
     if "Protocol not known" in str(error):
         return "give a folder, s3://, gs://, az:// or another protocol of fsspec"
     if (

@@ -305,7 +305,7 @@ def everything_of(error: BaseException) -> str:
         ),
         ("s3://bucket/out", {"profile": "nobody"}, {}, "no valid credentials"),
         ("nonsense://x/out", {}, {}, "give a folder, s3://, gs://, az://"),
-        ("smb://host/share", {}, {}, "pip install its package"),
+        ("smb://host/share", {}, {}, "install its package with pip"),
     ],
 )
 def test_preflight_says_what_to_do(
@@ -346,9 +346,9 @@ def test_a_package_that_is_missing(
         monkeypatch.setitem(sys.modules, package, None)
     for name in ("s3", "gs", "az"):
         monkeypatch.delitem(sys.modules["fsspec.registry"]._registry, name, False)
-    with pytest.raises(OutputError, match=rf"pip install recordmill\[{extra}\]"):
+    with pytest.raises(OutputError, match=rf"pip install '\.\[{extra}\]'"):
         open_store(root).preflight()
-    with pytest.raises(InputError, match=rf"pip install recordmill\[{extra}\]"):
+    with pytest.raises(InputError, match=rf"pip install '\.\[{extra}\]'"):
         list_inputs([root])
 
 

@@ -26,4 +26,18 @@ FORMAT = SourceFormat(
     summary="CIFAR-10 and CIFAR-100 binary files (.bin).",
     options=CifarOptions,
     make_source=make_source,
+    examples=(
+        (
+            "the folder with data_batch_1.bin and the others",
+            "recordmill convert cifar batches out/digits",
+        ),
+        (
+            "for ten hosts, compressed",
+            "recordmill convert cifar batches out/gzip --readers 10 --compression gzip",
+        ),
+        (
+            "a schema file to begin with",
+            "recordmill schema infer cifar batches -o digits.yaml",
+        ),
+    ),
 )

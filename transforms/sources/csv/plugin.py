@@ -54,4 +54,26 @@ FORMAT = SourceFormat(
     options=CsvOptions,
     make_source=make_source,
     line_of=line_of,
+    examples=(
+        (
+            "the types are found in the whole table",
+            "recordmill convert csv table.csv out/table",
+        ),
+        (
+            "what would happen, and nothing else",
+            "recordmill convert csv table.csv out/table --plan",
+        ),
+        (
+            "a tenth for tests; up to one row in a hundred may be wrong",
+            "recordmill convert csv table.csv out/split --split train=0.9 \\\n    --split test=0.1 --max-rejects 1%",
+        ),
+        (
+            "a schema file to begin with",
+            "recordmill schema infer csv table.csv -o schema.yaml",
+        ),
+        (
+            "with the types that a file declares",
+            "recordmill convert csv table.csv out/typed --schema schema.yaml",
+        ),
+    ),
 )

@@ -51,4 +51,18 @@ FORMAT = SourceFormat(
     options=ImagesOptions,
     make_source=make_source,
     describe_inputs=describe_inputs,
+    examples=(
+        (
+            "a folder of pictures for each class",
+            "recordmill convert images photos out/photos",
+        ),
+        (
+            "a tenth for tests, in shards of 10 MB",
+            "recordmill convert images photos out/split-photos --split train=0.9 \\\n    --split test=0.1 --shard-size 10MB",
+        ),
+        (
+            "a schema file to begin with",
+            "recordmill schema infer images photos -o photos.yaml",
+        ),
+    ),
 )

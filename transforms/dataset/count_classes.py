@@ -1,0 +1,156 @@
+"""Counts how many rows of each split have each class, by one reading of the dataset."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from recordmill.schemas.dataset.manifest import Manifest, schema_of
+from recordmill.schemas.errors import RecordmillError
+from recordmill.schemas.features.feature import Content, FeatureSpec, Schema
+from recordmill.transforms.dataset.read_shards import ShardToRead
+from recordmill.transforms.decode.payloads import decode_payload
+from recordmill.transforms.storage import LocalStore, Store
+
+SMALL_BYTES = 64 << 20  # of a dataset on this machine that is read without being asked
+MAX_TEXTS = 20  # different texts of a feature that is taken for a label
+
+ClassNames = Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class LabelCounts:
+    """How often each class of one feature comes.
+
+    Attributes:
+      feature: its name.
+      by_split: for each split, in the manifest's order, the values by class. All splits
+        have the same classes in the same order; of a label these are all its classes.
+    """
+
+    feature: str
+    by_split: dict[str, dict[str, int]]
+
+    def totals(self) -> dict[str, int]:
+        """Returns the values by class, of all splits."""
+        total: Counter[str] = Counter()
+        for counts in self.by_split.values():
+            total.update(counts)
+        return dict(total)
+
+
+def counted_features(manifest: Manifest) -> list[FeatureSpec]:
+    """Returns the features that may be counted: labels, truth values, single texts."""
+    return [
+        feature
+        for feature in manifest.features
+        if feature.content is Content.VALUES
+        and not feature.sequence
+        and (
+            feature.num_classes is not None
+            or (feature.shape == () and feature.dtype in ("string", "bool"))
+        )
+    ]
+
+
+def counts_if_small(
+    store: Store, manifest: Manifest, names: ClassNames, limit: int = SMALL_BYTES
+) -> list[LabelCounts] | None:
+    """Returns the counts of the classes; None if the dataset is large or far away.
+
+    Also if it cannot be read: who needs all of it is told, others need not.
+    """
+    if not isinstance(store, LocalStore) or manifest.num_bytes > limit:
+        return None
+    try:
+        return count_classes(store, manifest, names)
+    except RecordmillError:
+        return None
+
+
+def count_classes(
+    store: Store,
+    manifest: Manifest,
+    names: ClassNames,
+    on_progress: Callable[[float, float | None], None] = lambda _done, _total: None,
+) -> list[LabelCounts]:
+    """Reads all records and counts the classes of each label.
+
+    A text is a label if the dataset has at most MAX_TEXTS different ones of it. Values
+    that no class has are counted by their number.
+
+    Args:
+      store: of the dataset.
+      manifest: of the dataset.
+      names: of the classes, by feature.
+      on_progress: is told the bytes that were read, and all.
+
+    Raises:
+      CorruptRecordError: a record is damaged.
+      OutputError: a shard is missing or another file.
+    """
+    features = {feature.name: feature for feature in counted_features(manifest)}
+    counts = {
+        name: {split: Counter[Any]() for split in manifest.splits} for name in features
+    }
+    read = 0
+    for split, entry in manifest.splits.items():
+        for shard in entry.shards:
+            if not counts:
+                return []
+            for records in ShardToRead(store, shard, manifest.compression).windows():
+                for name, column in _columns(records, manifest, list(counts)):
+                    counts[name][split].update(_counts(column))
+            read += shard.bytes
+            on_progress(read, manifest.num_bytes)
+            for name in [n for n in counts if features[n].num_classes is None]:
+                if len(set().union(*counts[name].values())) > MAX_TEXTS:
+                    del counts[name]  # no label: a text of its own in many rows
+    return [
+        LabelCounts(name, _named(features[name], found, names.get(name, ())))
+        for name, found in counts.items()
+        if any(found.values())
+    ]
+
+
+def _columns(
+    records: pa.BinaryArray, manifest: Manifest, wanted: Sequence[str]
+) -> list[tuple[str, pa.Array]]:
+    schema = schema_of(manifest)
+    if manifest.payload in ("example", "json"):  # no other feature has to be decoded
+        schema = Schema(tuple(f for f in schema.features if f.name in wanted))
+    batch = decode_payload(records, schema, manifest.payload).batch
+    return [(name, batch.column(name)) for name in wanted if name in batch.schema.names]
+
+
+def _counts(column: pa.Array) -> Counter[Any]:
+    while pa.types.is_nested(column.type):  # a list: each of its values counts
+        column = pc.list_flatten(column)
+    found = pc.value_counts(column.drop_null())
+    values, counts = found.field("values").to_pylist(), found.field("counts")
+    return Counter(dict(zip(values, counts.to_pylist(), strict=True)))
+
+
+def _named(
+    feature: FeatureSpec, found: dict[str, Counter[Any]], names: Sequence[str]
+) -> dict[str, dict[str, int]]:
+    """Returns the counts by the names of the classes, in their order."""
+    values = set().union(*found.values())
+    if feature.num_classes is None:
+        named = {value: str(value) for value in sorted(values)}
+        if feature.dtype == "bool":
+            named = {value: name.lower() for value, name in named.items()}
+    else:
+        classes = range(feature.num_classes)
+        named = {c: names[c] if c < len(names) else str(c) for c in classes}
+        outside = sorted(values - named.keys())
+        named |= {value: f"{value} (no class)" for value in outside}
+    return {
+        split: {name: counts[value] for value, name in named.items()}
+        for split, counts in found.items()
+    }
