@@ -5,10 +5,11 @@ Imports neither pydantic nor Arrow, so that --help stays fast.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from recordmill.beam_jobs.cli.help_layout import GroupedOption
 from recordmill.schemas.job.options import BY_NAME, Option, spell
@@ -34,6 +35,32 @@ class _Integer(click.ParamType):  # type: ignore[type-arg]
         return self._range.convert(value, param, ctx)
 
 
+class Name(click.ParamType):  # type: ignore[type-arg]
+    """The name of a file or folder, or a URL: a shell completes names.
+
+    Args:
+      kind: "file", where folders are completed on the way to files, or "dir".
+    """
+
+    name = "text"
+
+    def __init__(self, kind: Literal["file", "dir"]) -> None:
+        self._kind = kind
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Lets the shell complete what was typed, by the names that are there."""
+        return [CompletionItem(incomplete, type=self._kind)]
+
+
+_NAMES: Mapping[str, Literal["file", "dir"]] = {
+    "file": "file",
+    "schema": "file",
+    "folder": "dir",
+}
+
+
 def click_option(
     option: Option, *, replaces: bool = False, group: str | None = None
 ) -> click.Option:
@@ -53,6 +80,8 @@ def click_option(
         kind = click.Choice(option.choices)
     elif option.kind == "integer":
         kind = _Integer(option.minimum, option.maximum)
+    elif option.kind in _NAMES:
+        kind = Name(_NAMES[option.kind])
     made = GroupedOption(
         [flag, option.name],
         type=kind,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recordmill.beam_jobs.cli.click_options import click_option, storage_of
+from recordmill.beam_jobs.cli.click_options import Name, click_option, storage_of
 from recordmill.beam_jobs.cli.formats import FormatGroup, examples_of
 from recordmill.beam_jobs.cli.help_layout import LaidOutCommand
 from recordmill.schemas.job.options import Option, by_group, offered_by
@@ -44,7 +44,13 @@ def _command_of(source: SourceFormat[Any]) -> click.Command:
         _convert(ctx, paths, {"source": source.name, **values, source.name: section})
 
     arguments: list[click.Parameter] = [
-        click.Argument(["paths"], nargs=-1, required=True, metavar="INPUT... OUTPUT")
+        click.Argument(
+            ["paths"],
+            nargs=-1,
+            required=True,
+            type=Name("file"),
+            metavar="INPUT... OUTPUT",
+        )
     ]
     for option in own:
         parameter = click_option(option, group=f"Options of {source.name}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from recordmill.beam_jobs.cli.click_options import with_options
+from recordmill.beam_jobs.cli.click_options import Name, with_options
 from recordmill.beam_jobs.cli.help_layout import LaidOutCommand, with_examples
 from recordmill.schemas.job.options import BY_NAME, by_group, offered_by
 
@@ -22,7 +22,7 @@ _Record = TypeVar("_Record")
 
 _RUN_OPTIONS = by_group(offered_by("run"))
 _PLAN_OPTIONS = [BY_NAME[name] for name in ("set", "output", "workers", "as_json")]
-_job_file = click.argument("job_file", metavar="JOB.yaml")
+_job_file = click.argument("job_file", type=Name("file"), metavar="JOB.yaml")
 
 
 def _print_schema(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:

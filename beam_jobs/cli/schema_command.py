@@ -15,6 +15,7 @@ import click
 
 from recordmill.beam_jobs.cli.click_options import (
     Command,
+    Name,
     json_option,
     storage_of,
     storage_option,
@@ -43,7 +44,9 @@ _INFER_HELP = """Reads all of INPUT... and writes a schema file that `convert` t
 Every row counts for the types. Comments show ranges, missing and distinct values.
 """
 
-_inputs = click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+_inputs = click.argument(
+    "inputs", nargs=-1, required=True, type=Name("file"), metavar="INPUT..."
+)
 
 
 def _infer_options(command: Command) -> Command:
@@ -51,6 +54,7 @@ def _infer_options(command: Command) -> Command:
         click.option(
             "-o",
             "--output",
+            type=Name("file"),
             metavar="FILE",
             help="Where to write the schema.  [default: stdout]",
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from typing import Any, TextIO
 
@@ -75,4 +76,5 @@ def _fields(reject: Reject, locator: RejectLocator) -> dict[str, Any]:
         "line": locator.line(reject),
         "reason": reject.reason,
         "raw": readable_raw(reject.raw),
+        "raw_base64": base64.b64encode(reject.raw).decode(),
     }

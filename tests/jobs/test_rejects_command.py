@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 from uuid import uuid4
@@ -50,6 +51,8 @@ def test_of_a_run_that_failed(table: Path, tmp_path: Path) -> None:
     [reason] = found["reasons"]
     assert reason["rows"] == 3
     assert [row["position"] for row in found["rows"]] == [8, 10, 20]
+    raw = [base64.b64decode(row["raw_base64"]) for row in found["rows"]]
+    assert all(row in table.read_bytes().splitlines() for row in raw)
 
 
 def test_of_a_run_that_failed_over_a_dataset(table: Path, tmp_path: Path) -> None:
