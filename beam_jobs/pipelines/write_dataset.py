@@ -42,6 +42,7 @@ from recordmill.schemas.job.job_spec import (
     DEFAULT_SHARD_BYTES,
     FIRST_VERSION,
     Compression,
+    Container,
     JobSpec,
     Payload,
     RejectLimit,
@@ -68,6 +69,7 @@ from recordmill.transforms.rows.rows_job import (
     publish_rows,
 )
 from recordmill.transforms.storage import Preflight, open_store
+from recordmill.transforms.storage.array_record import require_container
 from recordmill.transforms.storage.reading import is_local, read_file
 
 AnySchema = DeclaredSchema | Schema | Mapping[str, Any] | str | PathLike[str]
@@ -103,6 +105,7 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
         seed: int = 0,
         compression: Compression = "none",
         index: bool = False,
+        container: Container = "tfrecord",
         payload: Payload = "example",
         max_rejects: int | str = 0,
         overwrite: bool = False,
@@ -128,6 +131,7 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
           compression: of the shards, "none" or "gzip".
           index: whether to write SHARD.idx beside each shard, by which readers find
             single records.
+          container: file format of the shards, "tfrecord" or "array_record".
           payload: what a record holds; what elements that are bytes are taken for.
           max_rejects: rows that may be rejected, a count or a share like "0.5%".
           overwrite: whether another dataset in `output` may be replaced.
@@ -188,6 +192,7 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
                 seed=seed,
                 compression=compression,
                 index=index,
+                container=container,
                 max_rejects=RejectLimit(text=str(max_rejects)),
                 payload=payload,
             )
@@ -254,6 +259,7 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
             data = read_file(self._schema)
             job = _with_schema(job, load_schema(data, self._schema))
         check_names(job, self._store)
+        require_container(job.container)
         return RowsJob(
             job=job,
             store=self._store,

@@ -133,12 +133,13 @@ def _print_header(console: Console, output: str, manifest: Manifest) -> None:
 
     order = f"shuffled with seed {manifest.seed}" if manifest.shuffle else "input order"
     payload = "" if manifest.payload == "example" else f"payload {manifest.payload}, "
+    container = "" if manifest.container == "tfrecord" else "ArrayRecord, "
     console.print(f"{manifest.name} {manifest.version}", style="bold")
     console.print(printable(output), style="dim", soft_wrap=True)
     console.print(
         f"{count(manifest.records, 'record')} in "
         f"{count(manifest.num_shards, 'shard')}, {human_bytes(manifest.num_bytes)}, "
-        f"{payload}compression {manifest.compression}, {order}"
+        f"{container}{payload}compression {manifest.compression}, {order}"
     )
     console.print(
         f"{count(manifest.rows_read, 'row')} read, {manifest.rows_rejected:,} rejected"

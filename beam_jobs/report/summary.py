@@ -157,9 +157,10 @@ def loading_lines(output: str, manifest: Manifest) -> list[str]:
     """Returns the lines by which one sees and loads a dataset, as they are typed."""
     where = shlex.quote(output)
     split = next((n for n, split in manifest.splits.items() if split.records), "train")
+    tensorflow = f"To load it in TensorFlow: recordmill inspect {where} --tf > load.py"
     return [
         f"To see what is in it: recordmill inspect {where}",
-        f"To load it in TensorFlow: recordmill inspect {where} --tf > load.py",
+        *([tensorflow] if manifest.container == "tfrecord" else []),
         "To load it in Python:",
         "    from recordmill import open_dataset",
         f"    for row in open_dataset({output!r}, {split!r}):",

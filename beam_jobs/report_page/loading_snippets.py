@@ -27,9 +27,11 @@ def loading_snippets(
         snippets.append(Snippet("NumPy and PyTorch", _rows_by_number(where)))
     else:
         snippets.append(Snippet("NumPy", _rows_in_order(where)))
-    snippets.append(Snippet("TensorFlow", loading_code(manifest, names, folder)))
+    if manifest.container == "tfrecord":  # tf.data reads no other
+        snippets.append(Snippet("TensorFlow", loading_code(manifest, names, folder)))
     if _tfds_reads(manifest):
-        snippets.append(Snippet("TensorFlow Datasets", _tfds(folder, split)))
+        code = _tfds if manifest.container == "tfrecord" else _tfds_data_source
+        snippets.append(Snippet("TensorFlow Datasets", code(folder, split)))
     return tuple(snippets)
 
 
@@ -65,4 +67,13 @@ def _tfds(folder: str, split: str) -> str:
         f"dataset = builder.as_dataset(split={quoted(split)}, shuffle_files=True)\n"
         "for example in dataset.take(1):\n"
         "    print({name: value.shape for name, value in example.items()})\n"
+    )
+
+
+def _tfds_data_source(folder: str, split: str) -> str:
+    return (
+        "import tensorflow_datasets as tfds\n\n"
+        f"builder = tfds.builder_from_directory({quoted(folder)})\n"
+        f"source = builder.as_data_source(split={quoted(split)})  # for Grain, too\n"
+        "print(len(source), source[0].keys())\n"
     )

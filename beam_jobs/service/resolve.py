@@ -25,6 +25,7 @@ from recordmill.transforms.dataset.expected import load_expected, require_schema
 from recordmill.transforms.dataset.files import class_names
 from recordmill.transforms.sources.listing import input_root
 from recordmill.transforms.storage import Store, open_store
+from recordmill.transforms.storage.array_record import require_container
 from recordmill.transforms.storage.reading import is_local
 from recordmill.transforms.tasks.read_rejects import published_rejects
 from recordmill.transforms.tasks.reject_lines import UNKNOWN_INPUT, RejectLocator
@@ -113,6 +114,7 @@ def resolve(
     """
     require_detachable(options)
     check_names(job, output_store(options), auto_version=options.auto_version)
+    require_container(job.container)
     if inputs is None:
         inputs = list_all_inputs(job, options, tell)
     version_plan = None

@@ -45,7 +45,8 @@ def join_manifests(
     Raises:
       ValueError: the two are not of one job and schema, which is a bug of the caller.
     """
-    same = {"name", "version", "seed", "shuffle", "compression", "payload", "features"}
+    same = {"name", "version", "seed", "shuffle", "compression", "container"}
+    same |= {"payload", "features"}
     if base.model_dump(include=same) != more.model_dump(include=same):
         raise ValueError(f"{more.name}: cannot be appended to another job's dataset")
     nothing = SplitEntry(records=0, bytes=0, shards=())

@@ -25,7 +25,7 @@ from recordmill.schemas.dataset.shards import index_file_name
 from recordmill.schemas.errors import OutputRefusedError, SchemaError
 from recordmill.schemas.features.feature import FeatureSpec, Schema
 from recordmill.schemas.file_names import check_file_name
-from recordmill.schemas.job.job_spec import Payload, Version
+from recordmill.schemas.job.job_spec import Container, Payload, Version
 from recordmill.schemas.parsing.problems import expectation
 from recordmill.schemas.reject_totals import RejectTotals
 from recordmill.schemas.text import json_bytes
@@ -159,6 +159,7 @@ class Manifest(_Frozen):
     seed: int
     shuffle: bool
     compression: Literal["none", "gzip"]
+    container: Container = "tfrecord"
     payload: Payload = "example"
     features: tuple[StoredFeature, ...]
     rows_read: Count
@@ -185,6 +186,8 @@ class Manifest(_Frozen):
         for name in ("generation", "appended", "files", "rejects"):
             if not fields.get(name):
                 fields.pop(name, None)
+        if self.container == "tfrecord":
+            fields.pop("container", None)
         return fields
 
     @property

@@ -20,6 +20,8 @@ import re
 REJECTS_NAME = "rejects"  # the folder of rejected rows
 MAX_APPENDS = 99_999  # five digits, so that names sort
 MARK = r"(?:g\d{5,}-)?[0-9a-f]{8}"  # of a commit, in names of files
+CONTAINERS = ("tfrecord", "array_record")  # in names of shards
+_CONTAINER = rf"(?:{'|'.join(CONTAINERS)})-"
 
 
 def commit_mark(fingerprint: str, generation: int) -> str:
@@ -53,7 +55,7 @@ def mark_of(shard_file: str) -> str:
     ''
     """
     found = re.search(
-        rf"\.({MARK})(?:\.tfrecord-|\.a\d{{5}}-|-\d+-of-\d+\.)", shard_file
+        rf"\.({MARK})(?:\.{_CONTAINER}|\.a\d{{5}}-|-\d+-of-\d+\.)", shard_file
     )
     return found[1] if found else ""
 
@@ -94,8 +96,17 @@ def part_of(shard_file: str) -> int:
     >>> part_of("digits-train-00000-of-00008.tfrecord.gz")
     0
     """
-    mark = re.search(r"\.(?:tfrecord-)?a(\d{5})-", shard_file)
+    mark = re.search(rf"\.(?:{_CONTAINER})?a(\d{{5}})-", shard_file)
     return int(mark[1]) if mark else 0
+
+
+def is_shard_name(file: str) -> bool:
+    """Tells whether a file is named as shards are, or as their index files.
+
+    >>> is_shard_name("digits-train.tfrecord-00000-of-00008"), is_shard_name("run.json")
+    (True, False)
+    """
+    return any(f".{container}" in file for container in CONTAINERS)
 
 
 def inputs_name(part: int) -> str:

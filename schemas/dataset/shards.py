@@ -172,6 +172,7 @@ def shard_file_name(
     compression: str = "none",
     part: int = 0,
     mark: str = "",
+    container: str = "tfrecord",
 ) -> str:
     """Returns a shard's file name.
 
@@ -186,6 +187,7 @@ def shard_file_name(
       compression: of the shards.
       part: which append wrote it; 0 is the first run.
       mark: of the commit that publishes it; "" while it is staged.
+      container: the file format, as TFDS calls it.
 
     >>> shard_file_name("digits", "train", 0, 8)
     'digits-train.tfrecord-00000-of-00008'
@@ -199,6 +201,8 @@ def shard_file_name(
     'digits-train.g00002-01234567.tfrecord-00000-of-00008'
     >>> shard_file_name("digits", "train", 0, 8, "gzip", mark="01234567")
     'digits-train.01234567-00000-of-00008.tfrecord.gz'
+    >>> shard_file_name("digits", "train", 0, 8, container="array_record")
+    'digits-train.array_record-00000-of-00008'
     """
     start = f"{name}-{split}.{mark}" if mark else f"{name}-{split}"
     suffix = f"{shard_index:05d}-of-{num_shards:05d}"
@@ -206,7 +210,7 @@ def shard_file_name(
         suffix = f"{part_mark(part)}-{suffix}"
     if compression == "gzip":
         return f"{start}{'.' if part else '-'}{suffix}.tfrecord.gz"
-    return f"{start}.tfrecord-{suffix}"
+    return f"{start}.{container}-{suffix}"
 
 
 def staged_file_name(shard_file: str) -> str:

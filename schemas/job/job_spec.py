@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
 from typing import Annotated, Literal, Self
@@ -34,12 +35,8 @@ FRACTION_PATTERN = re.compile(r"\d*\.?\d+|\d+/\d+", re.ASCII)
 VERSION_PATTERN = re.compile(r"\d+\.\d+\.\d+", re.ASCII)
 
 Compression = Literal["none", "gzip"]
+Container = Literal["tfrecord", "array_record"]
 Payload = Literal["example", "sequence_example", "json", "raw"]
-
-INDEX_NEEDS = (
-    "`index` requires `compression=none`, as no reader can go to a record in a "
-    "compressed shard; leave out one of them"
-)
 
 
 class _Frozen(BaseModel):
@@ -204,12 +201,39 @@ class JobSpec(_Frozen):
     declared: DeclaredSchema | None = None  # None: the source's own, or inferred
     payload: Payload = "example"
     index: bool = False  # whether each shard gets an index file
+    container: Container = "tfrecord"
 
     @model_validator(mode="after")
-    def _index_fits(self) -> Self:
-        if self.index and self.compression != "none":
-            raise ValueError(INDEX_NEEDS)
+    def _files_fit(self) -> Self:
+        for _, what in file_contradictions(
+            self.container, self.compression, self.index
+        ):
+            raise ValueError(what)
         return self
+
+
+def file_contradictions(
+    container: object, compression: object, index: object
+) -> Iterator[tuple[str, str]]:
+    """Yields what is wrong with the options of shard files together: (option, text)."""
+    if container == "array_record":
+        if compression == "gzip":
+            yield (
+                "compression",
+                "`container=array_record` takes only `compression=none`: its readers go "
+                "to single records; leave out one of them",
+            )
+        if index is True:
+            yield (
+                "index",
+                "`container=array_record` has an index in each shard; leave out `index`",
+            )
+    elif index is True and compression == "gzip":
+        yield (
+            "index",
+            "`index` requires `compression=none`, as no reader can go to a record in a "
+            "compressed shard; leave out one of them",
+        )
 
 
 def identifier_from(text: str) -> str:

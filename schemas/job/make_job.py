@@ -26,9 +26,9 @@ from recordmill.schemas.job.job_file import (
 from recordmill.schemas.job.job_spec import (
     AUTO_VERSION,
     FIRST_VERSION,
-    INDEX_NEEDS,
     JobSpec,
     Sharding,
+    file_contradictions,
     identifier_from,
 )
 from recordmill.schemas.job.options import Style, offered_by
@@ -151,8 +151,9 @@ def _contradictions(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if len(rules) > 1:
         marked = [f"`{rule}`" for rule in _SHARD_RULES]
         yield rules[-1], f"{', '.join(marked[:-1])} and {marked[-1]} exclude each other"
-    if given.get("index") is True and given.get("compression") == "gzip":
-        yield "index", INDEX_NEEDS
+    yield from file_contradictions(
+        *map(given.get, ("container", "compression", "index"))
+    )
     is_auto = given.get("version") == AUTO_VERSION
     if "keep" in given and not is_auto:
         yield "keep", "requires `version=auto`"

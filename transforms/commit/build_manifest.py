@@ -136,6 +136,7 @@ def build_manifest(
         seed=context.job.seed,
         shuffle=context.job.shuffle,
         compression=context.job.compression,
+        container=context.job.container,
         payload=context.job.payload,
         features=schema.features,
         rows_read=rows_read,

@@ -28,6 +28,7 @@ from recordmill.schemas.dataset.manifest import (
 )
 from recordmill.schemas.dataset.parts import (
     REJECTS_NAME,
+    is_shard_name,
     mark_of,
     mark_of_rejects,
     marked_rejects,
@@ -135,7 +136,7 @@ def _fixed_files(workspace: Workspace) -> dict[str, bytes]:
     return {
         name.removeprefix(f"{folder}/"): store.read(name)
         for name in names
-        if name != workspace.store_name(STAGED_MANIFEST) and ".tfrecord" not in name
+        if name != workspace.store_name(STAGED_MANIFEST) and not is_shard_name(name)
     }
 
 

@@ -59,6 +59,7 @@ def check_names(
         job.compression,
         part=MAX_APPENDS,
         mark=commit_mark("0" * 8, 99_999),
+        container=job.container,
     )
     file = index_file_name(shard) if job.index else shard
     temporary = temp_path(Path(file)).name

@@ -286,5 +286,7 @@ def description_files(
     files = labels_files(schema) | {SCHEMA_PBTXT_NAME: dump_pbtxt(schema)}
     # TFDS can read only uncompressed shards of examples.
     if job.compression == "none" and job.payload == "example":
-        files |= metadata_files(job.name, job.version, schema, shards, mark)
+        files |= metadata_files(
+            job.name, job.version, schema, shards, mark, job.container
+        )
     return files

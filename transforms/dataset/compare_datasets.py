@@ -15,7 +15,7 @@ from recordmill.transforms.dataset.compare_records import (
     num_passes,
 )
 from recordmill.transforms.dataset.files import class_names
-from recordmill.transforms.dataset.read_shards import ShardToRead
+from recordmill.transforms.dataset.read_shards import shard_to_read
 from recordmill.transforms.storage import Store
 
 
@@ -67,7 +67,7 @@ def compare_datasets(
     one, other = (
         Side(
             [
-                (names.index(name), ShardToRead(store, shard, manifest.compression))
+                (names.index(name), shard_to_read(store, manifest, shard))
                 for name, split in manifest.splits.items()
                 for shard in split.shards
             ]
@@ -102,10 +102,14 @@ def _records_of(manifest: Manifest, split: str) -> int | None:
 
 def _files(manifest: Manifest) -> object:
     """Returns what tells the content of all shards: records, bytes and checksums."""
-    return manifest.compression, {
-        name: [(shard.records, shard.bytes, shard.crc32c) for shard in split.shards]
-        for name, split in manifest.splits.items()
-    }
+    return (
+        manifest.container,
+        manifest.compression,
+        {
+            name: [(shard.records, shard.bytes, shard.crc32c) for shard in split.shards]
+            for name, split in manifest.splits.items()
+        },
+    )
 
 
 def _schema_differences(one: Manifest, other: Manifest) -> list[str]:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from recordmill.schemas.dataset.manifest import Manifest, schema_of
 from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.features.feature import Content, FeatureSpec, Schema
-from recordmill.transforms.dataset.read_shards import ShardToRead
+from recordmill.transforms.dataset.read_shards import shard_to_read
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.storage import LocalStore, Store
 
@@ -103,7 +103,7 @@ def count_classes(
         for shard in entry.shards:
             if not counts:
                 return []
-            for records in ShardToRead(store, shard, manifest.compression).windows():
+            for records in shard_to_read(store, manifest, shard).windows():
                 for name, column in _columns(records, manifest, list(counts)):
                     counts[name][split].update(_counts(column))
             read += shard.bytes

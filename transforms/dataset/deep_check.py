@@ -32,6 +32,7 @@ class DeepCheck:
 
     schema: Schema
     payload: Payload
+    is_framed: bool = True
     num_invalid: int = 0
     shown: list[str] = field(default_factory=list)
     _index: int = 0  # of the window's first record
@@ -68,7 +69,9 @@ class DeepCheck:
         offsets = self._offset + offsets_of(lengths + FRAME_BYTES)
         self.num_invalid += len(reasons)
         for row in sorted(reasons)[: _SHOWN - len(self.shown)]:
-            location = f"record {self._index + row} at byte {offsets[row]}"
+            location = f"record {self._index + row}"
+            if self.is_framed:
+                location += f" at byte {offsets[row]}"
             self.shown.append(f"{location}: {reasons[row]}")
         self._index += len(lengths)
         self._offset = int(offsets[-1])

@@ -14,7 +14,7 @@ from recordmill.schemas.dataset.manifest import (
     ShardEntry,
     SplitEntry,
 )
-from recordmill.schemas.dataset.parts import mark_of, part_of
+from recordmill.schemas.dataset.parts import is_shard_name, mark_of, part_of
 from recordmill.schemas.dataset.shards import INDEX_SUFFIX, shard_file_name
 from recordmill.schemas.text import count
 from recordmill.transforms.dataset.tfds_files import labels_file_name
@@ -93,6 +93,7 @@ def _expected_names(manifest: Manifest, name: str, split: SplitEntry) -> list[st
             manifest.compression,
             part,
             marks[part],
+            manifest.container,
         )
         for part, num_shards in sorted(counts.items())
         for index in range(num_shards)
@@ -124,11 +125,11 @@ def file_problems(
             yield Problem(file, f"named {times} times by the manifest, expected once")
     for file in sizes:
         indexed = file.removesuffix(INDEX_SUFFIX)
-        if ".tfrecord" in file and indexed not in named and indexed not in spared:
+        if is_shard_name(file) and indexed not in named and indexed not in spared:
             yield Problem(
                 file,
-                "not in the manifest: another run left it. Readers of *.tfrecord* read it "
-                "too; delete it",
+                "not in the manifest: another run left it. Readers that take names by a "
+                "pattern, like *.tfrecord*, read it too; delete it",
                 "stray",
             )
 

@@ -16,7 +16,7 @@ from recordmill.schemas.job.job_spec import Payload
 from recordmill.schemas.text import count
 from recordmill.transforms.dataset.conditions import Condition, rows_with
 from recordmill.transforms.dataset.files import open_file
-from recordmill.transforms.dataset.read_shards import ShardToRead, require_splits
+from recordmill.transforms.dataset.read_shards import require_splits, shard_to_read
 from recordmill.transforms.decode.decode_batch import decode_records
 from recordmill.transforms.decode.readable import (
     FeatureValues,
@@ -118,6 +118,11 @@ def _records(
     if selection.conditions:
         yield from _matching(store, manifest, shard, skipped, selection.conditions)
         return
+    if manifest.container == "array_record":
+        numbered = enumerate(shard_to_read(store, manifest, shard).records())
+        for index, record in islice(numbered, skipped, None):
+            yield index, bytes(record)
+        return
     try:
         file = open_file(store, shard.file)
     except OSError as error:
@@ -141,7 +146,7 @@ def _matching(
     """Yields (index, data) of the records that meet conditions, by whole windows."""
     schema = schema_of(manifest)
     first = 0
-    for window in ShardToRead(store, shard, manifest.compression).windows():
+    for window in shard_to_read(store, manifest, shard).windows():
         for row in rows_with(window, conditions, schema, manifest.payload).tolist():
             if first + row >= skipped:
                 yield first + row, window[row].as_py()

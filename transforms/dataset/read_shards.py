@@ -12,8 +12,9 @@ import pyarrow as pa
 from recordmill.schemas.dataset.manifest import Manifest, ShardEntry
 from recordmill.schemas.errors import OutputError, UsageError
 from recordmill.schemas.features.feature import Schema
-from recordmill.schemas.job.job_spec import Payload
+from recordmill.schemas.job.job_spec import Container, Payload
 from recordmill.transforms.arrow import binary_array, offsets_of
+from recordmill.transforms.dataset.array_record_shards import ArrayRecordShard
 from recordmill.transforms.dataset.files import ChecksummedFile, open_file
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.storage import Store
@@ -31,11 +32,13 @@ class ShardToRead:
       store: of the dataset.
       entry: the shard's entry in the manifest.
       compression: of the shard.
+      container: its file format.
     """
 
     store: Store
     entry: ShardEntry
     compression: str
+    container: Container
 
     @property
     def uri(self) -> str:
@@ -45,12 +48,16 @@ class ShardToRead:
         """Yields the data of every record in order; keeps a window of the file in memory.
 
         Both checksums of each record are verified before it is yielded; at the end the
-        number of records and the file's checksum.
+        number of records and the file's checksum. Of an ArrayRecord file, which has no
+        such checksums, the whole file is verified first.
 
         Raises:
           CorruptRecordError: a record is damaged; names file, record and byte offset.
           OutputError: the file is not the one that the manifest describes.
         """
+        if self.container == "array_record":
+            yield from ArrayRecordShard(self.store, self.entry).records()
+            return
         expected = self.entry
         size = self.store.size(expected.file)
         if size != expected.bytes:
@@ -121,10 +128,15 @@ def shards_to_read(
     """
     wanted = require_splits(store, manifest, *(splits or ()))
     return [
-        ShardToRead(store, shard, manifest.compression)
+        shard_to_read(store, manifest, shard)
         for name in wanted
         for shard in manifest.splits[name].shards
     ]
+
+
+def shard_to_read(store: Store, manifest: Manifest, shard: ShardEntry) -> ShardToRead:
+    """Returns one shard of a dataset."""
+    return ShardToRead(store, shard, manifest.compression, manifest.container)
 
 
 def require_splits(store: Store, manifest: Manifest, *names: str) -> list[str]:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from recordmill.schemas.dataset.shards import INDEX_SUFFIX
 from recordmill.schemas.errors import CorruptRecordError, OutputError, UsageError
 from recordmill.transforms.arrow import I64, U8, binary_array, offsets_of
+from recordmill.transforms.dataset.array_record_shards import ArrayRecordShard
 from recordmill.transforms.dataset.read_shards import ShardToRead
 from recordmill.transforms.dataset.record_index import frame_offsets, parse_index
 from recordmill.transforms.storage import LocalStore
@@ -27,6 +28,18 @@ from recordmill.transforms.tfrecord import (
 
 _GAP_BYTES = 1 << 16  # read along rather than asked for apart, in a store
 _PARALLEL = 16  # requests at once
+
+
+def open_shard(shard: ShardToRead) -> OpenShard | ArrayRecordShard:
+    """Opens a shard for reading at any place, as its file format wants it.
+
+    Raises:
+      UsageError: the shard is compressed, or a package is missing.
+      OutputError: the file or its index is not the one that the manifest describes.
+    """
+    if shard.container == "array_record":
+        return ArrayRecordShard(shard.store, shard.entry)
+    return OpenShard(shard)
 
 
 class OpenShard:

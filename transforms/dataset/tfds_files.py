@@ -55,6 +55,7 @@ def metadata_files(
     schema: Schema,
     shards: Sequence[ShardResult],
     mark: str = "",
+    container: str = "tfrecord",
 ) -> dict[str, bytes]:
     """Returns the files, by name, that tfds.builder_from_directory needs.
 
@@ -64,11 +65,12 @@ def metadata_files(
       schema: features of every example.
       shards: all shards of all splits, in any order; without compression.
       mark: of the commit that publishes them, in their names.
+      container: the file format of the shards.
     """
     info: _Json = {
         "name": name,
         "version": version,
-        "fileFormat": "tfrecord",
+        "fileFormat": container,
         "moduleName": "recordmill",
         "splits": _splits(shards, mark),
     }

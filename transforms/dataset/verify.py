@@ -44,6 +44,7 @@ from recordmill.transforms.dataset.metadata_checks import (
     reject_problems,
     without_unfinished,
 )
+from recordmill.transforms.dataset.read_shards import shard_to_read
 from recordmill.transforms.storage import Store, open_store
 from recordmill.transforms.tfrecord import open_stream, read_records
 
@@ -193,13 +194,14 @@ def _check_shard(
     """Reads one shard; returns (number of whole records, problems)."""
     records = 0
     damage: str | None = None
-    deep = None if schema is None else DeepCheck(schema, manifest.payload)
+    is_framed = manifest.container == "tfrecord"
+    deep = None if schema is None else DeepCheck(schema, manifest.payload, is_framed)
     try:
         with open_file(store, shard.file) as file:
             metered = _MeteredFile(file, progress)
             stream = open_stream(cast("BinaryIO", metered), manifest.compression)
             try:
-                for record in read_records(stream, shard.file):
+                for record in read_records(stream, shard.file) if is_framed else ():
                     records += 1
                     if deep is not None:
                         deep.add(record)
@@ -209,15 +211,22 @@ def _check_shard(
                 )
             metered.drain()
             metered.flush_progress()
+        same = f"{metered.crc:08x}" == shard.crc32c
+        if not is_framed and same:
+            # The bytes are those that were written, and their records were counted then.
+            records = shard.records
+            if deep is not None:
+                for record in shard_to_read(store, manifest, shard).records():
+                    deep.add(record)
     except (OSError, OutputError) as error:
         return records, [Problem(shard.file, f"cannot be read: {error}")]
-    if damage is None and records != shard.records:
+    if is_framed and damage is None and records != shard.records:
         damage = f"{records} records, expected {shard.records}"
-    found = f"{metered.crc:08x}"
-    if damage is None and found != shard.crc32c and metered.bytes == shard.bytes:
+    if damage is None and not same and metered.bytes == shard.bytes:
+        whole = "no record is damaged, but " if is_framed else ""
         damage = (
-            f"CRC-32C of the whole file is {found}, expected {shard.crc32c}; no record "
-            "is damaged, but this is not the file that was written"
+            f"CRC-32C of the whole file is {metered.crc:08x}, expected {shard.crc32c}; "
+            f"{whole}this is not the file that was written"
         )
     messages = [] if deep is None else deep.problems()
     problems = [Problem(shard.file, message, "values") for message in messages]

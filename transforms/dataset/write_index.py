@@ -38,6 +38,11 @@ def write_indexes(
         no such split.
       CorruptRecordError: a record is damaged.
     """
+    if manifest.container == "array_record":
+        raise UsageError(
+            f"{store.uri}: its shards are ArrayRecord files, which have an index in them; "
+            "nothing is to be done"
+        )
     if manifest.compression != "none":
         raise UsageError(
             f"{store.uri}: its shards are compressed by {manifest.compression}, so no "

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from recordmill.schemas.dataset.manifest import Manifest, schema_of
+from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features.feature import Content, FeatureSpec, Schema
 from recordmill.transforms.decode.code_text import (
     call,
@@ -40,7 +41,16 @@ def loading_code(
       manifest: of the dataset.
       names: class names by feature.
       folder: of the dataset, a path or a URL.
+
+    Raises:
+      UsageError: TensorFlow has no reader of its shards.
     """
+    if manifest.container == "array_record":
+        raise UsageError(
+            f"{folder}: its shards are ArrayRecord files, which tf.data does not read. "
+            "Load it by `recordmill.open_dataset`, Grain or tfds.data_source, or convert "
+            "with `container=tfrecord`"
+        )
     schema = schema_of(manifest, names)
     code = parsing_spec(schema, manifest.payload)
     if not code.startswith("import "):

@@ -13,7 +13,7 @@ from recordmill.schemas.dataset.manifest import Manifest, schema_of
 from recordmill.schemas.features.feature import Content, FeatureSpec, Schema
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.dataset.files import class_names
-from recordmill.transforms.dataset.read_shards import ShardToRead
+from recordmill.transforms.dataset.read_shards import shard_to_read
 from recordmill.transforms.encode.payloads import raw_feature
 from recordmill.transforms.figures.class_figures import ClassCounts, ClassFigures
 from recordmill.transforms.figures.contact_sheet import (
@@ -95,7 +95,7 @@ def gather_figures(
     done, shard_index = 0, 0
     for split_index, split in enumerate(manifest.splits.values()):
         for entry in split.shards:
-            shard = ShardToRead(store, entry, manifest.compression)
+            shard = shard_to_read(store, manifest, entry)
             for batch in shard.batches(schema, manifest.payload):
                 sketch.add(batch, split_index, shard_index)
                 done += len(batch)

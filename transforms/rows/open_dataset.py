@@ -25,9 +25,10 @@ from recordmill.schemas.errors import OutputError, UsageError
 from recordmill.schemas.features.feature import Content, Schema
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.transforms.arrow import I64
+from recordmill.transforms.dataset.array_record_shards import ArrayRecordShard
 from recordmill.transforms.dataset.files import class_names, read_manifest
 from recordmill.transforms.dataset.read_shards import ShardToRead, shards_to_read
-from recordmill.transforms.dataset.record_access import OpenShard
+from recordmill.transforms.dataset.record_access import OpenShard, open_shard
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.pictures.pixels import pixels_of
 from recordmill.transforms.rows.dicts import to_dicts
@@ -107,7 +108,7 @@ class Dataset(Sequence[Row]):
         self._firsts = [0, *itertools.accumulate(counts)]
         num_bytes = sum(shard.entry.bytes for shard in self._shards)
         self._mean_bytes = num_bytes // max(1, self._firsts[-1])
-        self._open: OrderedDict[int, OpenShard] = OrderedDict()
+        self._open: OrderedDict[int, OpenShard | ArrayRecordShard] = OrderedDict()
 
     def __getstate__(self) -> dict[str, Any]:
         """Returns what another process needs: all but the open files."""
@@ -258,7 +259,7 @@ class Dataset(Sequence[Row]):
         if shard in self._open:
             self._open.move_to_end(shard)
         else:
-            self._open[shard] = OpenShard(self._shards[shard])
+            self._open[shard] = open_shard(self._shards[shard])
             if len(self._open) > _OPEN_SHARDS:
                 self._open.popitem(last=False)
         return self._open[shard].read(numbers - self._firsts[shard])

@@ -21,7 +21,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from recordmill.schemas.dataset.parts import MARK, REJECTS_NAME
+from recordmill.schemas.dataset.parts import CONTAINERS, MARK, REJECTS_NAME
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.lock_files import LOCK_FOLDER
 from recordmill.transforms.storage.store import SWAP_FOLDER, WORK_FOLDER
@@ -40,7 +40,7 @@ _TEMP = re.compile(rf"(?P<folder>(?:.*/)?)\.(?P<name>[^/]+)\.{_HEX}", re.DOTALL)
 _OWN_FILE = re.compile(
     r"manifest\.json|latest\.json|run(-a\d{5})?\.json|inputs(-a\d{5})?\.jsonl\.gz"
     r"|dataset_info\.json|features\.json|schema\.pbtxt|.+\.labels\.txt"
-    rf"|\w+-[\w-]+?(\.{MARK})?[.-](tfrecord-)?(a\d{{5}}-)?\d{{5}}-of-\d{{5}}"
+    rf"|\w+-[\w-]+?(\.{MARK})?[.-]((?:{'|'.join(CONTAINERS)})-)?(a\d{{5}}-)?\d{{5}}-of-\d{{5}}"
     r"(\.tfrecord\.gz|\.idx)?",
     re.DOTALL,
 )

@@ -29,6 +29,7 @@ from recordmill.transforms.exchange.gather import gather
 from recordmill.transforms.exchange.messages import gather_inline
 from recordmill.transforms.exchange.sorted_run_store import SortedRunFolder
 from recordmill.transforms.storage import LocalStore
+from recordmill.transforms.storage.array_record import write_array_records
 from recordmill.transforms.storage.shard_file import WrittenFile, write_records
 from recordmill.transforms.tasks.checkpoints import (
     discard_checkpoint,
@@ -151,6 +152,7 @@ def _store_shard(
         task.num_shards,
         job.compression,
         context.part,
+        container=job.container,
     )
     with counting(context.workspace, name) as live:
         return _write_file(context, task, file, counted(windows, live), rejects, rows)
@@ -201,6 +203,8 @@ def _write_files(
     path: Path, windows: Iterable[pa.BinaryArray], job: JobSpec
 ) -> tuple[WrittenFile, IndexResult | None]:
     """Writes a shard, and its index beside it if the job asks for one."""
+    if job.container == "array_record":
+        return write_array_records(path, windows), None
     if not job.index:
         return write_records(path, windows, job.compression), None
     with IndexFile(_index_path(path)) as index:

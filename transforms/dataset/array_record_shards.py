@@ -1,0 +1,95 @@
+"""Reads shards that are ArrayRecord files: in order, or single records.
+
+The package array_record reads local files alone. A shard in a store is copied to a
+temporary file first: it takes its size on the local disk, but no memory.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import BinaryIO, cast
+
+import numpy as np
+import pyarrow as pa
+
+from recordmill.schemas.dataset.manifest import ShardEntry
+from recordmill.schemas.errors import OutputError
+from recordmill.schemas.file_names import check_file_name
+from recordmill.transforms.arrow import I64, binary_array, offsets_of
+from recordmill.transforms.dataset.files import READ_BYTES, ChecksummedFile, open_file
+from recordmill.transforms.storage import LocalStore, Store
+from recordmill.transforms.storage.array_record import ArrayRecordFile
+
+
+class ArrayRecordShard:
+    """One ArrayRecord shard, open for reading at any place.
+
+    Raises:
+      OutputError: the file is not the one that the manifest describes.
+      UsageError: the package array_record is missing.
+    """
+
+    def __init__(self, store: Store, entry: ShardEntry) -> None:
+        self._uri, self._entry = store.uri_of(entry.file), entry
+        self._copied: TemporaryDirectory[str] | None = None  # removed with this object
+        size = store.size(entry.file)
+        if size != entry.bytes:
+            found = "is missing" if size is None else f"has {size} bytes"
+            raise OutputError(
+                f"{self._uri}: {found}, the manifest says {entry.bytes} bytes; run "
+                "`recordmill verify` to see what else is wrong"
+            )
+        name = check_file_name(entry.file, store.uri)
+        if isinstance(store, LocalStore):
+            self._path = Path(store.root, name)
+        else:
+            self._copied = TemporaryDirectory(prefix="recordmill-")
+            self._path = Path(self._copied.name, name)
+            with open_file(store, name) as source, self._path.open("wb") as target:
+                checked = ChecksummedFile(source)
+                shutil.copyfileobj(cast("BinaryIO", checked), target, READ_BYTES)
+            self._require(checked.crc)
+        self._file = ArrayRecordFile(self._path, self._uri)
+        if self._file.records != entry.records:
+            raise OutputError(
+                f"{self._uri}: {self._file.records:,} records, the manifest says "
+                f"{entry.records:,}; run `recordmill verify` to see what is wrong"
+            )
+
+    def read(self, positions: I64) -> pa.BinaryArray:
+        """Returns records in the order of their positions, which may repeat.
+
+        The package checks the hash of each.
+
+        Raises:
+          OutputError: one is damaged.
+        """
+        records = self._file.read(positions.tolist())
+        lengths = np.fromiter(map(len, records), np.int64, len(records))
+        data = np.frombuffer(b"".join(records), np.uint8)
+        return binary_array(offsets_of(lengths), data)
+
+    def records(self) -> Iterator[memoryview]:
+        """Yields all records in order, after a check of the whole file.
+
+        Raises:
+          OutputError: it is not the file that was written.
+        """
+        if self._copied is None:
+            with self._path.open("rb") as file:
+                checked = ChecksummedFile(file)
+                checked.drain()
+            self._require(checked.crc)
+        for record in self._file.read_all():
+            yield memoryview(record)
+
+    def _require(self, crc: int) -> None:
+        if f"{crc:08x}" != self._entry.crc32c:
+            raise OutputError(
+                f"{self._uri}: CRC-32C {crc:08x}, the manifest says "
+                f"{self._entry.crc32c}: this is not the file that was written. Convert "
+                "again or restore it"
+            )
