@@ -10,6 +10,7 @@ import struct
 
 from hypothesis import strategies as st
 
+from recordmill.transforms.cast.text_values import MISSING_WORDS
 from recordmill.transforms.sources.text_types import TypeFlag
 
 MAX_INT64 = (1 << 63) - 1
@@ -19,7 +20,10 @@ def holds_of(text: str | None) -> TypeFlag:
     """The rules of the types, for one cell."""
     if text is None:
         return TypeFlag.NOTHING
-    if not text.isascii() or not text or "_" in text or text != text.strip():
+    text = text.strip(" \t\n\v\f\r")
+    if not text or text in MISSING_WORDS:
+        return TypeFlag.MISSING
+    if not text.isascii() or "_" in text or text != text.strip():
         return TypeFlag.TEXT
     if text.lower() in ("true", "false"):
         return TypeFlag.BOOLEAN
@@ -95,12 +99,28 @@ ODD_TEXTS = st.sampled_from(
         *("5." + "0" * 30, "1" * 19 + ".0", "1" * 30 + ".0", "0.00000000000000000001"),
         *("3.4028235677973366e38", "3.4028235677973365e38", "-1e39", "1" * 39 + ".5"),
         *("inf", "-inf", "INF", "Infinity", "-infinity", "+inf", "infinit", "inf "),
-        *("nan", "NaN", "-nan", "nan(1)", "NA", "null", "1d5", "0x1p3", "1,5", "1f"),
+        *("nan", "NaN", "-nan", "nan(1)", "1d5", "0x1p3", "1,5", "1f"),
+        *("NA", "null", " N/A ", "None", "Null", "NAN", "-", "?"),
         *("true", "TRUE", "False", "tRuE", "t", "no", "truefalse", "true\n", "falſe"),
         *("1e308", "1e309", "-1e400", "1e-400", "1e99999999999999999999", "9" * 400),
         *("9223372036854775807", "9223372036854775808", "-9223372036854775808"),
         *("-9223372036854775809", "1" * 18, "1" * 19, "-" + "1" * 18, "1" * 30),
-        *(" 1", "1 ", "\t1", "1\n", "٣", "１", "", "é", "1\0"),
+        *(
+            " 1",
+            "1 ",
+            "\t1",
+            "1\n",
+            "  ",
+            " 2.5 ",
+            " true",
+            "1 2",
+            "\x1f1",
+            "٣",
+            "１",
+            "",
+            "é",
+            "1\0",
+        ),
     ]
 )
 CELLS = st.lists(

@@ -5,7 +5,7 @@
     boolean   true, false, 1, 0               letters in upper or lower case
 
 White space (ASCII) around a value is not part of it, and a cell of nothing else is a
-missing value. 1.5, 1e3, 0x10 and 1_000 are not integers. Arrow casts whole columns; only
+missing value, as is one of MISSING_WORDS. 1.5, 1e3, 0x10 and 1_000 are not integers. Arrow casts whole columns; only
 where it cannot, or takes what is not in this list, are single cells looked at.
 """
 
@@ -32,6 +32,13 @@ from recordmill.transforms.encode.value_limits import (
 
 MAX_INT64 = (1 << 63) - 1
 
+# What pandas takes for a missing value, but NaN in letters of any case: that is a float.
+MISSING_WORDS = (
+    "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "1.#IND", "1.#QNAN", "<NA>",
+    "N/A", "NA", "NULL", "None", "n/a", "null",
+)  # fmt: skip
+_MISSING_WORDS = pa.array(MISSING_WORDS)
+
 _BOOLEAN = r"^(?:[tT][rR][uU][eE]|[fF][aA][lL][sS][eE]|[01])$"  # (?i:s) is also ſ
 _INTEGER = r"^[+-]?[0-9]+$"
 _WHOLE_DECIMAL = r"^([+-]?[0-9]+)\.0*$"
@@ -49,7 +56,7 @@ def parse_booleans(cells: pa.StringArray) -> CastResult:
     quick = _cast(cells, pa.bool_())
     if quick is not None:
         return CastResult(quick, {})
-    cells = trim(cells)
+    cells = without_missing(cells)
     wrong = present(cells) & ~matches(cells, _BOOLEAN)
     errors = flag_invalid(
         wrong,
@@ -64,7 +71,7 @@ def parse_integers(cells: pa.StringArray, dtype: str) -> CastResult:
     """Parses text as integers of a NumPy dtype."""
     quick = _quick_integers(cells, dtype)
     if quick is None:
-        cells = trim(cells)
+        cells = without_missing(cells)
         quick = _quick_integers(cells, dtype)
     texts = cells
     if quick is None and _has_byte(cells, b"."):
@@ -109,7 +116,7 @@ def parse_floats(cells: pa.StringArray, dtype: str) -> CastResult:
     """Parses text as floats of a NumPy dtype, rounded to the nearest."""
     wide = _quick_floats(cells)
     if wide is None:
-        cells = trim(cells)
+        cells = without_missing(cells)
         wide = _quick_floats(cells)
     if wide is not None:
         return cast_floats(wide, dtype)
@@ -145,6 +152,13 @@ def trim(cells: pa.StringArray) -> pa.StringArray:
     """Trims white space around the cells; what is then empty is missing."""
     cells = pc.ascii_trim_whitespace(cells)
     return without(cells, _lengths(cells) == 0)
+
+
+def without_missing(cells: pa.StringArray) -> pa.StringArray:
+    """Trims white space around the cells; nothing and MISSING_WORDS are missing."""
+    cells = trim(cells)
+    words = np.asarray(pc.is_in(cells, _MISSING_WORDS).to_numpy(zero_copy_only=False))
+    return without(cells, words) if words.any() else cells
 
 
 def without_places(cells: pa.StringArray) -> pa.StringArray:

@@ -162,6 +162,13 @@ class Source(ABC):
         """Returns the source of a table whose cells name files, read for its rows."""
         return self
 
+    def expecting(self, columns: Sequence[str]) -> Self:
+        """Returns the source of a table that should have these columns.
+
+        Asked before `prepare`, with the columns that a declared schema uses.
+        """
+        return self
+
     def checksums_of_prepare(self) -> Sequence[FileChecksum]:
         """Returns the checksums of what `prepare` read and what rows depend on.
 

@@ -7,9 +7,11 @@ import pyarrow.types as pt
 
 from recordmill.schemas.rounded import Rounded
 from recordmill.transforms.cast.lost_digits import lost_digits, shown_float32
-from recordmill.transforms.sources.text_types import cells_of
+from recordmill.transforms.cast.text_values import without_missing
+from recordmill.transforms.sources.text_types import bytes_of, cells_of
 
 _FLOAT64 = pa.float64()
+_BLANK = ord(" ")
 _SHOWN = 40  # characters of a cell
 
 
@@ -26,7 +28,7 @@ def rounded_in(table: pa.Table, batch: pa.RecordBatch) -> tuple[Rounded, ...]:
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if not pt.is_float64(column.type):
             continue
-        cells = cells_of(table, name)
+        cells = _as_converted(cells_of(table, name), column)
         lost = lost_digits(cells, column)
         if len(lost):
             first = int(lost[0])
@@ -35,3 +37,11 @@ def rounded_in(table: pa.Table, batch: pa.RecordBatch) -> tuple[Rounded, ...]:
                 Rounded(name, len(lost), cells[first].as_py()[:_SHOWN], stored)
             )
     return tuple(found)
+
+
+def _as_converted(cells: pa.StringArray, column: pa.Array) -> pa.StringArray:
+    """Returns the cells without what their conversion left out: blanks, words like NA."""
+    text = bytes_of(cells)
+    if cells.null_count == column.null_count and not (text <= _BLANK).any():
+        return cells
+    return without_missing(cells)

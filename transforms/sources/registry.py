@@ -146,6 +146,9 @@ def make_source(job: JobSpec, storage: StorageOptions = NO_OPTIONS) -> Source:
     """
     found, options = _format_and_options(job)
     source = found.make_source(options, job.declared is not None, storage)
+    if job.declared is not None:
+        columns = {job.declared.column_of(name) for name in job.declared.features}
+        source = source.expecting(sorted(columns))
     return source.naming_files() if _names_files(job) else source
 
 

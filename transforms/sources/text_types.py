@@ -9,6 +9,10 @@ where it is written as a decimal (2.0, as pandas writes integers with gaps), but
 an exponent (2e3), which is how floats are written. What would lose something stays text:
 leading zeros, a leading plus, integers beyond int64, decimals beyond float32 (they would
 become infinity), booleans among numbers.
+
+Blanks around a value, and words that stand for a missing one (NA, null), count for
+nothing where all other cells are numbers or booleans; in a column of text all cells stay
+as they are.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recordmill.transforms.arrow import U8, array_parts
-from recordmill.transforms.cast.text_values import without_places
+from recordmill.transforms.cast.text_values import without_missing, without_places
 
 
 class TypeFlag(IntFlag):
@@ -36,6 +40,7 @@ class TypeFlag(IntFlag):
     DECIMAL = 4  # within float32
     TEXT = 8
     HUGE = 16  # decimals beyond float32, but within float64: they stay text
+    MISSING = 32  # words like NA, and nothing but blanks
 
 
 # What the cells become, by the feature's dtype. Decimals stay float64 until they are
@@ -66,12 +71,24 @@ def column_dtype(flags: int) -> str:
     >>> column_dtype(TypeFlag.INTEGER | TypeFlag.DECIMAL)
     'float32'
     """
-    return _DTYPE_OF.get(flags, "string")
+    return _DTYPE_OF.get(flags & ~TypeFlag.MISSING, "string")
+
+
+def is_text(flags: int) -> bool:
+    """Tells whether a column is text, whatever its other cells hold."""
+    known = flags & ~TypeFlag.MISSING
+    return bool(known) and column_dtype(known) == "string" and not is_huge(known)
+
+
+def has_missing_words(flags: int) -> bool:
+    """Tells whether cells of a column with these flags stand for missing values."""
+    return bool(flags & TypeFlag.MISSING) and column_dtype(flags) != "string"
 
 
 def is_huge(flags: int) -> bool:
     """Tells whether a column is text only because of decimals beyond float32."""
-    others = flags & ~int(TypeFlag.HUGE)
+    flags &= ~TypeFlag.MISSING
+    others = flags & ~TypeFlag.HUGE
     return others != flags and (not others or column_dtype(others) != "string")
 
 
@@ -98,10 +115,11 @@ def cells_of(table: pa.Table, name: str) -> pa.StringArray:
 
 def classify(cells: pa.StringArray) -> TypeFlag:
     """Returns the type flags of all cells. Slow: it uses regular expressions."""
-    cells = cells.drop_null()
+    given = len(cells) - cells.null_count
+    cells = without_missing(cells).drop_null()
+    flags = TypeFlag.MISSING if len(cells) < given else TypeFlag.NOTHING
     if len(cells) == 0:
-        return TypeFlag.NOTHING
-    flags = TypeFlag.NOTHING
+        return flags
     text = np.ones(len(cells), np.bool_)
     for flag, found in kinds_of(cells).items():
         if found.any():
@@ -117,7 +135,7 @@ def kinds_of(cells: pa.StringArray) -> dict[TypeFlag, _Mask]:
     """Returns which cells each flag stands for; those of none are text.
 
     Args:
-      cells: at least one, and no null.
+      cells: at least one, no null, and no blanks around them.
     """
     boolean = _matches(cells, _BOOLEAN_TEXT)
     integer = _matches(cells, _INTEGER_TEXT)
@@ -157,12 +175,20 @@ def convert(cells: pa.StringArray, expected: int) -> tuple[pa.Array, TypeFlag]:
     dtype = column_dtype(expected)
     if cells.null_count == len(cells):
         return cells.cast(ARROW_TYPES[dtype]), TypeFlag.NOTHING
-    if dtype == "string" and expected and not is_huge(expected):
+    if is_text(expected):
         return cells, TypeFlag.TEXT  # whatever they hold
-    if expected and dtype != "string":
+    if dtype != "string":
         converted = cast_cells(cells, dtype)
+        known = TypeFlag(expected) & ~TypeFlag.MISSING
         if converted is not None:
-            return converted, TypeFlag(expected)
+            return converted, known
+        kept = without_missing(cells)
+        found = kept.null_count > cells.null_count
+        if kept.null_count == len(kept):
+            return kept.cast(ARROW_TYPES[dtype]), TypeFlag.MISSING
+        converted = _cast_present(kept, dtype)
+        if converted is not None:
+            return converted, known | TypeFlag.MISSING if found else known
     seen = TypeFlag(expected) | classify(cells)
     wider = column_dtype(seen)
     return as_dtype(cells, wider), seen
@@ -177,9 +203,11 @@ def convert_to_dtype(cells: pa.StringArray, dtype: str) -> tuple[pa.Array, _Mask
     none = np.zeros(len(cells), np.bool_)
     if dtype == "string":
         return cells, none
-    if cells.null_count == len(cells):
-        return cells.cast(ARROW_TYPES[dtype]), none
-    converted = cast_cells(cells, dtype)
+    converted = _cast_present(cells, dtype)
+    if converted is not None:
+        return converted, none
+    cells = without_missing(cells)
+    converted = _cast_present(cells, dtype)
     if converted is not None:
         return converted, none
     present = np.flatnonzero(cells.is_valid().to_numpy(zero_copy_only=False))
@@ -192,8 +220,17 @@ def convert_to_dtype(cells: pa.StringArray, dtype: str) -> tuple[pa.Array, _Mask
     return as_dtype(pc.if_else(pa.array(wrong), None, cells), dtype), wrong
 
 
+def _cast_present(cells: pa.StringArray, dtype: str) -> pa.Array | None:
+    """Returns the cells as that dtype as `cast_cells` does, also if all are null."""
+    if cells.null_count == len(cells):
+        return cells.cast(ARROW_TYPES[dtype])
+    return cast_cells(cells, dtype)
+
+
 def as_dtype(cells: pa.StringArray, dtype: str) -> pa.Array:
     """Returns the cells as a dtype that all of them are valid for."""
+    if dtype != "string":
+        cells = without_missing(cells)
     if dtype == "int64":
         cells = without_places(cells)
     return cells.cast(ARROW_TYPES[dtype])
@@ -206,7 +243,7 @@ def cast_cells(cells: pa.StringArray, dtype: str) -> pa.Array | None:
     boolean), so suspicious cells are checked once more, and only they.
     """
     suspects = None
-    if dtype == "int64" and (_bytes_of(cells) == _POINT).any():
+    if dtype == "int64" and (bytes_of(cells) == _POINT).any():
         converted, suspects = _cast_whole(cells)  # Arrow's would take ten times as long
     else:
         converted = _arrow_cast(cells, dtype)
@@ -253,11 +290,11 @@ def _arrow_cast(cells: pa.StringArray, dtype: str) -> pa.Array | None:
 
 def _has_letters(cells: pa.StringArray) -> bool:
     """Tells whether a byte behind "9" is in the cells, as in 1e5, nan and 0x10."""
-    text = _bytes_of(cells)
+    text = bytes_of(cells)
     return len(text) > 0 and int(text.max()) > _NINE
 
 
-def _bytes_of(cells: pa.StringArray) -> U8:
+def bytes_of(cells: pa.StringArray) -> U8:
     """Returns the bytes of all cells, end to end."""
     offsets, data = array_parts(cells)
     return data[offsets[0] : offsets[-1]]

@@ -14,6 +14,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
+from recordmill.transforms.cast.text_values import without_missing
 from recordmill.transforms.sources.text_types import (
     TypeFlag,
     as_dtype,
@@ -21,7 +22,7 @@ from recordmill.transforms.sources.text_types import (
     classify,
     column_dtype,
     convert,
-    is_huge,
+    is_text,
     kinds_of,
 )
 
@@ -51,8 +52,11 @@ def classify_columns(
         # Columns of 3, 0 and 2 cells: those with cells start at 0 and 3.
         starts = (np.cumsum(counts) - counts)[filled]
         sums = np.zeros(len(filled), np.int64)
+        cells = without_missing(cells)
+        missing = cells.is_null().to_numpy(zero_copy_only=False)
+        kinds = {TypeFlag.MISSING: missing, **kinds_of(cells.fill_null(""))}
         text = np.ones(len(cells), np.bool_)
-        for flag, found in kinds_of(cells).items():
+        for flag, found in kinds.items():
             sums |= np.where(np.logical_or.reduceat(found, starts), int(flag), 0)
             text &= ~found
         sums |= np.where(np.logical_or.reduceat(text, starts), int(TypeFlag.TEXT), 0)
@@ -77,7 +81,7 @@ def convert_columns(
       The converted columns, and the type flags that were seen in each.
     """
     converted: list[pa.Array | None] = [None] * len(columns)
-    observed = [int(flags) for flags in expected]
+    observed = [int(flags & ~TypeFlag.MISSING) for flags in expected]
     known: dict[str, list[int]] = {}  # by the dtype that is expected
     unknown = []
     for at, (cells, flags) in enumerate(zip(columns, expected, strict=True)):
@@ -86,7 +90,7 @@ def convert_columns(
         dtype = column_dtype(flags)
         if dtype != "string":
             known.setdefault(dtype, []).append(at)
-        elif not flags or is_huge(flags):
+        elif not is_text(flags):
             unknown.append(at)
     for dtype, members in known.items():
         # None: some column needs a wider type, so each is converted for itself.

@@ -13,12 +13,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from recordmill.schemas.features.feature import Kind, usual_kind
+from recordmill.transforms.cast.text_values import MISSING_WORDS
 from recordmill.transforms.sources.text_types import (
     ARROW_TYPES,
     TypeFlag,
     classify,
     column_dtype,
     convert,
+    is_text,
 )
 
 
@@ -62,10 +64,15 @@ def column(texts: list[str | None]) -> pa.StringArray:
         ("TRUE", TypeFlag.BOOLEAN),
         ("falſe", TypeFlag.TEXT),  # a long s is no s
         ("yes", TypeFlag.TEXT),
-        (" 1", TypeFlag.TEXT),
-        ("1\n", TypeFlag.TEXT),
+        (" 1", TypeFlag.INTEGER),  # blanks around a number are not part of it
+        ("1\n", TypeFlag.INTEGER),
+        ("1 000", TypeFlag.TEXT),
+        ("NA", TypeFlag.MISSING),
+        (" null ", TypeFlag.MISSING),
+        (" ", TypeFlag.MISSING),
+        ("Na", TypeFlag.TEXT),
         ("٣", TypeFlag.TEXT),  # a digit, but not 0-9
-        ("", TypeFlag.TEXT),  # what is missing is null
+        ("", TypeFlag.MISSING),  # as nothing but blanks is
         (None, TypeFlag.NOTHING),
     ],
 )
@@ -109,6 +116,10 @@ def test_bits_of_parts_or_to_those_of_the_whole(
         (TypeFlag.BOOLEAN | TypeFlag.INTEGER, Kind.BYTES, "string"),
         (TypeFlag.BOOLEAN | TypeFlag.DECIMAL, Kind.BYTES, "string"),
         (TypeFlag.TEXT | TypeFlag.INTEGER, Kind.BYTES, "string"),
+        (TypeFlag.MISSING, Kind.BYTES, "string"),
+        (TypeFlag.MISSING | TypeFlag.TEXT, Kind.BYTES, "string"),
+        (TypeFlag.MISSING | TypeFlag.INTEGER, Kind.INT64, "int64"),
+        (TypeFlag.MISSING | TypeFlag.BOOLEAN, Kind.INT64, "bool"),
         (TypeFlag.HUGE, Kind.BYTES, "string"),
         (TypeFlag.HUGE | TypeFlag.DECIMAL, Kind.BYTES, "string"),
     ],
@@ -119,13 +130,16 @@ def test_type_of_a_column(holds: TypeFlag, kind: Kind, dtype: str) -> None:
 
 
 def naive_value(text: str | None, dtype: str) -> object:
-    if text is None:
+    if text is None or dtype == "string":
+        return text
+    text = text.strip()
+    if not text or text in MISSING_WORDS:
         return None
     if dtype == "bool":
         return text.lower() == "true"
     if dtype == "int64":
         return int(text.partition(".")[0])
-    return float(text) if dtype == "float32" else text
+    return float(text)
 
 
 def same(left: object, right: object) -> bool:
@@ -134,7 +148,9 @@ def same(left: object, right: object) -> bool:
     return left == right and type(left) is type(right)
 
 
-@pytest.mark.parametrize("expected", [TypeFlag(bits) for bits in range(32)])
+@pytest.mark.parametrize(
+    "expected", [*map(TypeFlag, (*range(32), 32, 33, 34, 38, 40, 48))]
+)
 @given(texts=COLUMNS, pad=st.integers(0, 3))
 @example(texts=["falſe"], pad=0)
 @example(texts=["1e400", "1.5"], pad=1)
@@ -158,10 +174,12 @@ def test_convert(expected: TypeFlag, texts: list[str | None], pad: int) -> None:
     converted, seen = convert(cells, expected)
 
     true_bits = holds_of_all(texts)
-    if true_bits is TypeFlag.NOTHING:
-        assert seen is TypeFlag.NOTHING
-        assert converted.null_count == len(converted) == len(texts)
+    if not true_bits & ~TypeFlag.MISSING and not is_text(expected):
+        assert column_dtype(seen) in ("string", column_dtype(expected))
+        assert seen & TypeFlag.MISSING == true_bits
         assert converted.type == ARROW_TYPES[column_dtype(expected)]
+        told = cells if converted.type == pa.string() else column([None] * len(texts))
+        assert converted.cast(pa.string()).equals(told)
         return
     wanted = column_dtype(expected | true_bits)
     assert column_dtype(seen) == wanted

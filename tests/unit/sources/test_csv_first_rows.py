@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from source_tools import prepare
+from source_tools import prepare, read
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.understood import Understood
+from recordmill.transforms.sources.csv.dialect import AskedDialect
 from recordmill.transforms.sources.csv.source import CsvSource
 
 Understand = Callable[..., Understood]
@@ -27,26 +29,16 @@ def understand(tmp_path: Path) -> Understand:
     return look
 
 
-@pytest.mark.parametrize(
-    ("text", "word"),
-    [
-        ("id;name;price\n1;a;2\n2;b;3\n", "';'"),
-        ("id;price\r\n1;2,5\r\n2;3,5\r\n", "';'"),  # commas in decimals: all rejects
-        ('"id";"a;b"\n1;"x;y;z"\n', "';'"),
-        ("id\tname\n1\ta\n", "tabs"),
-        ("\ufeffid|name\n1|a\n2|b\n", "'|'"),
-        ("id;name\n" + "1;a\n" * 40 + "broken\n", "';'"),
-    ],
-)
-def test_one_column_that_is_a_table(
-    understand: Understand, text: str, word: str
-) -> None:
-    with pytest.raises(InputError, match="is the single column") as error:
-        understand(text)
-    assert f"looks like a table with {word} between its cells" in str(error.value)
-    warnings = understand(text, as_text=True).warnings
-    assert len(warnings) == 1
-    assert "is the single column" in warnings[0]
+def test_one_column_that_looks_like_a_table(tmp_path: Path) -> None:
+    """It was asked for, by its delimiter or by the name of its column."""
+    path = tmp_path / "in.csv"
+    path.write_text("id;price\n1;2.5\n2;3.5\n")
+    for source in (
+        CsvSource(asked=AskedDialect(delimiter=b",")),
+        CsvSource(as_text=True).expecting(["id;price"]),
+    ):
+        (warning,) = prepare(source, [path]).source.understood().warnings
+        assert "this looks like a table with `delimiter=semicolon`" in warning
 
 
 @pytest.mark.parametrize(
@@ -54,7 +46,6 @@ def test_one_column_that_is_a_table(
     [
         "id;name\n",  # no row
         "id;name\n1\n2\n",
-        "id;name,x\n1;a,2\n",  # two columns
         '"id;name"\n"1;a"\n',  # quoted: meant so
         "path\n/a|b\n/c|d\n",
         "a;b\n1;2\n1\n1\n",
@@ -72,12 +63,13 @@ def test_one_column_that_is_one(understand: Understand, text: str) -> None:
         "2024-01-31,x\n2024-02-01,y\n",
         "true\nfalse\n",
         "7,2024-01-31 10:30,a\n8,2024-01-31 11:30,b\n",
+        "5, 1.5 \n6,NA\n7, 2\n",
         "1,1e39\n2,3.5\n",
     ],
 )
 def test_a_header_that_is_a_row(understand: Understand, text: str) -> None:
-    (warning,) = understand(text).warnings
-    assert "line 1 is taken for the header, but it looks like a row" in warning
+    with pytest.raises(InputError, match="should be the header, but it looks like a"):
+        understand(text)
     assert understand(text, as_text=True).warnings == ()  # declared by its names
 
 
@@ -118,5 +110,39 @@ def test_long_lists_are_shortened(understand: Understand) -> None:
 
 
 def test_a_number_twice_in_the_header(understand: Understand) -> None:
-    with pytest.raises(InputError, match="put a line with column names before it"):
+    with pytest.raises(InputError, match="no header, say so: `header=none`"):
         understand("5.1,5.1\n1,2\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "way_out", "rows"),
+    [
+        ("a,b\n1,2,3\n4,5,6\n", "`columns=row,a,b` and `skip_rows=1`", 2),
+        ("Sales\n\nid,x\n1,2\n", "`skip_rows=2`", 1),
+        ("of,May\nby: us\nid,x,y\n1,2,3\n4,5,6\n", "`skip_rows=2`", 2),
+        ("a,b,c\n1,2\n1,2\n", "", 0),
+        ("a,b\n1,2\n3,4,5\n", "", 1),  # one row of another width is a reject
+        ("a,b\n1,2,3\n1\n4,5,6\n", "", 0),
+    ],
+)
+def test_a_header_that_does_not_fit(
+    tmp_path: Path, text: str, way_out: str, rows: int
+) -> None:
+    path = tmp_path / "in.csv"
+    path.write_text(text)
+    warnings = prepare(CsvSource(), [path]).source.understood().warnings
+    assert [way_out in warning for warning in warnings] == [True] * bool(way_out)
+    names = re.search("columns=([a-z,]+)", way_out)
+    lines = re.search("skip_rows=([0-9])", way_out)
+    asked = AskedDialect(
+        columns=tuple(names[1].split(",")) if names else (),
+        skip_rows=int(lines[1]) if lines else 0,
+    )
+    assert len(read(CsvSource(asked=asked), path).rows) == rows
+
+
+def test_names_that_are_the_header(tmp_path: Path) -> None:
+    path = tmp_path / "in.csv"
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(InputError, match="Leave out `columns`"):
+        prepare(CsvSource(asked=AskedDialect(columns=("a", "b"))), [path])

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from recordmill.schemas.errors import InputError
 from recordmill.transforms.sources.csv import row_bounds
+from recordmill.transforms.sources.csv.header import read_header
 from recordmill.transforms.sources.csv.quote_states import (
     FIELD_START,
     UNQUOTED,
@@ -20,7 +21,6 @@ from recordmill.transforms.sources.csv.quote_states import (
 from recordmill.transforms.sources.csv.row_bounds import (
     BOM,
     Reader,
-    read_header,
     row_spans,
     row_start,
 )

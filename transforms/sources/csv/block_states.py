@@ -8,6 +8,8 @@ from itertools import pairwise
 
 from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.sources.csv.broken_rows import masked, unclosed_quote
+from recordmill.transforms.sources.csv.dialect import RFC_4180, Dialect
+from recordmill.transforms.sources.csv.header import header_start
 from recordmill.transforms.sources.csv.quote_states import (
     FIELD_START,
     QUOTED,
@@ -23,16 +25,23 @@ from recordmill.transforms.sources.csv.row_bounds import BOM, Reader
 UNCLOSED_BYTES = 16 << 20
 
 
-def survey_block(read: Reader, block: InputRange) -> int:
+def survey_block(read: Reader, block: InputRange, dialect: Dialect = RFC_4180) -> int:
     """Returns the transition map of a block, packed."""
     start = block.start
-    if start < len(BOM) and read(0, len(BOM)) == BOM:
-        start = min(len(BOM), block.stop)  # the first field starts behind it
-    return pack_map(end_states(read(start, block.stop)))
+    # The first field starts behind what is before the header.
+    if dialect.skip_rows:
+        start = max(start, header_start(read, block.uri, dialect))
+    elif start < len(BOM) and read(0, len(BOM)) == BOM:
+        start = len(BOM)
+    start = min(start, block.stop)
+    return pack_map(end_states(read(start, block.stop), dialect=dialect))
 
 
 def resolve_file(
-    read: Reader, ranges: Sequence[InputRange], surveys: Sequence[int]
+    read: Reader,
+    ranges: Sequence[InputRange],
+    surveys: Sequence[int],
+    dialect: Dialect = RFC_4180,
 ) -> list[InputRange]:
     """Returns the ranges of a file with the states of the quotes at their ends.
 
@@ -43,17 +52,18 @@ def resolve_file(
       read: reads bytes of the file.
       ranges: all of the file.
       surveys: the packed transition map of each.
+      dialect: of the file.
     """
     if len(ranges) == 1:
         return list(ranges)  # there is nothing before it
     states = _states(surveys)
     if states[-1] is QUOTED:
         size = ranges[-1].stop
-        quote = unclosed_quote(read, size)
+        quote = unclosed_quote(read, size, dialect.quote)
         if size - quote > UNCLOSED_BYTES:
             ranges = [replace(each, unclosed=quote) for each in ranges]
             states = _states(
-                survey_block(masked(read, quote), each)
+                survey_block(masked(read, quote, dialect), each, dialect)
                 if each.start <= quote < each.stop
                 else number
                 for each, number in zip(ranges, surveys, strict=True)

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from recordmill.transforms.sources.csv.dialect import RFC_4180, Dialect
 from recordmill.transforms.sources.csv.quote_states import QUOTED, end_state
-from recordmill.transforms.sources.csv.row_bounds import QUOTE, Reader, row_spans
+from recordmill.transforms.sources.csv.row_bounds import Reader, row_spans
 
 MAX_ROW_BYTES = 256 << 20  # of one row; beyond, a quote is missing or one too many
 KEPT_BYTES = 1 << 16  # of a row that is longer than a row may be
 _BLOCK_BYTES = 16 << 20
-_MASK = b"x"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,25 +23,31 @@ class BrokenRow:
       at: offset of a byte of it in the body that is read; that of the quote that is
         not closed, if there is one.
       reason: for the reject.
-      is_quote: whether that byte is a quote, which may be masked.
+      quote: that byte, if it is a quote, which may be masked; else b"".
       max_bytes: how much of the row is kept.
     """
 
     at: int
     reason: str
-    is_quote: bool = True
+    quote: bytes
     max_bytes: int | None = None
 
     def raw(self, body: bytes, start: int, end: int) -> bytes:
         """Returns the row's bytes as they are in the file."""
         raw = body[start:end][: self.max_bytes]
-        if not self.is_quote:
+        if not self.quote:
             return raw
-        return raw[: self.at - start] + QUOTE + raw[self.at - start + 1 :]
+        return raw[: self.at - start] + self.quote + raw[self.at - start + 1 :]
 
 
 def find_broken_rows(
-    read: Reader, part: bytes, begin: int, unclosed: int, *, is_whole: bool = True
+    read: Reader,
+    part: bytes,
+    begin: int,
+    unclosed: int,
+    dialect: Dialect = RFC_4180,
+    *,
+    is_whole: bool = True,
 ) -> list[BrokenRow]:
     """Returns the rows of a part that have no end of their own.
 
@@ -50,23 +56,26 @@ def find_broken_rows(
       part: rows, as they are split.
       begin: byte offset of the part in the file.
       unclosed: byte offset of the quote that is masked there, or -1.
+      dialect: of the file.
       is_whole: whether the last row ends with the part.
     """
     broken = []
-    if is_whole and end_state(part) is QUOTED:
-        at = unclosed_quote(lambda start, stop: part[start:stop], len(part))
-        broken.append(BrokenRow(at, _never_closed(read, begin + at)))
+    quote = dialect.quote
+    if is_whole and end_state(part, dialect=dialect) is QUOTED:
+        at = unclosed_quote(lambda start, stop: part[start:stop], len(part), quote)
+        broken.append(BrokenRow(at, _never_closed(read, begin + at), quote))
     elif not is_whole or len(part) > MAX_ROW_BYTES:
-        start, end = row_spans(part)[-1]
+        start, end = row_spans(part, dialect)[-1]
         if not is_whole or end - start > MAX_ROW_BYTES:
             reason = _too_long(read, begin + start)
-            broken.append(BrokenRow(start, reason, False, KEPT_BYTES))
+            broken.append(BrokenRow(start, reason, b"", KEPT_BYTES))
     if 0 <= unclosed - begin < len(part):
-        broken.append(BrokenRow(unclosed - begin, _never_closed(read, unclosed)))
+        reason = _never_closed(read, unclosed)
+        broken.append(BrokenRow(unclosed - begin, reason, quote))
     return broken
 
 
-def masked(read: Reader, offset: int) -> Reader:
+def masked(read: Reader, offset: int, dialect: Dialect = RFC_4180) -> Reader:
     """Returns a reader for which the quote at a byte offset is an ordinary character.
 
     The offset -1 masks none.
@@ -79,12 +88,12 @@ def masked(read: Reader, offset: int) -> Reader:
         at = offset - start
         if not 0 <= at < len(data):
             return data
-        return b"".join((data[:at], _MASK, data[at + 1 :]))
+        return b"".join((data[:at], dialect.mask, data[at + 1 :]))
 
     return read_masked
 
 
-def unclosed_quote(read: Reader, stop: int) -> int:
+def unclosed_quote(read: Reader, stop: int, quote: bytes = RFC_4180.quote) -> int:
     """Returns the offset of the quote whose field is still open at a byte offset.
 
     Inside that field quotes come in pairs, or it would be closed; so the quote is the
@@ -95,17 +104,18 @@ def unclosed_quote(read: Reader, stop: int) -> int:
     Args:
       read: reads bytes of the file.
       stop: where a quoted field is open.
+      quote: of the dialect.
     """
     quotes = b""  # those that the block behind begins with
     while stop > 0:
         start = max(0, stop - _BLOCK_BYTES)
         block = read(start, stop) + quotes
-        offsets = np.flatnonzero(np.frombuffer(block, np.uint8) == ord(QUOTE))
+        offsets = np.flatnonzero(np.frombuffer(block, np.uint8) == ord(quote))
         first = np.flatnonzero(np.diff(offsets, prepend=-2) > 1)  # of each row of them
         lengths = np.diff(first, append=len(offsets))
         quotes = b""
         if start and len(offsets) and offsets[0] == 0:
-            quotes = QUOTE * int(lengths[0])  # more of them may be before it
+            quotes = quote * int(lengths[0])  # more of them may be before it
             first, lengths = first[1:], lengths[1:]
         odd = first[lengths % 2 == 1]
         if len(odd):

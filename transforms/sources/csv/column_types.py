@@ -8,7 +8,11 @@ from recordmill.schemas.features.feature import FeatureSpec, Schema, usual_kind
 from recordmill.schemas.ranges import InputRange, TypeFlags, merge_type_flags
 from recordmill.transforms.sources.csv.range_rows import RangeRows
 from recordmill.transforms.sources.csv.split_cells import columns_of
-from recordmill.transforms.sources.text_types import TypeFlag, column_dtype
+from recordmill.transforms.sources.text_types import (
+    TypeFlag,
+    column_dtype,
+    has_missing_words,
+)
 from recordmill.transforms.sources.wide_columns import classify_columns
 
 SAMPLE_BYTES = 1 << 16
@@ -47,7 +51,8 @@ def infer_schema(
     features = []
     for name, flags, missing in zip(names, observed, nulls, strict=True):
         dtype = column_dtype(flags)
+        optional = missing > 0 or has_missing_words(flags)
         features.append(
-            FeatureSpec(name, usual_kind(dtype), dtype=dtype, optional=missing > 0)
+            FeatureSpec(name, usual_kind(dtype), dtype=dtype, optional=optional)
         )
     return Schema(tuple(features))

@@ -58,9 +58,9 @@ def fit_rows(
             value = shown(cells[row].as_py())
             reason = f"{name}: {value} is not a valid {dtype}, its type in the dataset"
             reasons.setdefault(row, reason)
-        if cells.null_count and not schema[name].optional:
-            missing = cells.is_null().to_numpy(zero_copy_only=False)
-            for row in np.flatnonzero(missing).tolist():
+        if column.null_count and not schema[name].optional:
+            missing = column.is_null().to_numpy(zero_copy_only=False)
+            for row in np.flatnonzero(missing & ~wrong).tolist():
                 reason = f"{name}: missing; every record of the dataset has it"
                 reasons.setdefault(row, reason)
     batch = pa.RecordBatch.from_arrays(columns, names=list(names))

@@ -31,7 +31,7 @@ def guess_states(rows: RangeRows, input_range: InputRange, survey: int) -> Input
     if start == 0:
         return replace(input_range, quoted=(0, int(ends[0])))
     before = rows.of_file(input_range)(start - 1, start)
-    states = (FIELD_START if before in (b",", b"\r", b"\n") else UNQUOTED, QUOTED)
+    states = (FIELD_START if before in rows.dialect.field_ends else UNQUOTED, QUOTED)
     guesses = [
         replace(input_range, quoted=(int(state), int(ends[state - FIELD_START])))
         for state in states

@@ -2,14 +2,82 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from recordmill.schemas.job.source_options import SourceOptions
+
+DELIMITERS = {
+    "comma": ",",
+    "tab": "\t",
+    "semicolon": ";",
+    "pipe": "|",
+    "space": " ",
+    "\\t": "\t",  # as it is typed in a shell
+}
+
+
+def _one_mark(text: str) -> bool:
+    return len(text) == 1 and text.isascii() and text not in "\r\n\0"
+
+
+def _delimiter(text: str) -> str:
+    found = DELIMITERS.get(text, text)
+    if text == "auto" or (_one_mark(found) and found != '"'):
+        return found
+    words = ", ".join(name for name in DELIMITERS if name.isalpha())
+    raise ValueError(f"expected auto, {words} or one ASCII character, found {text!r}")
+
+
+def _quote(text: str) -> str:
+    if text == "none" or _one_mark(text):
+        return text
+    raise ValueError(f"expected none or one ASCII character, found {text!r}")
+
+
+def _as_text(value: Any) -> Any:
+    """Takes a list of texts, as YAML has them, for one."""
+    if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
+        return ",".join(value)
+    return value
+
+
+_TEXTS = BeforeValidator(_as_text, json_schema_input_type=str | list[str])
+Header = Literal["auto", "first", "none"]
 
 
 class CsvOptions(SourceOptions):
     """Options of CSV files."""
 
+    delimiter: Annotated[str, AfterValidator(_delimiter)] = Field(
+        "auto",
+        description="what stands between cells: comma, tab, semicolon, pipe, space or "
+        "one character; auto finds it in the first rows",
+    )
+    quote: Annotated[str, AfterValidator(_quote)] = Field(
+        '"',
+        description="the character around cells that hold delimiters or newlines, or "
+        "none",
+    )
+    header: Header = Field(
+        "auto",
+        description="first: the first line names the columns; none: it is a row; auto: "
+        "as first, but refused where it looks like a row",
+    )
+    columns: Annotated[str, _TEXTS] = Field(
+        "",
+        description="names of the columns of a table without header, with commas "
+        "between: id,price",
+    )
+    null_values: Annotated[str, _TEXTS] = Field(
+        "",
+        description="texts that mean a missing value in every column, with commas "
+        "between; among numbers the usual ones (NA, null, ...) always do",
+    )
+    skip_rows: int = Field(
+        0, ge=0, le=100_000, description="lines before the header, which are left out"
+    )
     exact: bool = Field(
         False,
         description="publish nothing if float32 would lose digits of a decimal, instead "

@@ -30,11 +30,13 @@ def make_source(options: CsvOptions, as_text: bool, storage: StorageOptions) -> 
             "`files_root` needs `schema`: declare which column names files, for example "
             "{features: {image: {column: path, bytes_from: path}}}"
         )
+    from recordmill.transforms.sources.csv.ask_dialect import ask_dialect
     from recordmill.transforms.sources.csv.source import CsvSource
     from recordmill.transforms.storage.reading import full_uri
 
     return CsvSource(
         as_text=as_text,
+        asked=ask_dialect(options),
         exact=options.exact,
         storage=storage,
         files_root=full_uri(options.files_root) if options.files_root else "",
@@ -50,7 +52,7 @@ def line_of(read: Callable[[int, int], bytes], offset: int) -> int:
 
 FORMAT = SourceFormat(
     name="csv",
-    summary="CSV files with a header; types are inferred.",
+    summary="Tables of text: CSV, TSV and the like; types are inferred.",
     options=CsvOptions,
     make_source=make_source,
     line_of=line_of,

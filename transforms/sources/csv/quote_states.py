@@ -14,16 +14,20 @@ Each byte is in one of three states, which fix what the next byte means:
 else is behind it belongs to the field, unquoted.) Python's csv module and Arrow read
 the same. Where a block begins is known only after all blocks before it were read, so
 a block is described by its transition map, which has an end state for each start state.
-Maps compose, stray quotes included.
+Maps compose, stray quotes included. The comma and the quote are those of the dialect;
+without a quote every map leads to one state.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import lru_cache
 from itertools import product
 
 import numpy as np
 import numpy.typing as npt
+
+from recordmill.transforms.sources.csv.dialect import RFC_4180, Dialect
 
 
 class QuoteState(IntEnum):
@@ -44,9 +48,6 @@ TransitionMap = tuple[QuoteState, QuoteState, QuoteState]  # from each in that o
 _TAIL_BYTES = 1 << 16
 _MAX_PIECE_BYTES = 1 << 20
 
-_QUOTE = ord('"')
-_FIELD_ENDS = b",\r\n"
-
 # Only quotes and the bytes before them matter. Before a quote the field is bare, has
 # just been closed, or is quoted: states 0, 1, 2 of a function that has three kinds.
 _BARE, _CLOSED, _OPEN = range(3)
@@ -61,11 +62,12 @@ def _code(function: _Function) -> int:
     return function[0] + 3 * function[1] + 9 * function[2]
 
 
-def _function_of_a_quote() -> npt.NDArray[np.uint8]:
+@lru_cache(maxsize=64)
+def _function_of_a_quote(dialect: Dialect) -> npt.NDArray[np.uint8]:
     """Returns a quote's function by the byte before it, as codes."""
     codes = np.full(256, _code(_STRAY), np.uint8)
-    codes[list(_FIELD_ENDS)] = _code(_AT_START)
-    codes[_QUOTE] = _code(_ADJACENT)
+    codes[list(dialect.field_ends)] = _code(_AT_START)
+    codes[list(dialect.quote)] = _code(_ADJACENT)
     return codes
 
 
@@ -78,7 +80,6 @@ def _composition() -> npt.NDArray[np.uint8]:
     return table
 
 
-_FUNCTION_OF = _function_of_a_quote()
 _COMPOSED = _composition()
 
 
@@ -107,13 +108,19 @@ def _compose(codes: npt.NDArray[np.uint8]) -> _Function:
     return code % 3, code // 3 % 3, code // 9
 
 
-def end_states(block: bytes, first: int = 0, stop: int | None = None) -> TransitionMap:
+def end_states(
+    block: bytes,
+    first: int = 0,
+    stop: int | None = None,
+    dialect: Dialect = RFC_4180,
+) -> TransitionMap:
     """Returns the transition map of a block: its end state for each start state.
 
     Args:
       block: bytes of a file.
       first: where to begin in them.
       stop: where to end.
+      dialect: of the file.
 
     >>> [state.name for state in end_states(b'5" pipe,"a')]
     ['QUOTED', 'QUOTED', 'QUOTED']
@@ -126,26 +133,29 @@ def end_states(block: bytes, first: int = 0, stop: int | None = None) -> Transit
     # before them no longer matters.
     while stop > first and len(set(ends)) > 1:
         start = max(first, stop - size)
-        ends = compose(_piece_map(block, start, stop), ends)
+        ends = compose(_piece_map(block, start, stop, dialect), ends)
         stop, size = start, min(2 * size, _MAX_PIECE_BYTES)
     return ends
 
 
-def _piece_map(block: bytes, start: int, stop: int) -> TransitionMap:
+def _piece_map(block: bytes, start: int, stop: int, dialect: Dialect) -> TransitionMap:
     """Returns the transition map of a piece of a block that is not empty."""
-    bare = FIELD_START if block[stop - 1] in _FIELD_ENDS else UNQUOTED
-    if block.find(b'"', start, stop) < 0:
+    field_ends = dialect.field_ends
+    bare = FIELD_START if block[stop - 1] in field_ends else UNQUOTED
+    if not dialect.quote:
+        return bare, bare, bare
+    if block.find(dialect.quote, start, stop) < 0:
         return bare, bare, QUOTED
     data = np.frombuffer(block, np.uint8, stop - start, start)
-    offsets = np.flatnonzero(data == _QUOTE)
-    others = _compose(_FUNCTION_OF[data[offsets[1:] - 1]])
+    offsets = np.flatnonzero(data == ord(dialect.quote))
+    others = _compose(_function_of_a_quote(dialect)[data[offsets[1:] - 1]])
     closed = FIELD_START if offsets[-1] == len(data) - 1 else bare
     ends = {_BARE: bare, _CLOSED: closed, _OPEN: QUOTED}
     first = int(offsets[0])
     if first == 0:
         opening, stray = _OPEN, _BARE
     else:
-        opening = stray = _OPEN if data[first - 1] in _FIELD_ENDS else _BARE
+        opening = stray = _OPEN if data[first - 1] in field_ends else _BARE
     return ends[others[opening]], ends[others[stray]], ends[others[_CLOSED]]
 
 
@@ -155,9 +165,13 @@ def compose(first: TransitionMap, second: TransitionMap) -> TransitionMap:
     return one, two, three
 
 
-def end_state(block: bytes, start: QuoteState = QuoteState.FIELD_START) -> QuoteState:
+def end_state(
+    block: bytes,
+    start: QuoteState = QuoteState.FIELD_START,
+    dialect: Dialect = RFC_4180,
+) -> QuoteState:
     """Returns the state behind a block that begins in the given state."""
-    return end_states(block)[start - FIELD_START]
+    return end_states(block, dialect=dialect)[start - FIELD_START]
 
 
 def pack_map(ends: TransitionMap) -> int:

@@ -19,6 +19,8 @@ from recordmill.transforms.sources.csv.broken_rows import (
     find_broken_rows,
     masked,
 )
+from recordmill.transforms.sources.csv.dialect import RFC_4180, Dialect
+from recordmill.transforms.sources.csv.header import Header, read_header
 from recordmill.transforms.sources.csv.quote_states import (
     QUOTED,
     QuoteState,
@@ -26,9 +28,7 @@ from recordmill.transforms.sources.csv.quote_states import (
     end_states,
 )
 from recordmill.transforms.sources.csv.row_bounds import (
-    Header,
     Reader,
-    read_header,
     row_spans,
     row_start,
 )
@@ -77,10 +77,12 @@ class RangeRows:
     Attributes:
       names: of the columns; a file may have them in another order.
       storage: options of the files' storage.
+      dialect: of all files.
     """
 
     names: tuple[str, ...]
     storage: StorageOptions
+    dialect: Dialect = RFC_4180
 
     def of_file(self, file: InputFile | InputRange) -> Reader:
         """Returns a reader of the bytes of a file, or of that of a range."""
@@ -88,7 +90,7 @@ class RangeRows:
 
     def of_range(self, input_range: InputRange) -> Reader:
         """Returns a reader to which a quote that is never closed is no quote."""
-        return masked(self.of_file(input_range), input_range.unclosed)
+        return masked(self.of_file(input_range), input_range.unclosed, self.dialect)
 
     def text_rows(self, input_range: InputRange) -> Iterator[TextRows]:
         """Yields all rows of a range, in order, and the checksums of its bytes.
@@ -125,9 +127,9 @@ class RangeRows:
         ranges = input_range.by_file()
         for each in ranges:
             data = self._read_block(each, each.stop, checksums)
-            header = header.of_file(data, each.uri)
+            header = header.of_file(data, each.uri, self.dialect)
             self._require_same(each.uri, header.names)
-            files.append(FileText(each, data, header.names, header.end))
+            files.append(FileText(each, data, header.names, header.end, self.dialect))
             num_bytes += each.stop
             if num_bytes >= BATCH_BYTES or each is ranges[-1]:
                 rows = rows_of_files(files, self.names, input_range.first_position)
@@ -154,14 +156,15 @@ class RangeRows:
         Raises:
           InputError: the file has other columns.
         """
-        names, header_end = read_header(self.of_file(input_range), input_range.uri)
+        read = self.of_file(input_range)
+        names, header_end = read_header(read, input_range.uri, self.dialect)
         self._require_same(input_range.uri, names)
         begin: int | None = header_end
-        if input_range.start > 0:
+        if input_range.start > header_end:  # else the first row of all is in it
             start, stop = input_range.start, input_range.stop
             state = QuoteState(input_range.quoted[0])
-            begin = row_start(self.of_range(input_range), start, state, stop - start)
-            begin = None if begin is None else max(begin, header_end)
+            read = self.of_range(input_range)
+            begin = row_start(read, start, state, stop - start, self.dialect)
         if begin is None or begin >= input_range.stop:
             return None, names
         return begin, names
@@ -176,12 +179,14 @@ class RangeRows:
         if begin is None:
             return None
         text = self.of_range(input_range)(begin, begin + max_bytes)
-        if len(text) == max_bytes or end_state(text) is QUOTED:
-            spans = row_spans(text)
+        dialect = self.dialect
+        if len(text) == max_bytes or end_state(text, dialect=dialect) is QUOTED:
+            spans = row_spans(text, dialect)
             text = text[: spans[-1][0]] if spans else b""
         at = input_range.unclosed - begin
-        broken = [BrokenRow(at, "never closed")] if 0 <= at < len(text) else []
-        return parse_rows(text, names, input_range.path, begin, broken)
+        is_broken = 0 <= at < len(text)
+        broken = [BrokenRow(at, "never closed", dialect.quote)] if is_broken else []
+        return parse_rows(text, names, input_range.path, begin, broken, dialect)
 
     def parts(
         self, input_range: InputRange, checksums: list[FileChecksum]
@@ -202,16 +207,18 @@ class RangeRows:
             return
         body, is_whole = self._body(input_range, begin, checksums)
         rows_before = 0
-        for start, stop in _cut_batches(body):
+        for start, stop in _cut_batches(body, self.dialect):
             part = body[start:stop]
             broken = find_broken_rows(
                 self.of_file(input_range),
                 part,
                 begin + start,
                 input_range.unclosed,
+                self.dialect,
                 is_whole=is_whole or stop < len(body),
             )
-            parsed = parse_rows(part, names, input_range.path, begin + start, broken)
+            at = begin + start
+            parsed = parse_rows(part, names, input_range.path, at, broken, self.dialect)
             yield RowsPart(parsed, rows_before, start, stop, len(body))
             rows_before += parsed.num_rows
 
@@ -223,14 +230,18 @@ class RangeRows:
         end: int | None = input_range.stop
         if input_range.quoted[1]:
             state = QuoteState(input_range.quoted[1])
-            end = row_start(read, input_range.stop, state, MAX_ROW_BYTES)
+            end = row_start(read, input_range.stop, state, MAX_ROW_BYTES, self.dialect)
         is_whole = end is not None
         end = input_range.stop + KEPT_BYTES if end is None else end
         # The whole block, though its first bytes belong to a row of the one before: so
         # the checksums of all blocks join.
         block = self._read_block(input_range, end, checksums)
         start = input_range.start
-        body = masked(lambda a, b: block[a - start : b - start], input_range.unclosed)
+
+        def in_block(first: int, last: int) -> bytes:
+            return block[first - start : last - start]
+
+        body = masked(in_block, input_range.unclosed, self.dialect)
         return body(begin, end), is_whole
 
     def _read_block(
@@ -262,14 +273,14 @@ def columns_differ(uri: str, names: Sequence[str], columns: Sequence[str]) -> st
     )
 
 
-def _cut_batches(body: bytes) -> Iterator[tuple[int, int]]:
+def _cut_batches(body: bytes, dialect: Dialect) -> Iterator[tuple[int, int]]:
     """Cuts a range at row starts into batches small enough for the processor's cache."""
     start = 0
     while start < len(body):
         stop = min(start + BATCH_BYTES, len(body))
         if stop < len(body):
-            state = end_states(body, start, stop)[0]  # a row starts there
-            found = row_start(lambda a, b: body[a:b], stop, state, len(body))
+            state = end_states(body, start, stop, dialect)[0]  # a row starts there
+            found = row_start(lambda a, b: body[a:b], stop, state, len(body), dialect)
             stop = len(body) if found is None else found
         yield start, stop
         start = stop

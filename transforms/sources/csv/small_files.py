@@ -19,8 +19,9 @@ from recordmill.schemas.ranges import InputRange, RangeFile, Reject
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.exchange.keys import origins_of, range_hash
 from recordmill.transforms.sources.csv.broken_rows import find_broken_rows
+from recordmill.transforms.sources.csv.dialect import RFC_4180, Dialect
 from recordmill.transforms.sources.csv.quote_states import QUOTED, end_state
-from recordmill.transforms.sources.csv.row_bounds import QUOTE, row_spans
+from recordmill.transforms.sources.csv.row_bounds import row_spans
 from recordmill.transforms.sources.csv.split_cells import (
     is_utf8,
     parse_rows,
@@ -88,12 +89,14 @@ class FileText:
       data: all its bytes.
       names: its columns, in its order.
       begin: byte offset of its first row.
+      dialect: of all files.
     """
 
     input_range: InputRange
     data: bytes
     names: tuple[str, ...]
     begin: int
+    dialect: Dialect = RFC_4180
 
     @cached_property
     def body(self) -> bytes:
@@ -103,7 +106,7 @@ class FileText:
     @cached_property
     def spans(self) -> list[tuple[int, int]]:
         """Finds start and end of all rows in the body, rejects included."""
-        return row_spans(self.body)
+        return row_spans(self.body, self.dialect)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +185,11 @@ def _split(files: Sequence[FileText]) -> Iterator[_Split]:
 
 def _split_alone(file: FileText) -> _Split:
     path, body = file.input_range.path, file.body
-    broken = find_broken_rows(lambda a, b: file.data[a:b], body, file.begin, -1)
-    parsed = parse_rows(body, file.names, path, file.begin, broken)
+    dialect = file.dialect
+    broken = find_broken_rows(
+        lambda a, b: file.data[a:b], body, file.begin, -1, dialect
+    )
+    parsed = parse_rows(body, file.names, path, file.begin, broken, dialect)
     owners = np.zeros(len(parsed.ordinals), np.int64)
     counts = np.array([parsed.num_rows], np.int64)
     return _Split(parsed.table, owners, parsed.ordinals, counts, parsed.rejects)
@@ -203,7 +209,7 @@ def _split_joined(files: Sequence[FileText]) -> _Split | None:
     Without quotes a row is what stands between two newlines. Wherever a newline is
     quoted, or a quote is open at the end of a file, Arrow finds fewer rows than these.
     """
-    names = files[0].names
+    names, dialect = files[0].names, files[0].dialect
     if any(file.names != names for file in files):
         return None
     bodies = [
@@ -211,14 +217,14 @@ def _split_joined(files: Sequence[FileText]) -> _Split | None:
         for body in (file.body for file in files)
     ]
     text = b"".join(bodies)
-    if not is_utf8(text) or (QUOTE in text and end_state(text) is QUOTED):
+    if not is_utf8(text) or end_state(text, dialect=dialect) is QUOTED:
         return None
     in_row = ~_NEWLINES[np.frombuffer(text, np.uint8)]
     row_starts = np.flatnonzero(in_row & ~np.concatenate([[False], in_row[:-1]]))
     edges = np.array([0, *accumulate(map(len, bodies))])
     first_rows = np.searchsorted(row_starts, edges)
     counts = np.diff(first_rows)
-    table, wrong = split_cells(text, names)
+    table, wrong = split_cells(text, names, dialect)
     if wrong or table.num_rows != len(row_starts):
         return None
     return _Split(

@@ -37,10 +37,12 @@ from recordmill.transforms.sources.base import (
     spread_evenly,
 )
 from recordmill.transforms.sources.csv.block_states import resolve_file, survey_block
-from recordmill.transforms.sources.csv.column_types import (
-    SAMPLE_BYTES,
-    infer_schema,
-    sample_types,
+from recordmill.transforms.sources.csv.column_types import infer_schema, sample_types
+from recordmill.transforms.sources.csv.dialect import (
+    ASK_NOTHING,
+    RFC_4180,
+    AskedDialect,
+    Dialect,
 )
 from recordmill.transforms.sources.csv.first_rows import (
     LOOKED_AT,
@@ -50,22 +52,26 @@ from recordmill.transforms.sources.csv.first_rows import (
 )
 from recordmill.transforms.sources.csv.fixed_schema import fit_rows, fixed_columns
 from recordmill.transforms.sources.csv.guess_states import guess_states
-from recordmill.transforms.sources.csv.range_rows import RangeRows, columns_differ
-from recordmill.transforms.sources.csv.row_bounds import (
-    BOM,
-    read_header,
+from recordmill.transforms.sources.csv.header_problems import (
+    given_twice,
+    headerless,
+    misfit,
 )
+from recordmill.transforms.sources.csv.missing_words import missing_fact
+from recordmill.transforms.sources.csv.prepare_files import (
+    common_dialect,
+    common_names,
+    look_at,
+    not_empty,
+)
+from recordmill.transforms.sources.csv.range_rows import RangeRows
 from recordmill.transforms.sources.csv.small_files import join_small_files
-from recordmill.transforms.sources.csv.split_cells import columns_of
-from recordmill.transforms.sources.csv.text_rows import TextRows
+from recordmill.transforms.sources.csv.typed_rows import TypedRows, typed_rows
 from recordmill.transforms.sources.float_columns import rounded_in
 from recordmill.transforms.sources.text_types import (
     TypeFlag,
     column_dtype,
     is_huge,
-)
-from recordmill.transforms.sources.wide_columns import (
-    convert_columns,
 )
 
 SAMPLED_RANGES = 32
@@ -75,10 +81,13 @@ ENTRY_BYTES = 24  # what a feature's map entry costs beside its name and value
 
 @dataclass(frozen=True)
 class CsvSource(Source):
-    """Comma-separated values.
+    """Tables of text: a row a line, with a delimiter between cells.
 
     Attributes:
       as_text: whether every cell stays text, because a declared schema converts it.
+      asked: what is said of the dialect.
+      dialect: that of the files, once prepared.
+      wanted: columns that a declared schema uses, or () if it is not known.
       exact: whether a decimal that loses digits as float32 ends the run.
       names: the columns of the first file's header.
       fixed_schema: the schema of the dataset that rows are appended to: its types are
@@ -93,6 +102,9 @@ class CsvSource(Source):
     """
 
     as_text: bool = False
+    asked: AskedDialect = ASK_NOTHING
+    dialect: Dialect = RFC_4180
+    wanted: tuple[str, ...] = ()
     exact: bool = False
     names: tuple[str, ...] = ()
     fixed_schema: Schema | None = None
@@ -109,7 +121,7 @@ class CsvSource(Source):
 
     @property
     def _rows(self) -> RangeRows:
-        return RangeRows(self.names, self.storage)
+        return RangeRows(self.names, self.storage, self.dialect)
 
     @property
     def infers_types(self) -> bool:
@@ -125,26 +137,22 @@ class CsvSource(Source):
     def naming_files(self) -> Self:
         return replace(self, names_files=True)
 
-    def prepare(self, files: Sequence[InputFile]) -> Self:
-        source = self._with_names(files)
-        first = source._first_look(_not_empty(files)[0])
-        found = first.one_column(is_declared=self.as_text)
-        if found and not self.as_text:
-            raise InputError(found)
-        return source._having_seen(first)
+    def expecting(self, columns: Sequence[str]) -> Self:
+        return replace(self, wanted=tuple(columns))
 
-    def _with_names(self, files: Sequence[InputFile]) -> Self:
-        names: tuple[str, ...] = ()
-        for file in _not_empty(files):
-            own, _ = read_header(self._rows.of_file(file), file.uri)
-            names = names or own
-            if set(own) != set(names):
-                raise InputError(columns_differ(file.uri, own, names))
-        if not names:
-            raise InputError(
-                "every input file is empty; expected a header and rows of values"
-            )
-        return replace(self, names=names)
+    def prepare(self, files: Sequence[InputFile]) -> Self:
+        source = self._of_files(files)
+        first = look_at(source._rows, not_empty(files)[0])
+        problem = given_twice(first)
+        if (
+            self.infers_types
+            and source.dialect.has_header
+            and self.asked.header == "auto"
+        ):
+            problem = headerless(first)
+        if problem:
+            raise InputError(problem)
+        return source._having_seen(first)
 
     def prepare_append(
         self,
@@ -153,46 +161,42 @@ class CsvSource(Source):
         schema: Schema | None,
     ) -> Self:
         # The columns of one file are those of all that were converted.
-        files = _not_empty([*_not_empty(kept)[:1], *new])
-        source = replace(self._with_names(files), fixed_schema=schema)
-        return source._having_seen(source._first_look(files[0]))
+        files = not_empty([*not_empty(kept)[:1], *new])
+        names = [feature.name for feature in schema.features] if schema else self.wanted
+        source = replace(self.expecting(names)._of_files(files), fixed_schema=schema)
+        return source._having_seen(look_at(source._rows, files[0]))
 
-    def _first_look(self, file: InputFile) -> FirstRows:
-        """Reads the header and the first rows of a file."""
-        size = file.size
-        whole = InputRange(0, file.path, file.uri, 0, size, 0, size, seen=file.seen)
-        names, header_end = read_header(self._rows.of_file(file), file.uri)
-        header = self._rows.of_file(file)(0, header_end).removeprefix(BOM).strip()
-        parsed = self._rows.sample(whole, SAMPLE_BYTES)
-        if parsed is None:
-            nothing = pa.table({name: pa.array([], pa.string()) for name in names})
-            return FirstRows(file.uri, header, names, (), nothing)
-        rows = [parsed.body[slice(*span)] for span in parsed.spans[:LOOKED_AT]]
-        return FirstRows(file.uri, header, names, rows, parsed.table)
+    def _of_files(self, files: Sequence[InputFile]) -> Self:
+        """Returns the source with the dialect and the columns of its files."""
+        dialect = common_dialect(self._rows, files, self.asked, self.wanted)
+        source = replace(self, dialect=dialect)
+        return replace(source, names=common_names(source._rows, files, self.asked))
 
     def _having_seen(self, first: FirstRows) -> Self:
-        warnings = [first.one_column(is_declared=True)]
-        if self.infers_types:
-            warnings.append(first.headerless())
         types = dict(zip(first.names, first.flags, strict=True))
         return replace(
             self,
             sampled_rows=min(first.cells.num_rows, LOOKED_AT),
             sampled_types=tuple(types[name] for name in self.names),
-            warnings=tuple(filter(None, warnings)),
+            warnings=tuple(filter(None, [first.one_column(), misfit(first)])),
         )
+
+    def _describe(
+        self, dtypes: Sequence[str], basis: str, warnings: Sequence[str]
+    ) -> Understood:
+        return describe(self.asked, self.dialect, self.names, dtypes, basis, warnings)
 
     def understood(self) -> Understood:
         if self.fixed_schema is not None:
             dtypes = _dtypes(self.fixed_schema, self.names)
-            return describe(self.names, dtypes, "of the dataset", self.warnings)
+            return self._describe(dtypes, "of the dataset", self.warnings)
         if self.as_text:
-            return describe(self.names, (), "declared", self.warnings)
+            return self._describe((), "declared", self.warnings)
         dtypes = [
             column_dtype(flags) if flags else "empty" for flags in self.sampled_types
         ]
         basis = f"so far, by the first {count(self.sampled_rows, 'row')}"
-        return describe(self.names, dtypes, basis, self.warnings)
+        return self._describe(dtypes, basis, self.warnings)
 
     def understood_at_end(
         self,
@@ -209,7 +213,8 @@ class CsvSource(Source):
             n for n, flags in zip(self.names, observed, strict=False) if is_huge(flags)
         ]
         warnings = (*self.warnings, *huge_warnings(huge), *lost)
-        return describe(self.names, dtypes, "of all rows", warnings)
+        found = self._describe(dtypes, "of all rows", warnings)
+        return replace(found, facts=(*found.facts, *missing_fact(odd, schema)))
 
     def rounding_problem(self, rounded: Sequence[Rounded]) -> str:
         return exact_error(rounded) if self.exact and rounded else ""
@@ -218,7 +223,7 @@ class CsvSource(Source):
         ranges = number_ranges(
             [
                 (file, start, min(start + self.range_bytes, file.size), "")
-                for file in _not_empty(files)
+                for file in not_empty(files)
                 for start in range(0, file.size, self.range_bytes)
             ]
         )
@@ -234,7 +239,8 @@ class CsvSource(Source):
         """Returns the transition map of a block (see quote_states)."""
         if input_range.files:
             return 0  # nothing is before their rows
-        return survey_block(self._rows.of_file(input_range), input_range)
+        read = self._rows.of_file(input_range)
+        return survey_block(read, input_range, self.dialect)
 
     def resolve_ranges(
         self, ranges: Sequence[InputRange], surveys: Sequence[int]
@@ -245,7 +251,8 @@ class CsvSource(Source):
         for _, found in by_file:
             pairs = list(found)
             read = self._rows.of_file(pairs[0][0])
-            resolved += resolve_file(read, *zip(*pairs, strict=True))
+            own, numbers = zip(*pairs, strict=True)
+            resolved += resolve_file(read, own, numbers, self.dialect)
         return resolved
 
     def sample(self, input_range: InputRange) -> TypeFlags:
@@ -279,27 +286,28 @@ class CsvSource(Source):
     def read(self, input_range: InputRange, expected: TypeFlags) -> Iterator[Rows]:
         expected = expected or (int(TypeFlag.NOTHING),) * len(self.names)
         for rows in self._rows.text_rows(input_range):
-            observed: TypeFlags = ()
-            nulls: tuple[int, ...] = ()
             rounded: tuple[Rounded, ...] = ()
             if rows.is_nothing:
-                batch = pa.RecordBatch.from_pylist([], schema=self.columns())
+                none = pa.RecordBatch.from_pylist([], schema=self.columns())
+                typed = TypedRows(none)
             elif self.fixed_schema is not None:
                 rows, batch = fit_rows(rows, self.names, self.fixed_schema, input_range)
+                typed = TypedRows(batch)
             else:
-                batch, observed, nulls = self._convert(rows, expected)
-                expected = merge_type_flags(expected, observed)
+                typed = typed_rows(rows, self.names, expected, as_text=self.as_text)
+                expected = merge_type_flags(expected, typed.observed)
             if not self.as_text and not rows.is_nothing:
-                rounded = rounded_in(rows.table, batch)
+                rounded = rounded_in(rows.table, typed.batch)
             yield Rows(
-                batch=batch,
+                batch=typed.batch,
                 origins=rows.origins,
                 positions=rows.positions,
                 raw=rows.raw,
                 paths=rows.paths,
                 rejects=rows.rejects,
-                observed=observed,
-                nulls=nulls,
+                observed=typed.observed,
+                nulls=typed.nulls,
+                odd=typed.odd,
                 rounded=rounded,
                 checksums=rows.checksums,
             )
@@ -307,18 +315,6 @@ class CsvSource(Source):
     def read_for_statistics(self, input_range: InputRange) -> Iterator[Rows]:
         """Reads a range with all cells as text."""
         return self.read(input_range, (int(TypeFlag.TEXT),) * len(self.names))
-
-    def _convert(
-        self, rows: TextRows, expected: TypeFlags
-    ) -> tuple[pa.RecordBatch, TypeFlags, tuple[int, ...]]:
-        """Returns the typed columns, their type flags and their missing values."""
-        if self.as_text:
-            cells = columns_of(rows.table, self.names)
-            return pa.RecordBatch.from_arrays(cells, names=list(self.names)), (), ()
-        cells = columns_of(rows.table, self.names)
-        columns, observed = convert_columns(cells, expected, rows.num_bytes)
-        batch = pa.RecordBatch.from_arrays(columns, names=list(self.names))
-        return batch, tuple(observed), tuple(column.null_count for column in cells)
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
         # A short cell ("1,") becomes an entry with the column's name.
@@ -330,7 +326,3 @@ class CsvSource(Source):
 def _dtypes(schema: Schema, names: Sequence[str]) -> list[str]:
     by_name = {feature.name: feature.dtype for feature in schema.features}
     return [by_name[name] for name in names]
-
-
-def _not_empty(files: Sequence[InputFile]) -> list[InputFile]:
-    return [file for file in files if file.size]

@@ -22,7 +22,8 @@ from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.encode.value_limits import utf8_reason
 from recordmill.transforms.sources.csv.broken_rows import BrokenRow
-from recordmill.transforms.sources.csv.row_bounds import BOM, QUOTE, row_spans
+from recordmill.transforms.sources.csv.dialect import RFC_4180, Dialect
+from recordmill.transforms.sources.csv.row_bounds import BOM, row_spans
 
 _BLANK = re.compile(rb"[\r\n]*")
 
@@ -37,11 +38,12 @@ class Parsed:
     rejects: list[Reject]
     body: bytes
     begin: int  # byte offset of the body in the file
+    dialect: Dialect
 
     @cached_property
     def spans(self) -> list[tuple[int, int]]:
         """Finds start and end of all rows in the body, rejects included."""
-        return row_spans(self.body)
+        return row_spans(self.body, self.dialect)
 
     def raw(self, row: int) -> tuple[int, bytes]:
         """Returns byte offset in the file and bytes of a row of the table."""
@@ -55,6 +57,7 @@ def parse_rows(
     path: str,
     begin: int,
     broken: Sequence[BrokenRow] = (),
+    dialect: Dialect = RFC_4180,
 ) -> Parsed:
     """Splits rows into cells; rows that cannot be split as they should are rejects.
 
@@ -64,13 +67,14 @@ def parse_rows(
       path: of the file, for rejects.
       begin: byte offset of the body in the file.
       broken: rows that are known to have no end of their own.
+      dialect: of the file.
     """
     spans: Sequence[tuple[int, int]] = ()
     raws: dict[int, bytes] = {}
     reasons: dict[int, str] = {}
     if broken or not is_utf8(body):
         # Take out the rows that Arrow cannot split, and split the others.
-        spans = row_spans(body)
+        spans = row_spans(body, dialect)
         for each in broken:
             row = bisect_right(spans, each.at, key=itemgetter(0)) - 1
             reasons[row], raws[row] = each.reason, each.raw(body, *spans[row])
@@ -79,12 +83,12 @@ def parse_rows(
                 reasons[row] = reason
         kept = [row for row in range(len(spans)) if row not in reasons]
         text = b"\n".join(body[slice(*spans[row])] for row in kept)
-        table, wrong = split_cells(text, names)
+        table, wrong = split_cells(text, names, dialect)
         reasons |= {kept[row]: reason for row, reason in wrong.items()}
     else:
-        table, reasons = split_cells(body, names)
+        table, reasons = split_cells(body, names, dialect)
         if reasons:
-            spans = row_spans(body)
+            spans = row_spans(body, dialect)
     rejects = [
         Reject(
             path,
@@ -98,10 +102,12 @@ def parse_rows(
     ordinals = np.arange(num_rows, dtype=np.int64)
     if reasons:
         ordinals = np.delete(ordinals, sorted(reasons))
-    return Parsed(table, ordinals, num_rows, rejects, body, begin)
+    return Parsed(table, ordinals, num_rows, rejects, body, begin, dialect)
 
 
-def split_cells(body: bytes, names: Sequence[str]) -> tuple[pa.Table, dict[int, str]]:
+def split_cells(
+    body: bytes, names: Sequence[str], dialect: Dialect = RFC_4180
+) -> tuple[pa.Table, dict[int, str]]:
     """Splits rows of UTF-8 in which every quoted field is closed.
 
     Returns:
@@ -127,12 +133,17 @@ def split_cells(body: bytes, names: Sequence[str]) -> tuple[pa.Table, dict[int, 
             block_size=len(body) + 16,
             column_names=list(names),
         ),
-        pa_csv.ParseOptions(newlines_in_values=QUOTE in body, invalid_row_handler=note),
+        pa_csv.ParseOptions(
+            delimiter=dialect.delimiter.decode(),
+            quote_char=dialect.quote.decode() or False,
+            newlines_in_values=bool(dialect.quote) and dialect.quote in body,
+            invalid_row_handler=note,
+        ),
         pa_csv.ConvertOptions(
             check_utf8=False,
             column_types={name: pa.string() for name in names},
             strings_can_be_null=True,
-            null_values=[""],
+            null_values=["", *dialect.null_values],
         ),
     )
     return table, wrong

@@ -1,0 +1,130 @@
+"""Finds headers that are none, or do not fit the rows below them, and says what to do."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from recordmill.schemas.text import count
+from recordmill.transforms.cast.cast_result import shown
+from recordmill.transforms.sources.csv.first_rows import FirstRows
+from recordmill.transforms.sources.csv.header import split_row
+from recordmill.transforms.sources.csv.sniff import SAME_SHARE
+from recordmill.transforms.sources.text_types import TypeFlag, classify, kinds_of
+
+_DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T]\d{1,2}:\d{2}.*)?")
+_NUMBERS = TypeFlag.INTEGER | TypeFlag.DECIMAL | TypeFlag.HUGE
+_UNSAFE = re.compile(r"[\s`,\"]")  # in a name that a message shows as part of a value
+
+
+def headerless(first: FirstRows) -> str:
+    """Returns why the header looks like a row, or "".
+
+    Each of its cells is of the sort that is below it, and not all are text. Years
+    and dates in a row (2001, 2002, 2003) are the names of columns.
+    """
+    sorts = _sorts_of(first.names)
+    if not {*sorts} - {"text"} or _is_series(first.names):
+        return ""
+    for expected, cells in zip(sorts, first.columns(), strict=True):
+        if _sort(cells.drop_null().to_pylist()) != expected:
+            return ""
+    line = first.header.decode(errors="replace")
+    return (
+        f"{first.uri}: line {first.dialect.skip_rows + 1} should be the header, but it "
+        f"looks like a row: {shown(line)}. If the table has no header, use `header=none`, "
+        "and give the names of its columns with `columns`. If it is the header, use "
+        "`header=first`"
+    )
+
+
+def misfit(first: FirstRows) -> str:
+    """Returns why the header cannot be that of the rows below it, or "".
+
+    R writes no name above the names of rows. Programs that write reports put lines
+    before the header.
+    """
+    widths = [
+        len(split_row(row, first.dialect) or ()) for row in (first.header, *first.rows)
+    ]
+    expected = widths[0]
+    if not first.rows or not first.dialect.has_header or expected in widths[1:]:
+        return ""
+    width, rows = Counter(widths[1:]).most_common(1)[0]
+    at = widths.index(width)
+    if width < expected or rows < SAME_SHARE * len(widths[at:]):
+        return ""
+    found = (
+        f"{first.uri}: the header has {count(expected, 'name')}, but the rows below it "
+        f"have {count(width, 'cell')}"
+    )
+    if at == 1 and width == expected + 1 > 2:
+        names = ",".join(["row", *first.names])
+        named = "`columns`" if _UNSAFE.search(names.replace(",", "")) else ""
+        return (
+            f"{found}, as R writes the names of rows. Name all columns, and skip this "
+            f"header: {named or f'`columns={names}`'} and `skip_rows={first.dialect.skip_rows + 1}`"
+        )
+    return (
+        f"{found}. If the header is {shown(first.rows[at - 1].decode(errors='replace'))}, "
+        f"skip what is before it: `skip_rows={first.lines_before(at - 1)}`"
+    )
+
+
+def given_twice(first: FirstRows) -> str:
+    """Returns why the columns that were given should not have been, or ""."""
+    dialect = first.dialect
+    if not dialect.columns or not first.rows:
+        return ""
+    cells = [cell.strip() for cell in split_row(first.rows[0], dialect) or ()]
+    if cells != [*dialect.columns]:
+        return ""
+    return (
+        f"{first.uri}: the first row has just the names that `columns` gives, so it is a "
+        "header. Leave out `columns`"
+    )
+
+
+def _sort(texts: Sequence[str]) -> str:
+    """Returns what all of some cells are: numbers, booleans, dates or text; or ""."""
+    if not texts:
+        return ""
+    return _sort_by(classify(pa.array(texts, pa.string())), texts)
+
+
+def _sorts_of(texts: Sequence[str]) -> list[str]:
+    """Returns the sort of each text by itself."""
+    flags = np.zeros(len(texts), np.int64)
+    if len(texts):
+        for flag, found in kinds_of(pa.array([*map(str.strip, texts)])).items():
+            flags[found] |= int(flag)
+    flags[flags == 0] = int(TypeFlag.TEXT)
+    return [
+        _sort_by(TypeFlag(flag), [text])
+        for flag, text in zip(flags.tolist(), texts, strict=True)
+    ]
+
+
+def _sort_by(flags: TypeFlag, texts: Sequence[str]) -> str:
+    flags &= ~TypeFlag.MISSING
+    if not flags:
+        return ""
+    if not flags & ~_NUMBERS:
+        return "number"
+    if flags is TypeFlag.BOOLEAN:
+        return "boolean"
+    return "date" if all(map(_DATE.fullmatch, texts)) else "text"
+
+
+def _is_series(names: Sequence[str]) -> bool:
+    """Tells whether three names or more count up, as columns of a pivot table do."""
+    dates = [name for name in names if _DATE.fullmatch(name)]
+    sorts = zip(names, _sorts_of(names), strict=True)
+    numbers = [float(name) for name, sort in sorts if sort == "number"]
+    steps = {round(after - before, 9) for before, after in pairwise(numbers)}
+    return len(dates) > 2 or (len(numbers) > 2 and len(steps) == 1 and steps != {0})

@@ -1,0 +1,97 @@
+"""Finds what the files of an input have in common: the dialect and the columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.ranges import InputFile, InputRange
+from recordmill.transforms.sources.csv.column_types import SAMPLE_BYTES
+from recordmill.transforms.sources.csv.dialect import AskedDialect, Dialect, name_of
+from recordmill.transforms.sources.csv.first_rows import LOOKED_AT, FirstRows
+from recordmill.transforms.sources.csv.header import header_start, read_header
+from recordmill.transforms.sources.csv.range_rows import RangeRows, columns_differ
+from recordmill.transforms.sources.csv.sniff import find_delimiter
+
+
+def not_empty(files: Sequence[InputFile]) -> list[InputFile]:
+    """Returns the files that have bytes."""
+    return [file for file in files if file.size]
+
+
+def common_dialect(
+    rows: RangeRows,
+    files: Sequence[InputFile],
+    asked: AskedDialect,
+    wanted: Sequence[str],
+) -> Dialect:
+    """Returns the dialect of all files, found in the first one that has bytes.
+
+    Args:
+      rows: of the files.
+      files: in input order.
+      asked: what is known of the dialect.
+      wanted: columns that the files should have, if they are known.
+
+    Raises:
+      InputError: the dialect cannot be told, or there is no row.
+    """
+    for file in not_empty(files)[:1]:
+        found = find_delimiter(rows.of_file(file), file.uri, asked, wanted)
+        return asked.with_delimiter(found)
+    raise InputError("every input file is empty; expected a header and rows of values")
+
+
+def common_names(
+    rows: RangeRows, files: Sequence[InputFile], asked: AskedDialect
+) -> tuple[str, ...]:
+    """Returns the columns of the first file; those of the others are the same.
+
+    Raises:
+      InputError: a file has no header, or other columns.
+    """
+    names: tuple[str, ...] = ()
+    for file in not_empty(files):
+        own, _ = read_header(rows.of_file(file), file.uri, rows.dialect)
+        names = names or own
+        if set(own) != set(names):
+            differ = columns_differ(file.uri, own, names)
+            raise InputError(differ + _other_delimiter(rows, file, asked, names))
+    return names
+
+
+def _other_delimiter(
+    rows: RangeRows, file: InputFile, asked: AskedDialect, names: Sequence[str]
+) -> str:
+    """Returns a hint at another delimiter, if that is why a file's columns differ."""
+    free = replace(asked, delimiter=b"")
+    try:
+        own = find_delimiter(rows.of_file(file), file.uri, free, names)
+    except InputError:  # it cannot be told
+        return ""
+    if own == rows.dialect.delimiter:
+        return ""
+    first = name_of(rows.dialect.delimiter)
+    return f". It seems to have {name_of(own)} between its cells, not {first}"
+
+
+def look_at(rows: RangeRows, file: InputFile) -> FirstRows:
+    """Reads the header and the first rows of a file."""
+    size = file.size
+    whole = InputRange(0, file.path, file.uri, 0, size, 0, size, seen=file.seen)
+    read, dialect = rows.of_file(file), rows.dialect
+    names, begin = read_header(read, file.uri, dialect)
+    head = read(0, begin)
+    header = b""
+    if dialect.has_header:
+        header = head[header_start(read, file.uri, dialect) :].strip(b"\r\n")
+    parsed = rows.sample(whole, SAMPLE_BYTES)
+    if parsed is None:
+        nothing = pa.table({name: pa.array([], pa.string()) for name in names})
+        return FirstRows(file.uri, dialect, header, names, head, (), nothing)
+    spans = [(begin + start, begin + end) for start, end in parsed.spans[:LOOKED_AT]]
+    text = head + parsed.body
+    return FirstRows(file.uri, dialect, header, names, text, spans, parsed.table)
