@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from pathlib import Path
@@ -200,3 +201,32 @@ def test_a_refused_run_has_warned(tmp_path: Path) -> None:
     ran = recordmill("convert", "csv", source, tmp_path / "out")
     assert ran.status == 65
     assert ran.err.startswith("Warning: ")
+
+
+@pytest.mark.parametrize("exchange", ["scratch", "engine"])
+def test_packed_tables_give_the_records_of_plain_ones(
+    tmp_path: Path, exchange: str
+) -> None:
+    """Through the whole command; a second run finds that nothing is to be done."""
+    text = "id;größe\n" + "".join(f"{n};{n / 4}\n" for n in range(500))
+    plain, packed = tmp_path / "plain.csv", tmp_path / "packed"
+    plain.write_text(text)
+    packed.write_bytes(gzip.compress(text.encode("utf-16")))
+    convert("csv", plain, tmp_path / "a")
+    arguments = ("csv", packed, tmp_path / "b", "--exchange", exchange)
+    assert "  file: gzip, utf-16\n" in convert(*arguments).err
+    records = [
+        sorted(example.SerializeToString() for example in examples_of(tmp_path / name))
+        for name in "ab"
+    ]
+    assert records[0] == records[1]
+    assert "nothing to do" in convert(*arguments).err
+
+
+def test_an_encoding_is_asked_for(tmp_path: Path) -> None:
+    source = tmp_path / "in.csv"
+    source.write_bytes("größe,x\n1,ä\n".encode("cp1252"))
+    ran = recordmill("convert", "csv", source, tmp_path / "out")
+    [way] = re.findall("--encoding cp1252", ran.err)
+    convert("csv", source, tmp_path / "out", *way.split())
+    assert features_of(tmp_path / "out").keys() == {"größe", "x"}

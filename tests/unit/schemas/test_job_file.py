@@ -311,7 +311,7 @@ def test_storage_takes_what_the_command_takes() -> None:
         ("compression: zip", "compression: expected 'none' or 'gzip', found 'zip'"),
         ("feature_names: tutorial", "line 4: feature_names: is an option of images: write images: {feature_names: ...}"),
         ("images: {feature_names: tutorial}", "line 4: images: requires source: images"),
-        ("csv: {delimiter: x}", "line 4: csv: delimiter: unknown field 'delimiter'"),
+        ("csv: {separator: x}", "line 4: csv: separator: unknown field 'separator'"),
         ("csv: [a]", "line 4: csv: expected a mapping, found ['a']"),
         ("storage: {output: {aws_session_token: x}}", "looks like a secret"),
         ("storage: {input: {connection_string: x}}", "looks like a secret"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from recordmill.schemas.errors import InputError
 from recordmill.transforms.sources.csv import row_bounds
-from recordmill.transforms.sources.csv.header import read_header
+from recordmill.transforms.sources.csv.header_row import read_header
 from recordmill.transforms.sources.csv.quote_states import (
     FIELD_START,
     UNQUOTED,

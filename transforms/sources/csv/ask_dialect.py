@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from recordmill.schemas.errors import UsageError
 from recordmill.transforms.sources.csv.dialect import RFC_4180, AskedDialect
-from recordmill.transforms.sources.csv.header import split_row
+from recordmill.transforms.sources.csv.header_row import split_row
 from recordmill.transforms.sources.csv.options import CsvOptions
+from recordmill.transforms.sources.csv.packing import AskedPacking
 
 
 def ask_dialect(options: CsvOptions) -> AskedDialect:
@@ -40,6 +41,15 @@ def ask_dialect(options: CsvOptions) -> AskedDialect:
         header=options.header,
         columns=columns,
         null_values=tuple(filter(None, nulls)),
+    )
+
+
+def ask_packing(options: CsvOptions) -> AskedPacking:
+    """Returns what a person says of the files' compression and encoding."""
+    compression = {"auto": None, "none": ""}
+    return AskedPacking(
+        compression.get(options.input_compression, options.input_compression),
+        None if options.encoding == "auto" else options.encoding,
     )
 
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.sources.csv.broken_rows import masked, unclosed_quote
 from recordmill.transforms.sources.csv.dialect import RFC_4180, Dialect
-from recordmill.transforms.sources.csv.header import header_start
+from recordmill.transforms.sources.csv.header_row import header_start
 from recordmill.transforms.sources.csv.quote_states import (
     FIELD_START,
     QUOTED,

@@ -13,7 +13,7 @@ import pyarrow as pa
 from recordmill.schemas.text import count
 from recordmill.transforms.cast.cast_result import shown
 from recordmill.transforms.sources.csv.first_rows import FirstRows
-from recordmill.transforms.sources.csv.header import split_row
+from recordmill.transforms.sources.csv.header_row import split_row
 from recordmill.transforms.sources.csv.sniff import SAME_SHARE
 from recordmill.transforms.sources.text_types import TypeFlag, classify, kinds_of
 

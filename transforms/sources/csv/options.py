@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -36,6 +37,22 @@ def _quote(text: str) -> str:
     raise ValueError(f"expected none or one ASCII character, found {text!r}")
 
 
+def _encoding(text: str) -> str:
+    if text == "auto":
+        return text
+    try:
+        found = codecs.lookup(text)
+        codecs.getincrementaldecoder(text)
+        if isinstance("".encode(found.name), bytes):
+            return found.name.replace("utf-8-sig", "utf-8")
+    except (LookupError, ValueError):
+        pass
+    raise ValueError(
+        f"expected auto or an encoding of text that Python knows, such as utf-16, "
+        f"latin-1 or cp1252, found {text!r}"
+    )
+
+
 def _as_text(value: Any) -> Any:
     """Takes a list of texts, as YAML has them, for one."""
     if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
@@ -44,6 +61,7 @@ def _as_text(value: Any) -> Any:
 
 
 _TEXTS = BeforeValidator(_as_text, json_schema_input_type=str | list[str])
+InputCompression = Literal["auto", "none", "gzip", "bz2", "xz", "zstd"]
 Header = Literal["auto", "first", "none"]
 
 
@@ -77,6 +95,15 @@ class CsvOptions(SourceOptions):
     )
     skip_rows: int = Field(
         0, ge=0, le=100_000, description="lines before the header, which are left out"
+    )
+    encoding: Annotated[str, AfterValidator(_encoding)] = Field(
+        "auto",
+        description="of the text, as Python calls it: utf-8, utf-16, latin-1, cp1252; "
+        "auto is utf-8, or what the byte order mark says",
+    )
+    input_compression: InputCompression = Field(
+        "auto",
+        description="of the files; auto finds it in their first bytes",
     )
     exact: bool = Field(
         False,

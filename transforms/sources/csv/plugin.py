@@ -30,13 +30,14 @@ def make_source(options: CsvOptions, as_text: bool, storage: StorageOptions) -> 
             "`files_root` needs `schema`: declare which column names files, for example "
             "{features: {image: {column: path, bytes_from: path}}}"
         )
-    from recordmill.transforms.sources.csv.ask_dialect import ask_dialect
+    from recordmill.transforms.sources.csv.ask_dialect import ask_dialect, ask_packing
     from recordmill.transforms.sources.csv.source import CsvSource
     from recordmill.transforms.storage.reading import full_uri
 
     return CsvSource(
         as_text=as_text,
         asked=ask_dialect(options),
+        asked_packing=ask_packing(options),
         exact=options.exact,
         storage=storage,
         files_root=full_uri(options.files_root) if options.files_root else "",

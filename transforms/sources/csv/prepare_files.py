@@ -8,18 +8,63 @@ from dataclasses import replace
 import pyarrow as pa
 
 from recordmill.schemas.errors import InputError
+from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import InputFile, InputRange
 from recordmill.transforms.sources.csv.column_types import SAMPLE_BYTES
 from recordmill.transforms.sources.csv.dialect import AskedDialect, Dialect, name_of
 from recordmill.transforms.sources.csv.first_rows import LOOKED_AT, FirstRows
-from recordmill.transforms.sources.csv.header import header_start, read_header
+from recordmill.transforms.sources.csv.header_row import header_start, read_header
+from recordmill.transforms.sources.csv.packing import (
+    MARK_BYTES,
+    PLAIN,
+    AskedPacking,
+    Packing,
+    compression_of,
+    encoding_of,
+)
 from recordmill.transforms.sources.csv.range_rows import RangeRows, columns_differ
 from recordmill.transforms.sources.csv.sniff import find_delimiter
+from recordmill.transforms.sources.csv.unpack import unpack
+from recordmill.transforms.storage.reading import read_range
 
 
 def not_empty(files: Sequence[InputFile]) -> list[InputFile]:
     """Returns the files that have bytes."""
     return [file for file in files if file.size]
+
+
+def common_packing(
+    files: Sequence[InputFile], asked: AskedPacking, storage: StorageOptions
+) -> Packing:
+    """Returns how all files are packed: as the first one that has bytes.
+
+    Args:
+      files: in input order.
+      asked: what is known of it.
+      storage: options of their storage.
+
+    Raises:
+      InputError: the first file cannot be unpacked.
+    """
+    for file in not_empty(files)[:1]:
+        return packing_of(file, asked, storage)
+    return PLAIN
+
+
+def packing_of(
+    file: InputFile, asked: AskedPacking, storage: StorageOptions
+) -> Packing:
+    """Returns how a file is packed, by its first bytes where it is not known."""
+    compression, encoding = asked.compression, asked.encoding
+    start = read_range(file.uri, 0, MARK_BYTES, storage, file.seen)
+    if compression is None:
+        compression = compression_of(start)
+    if encoding is None:
+        if compression:
+            raw = unpack(file.uri, file.size, Packing(compression), storage, file.seen)
+            start = raw.read()
+        encoding = encoding_of(start)
+    return Packing(compression, encoding)
 
 
 def common_dialect(
@@ -55,12 +100,29 @@ def common_names(
     """
     names: tuple[str, ...] = ()
     for file in not_empty(files):
+        if not rows.packing.is_plain:
+            _require_packing(rows, file)
         own, _ = read_header(rows.of_file(file), file.uri, rows.dialect)
         names = names or own
         if set(own) != set(names):
             differ = columns_differ(file.uri, own, names)
             raise InputError(differ + _other_delimiter(rows, file, asked, names))
     return names
+
+
+def _require_packing(rows: RangeRows, file: InputFile) -> None:
+    """Checks that a file is compressed as the first one is.
+
+    Raises:
+      InputError: it is not.
+    """
+    start = read_range(file.uri, 0, MARK_BYTES, rows.storage, file.seen)
+    found, expected = compression_of(start), rows.packing.compression
+    if found != expected:
+        raise InputError(
+            f"{file.uri}: is {found or 'not'} compressed, but the first file is "
+            f"{expected or 'not'}. Convert such files by themselves, or make them alike"
+        )
 
 
 def _other_delimiter(

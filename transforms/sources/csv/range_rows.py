@@ -20,7 +20,8 @@ from recordmill.transforms.sources.csv.broken_rows import (
     masked,
 )
 from recordmill.transforms.sources.csv.dialect import RFC_4180, Dialect
-from recordmill.transforms.sources.csv.header import Header, read_header
+from recordmill.transforms.sources.csv.header_row import Header, read_header
+from recordmill.transforms.sources.csv.packing import PLAIN, Packing
 from recordmill.transforms.sources.csv.quote_states import (
     QUOTED,
     QuoteState,
@@ -34,7 +35,13 @@ from recordmill.transforms.sources.csv.row_bounds import (
 )
 from recordmill.transforms.sources.csv.small_files import FileText, rows_of_files
 from recordmill.transforms.sources.csv.split_cells import Parsed, parse_rows
+from recordmill.transforms.sources.csv.stream_rows import stream_rows
 from recordmill.transforms.sources.csv.text_rows import TextRows
+from recordmill.transforms.sources.csv.unpack import (
+    UnpackedReader,
+    UnpackedText,
+    unpack,
+)
 from recordmill.transforms.storage.reading import read_range
 from recordmill.transforms.tfrecord import crc32c
 
@@ -78,15 +85,23 @@ class RangeRows:
       names: of the columns; a file may have them in another order.
       storage: options of the files' storage.
       dialect: of all files.
+      packing: of all files; offsets are those in the unpacked text.
     """
 
     names: tuple[str, ...]
     storage: StorageOptions
     dialect: Dialect = RFC_4180
+    packing: Packing = PLAIN
 
     def of_file(self, file: InputFile | InputRange) -> Reader:
-        """Returns a reader of the bytes of a file, or of that of a range."""
+        """Returns a reader of the text of a file, or of that of a range."""
+        if not self.packing.is_plain:
+            size = file.stop if isinstance(file, InputRange) else file.size
+            return UnpackedReader(lambda: self._unpack(file, size))
         return partial(read_range, file.uri, options=self.storage, seen=file.seen)
+
+    def _unpack(self, file: InputFile | InputRange, stop: int) -> UnpackedText:
+        return unpack(file.uri, stop, self.packing, self.storage, file.seen)
 
     def of_range(self, input_range: InputRange) -> Reader:
         """Returns a reader to which a quote that is never closed is no quote."""
@@ -100,6 +115,9 @@ class RangeRows:
         """
         if input_range.files:
             yield from self._rows_of_files(input_range)
+            return
+        if not self.packing.is_plain:
+            yield from self._rows_of_stream(input_range)
             return
         checksums: list[FileChecksum] = []
         for part in self.parts(input_range, checksums):
@@ -117,6 +135,16 @@ class RangeRows:
             checksums = []
         if checksums:  # no row starts in this block
             yield TextRows.nothing(checksums)
+
+    def _rows_of_stream(self, input_range: InputRange) -> Iterator[TextRows]:
+        """Yields the rows of a file that is read from its start to its end."""
+        read = self.of_file(input_range)
+        names, begin = read_header(read, input_range.uri, self.dialect)
+        self._require_same(input_range.uri, names)
+        text = self._unpack(input_range, input_range.stop)
+        yield from stream_rows(
+            input_range, text, names, begin, self.dialect, read, BATCH_BYTES
+        )
 
     def _rows_of_files(self, input_range: InputRange) -> Iterator[TextRows]:
         """Yields the rows of a range of several files, those of many files at once."""
@@ -165,7 +193,7 @@ class RangeRows:
             state = QuoteState(input_range.quoted[0])
             read = self.of_range(input_range)
             begin = row_start(read, start, state, stop - start, self.dialect)
-        if begin is None or begin >= input_range.stop:
+        if begin is None or (self.packing.is_plain and begin >= input_range.stop):
             return None, names
         return begin, names
 

@@ -19,7 +19,7 @@ from recordmill.transforms.sources.csv.dialect import (
     Dialect,
     name_of,
 )
-from recordmill.transforms.sources.csv.header import (
+from recordmill.transforms.sources.csv.header_row import (
     MAX_HEADER_BYTES,
     header_start,
     numbered,

@@ -58,9 +58,16 @@ from recordmill.transforms.sources.csv.header_problems import (
     misfit,
 )
 from recordmill.transforms.sources.csv.missing_words import missing_fact
+from recordmill.transforms.sources.csv.packing import (
+    FIND_PACKING,
+    PLAIN,
+    AskedPacking,
+    Packing,
+)
 from recordmill.transforms.sources.csv.prepare_files import (
     common_dialect,
     common_names,
+    common_packing,
     look_at,
     not_empty,
 )
@@ -76,6 +83,7 @@ from recordmill.transforms.sources.text_types import (
 
 SAMPLED_RANGES = 32
 SAMPLED_RANGE_BYTES = 1 << 18
+UNPACKED_TIMES = 8  # as many bytes as a compressed file has, mostly fewer
 ENTRY_BYTES = 24  # what a feature's map entry costs beside its name and value
 
 
@@ -87,6 +95,8 @@ class CsvSource(Source):
       as_text: whether every cell stays text, because a declared schema converts it.
       asked: what is said of the dialect.
       dialect: that of the files, once prepared.
+      asked_packing: what is said of the files' compression and encoding.
+      packing: that of the files, once prepared.
       wanted: columns that a declared schema uses, or () if it is not known.
       exact: whether a decimal that loses digits as float32 ends the run.
       names: the columns of the first file's header.
@@ -104,6 +114,8 @@ class CsvSource(Source):
     as_text: bool = False
     asked: AskedDialect = ASK_NOTHING
     dialect: Dialect = RFC_4180
+    asked_packing: AskedPacking = FIND_PACKING
+    packing: Packing = PLAIN
     wanted: tuple[str, ...] = ()
     exact: bool = False
     names: tuple[str, ...] = ()
@@ -121,7 +133,7 @@ class CsvSource(Source):
 
     @property
     def _rows(self) -> RangeRows:
-        return RangeRows(self.names, self.storage, self.dialect)
+        return RangeRows(self.names, self.storage, self.dialect, self.packing)
 
     @property
     def infers_types(self) -> bool:
@@ -168,8 +180,10 @@ class CsvSource(Source):
 
     def _of_files(self, files: Sequence[InputFile]) -> Self:
         """Returns the source with the dialect and the columns of its files."""
-        dialect = common_dialect(self._rows, files, self.asked, self.wanted)
-        source = replace(self, dialect=dialect)
+        packing = common_packing(files, self.asked_packing, self.storage)
+        source = replace(self, packing=packing)
+        dialect = common_dialect(source._rows, files, self.asked, self.wanted)
+        source = replace(source, dialect=dialect)
         return replace(source, names=common_names(source._rows, files, self.asked))
 
     def _having_seen(self, first: FirstRows) -> Self:
@@ -184,7 +198,10 @@ class CsvSource(Source):
     def _describe(
         self, dtypes: Sequence[str], basis: str, warnings: Sequence[str]
     ) -> Understood:
-        return describe(self.asked, self.dialect, self.names, dtypes, basis, warnings)
+        told = describe(self.asked, self.dialect, self.names, dtypes, basis, warnings)
+        if self.packing.is_plain:
+            return told
+        return replace(told, facts=(("file", self.packing.described), *told.facts))
 
     def understood(self) -> Understood:
         if self.fixed_schema is not None:
@@ -220,6 +237,10 @@ class CsvSource(Source):
         return exact_error(rounded) if self.exact and rounded else ""
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
+        if not self.packing.is_plain:  # nobody can begin in the middle
+            return number_ranges(
+                [(file, 0, file.size, "") for file in not_empty(files)]
+            )
         ranges = number_ranges(
             [
                 (file, start, min(start + self.range_bytes, file.size), "")
@@ -260,6 +281,11 @@ class CsvSource(Source):
 
     def sample_ranges(self, ranges: Sequence[InputRange]) -> list[InputRange]:
         files = [each for input_range in ranges for each in input_range.by_file()]
+        if not self.packing.is_plain:
+            return [
+                replace(each, stop=min(each.stop, SAMPLED_RANGE_BYTES))
+                for each in files[:: -(-len(files) // SAMPLED_RANGES)]
+            ]
         chosen = spread_evenly(files, SAMPLED_RANGES, SAMPLED_RANGE_BYTES)
         return [
             guess_states(self._rows, input_range, self.survey(input_range))
@@ -320,7 +346,8 @@ class CsvSource(Source):
         # A short cell ("1,") becomes an entry with the column's name.
         names = sum(len(name.encode()) + ENTRY_BYTES for name in self.names)
         growth = 1 + names // (4 * len(self.names))
-        return sum(file.size for file in files) * min(growth, 16)
+        unpacked = UNPACKED_TIMES if self.packing.compression else 1
+        return sum(file.size for file in files) * min(growth, 16) * unpacked
 
 
 def _dtypes(schema: Schema, names: Sequence[str]) -> list[str]:

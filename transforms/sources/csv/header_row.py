@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.text import count
 from recordmill.transforms.sources.csv.dialect import RFC_4180, ROW_ENDS, Dialect
+from recordmill.transforms.sources.csv.packing import MARK_BYTES, compression_of
 from recordmill.transforms.sources.csv.row_bounds import BOM, Reader
 from recordmill.transforms.sources.csv.row_patterns import row_patterns
 
@@ -31,9 +32,16 @@ def read_header(
     try:
         raw.decode()
     except UnicodeDecodeError as error:
+        packed = compression_of(read(0, MARK_BYTES))
         raise InputError(
             f"{uri}: the header is not UTF-8 at byte {start + error.start}: "
-            f"{raw[error.start : error.start + 8]!r}; convert the file to UTF-8"
+            f"{raw[error.start : error.start + 8]!r}. "
+            + (
+                f"It is {packed} compressed, but the first file is not: convert such "
+                "files by themselves, or make them alike"
+                if packed
+                else "Say which encoding it is, for example `encoding=cp1252`"
+            )
         ) from error
     cells = split_row(raw, dialect)
     if cells is None:

@@ -1,0 +1,74 @@
+"""Defines how the text of a table is packed into a file: compression and encoding."""
+
+from __future__ import annotations
+
+import codecs
+from dataclasses import dataclass
+
+UTF_8 = "utf-8"
+COMPRESSIONS = {
+    b"\x1f\x8b": "gzip",
+    b"BZh": "bz2",
+    b"\xfd7zXZ\x00": "xz",
+    b"\x28\xb5\x2f\xfd": "zstd",
+}
+# Those of 32 bits first: one of 16 bits is the start of one of them.
+_BOMS = {
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """How a file becomes UTF-8 text.
+
+    Attributes:
+      compression: gzip, bz2, xz or zstd; "" for none.
+      encoding: Python's name of the text's encoding.
+    """
+
+    compression: str = ""
+    encoding: str = UTF_8
+
+    @property
+    def is_plain(self) -> bool:
+        """Tells whether the file is text in UTF-8, which can be read from anywhere."""
+        return not self.compression and self.encoding == UTF_8
+
+    @property
+    def described(self) -> str:
+        """Returns what it is in words: "gzip, utf-16"."""
+        parts = [self.compression, self.encoding if self.encoding != UTF_8 else ""]
+        return ", ".join(filter(None, parts)) or "text in utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class AskedPacking:
+    """What a person says of the packing; None where it is found in the first file.
+
+    Attributes:
+      compression, encoding: as in `Packing`.
+    """
+
+    compression: str | None = None
+    encoding: str | None = None
+
+
+PLAIN = Packing()
+FIND_PACKING = AskedPacking()
+MARK_BYTES = 8  # at a file's start, that tell its compression or encoding
+
+
+def compression_of(start: bytes) -> str:
+    """Returns the compression of a file by its first bytes, or ""."""
+    found = (name for mark, name in COMPRESSIONS.items() if start.startswith(mark))
+    return next(found, "")
+
+
+def encoding_of(start: bytes) -> str:
+    """Returns the encoding of a text by the mark before it; UTF-8 without one."""
+    found = (name for mark, name in _BOMS.items() if start.startswith(mark))
+    return next(found, UTF_8)
