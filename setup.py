@@ -5,10 +5,23 @@ in the checkout; installed, they are recordmill.beam_jobs, recordmill.transforms
 recordmill.schemas, so that a user's own `schemas.py` or `transforms/` never meets them.
 """
 
-from setuptools import find_packages, setup
+from pathlib import Path
+
+from setuptools import Extension, find_packages, setup
 
 ROOMS = ("beam_jobs", "transforms", "schemas")
 PUBLIC = "beam_jobs/recordmill"  # the folder of the package `recordmill` itself
+LOOPS = Path("transforms/compiled")
+
+# Without a C compiler the install goes on without it; see transforms/compiled.
+loops = Extension(
+    "recordmill.transforms.compiled._loops",
+    sorted(map(str, LOOPS.glob("*.c"))),
+    depends=sorted(map(str, LOOPS.glob("*.h"))),
+    extra_compile_args=["-O3"],
+    py_limited_api=True,  # one file for Python 3.11 and all later ones
+    optional=True,
+)
 
 setup(
     packages=[
@@ -23,4 +36,6 @@ setup(
         "recordmill": PUBLIC,
         **{f"recordmill.{room}": room for room in ROOMS},
     },
+    ext_modules=[loops],
+    options={"bdist_wheel": {"py_limited_api": "cp311"}},
 )

@@ -25,6 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from recordmill.schemas.errors import CorruptRecordError, RecordmillError
+from recordmill.transforms import compiled
 from recordmill.transforms.arrow import I64, U8, array_parts, unaligned_rows
 
 HEAD_BYTES = 12  # length and its checksum
@@ -75,6 +76,9 @@ def seal(framed: pa.BinaryArray) -> None:
     if len(framed) == 0:
         return
     offsets, buffer = array_parts(framed)
+    if compiled.loops is not None:
+        compiled.loops.seal(buffer, offsets)
+        return
     lengths = np.diff(offsets) - FRAME_BYTES
     heads = np.empty(len(framed), [("length", "<u8"), ("crc", "<u4")])
     heads["length"] = lengths
@@ -116,6 +120,11 @@ def damaged_frame(buffer: U8, starts: I64, lengths: I64) -> int | None:
     """
     if not len(starts):
         return None
+    if compiled.loops is not None:
+        found = compiled.loops.damaged(
+            buffer, np.ascontiguousarray(starts), np.ascontiguousarray(lengths)
+        )
+        return None if found < 0 else found
     ends = starts + lengths
     head = np.dtype([("length", "<u8"), ("crc", "<u4")])
     heads = unaligned_rows(buffer, head)[starts]

@@ -36,12 +36,30 @@ _BUG = (
 )
 
 
+def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if not wanted:
+        return
+    from importlib.metadata import version
+
+    from recordmill.transforms.compiled import describe
+
+    click.echo(f"recordmill, version {version('recordmill')}\n{describe()}")
+    context.exit()
+
+
 @with_examples(
     ("a first dataset of a table", "recordmill convert csv table.csv out/table"),
     ("what is in it", "recordmill inspect out/table"),
 )
 @click.group(cls=LaidOutGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="recordmill")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_show_version,
+    help="Show the version, and whether the compiled loops are there.",
+)
 def cli() -> None:
     """Converts images, CIFAR binary files and CSV into TFRecord datasets."""
 

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recordmill.schemas.features.feature import FeatureSpec, Kind, Schema
+from recordmill.transforms import compiled
 from recordmill.transforms.arrow import require_fit
 from recordmill.transforms.encode.cells import (
     Cells,
@@ -29,6 +30,7 @@ from recordmill.transforms.encode.cells import (
     cells_of,
     fixed_array,
 )
+from recordmill.transforms.encode.compiled_encode import encode_compiled
 from recordmill.transforms.encode.feature_map import Entry, load_entries
 from recordmill.transforms.encode.wide_cells import pays_off, wide_cells
 from recordmill.transforms.encode.wire import field_header, header_cells
@@ -55,6 +57,8 @@ def encode(
       RowsError: rows with a value that a feature cannot hold.
       RecordmillError: the examples together are beyond 2 GiB.
     """
+    if compiled.loops is not None:
+        return encode_compiled(compiled.loops, batch, schema, head_room, tail_room)
     features = features_cells(batch, schema.features)
     outer, outer_lengths = header_cells(
         partial(field_header, bytes(head_room) + b"\x0a"), features.lengths

@@ -22,6 +22,7 @@ ROOMS = (
     "schemas/parsing",
     "schemas/job",
     "schemas/dataset",
+    "transforms/compiled",
     "transforms",  # arrow and tfrecord
     "transforms/pictures",
     "transforms/encode",

@@ -1,0 +1,100 @@
+"""The compiled loops refuse what would make them read or write elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from recordmill.transforms.compiled import Loops, _load
+
+_loops = cast("Loops", _load())  # also where the others are tried without them
+INT64, FLOAT, BYTES = 0x1A, 0x12, 0x0A
+
+
+def i64(*values: int) -> Any:
+    return np.array(values, np.int64)
+
+
+@pytest.mark.parametrize(
+    "starts",
+    [
+        i64(0, 15),  # no room for a frame
+        i64(0, 65),  # beyond the end
+        i64(-1, 20),
+        i64(20, 40, 30),  # backwards
+        i64(),
+    ],
+)
+def test_frames_outside_are_not_sealed(starts: Any) -> None:
+    data = np.full(64, 7, np.uint8)
+    with pytest.raises(ValueError, match="outside the data"):
+        _loops.seal(data, starts)
+    assert (data == 7).all()
+
+
+@pytest.mark.parametrize(
+    ("starts", "lengths"),
+    [
+        (i64(0), i64(15)),
+        (i64(50), i64(16)),
+        (i64(-1), i64(16)),
+        (i64(0), i64(1 << 62)),
+        (i64(1 << 62), i64(16)),
+        (i64(0, 16), i64(16)),
+    ],
+)
+def test_frames_outside_are_not_checked(starts: Any, lengths: Any) -> None:
+    with pytest.raises(ValueError, match="outside the data"):
+        _loops.damaged(bytes(64), starts, lengths)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        (b"k", INT64, i64(1), None, None, None),  # one value for two rows
+        (b"k", FLOAT, np.zeros(1, np.float32), None, None, None),
+        (b"k", INT64, i64(1, 2), None, i64(0, 1, 3), None),
+        (b"k", INT64, i64(1, 2), None, i64(0, 2, 1), None),
+        (b"k", INT64, i64(1, 2), None, i64(-1, 1, 2), None),
+        (b"k", INT64, i64(1, 2), None, i64(0, 2), None),
+        (b"k", INT64, i64(1, 2), None, None, b"\1"),
+        (b"k", BYTES, b"abc", None, None, None),
+        (b"k", BYTES, b"abc", np.array([0, 4, 3], np.int32), None, None),
+        (b"k", BYTES, b"abc", np.array([0, 1, 4], np.int32), None, None),
+        (b"k", 7, i64(1, 2), None, None, None),
+    ],
+)
+def test_columns_that_do_not_fit_are_refused(column: Any) -> None:
+    with pytest.raises(ValueError, match="do not fit"):
+        _loops.measure([column], i64(0, 0))
+
+
+@pytest.mark.parametrize("columns", [[(b"k",)], ["k"], None, [(None, *"12345")]])
+def test_other_objects_are_refused(columns: Any) -> None:
+    with pytest.raises((TypeError, ValueError, SystemError)):
+        _loops.measure(columns, i64(0, 0))
+
+
+@pytest.mark.parametrize(
+    ("starts", "room"),
+    [
+        (i64(0, 20, 40), 200),  # not what the rows take
+        (i64(0, 13, 26), 26 + _loops.SLACK_BYTES - 1),  # too short behind the last row
+        (i64(0, 13), 200),
+        (i64(-13, 0, 13), 200),
+    ],
+)
+def test_places_that_do_not_fit_are_refused(starts: Any, room: int) -> None:
+    columns = [(b"k", INT64, i64(1, 2), None, None, None)]
+    sizes = i64(0, 0)
+    _loops.measure(columns, sizes)
+    assert sizes.tolist() == [12, 12]
+    with pytest.raises(ValueError, match="places of the rows"):
+        _loops.write(columns, sizes, starts, 0, 0, np.zeros(room, np.uint8))
+
+
+def test_read_only_memory_is_not_written_to() -> None:
+    with pytest.raises((TypeError, BufferError)):
+        _loops.seal(bytes(64), i64(0, 32))

@@ -1,0 +1,89 @@
+"""Loops over the bytes of batches, in C. Everything works without them, in more time.
+
+`loops` is the compiled module, or None where it was not built: an install without a C
+compiler goes on without it. The environment variable RECORDMILL_COMPILED=no turns it off.
+Records are the same bytes either way, so workers with it and without it can share a job.
+See docs/decisions/0009.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, Protocol, cast
+
+Buffer = Any  # bytes, a contiguous array of NumPy, a buffer of Arrow
+Column = tuple[bytes, int, Buffer, Buffer | None, Buffer | None, Buffer | None]
+"""One key of the feature map, and what it holds in every row.
+
+    key      UTF-8
+    kind     the tag of its list: 0x0a bytes, 0x12 floats, 0x1a integers
+    values   int64, float32, or the bytes of all values end to end
+    offsets  int32, for bytes: value i is values[offsets[i]:offsets[i + 1]]
+    lists    int64: the values of row i are lists[i] to lists[i + 1]; None: one in each row
+    valid    one byte for each row, 0 where the feature is missing; None: it never is
+"""
+
+
+class Loops(Protocol):
+    """The compiled module. Arrays of positions and sizes are int64.
+
+    All functions raise ValueError if a position is outside its buffer, before anything
+    is read or written there.
+
+    Attributes:
+      CRC32C: how checksums are made: by an "instruction" or a "table".
+      SLACK_BYTES: that the target of `write` needs behind its last row.
+    """
+
+    CRC32C: str
+    SLACK_BYTES: int
+
+    def seal(self, data: Buffer, starts: Buffer) -> None:
+        """Writes lengths and checksums of the frames data[starts[i]:starts[i + 1]]."""
+
+    def damaged(self, data: Buffer, starts: Buffer, lengths: Buffer) -> int:
+        """Returns the first frame whose length or checksums are wrong, or -1."""
+
+    def measure(self, columns: Sequence[Column], sizes: Buffer) -> None:
+        """Writes the size of each row's Features message into `sizes`."""
+
+    def write(
+        self,
+        columns: Sequence[Column],
+        sizes: Buffer,
+        starts: Buffer,
+        head_room: int,
+        tail_room: int,
+        target: Buffer,
+    ) -> None:
+        """Writes each row's Example between `head_room` and `tail_room` zero bytes.
+
+        Row i is target[starts[i]:starts[i + 1]]; `sizes` are those of `measure`.
+        """
+
+
+def _load() -> Loops | None:
+    if _TURNED_OFF:
+        return None
+    try:
+        return cast("Loops", import_module("recordmill.transforms.compiled._loops"))
+    except ImportError:
+        return None
+
+
+_TURNED_OFF = os.environ.get("RECORDMILL_COMPILED", "").lower() in {"0", "no", "off"}
+loops = _load()
+
+
+def describe() -> str:
+    """Tells whether the compiled loops are there, and what is lost if not."""
+    if loops is not None:
+        return f"compiled loops: yes (CRC-32C by {loops.CRC32C})"
+    if _TURNED_OFF:
+        return "compiled loops: no (RECORDMILL_COMPILED turns them off)"
+    return (
+        "compiled loops: no, they could not be built at install (the same results in more "
+        "time). Install a C compiler, then recordmill once more"
+    )

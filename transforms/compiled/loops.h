@@ -1,0 +1,68 @@
+/* Declares the loops: CRC-32C, frames, examples, gathering. None of them knows Python. */
+
+#ifndef RECORDMILL_LOOPS_H
+#define RECORDMILL_LOOPS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* crc32c.c ---------------------------------------------------------------------------- */
+
+/* Chooses the processor's own instruction if it has one; call it once before all else.
+   Returns what does the work: "instruction" or "table". */
+const char *crc32c_choose(void);
+
+uint32_t crc32c(const uint8_t *data, size_t size);
+
+/* Computes the CRC-32Cs of three pieces at once: three times as fast as one by one. */
+void crc32c_three(const uint8_t *const data[3], const size_t size[3], uint32_t crc[3]);
+
+/* frames.c: u64 length | u32 masked crc of length | data | u32 masked crc of data ------ */
+
+enum { HEAD_BYTES = 12, TAIL_BYTES = 4, FRAME_BYTES = HEAD_BYTES + TAIL_BYTES };
+
+/* Writes length and checksums of frame i, which is data[starts[i] .. starts[i + 1]]. */
+void seal_frames(uint8_t *data, const int64_t *starts, int64_t count);
+
+/* Returns the first frame whose length or checksums are wrong, or -1.
+   Frame i is data[starts[i] .. starts[i] + lengths[i]]. */
+int64_t find_damaged(
+    const uint8_t *data, const int64_t *starts, const int64_t *lengths, int64_t count);
+
+/* examples.c -------------------------------------------------------------------------- */
+
+enum Kind { BYTES_LIST = 0x0a, FLOAT_LIST = 0x12, INT64_LIST = 0x1a }; /* field tags */
+
+/* One key of the feature map, and what it holds in every row.
+
+   The values of row i are values[i], or values[lists[i] .. lists[i + 1]] if there are
+   lists. Value i of a bytes feature is data[offsets[i] .. offsets[i + 1]]. */
+struct Entry {
+    const uint8_t *key;
+    int64_t key_size;
+    enum Kind kind;
+    const int64_t *integers;
+    const float *floats;
+    const int32_t *offsets;
+    const uint8_t *data;
+    const int64_t *lists; /* NULL: one value in each row */
+    const uint8_t *valid; /* NULL: all rows have one; otherwise 0 where none has */
+};
+
+/* Computes the size of each row's Features message. Entries are in the map's order. */
+void measure_features(
+    const struct Entry *entries, int64_t num_entries, int64_t num_rows, int64_t *sizes);
+
+/* Returns the size of an Example around a Features message of this size. */
+int64_t example_size(int64_t features_size);
+
+/* More bytes that the target must have behind its last row: a write may touch them. */
+enum { SLACK_BYTES = 64 };
+
+/* Writes each row's Example; that of row i begins at target + starts[i] + head_room. What
+   is free before and behind it becomes zeros. */
+void write_examples(
+    const struct Entry *entries, int64_t num_entries, int64_t num_rows,
+    const int64_t *sizes, const int64_t *starts, int64_t head_room, uint8_t *target);
+
+#endif

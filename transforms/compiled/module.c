@@ -1,0 +1,293 @@
+/* The Python module `_loops`: checks its arguments, gives the interpreter free, loops.
+
+   What each function does stands in __init__.py. All arrays are contiguous buffers;
+   positions are int64. */
+
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030b0000 /* one file for Python 3.11 and all later ones */
+#include <Python.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "loops.h"
+
+static PyObject *refuse(const char *what)
+{
+    PyErr_SetString(PyExc_ValueError, what);
+    return NULL;
+}
+
+/* Returns whether each frame is long enough and lies inside the data. */
+static int all_inside(
+    const int64_t *starts, const int64_t *lengths, int64_t count, int64_t size)
+{
+    for (int64_t each = 0; each < count; each++)
+        if (starts[each] < 0 || lengths[each] < FRAME_BYTES || lengths[each] > size
+            || starts[each] > size - lengths[each])
+            return 0;
+    return 1;
+}
+
+static int all_ordered(const int64_t *starts, int64_t count, int64_t size)
+{
+    for (int64_t each = 0; each < count; each++)
+        if (starts[each] < 0 || starts[each + 1] > size
+            || starts[each + 1] < starts[each] + FRAME_BYTES)
+            return 0;
+    return 1;
+}
+
+static PyObject *seal_all(PyObject *self, PyObject *args)
+{
+    Py_buffer data, starts;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "w*y*:seal", &data, &starts))
+        return NULL;
+    int64_t count = starts.len / 8 - 1;
+    int good;
+    Py_BEGIN_ALLOW_THREADS
+    good = count >= 0 && all_ordered(starts.buf, count, data.len);
+    if (good)
+        seal_frames(data.buf, starts.buf, count);
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&data);
+    PyBuffer_Release(&starts);
+    if (!good)
+        return refuse("seal: a frame is outside the data, or has less than 16 bytes");
+    Py_RETURN_NONE;
+}
+
+static PyObject *find_one(PyObject *self, PyObject *args)
+{
+    Py_buffer data, starts, lengths;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "y*y*y*:damaged", &data, &starts, &lengths))
+        return NULL;
+    int64_t count = starts.len / 8, found = -1;
+    int good;
+    Py_BEGIN_ALLOW_THREADS
+    good = lengths.len == starts.len
+        && all_inside(starts.buf, lengths.buf, count, data.len);
+    if (good)
+        found = find_damaged(data.buf, starts.buf, lengths.buf, count);
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&data);
+    PyBuffer_Release(&starts);
+    PyBuffer_Release(&lengths);
+    if (!good)
+        return refuse("damaged: a frame is outside the data, or has less than 16 bytes");
+    return PyLong_FromLongLong(found);
+}
+
+enum { FIELDS = 6, BUFFERS = 5 }; /* of a column; all but the kind are buffers */
+
+/* Columns whose buffers are held until `release_columns`. */
+struct Columns {
+    struct Entry *entries;
+    int64_t count;
+    Py_buffer *buffers;
+    Py_ssize_t num_buffers;
+};
+
+static void release_columns(struct Columns *columns)
+{
+    for (Py_ssize_t each = 0; each < columns->num_buffers; each++)
+        PyBuffer_Release(columns->buffers + each);
+    free(columns->buffers);
+    free(columns->entries);
+    memset(columns, 0, sizeof *columns);
+}
+
+/* Takes one field, which may be None. Returns 0 with an exception set on failure. */
+static int take(struct Columns *columns, PyObject *object, Py_buffer **taken)
+{
+    *taken = NULL;
+    if (object == Py_None)
+        return 1;
+    Py_buffer *buffer = columns->buffers + columns->num_buffers;
+    if (PyObject_GetBuffer(object, buffer, PyBUF_SIMPLE) < 0)
+        return 0;
+    columns->num_buffers++;
+    *taken = buffer;
+    return 1;
+}
+
+/* Returns whether `count` + 1 offsets, of 4 or 8 bytes, are there, ascend, and end within
+   `limit`. */
+static int are_offsets(const Py_buffer *buffer, int bytes, int64_t count, int64_t limit)
+{
+    if (buffer == NULL || buffer->len / bytes <= count)
+        return 0;
+    const int32_t *narrow = buffer->buf;
+    const int64_t *wide = buffer->buf;
+    int64_t before = 0;
+    for (int64_t each = 0; each <= count; each++) {
+        int64_t offset = bytes == 4 ? narrow[each] : wide[each];
+        if (offset < before)
+            return 0;
+        before = offset;
+    }
+    return before <= limit;
+}
+
+static int take_column(
+    struct Columns *columns, struct Entry *entry, PyObject *tuple, int64_t num_rows)
+{
+    Py_buffer *key, *values, *offsets, *lists, *valid;
+    if (!PyTuple_Check(tuple) || PyTuple_Size(tuple) != FIELDS) {
+        PyErr_SetString(PyExc_TypeError, "expected columns of six fields");
+        return 0;
+    }
+    long kind = PyLong_AsLong(PyTuple_GetItem(tuple, 1));
+    if (PyErr_Occurred() || !take(columns, PyTuple_GetItem(tuple, 0), &key)
+        || !take(columns, PyTuple_GetItem(tuple, 2), &values)
+        || !take(columns, PyTuple_GetItem(tuple, 3), &offsets)
+        || !take(columns, PyTuple_GetItem(tuple, 4), &lists)
+        || !take(columns, PyTuple_GetItem(tuple, 5), &valid))
+        return 0;
+    int64_t num_values = num_rows;
+    int fits = key != NULL && values != NULL && (valid == NULL || valid->len >= num_rows)
+        && (kind == BYTES_LIST || kind == FLOAT_LIST || kind == INT64_LIST);
+    if (fits && lists != NULL) {
+        fits = are_offsets(lists, 8, num_rows, INT64_MAX);
+        num_values = fits ? ((const int64_t *)lists->buf)[num_rows] : 0;
+    }
+    if (fits && kind == BYTES_LIST)
+        fits = are_offsets(offsets, 4, num_values, values->len);
+    else if (fits)
+        fits = values->len / (kind == FLOAT_LIST ? 4 : 8) >= num_values;
+    if (!fits) {
+        PyErr_SetString(PyExc_ValueError, "a column's buffers do not fit its rows");
+        return 0;
+    }
+    entry->key = key->buf;
+    entry->key_size = key->len;
+    entry->kind = (enum Kind)kind;
+    entry->integers = values->buf;
+    entry->floats = values->buf;
+    entry->data = values->buf;
+    entry->offsets = offsets == NULL ? NULL : offsets->buf;
+    entry->lists = lists == NULL ? NULL : lists->buf;
+    entry->valid = valid == NULL ? NULL : valid->buf;
+    return 1;
+}
+
+/* Takes a list of (key, kind, values, offsets, lists, valid); see __init__.py.
+   Returns 0 with an exception set if a buffer is too short for its rows. */
+static int take_columns(struct Columns *columns, PyObject *list, int64_t num_rows)
+{
+    memset(columns, 0, sizeof *columns);
+    Py_ssize_t count = PyList_Size(list);
+    if (count < 0)
+        return 0;
+    columns->count = count;
+    columns->entries = calloc((size_t)count + 1, sizeof *columns->entries);
+    columns->buffers = calloc((size_t)count * BUFFERS + 1, sizeof *columns->buffers);
+    if (columns->entries == NULL || columns->buffers == NULL) {
+        release_columns(columns);
+        PyErr_NoMemory();
+        return 0;
+    }
+    for (Py_ssize_t each = 0; each < count; each++)
+        if (!take_column(
+                columns, columns->entries + each, PyList_GetItem(list, each), num_rows)) {
+            release_columns(columns);
+            return 0;
+        }
+    return 1;
+}
+
+static PyObject *measure_all(PyObject *self, PyObject *args)
+{
+    PyObject *list;
+    Py_buffer sizes;
+    struct Columns columns;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "Ow*:measure", &list, &sizes))
+        return NULL;
+    int64_t num_rows = sizes.len / 8;
+    if (!take_columns(&columns, list, num_rows)) {
+        PyBuffer_Release(&sizes);
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    measure_features(columns.entries, columns.count, num_rows, sizes.buf);
+    Py_END_ALLOW_THREADS
+    release_columns(&columns);
+    PyBuffer_Release(&sizes);
+    Py_RETURN_NONE;
+}
+
+/* Returns whether each row's place is as large as its example. */
+static int have_room(
+    const int64_t *sizes, const int64_t *starts, int64_t num_rows, int64_t room,
+    int64_t limit)
+{
+    int good = starts[0] >= 0 && starts[num_rows] <= limit;
+    for (int64_t row = 0; row < num_rows; row++)
+        good &= starts[row + 1] - starts[row] == room + example_size(sizes[row]);
+    return good;
+}
+
+static PyObject *write_all(PyObject *self, PyObject *args)
+{
+    PyObject *list;
+    Py_buffer sizes, starts, target;
+    Py_ssize_t head_room, tail_room;
+    struct Columns columns;
+    (void)self;
+    if (!PyArg_ParseTuple(
+            args, "Oy*y*nnw*:write", &list, &sizes, &starts, &head_room, &tail_room,
+            &target))
+        return NULL;
+    int64_t num_rows = sizes.len / 8;
+    int good = 0, taken = take_columns(&columns, list, num_rows);
+    if (taken) {
+        good = starts.len / 8 == num_rows + 1
+            && have_room(
+                   sizes.buf, starts.buf, num_rows, head_room + tail_room,
+                   target.len - SLACK_BYTES);
+        Py_BEGIN_ALLOW_THREADS
+        if (good)
+            write_examples(
+                columns.entries, columns.count, num_rows, sizes.buf, starts.buf,
+                head_room, target.buf);
+        Py_END_ALLOW_THREADS
+        release_columns(&columns);
+    }
+    PyBuffer_Release(&sizes);
+    PyBuffer_Release(&starts);
+    PyBuffer_Release(&target);
+    if (!taken)
+        return NULL;
+    if (!good)
+        return refuse("write: the places of the rows do not fit their sizes");
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef methods[] = {
+    {"measure", measure_all, METH_VARARGS, "Measures each row's Features message."},
+    {"write", write_all, METH_VARARGS, "Writes each row's Example."},
+    {"seal", seal_all, METH_VARARGS, "Seals frames."},
+    {"damaged", find_one, METH_VARARGS, "Finds the first damaged frame."},
+    {NULL, NULL, 0, NULL},
+};
+
+static int prepare(PyObject *module)
+{
+    if (PyModule_AddIntConstant(module, "SLACK_BYTES", SLACK_BYTES) < 0)
+        return -1;
+    return PyModule_AddStringConstant(module, "CRC32C", crc32c_choose());
+}
+
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, prepare}, {0, NULL}};
+
+static PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "_loops", "Loops over the bytes of batches.", 0, methods,
+    slots, NULL, NULL, NULL,
+};
+
+PyMODINIT_FUNC PyInit__loops(void)
+{
+    return PyModuleDef_Init(&definition);
+}
