@@ -10,6 +10,7 @@ package, not on threads. Chunks have hashes, which the package checks as it read
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -79,7 +80,7 @@ def write_array_records(path: Path, windows: Iterable[pa.BinaryArray]) -> Writte
             writer.close()
             found = ArrayRecordFile(temporary).records
         except RuntimeError as error:  # the only one that it raises
-            raise OSError(f"{path}: cannot be written: {error}") from error
+            raise _os_error(path, str(error)) from error
         if found != records:
             raise OSError(
                 f"{path}: {count(found, 'record')} found in what was written, expected "
@@ -92,6 +93,14 @@ def write_array_records(path: Path, windows: Iterable[pa.BinaryArray]) -> Writte
         raise
     sync_folder(path.parent)
     return WrittenFile(records, size, num_bytes, checksum)
+
+
+def _os_error(path: Path, what: str) -> OSError:
+    """Returns an error of the system, of which the package gives the text alone."""
+    for code in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EACCES):
+        if os.strerror(code) in what:
+            return OSError(code, what, str(path))
+    return OSError(f"{path}: cannot be written: {what}")
 
 
 def _without_frames(window: pa.BinaryArray) -> Iterator[bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,6 +81,19 @@ def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     for records in ([b"abc"], []):
         with pytest.raises(OSError, match=r"none/s"):
             write_array_records(tmp_path / "none" / "s", [framed(records)])
+
+
+def test_a_full_disk_is_told_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The package has the text alone; what a run says and ends with goes by the number."""
+    full = tmp_path / "full"
+    full.symlink_to("/dev/full")
+    monkeypatch.setattr(array_record, "temp_path", lambda _: full)
+    with pytest.raises(OSError, match="No space left on device") as told:
+        write_array_records(tmp_path / "s", [framed([bytes(1 << 20)] * 3)])
+    assert told.value.errno == errno.ENOSPC
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_damaged_record_is_an_error(tmp_path: Path) -> None:
