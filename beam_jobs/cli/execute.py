@@ -34,8 +34,8 @@ from recordmill.schemas.errors import (
     kind_of,
 )
 from recordmill.schemas.job.job_spec import JobSpec
-from recordmill.schemas.job.options import spell
 from recordmill.schemas.job.run_options import ReportOptions, RunOptions
+from recordmill.schemas.job.spell_options import spell
 from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.understood import Understood
 from recordmill.transforms.tasks.context import RunContext

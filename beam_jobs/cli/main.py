@@ -26,7 +26,7 @@ from recordmill.beam_jobs.cli.report_command import report_command
 from recordmill.beam_jobs.cli.run_command import plan_command, run_command
 from recordmill.beam_jobs.cli.schema_command import schema
 from recordmill.beam_jobs.cli.verify_command import verify_command
-from recordmill.schemas.job.options import Style, spell
+from recordmill.schemas.job.spell_options import Style, spell
 
 _EXIT_FAILED = 1
 _EXIT_USAGE = 2

@@ -171,7 +171,7 @@ def _infer(
 
 def _show(inferred: Inferred, output: str | None, seconds: float) -> None:
     """Shows people on stderr what was found."""
-    from recordmill.schemas.job.options import spell
+    from recordmill.schemas.job.spell_options import spell
     from recordmill.transforms.profile.stats_report import reject_lines
 
     stats = inferred.stats

@@ -50,9 +50,9 @@ from recordmill.schemas.job.job_spec import (
     SplitSpec,
     identifier_from,
 )
-from recordmill.schemas.job.options import spell
 from recordmill.schemas.job.run_options import Grace
 from recordmill.schemas.job.source_options import PIPELINE_ROWS
+from recordmill.schemas.job.spell_options import spell
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.parsing.problems import expectation, parse_declared
 from recordmill.schemas.parsing.schema_file import load_schema

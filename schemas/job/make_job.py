@@ -31,9 +31,10 @@ from recordmill.schemas.job.job_spec import (
     file_contradictions,
     identifier_from,
 )
-from recordmill.schemas.job.options import Style, offered_by
+from recordmill.schemas.job.options import offered_by
 from recordmill.schemas.job.run_options import ReportOptions, RunOptions
 from recordmill.schemas.job.source_options import SourceOptions
+from recordmill.schemas.job.spell_options import Style
 from recordmill.schemas.job.storage_options import BothSides, StorageOptions
 from recordmill.schemas.parsing.problems import expectation, unknown_field
 

@@ -7,14 +7,12 @@ options of one input format alone are declared by the format (source_options.py)
 A new option is declared here, and used where its value is a field of JobSpec (if it
 changes the dataset), RunOptions (if not) or ReportOptions, which take values by name.
 
-Messages name an option in backticks: "raise `max_rejects`", "use `exchange=auto`".
-`spell` puts there what the reader has typed or can type. Nothing here imports pydantic:
-`recordmill --help` reads it.
+Messages name an option in backticks, and spell_options.py puts there what the reader has
+typed or can type. Nothing here imports pydantic: `recordmill --help` reads it.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -22,7 +20,6 @@ from typing import Literal
 # convert: the command's options; run: those of `run` and `plan`, which replace what a
 # job file says; job_file; pipeline: WriteDataset's arguments; template: Dataflow's.
 Front = Literal["convert", "run", "job_file", "pipeline", "template"]
-Style = Literal["command", "job_file", "python"]
 Kind = Literal[
     "text",
     "file",
@@ -274,9 +271,6 @@ OPTIONS = (
 
 BY_NAME: Mapping[str, Option] = {option.name: option for option in OPTIONS}
 
-_MARKED = re.compile(r"`([a-z][a-z_]*)(?:=([^`\s]+))?`")
-_POSITIONAL = {"inputs": "INPUT", "output": "OUTPUT"}  # of convert
-
 
 def offered_by(front: Front) -> tuple[Option, ...]:
     """Returns the options that a front end offers, in their order."""
@@ -287,46 +281,3 @@ def by_group(options: Iterable[Option]) -> list[Option]:
     """Returns options sorted by their groups, which are in the order of OPTIONS."""
     groups = list(dict.fromkeys(option.group for option in OPTIONS))
     return sorted(options, key=lambda option: groups.index(option.group))
-
-
-def spell(message: str, style: Style) -> str:
-    """Replaces the options that a message names in backticks by their spelling.
-
-    A name that is not declared here is taken for an option of one input format.
-
-    >>> message = "raise `max_rejects`, or use `shuffle=false` and `exchange=auto`"
-    >>> spell(message, "command")
-    'raise --max-rejects, or use --no-shuffle and --exchange auto'
-    >>> spell(message, "job_file")
-    'raise max_rejects:, or use shuffle: false and exchange: auto'
-    >>> spell(message, "python")
-    "raise max_rejects=, or use shuffle=False and exchange='auto'"
-    """
-
-    def spelled(found: re.Match[str]) -> str:
-        option = BY_NAME.get(found[1]) or _own_option(found[1])
-        return _spell_one(option, found[2] or "", style)
-
-    return _MARKED.sub(spelled, message)
-
-
-def _spell_one(option: Option, value: str, style: Style) -> str:
-    is_flag = option.kind == "flag"
-    if style == "command" or (style == "job_file" and "job_file" not in option.fronts):
-        if option.name in _POSITIONAL:
-            return _POSITIONAL[option.name]
-        flag = option.command_flag
-        if is_flag and value:
-            return flag if value == "true" else flag.replace("--", "--no-", 1)
-        return f"{flag} {value}" if value else flag
-    if style == "job_file":
-        return f"{option.name}: {value}" if value else f"{option.name}:"
-    if is_flag and value:
-        value = value.capitalize()
-    elif value and option.kind != "integer":
-        value = repr(value)
-    return f"{option.name}={value}"
-
-
-def _own_option(name: str) -> Option:
-    return Option(name=name, kind="text", help="", fronts=_fronts("CJ"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from recordmill.schemas.job.options import Style
+from recordmill.schemas.job.spell_options import Style
 from recordmill.schemas.job.storage_options import (
     BothSides,
     require_secretless_arguments,

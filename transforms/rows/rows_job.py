@@ -30,8 +30,8 @@ from recordmill.schemas.errors import (
     UsageError,
 )
 from recordmill.schemas.job.job_spec import JobSpec
-from recordmill.schemas.job.options import spell
 from recordmill.schemas.job.run_options import Grace
+from recordmill.schemas.job.spell_options import spell
 from recordmill.schemas.ranges import InputRange, RangeResult
 from recordmill.schemas.reject_totals import RejectTotals
 from recordmill.schemas.text import count, json_bytes
