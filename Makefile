@@ -24,7 +24,8 @@ CLUSTERS := $(TOOLS)/prism-$(BEAM)/prism $(TOOLS)/beam-boot-$(BEAM)/container $(
 CONTAINERS := $(TOOLS)/containers/base.tar
 PICTURES := $(TOOLS)/pictures/.ready
 BROWSER := $(TOOLS)/browser/.ready
-INTEGRATION := $(STORES) $(CLUSTERS) $(TOOLS)/deploy/.ready $(TOOLS)/compose-go-$(COMPOSE_GO)/cmd $(TOOLS)/airflow/.ready $(PICTURES) $(BROWSER)
+READERS := $(TOOLS)/readers/.ready $(TOOLS)/torch/.ready
+INTEGRATION := $(STORES) $(CLUSTERS) $(TOOLS)/deploy/.ready $(TOOLS)/compose-go-$(COMPOSE_GO)/cmd $(TOOLS)/airflow/.ready $(PICTURES) $(BROWSER) $(READERS)
 # $(call install,ENVIRONMENT): what comes behind it goes into that environment. Nothing
 # is compiled on the way: Python does that with the few modules that are imported.
 ifneq ($(shell command -v uv),)
@@ -79,9 +80,9 @@ test-long: $(VENV)/.ready $(INTEROP)/.ready
 	RECORDMILL_EXAMPLES=20 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # Every store on a server of its own and the engines as clusters of processes, which the
-# tests start and stop; all of deploy/ under the tools that know its files; and a page in a
-# browser. Needs Go, Node, Java 17 with Maven, kubectl and systemd-analyze, and Chromium,
-# which is installed if root runs it.
+# tests start and stop; all of deploy/ under the tools that know its files; a page in a
+# browser; and datasets in frameworks. Needs Go, Node, Java 17 with Maven, kubectl and
+# systemd-analyze, Chromium, which is installed if root runs it, and Debian 12 for its PyTorch.
 test-integration: $(VENV)/.clouds $(INTEROP)/.ready $(INTEGRATION)
 	$(BIN)/python -m pytest -n 2 --dist loadfile --stores gcs,azure tests/contracts/test_store_contract.py tests/contracts/test_lease.py tests/contracts/test_input_versions.py tests/integration --ignore tests/integration/test_image.py
 
@@ -162,10 +163,17 @@ $(TOOLS)/flink/.ready $(TOOLS)/spark/.ready: $(TOOLS)/%/.ready: tests/integratio
 # An environment for each set of tools: none of them goes beside the project. A lock is
 # complete, so nothing is solved again: pip would stumble over extras, which have no hashes.
 $(TOOLS)/%/.ready: tests/integration/requirements-%.lock
-	@echo "Building $(@D): tools that know the files of deploy/"
+	@echo "Building $(@D): what some of the tests run"
 	@$(PYTHON) -m venv --clear $(@D)
 	@$(call install,$(@D)) --require-hashes --no-deps -r $< $(BRIEFLY)
 	@$(@D)/bin/pip check
+	@touch $@
+
+# PyTorch of Debian 12, beside the environment of Python 3.11 that uses it, .tools/readers.
+$(TOOLS)/torch/.ready: tests/integration/unpack_torch.sh
+	@echo "Unpacking Debian's PyTorch to $(@D)"
+	@rm -rf $(@D)
+	@sh $< $(CURDIR)/$(@D)
 	@touch $@
 
 # Pictures of other projects: folders that test decoders, and photographs.
@@ -207,6 +215,7 @@ lock:
 	$(LOCK) tests/interop/requirements.in -o requirements-interop.lock
 	$(LOCK) tests/integration/requirements-deploy.in -o tests/integration/requirements-deploy.lock
 	$(LOCK) tests/integration/requirements-airflow.in -o tests/integration/requirements-airflow.lock
+	$(LOCK) tests/integration/requirements-readers.in -o tests/integration/requirements-readers.lock
 
 clean:
 	rm -rf $(VENV) $(INTEROP) $(TOOLS) demo-output bench-data build *.egg-info

@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     from recordmill.beam_jobs.pipelines.write_dataset import WriteDataset
     from recordmill.transforms.rows.open_dataset import Dataset, open_dataset
     from recordmill.transforms.rows.read_rows import read_batches, read_rows
+    from recordmill.transforms.rows.torch_rows import TorchRows
 
 __all__ = [
     "Dataset",
     "ReadDataset",
+    "TorchRows",
     "WriteDataset",
     "open_dataset",
     "read_batches",
@@ -27,6 +29,7 @@ __all__ = [
 _MODULES = {
     "Dataset": "recordmill.transforms.rows.open_dataset",
     "ReadDataset": "recordmill.beam_jobs.pipelines.read_dataset",
+    "TorchRows": "recordmill.transforms.rows.torch_rows",
     "WriteDataset": "recordmill.beam_jobs.pipelines.write_dataset",
     "open_dataset": "recordmill.transforms.rows.open_dataset",
     "read_batches": "recordmill.transforms.rows.read_rows",

@@ -16,6 +16,9 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "examples").rglob("*.md")),
 ]
+_FRAMEWORKS = re.compile(
+    r"^(?:from|import) (torch|datasets|grain|tfrecord)\b", re.MULTILINE
+)
 
 
 @dataclass(frozen=True)
@@ -35,9 +38,9 @@ class Block:
         return "import tensorflow" in self.text
 
     @property
-    def uses_torch(self) -> bool:
-        """Whether it needs PyTorch, which no environment of the tests has."""
-        return "from torch" in self.text or "import torch" in self.text
+    def uses_framework(self) -> bool:
+        """Whether it needs what only the environment of test_frameworks.py has."""
+        return bool(_FRAMEWORKS.search(self.text))
 
 
 def page_name(page: Path) -> str:
@@ -60,15 +63,15 @@ def commands(block: Block) -> list[list[str]]:
 
 
 def run_python(block: Block, folder: Path, names: dict[str, object]) -> None:
-    """Runs a block of Python: here, or where TensorFlow is.
+    """Runs a block of Python: here, or where TensorFlow is; of frameworks only compiles.
 
     Args:
       block: what to run.
       folder: the current folder.
       names: variables of the page's earlier blocks, which this one adds to.
     """
-    if block.uses_torch:
-        compile(block.text, "torch", "exec")
+    if block.uses_framework:  # run by tests/integration/test_frameworks.py
+        compile(block.text, "framework", "exec")
     elif block.uses_tensorflow:
         run_in_interop(folder, "-c", block.text)
     else:

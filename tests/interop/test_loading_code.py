@@ -39,6 +39,37 @@ features:
   image: {bytes_from: path, picture: {}, optional: true}
 """
 RAW = "features:\n  tags: string\n"
+LISTS = """\
+features:
+  id: int64
+  words: {dtype: string, shape: [null, null], cell: json}
+  boxes: {dtype: float32, shape: [null, 4], cell: json}
+  exact: {dtype: float64, shape: [2], separator: " ", stored: tensor}
+  grid: {dtype: uint16, shape: [2, null], cell: json, stored: bytes_list}
+  half: {dtype: float16, optional: true}
+"""
+LIST_ROWS = """\
+id,words,boxes,exact,grid,half
+1,"[[""a""],[""b"",""c""]]","[[0,1,2,3]]",0.5 1,"[[1,2],[3,4]]",0.5
+2,[],[],1 2,"[[1],[3]]",
+3,"[[],[""d""]]","[[0,1,2,3],[4,5,6,7]]",1 2,"[[],[]]",2
+"""
+RAGGED_STEPS = """\
+features:
+  words: {dtype: string, shape: [null], cell: json, sequence: true}
+  id: int64
+"""
+# A driver that runs the printed programs of all files in one process.
+ALL = """
+import json, runpy, sys
+for name in sys.argv[1:]:
+    names = runpy.run_path(name + ".py", run_name="__main__")
+    with open(name + "/manifest.json") as file:
+        splits = json.load(file)["splits"]
+    found = {split: len(list(names["load_dataset"](split))) for split in splits}
+    assert found == {split: entry["records"] for split, entry in splits.items()}, name
+    print(name)
+"""
 
 
 def loaded(output: Path) -> list[str]:
@@ -119,3 +150,39 @@ def test_splits_and_the_folder_as_it_is_given(
     convert("csv", IRIS, "iris", "--split", "train=0.8", "--split", "test=0.2")
     assert "'species': TensorShape([32])" in loaded(tmp_path / "iris")[0]
     assert 'folder="iris"' in recordmill("inspect", "iris", "--tf").out
+
+
+def test_every_kind_is_loaded_as_printed(tmp_path: Path) -> None:
+    """Payloads, names of features, lists, tensors, appends, many classes."""
+    samples = Path(__file__).parents[1] / "samples"
+    (tmp_path / "lists.csv").write_text(LIST_ROWS)
+    (tmp_path / "lists.yaml").write_text(LISTS)
+    (tmp_path / "steps.yaml").write_text(RAGGED_STEPS)
+    names = [f"class {number}" for number in range(150)]
+    (tmp_path / "many.csv").write_text("\n".join(["name", *names]))
+    classes = json.dumps({"features": {"name": {"classes": names}}})
+    (tmp_path / "many.yaml").write_text(classes)
+    kinds: dict[str, list[Argument]] = {
+        "raw pictures": ["images", samples / "images", "--payload", "raw"],
+        "json pictures": ["images", samples / "images", "--payload", "json"],
+        "imagenet": ["images", samples / "images", "--feature-names", "imagenet"],
+        "tutorial": ["images", samples / "images", "--feature-names", "tutorial"],
+        "raw cifar": ["cifar", samples / "cifar", "--payload", "raw"],
+        "json cifar": ["cifar", samples / "cifar", "--payload", "json"],
+        "steps": ["csv", "lists.csv", "--payload", "sequence_example"],
+        "lists": ["csv", "lists.csv", "--schema", "lists.yaml"],
+        "many": ["csv", "many.csv", "--schema", "many.yaml"],
+        "appended": ["csv", "growing", "--append"],
+    }
+    kinds["steps"] += ["--schema", "steps.yaml"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        Path("growing").mkdir()
+        for name, (source, *options) in kinds.items():
+            parts = 2 if name == "appended" else 1
+            for part in range(parts):
+                Path("growing", f"{part}.csv").write_text("a,b\n1,x\n2,y\n")
+                convert(str(source), options[0], name, *options[1:])
+            Path(f"{name}.py").write_text(recordmill("inspect", name, "--tf").out)
+    printed = run_in_interop(tmp_path, "-c", ALL, *kinds).splitlines()
+    assert [line for line in printed if line in kinds] == list(kinds)

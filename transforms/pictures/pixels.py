@@ -32,7 +32,7 @@ def pixels_of(picture: bytes) -> npt.NDArray[Any]:
             if image.mode == "P" and "transparency" in image.info:
                 mode = "RGBA"
             decoded = image if image.mode == mode else image.convert(mode)
-            pixels = np.asarray(decoded)
+            pixels = np.array(decoded)  # a copy: PyTorch warns of what is read-only
     except ImageHeaderError as error:
         raise OutputError(
             f"a picture of {len(picture)} bytes: {error}; run `recordmill verify --deep` "

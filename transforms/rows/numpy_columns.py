@@ -5,7 +5,7 @@ feature's shape             array of a batch of n rows
 [3], [32, 32, 3]            (n, 3), (n, 32, 32, 3)
 all else                    (n,) of objects: what to_dicts gives for each row
 
-Where a value is missing, the column is one of objects, with None.
+Where a value is missing, the column is one of objects, with None. All may be written to.
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ def _of_values(array: pa.Array, name: str, shape: tuple[int, ...]) -> Column | N
             return None
         array = array.flatten()
     values: Column = array.to_numpy(zero_copy_only=False)
-    return values.astype(name, copy=False).reshape(rows, *shape)
+    # Arrow's own memory is read-only, and PyTorch warns of that.
+    owned = np.require(values.astype(name, copy=False), requirements="W")
+    return owned.reshape(rows, *shape)
 
 
 def objects(values: Sequence[Any]) -> Column:

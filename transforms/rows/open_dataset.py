@@ -30,15 +30,13 @@ from recordmill.transforms.dataset.files import class_names, read_manifest
 from recordmill.transforms.dataset.read_shards import ShardToRead, shards_to_read
 from recordmill.transforms.dataset.record_access import OpenShard, open_shard
 from recordmill.transforms.decode.payloads import decode_payload
-from recordmill.transforms.pictures.pixels import pixels_of
+from recordmill.transforms.rows.decoded_pictures import decoded, stacked
 from recordmill.transforms.rows.dicts import to_dicts
-from recordmill.transforms.rows.numpy_columns import Column, objects, to_numpy
-from recordmill.transforms.rows.row_order import row_order
+from recordmill.transforms.rows.numpy_columns import Column, to_numpy
+from recordmill.transforms.rows.row_order import check_worker, mixed, row_order
 from recordmill.transforms.storage import LocalStore, open_store
 
-_WINDOW_BYTES = (
-    4 << 20
-)  # of records decoded at once, or one batch: it has a fixed price
+_STREAM_ROWS = 32  # of a stream, decoded at once, and what a worker is ahead of others
 _OPEN_SHARDS = 256  # mapped at once; others are opened again when they are needed
 
 Row = dict[str, Any]
@@ -79,7 +77,8 @@ class Dataset(Sequence[Row]):
     """The rows of some splits, by number.
 
     It can be pickled, for the workers of a data loader, and has the methods that
-    PyTorch's DataLoader and Grain ask of a data source.
+    PyTorch's DataLoader and Grain ask of a data source. What an IterableDataset of PyTorch
+    needs is in torch_rows.py.
 
     Attributes:
       schema: its features.
@@ -106,8 +105,6 @@ class Dataset(Sequence[Row]):
         ]
         counts = (shard.entry.records for shard in self._shards)
         self._firsts = [0, *itertools.accumulate(counts)]
-        num_bytes = sum(shard.entry.bytes for shard in self._shards)
-        self._mean_bytes = num_bytes // max(1, self._firsts[-1])
         self._open: OrderedDict[int, OpenShard | ArrayRecordShard] = OrderedDict()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -149,7 +146,7 @@ class Dataset(Sequence[Row]):
     def _rows(self, batch: pa.RecordBatch) -> Iterator[Row]:
         for row in to_dicts(batch, self.schema):
             for name in self._pictures:
-                row[name] = _decoded(row[name])
+                row[name] = decoded(row[name])
             yield row
 
     def take(self, indices: Sequence[int] | npt.NDArray[np.integer]) -> pa.RecordBatch:
@@ -168,13 +165,13 @@ class Dataset(Sequence[Row]):
             records: pa.BinaryArray = pa.array([], pa.binary())
         else:
             records = self._records(numbers)
-        decoded = decode_payload(records, self.schema, self._payload)
-        for row, reason in decoded.row_errors:
+        found = decode_payload(records, self.schema, self._payload)
+        for row, reason in found.row_errors:
             raise OutputError(
                 f"row {numbers[row]} does not fit the dataset's schema: {reason}; run "
                 "`recordmill verify --deep` to see all such"
             )
-        return decoded.batch
+        return found.batch
 
     def batches(
         self,
@@ -211,8 +208,50 @@ class Dataset(Sequence[Row]):
         for batch in self.batches(size, **order):
             columns = to_numpy(batch, self.schema)
             for name in self._pictures:
-                columns[name] = _stacked([_decoded(cell) for cell in columns[name]])
+                columns[name] = stacked([decoded(cell) for cell in columns[name]])
             yield columns
+
+    def stream(
+        self,
+        *,
+        seed: int | None = None,
+        epoch: int = 0,
+        buffer: int = 10_000,
+        worker: int = 0,
+        num_workers: int = 1,
+    ) -> Iterator[Row]:
+        """Yields each row once; of compressed shards, too.
+
+        Rows of compressed shards come in the order of their shard, whole shards go to the
+        workers, and the shards' order and a buffer shuffle them. All others are
+        shuffled and shared as `batches` does it.
+
+        Args:
+          seed: of the order; None reads the rows as they lie.
+          epoch: another one gives another order of the same seed.
+          buffer: rows of compressed shards that wait in memory, to be mixed.
+          worker: which worker this is, from 0.
+          num_workers: how many share the rows.
+
+        Raises:
+          UsageError: there is no such worker, or no row in the buffer.
+        """
+        if buffer < 1:
+            raise UsageError(f"buffer={buffer}: expected 1 row or more")
+        if not any(shard.compression != "none" for shard in self._shards):
+            order = self._batches(_STREAM_ROWS, seed, epoch, worker, num_workers, False)
+            for numbers in order:
+                yield from self._rows(self.take(numbers))
+            return
+        check_worker(worker, num_workers)
+        shards = row_order(len(self._shards), seed, epoch, near=False)
+        share = shards(0, len(self._shards))[worker::num_workers]
+        rows = itertools.chain.from_iterable(
+            self._rows(batch)
+            for shard in share.tolist()
+            for batch in self._shards[shard].batches(self.schema, self._payload)
+        )
+        yield from rows if seed is None else mixed(rows, seed, epoch, worker, buffer)
 
     def _batches(
         self,
@@ -223,12 +262,9 @@ class Dataset(Sequence[Row]):
         num_workers: int,
         drop_last: bool,
     ) -> Iterator[I64]:
-        if not (size > 0 and 0 <= worker < num_workers):
-            raise UsageError(
-                f"batches of {size} rows for worker={worker} of num_workers="
-                f"{num_workers}: expected 1 row or more, and a worker from 0 to "
-                "num_workers - 1"
-            )
+        if size < 1:
+            raise UsageError(f"batches of {size} rows: expected 1 row or more")
+        check_worker(worker, num_workers)
         near = not all(isinstance(shard.store, LocalStore) for shard in self._shards)
         order = row_order(len(self), seed, epoch, near=near)
         for start in range(worker * size, len(self), num_workers * size):
@@ -263,15 +299,3 @@ class Dataset(Sequence[Row]):
             if len(self._open) > _OPEN_SHARDS:
                 self._open.popitem(last=False)
         return self._open[shard].read(numbers - self._firsts[shard])
-
-
-def _decoded(picture: bytes | None) -> npt.NDArray[Any] | None:
-    return None if picture is None else pixels_of(picture)
-
-
-def _stacked(pictures: list[npt.NDArray[Any] | None]) -> Column:
-    """Returns pictures of one shape as one array, others as one of objects."""
-    kinds = {None if one is None else (one.shape, one.dtype) for one in pictures}
-    if len(kinds) == 1 and None not in kinds:
-        return np.stack([one for one in pictures if one is not None])
-    return objects(pictures)

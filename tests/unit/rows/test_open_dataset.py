@@ -133,13 +133,65 @@ def test_workers_share_an_epoch(table: Path, workers: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "worker", "count"), [(0, 0, 1), (1, 1, 1), (1, -1, 2)]
+    ("size", "worker", "count", "told"),
+    [
+        (0, 0, 1, "0 rows: expected 1"),
+        (1, 1, 1, "worker=1 of num_workers=1"),
+        (1, -1, 2, "worker=-1 of num_workers=2: expected a worker from 0"),
+    ],
 )
 def test_a_batch_that_cannot_be_is_told(
-    table: Path, size: int, worker: int, count: int
+    table: Path, size: int, worker: int, count: int, told: str
 ) -> None:
-    with pytest.raises(UsageError, match=f"{size} rows for worker={worker}"):
+    with pytest.raises(UsageError, match=told):
         next(open_dataset(table).batches(size, worker=worker, num_workers=count))
+
+
+@pytest.fixture(scope="module")
+def zipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("zipped") / "out"
+    convert("csv", IRIS, output, "--compression", "gzip", "--shards", 4)
+    return output
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("kind", ["table", "zipped"])
+def test_a_stream_has_every_row_once(
+    request: pytest.FixtureRequest, kind: str, workers: int
+) -> None:
+    data = open_dataset(request.getfixturevalue(kind))
+    in_order = keys_of(data)
+    epochs = []
+    for seed, epoch in ((None, 0), (1, 0), (1, 0), (1, 1), (2, 0)):
+        order: dict[str, Any] = {"seed": seed, "epoch": epoch, "num_workers": workers}
+        shares = [
+            keys_of(data.stream(**order, buffer=20, worker=worker))
+            for worker in range(workers)
+        ]
+        epochs.append([row for share in shares for row in share])
+        assert sorted(epochs[-1]) == sorted(in_order)
+        assert all(shares)
+    plain, first, again, *others = epochs
+    assert (plain == in_order) == (workers == 1)
+    assert first == again
+    assert first not in (plain, *others)
+
+
+def test_a_buffer_mixes_rows_of_compressed_shards(zipped: Path) -> None:
+    """A row comes at the earliest when the buffer is full of those before it."""
+    data = open_dataset(zipped)
+    one, many = (keys_of(data.stream(seed=3, buffer=n)) for n in (1, 1000))
+    assert sorted(one) == sorted(many) == sorted(keys_of(data))
+    shards = [
+        keys_of(read_rows(zipped, reader_index=n, num_readers=4)) for n in range(4)
+    ]
+    starts = [shard[:20] for shard in shards]
+    assert one[:20] in starts  # the first of some shard, as they lie in it
+    assert many[:20] not in starts
+    with pytest.raises(UsageError, match="buffer=0: expected 1 row or more"):
+        next(data.stream(buffer=0))
+    with pytest.raises(UsageError, match="worker=2 of num_workers=2"):
+        next(data.stream(worker=2, num_workers=2))
 
 
 def test_numpy_batches_stack_what_has_one_shape(table: Path, cifar: Path) -> None:
@@ -156,6 +208,19 @@ def test_numpy_batches_stack_what_has_one_shape(table: Path, cifar: Path) -> Non
     assert (images["image"].dtype, images["image"].shape) == (np.uint8, (4, 32, 32, 3))
     assert images["label"].dtype == np.int64
     assert len(open_dataset(cifar).class_names["label"]) == 10
+
+
+def test_arrays_may_be_written_to(table: Path, cifar: Path, tmp_path: Path) -> None:
+    """PyTorch makes tensors of them, and warns where it could not write."""
+    path = tmp_path / "in" / "a" / "1.jpg"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(PICTURES["rgb.jpg"][0])
+    convert("images", tmp_path / "in", tmp_path / "out")
+    for folder in (table, cifar, tmp_path / "out"):
+        data = open_dataset(folder, decode=True)
+        columns = next(data.numpy_batches(1))
+        arrays = [*columns.values(), *data[0].values()]
+        assert all(a.flags.writeable for a in arrays if isinstance(a, np.ndarray))
 
 
 def scalar(value: Any) -> Any:
