@@ -11,50 +11,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from functools import lru_cache
 from itertools import pairwise
 
 from recordmill.schemas.errors import ChangedInputError
 from recordmill.schemas.file_checksums import FileChecksum
+from recordmill.transforms.combine_crcs import combine
 
-_POLYNOMIAL = 0x82F63B78  # Castagnoli's, its bits reversed
-_ONE = 1 << 31  # the polynomial 1, its bits reversed
 _PREFIX = "crc32c:"
 _CONTENT = re.compile(_PREFIX + "[0-9a-f]{8}(?:/([0-9]{1,18}))?")
-
-
-def combine(first: int, second: int, second_bytes: int) -> int:
-    """Returns the CRC-32C of some bytes and others behind them, from those of both.
-
-    A CRC is a polynomial over GF(2). Bytes behind shift it: it is multiplied by
-    x^(8 * second_bytes), modulo the CRC's own polynomial.
-    """
-    if not first:  # as of no bytes
-        return second
-    return _product(_power_of_x(8 * second_bytes), first) ^ second
-
-
-def _product(a: int, b: int) -> int:
-    """Computes the product of two polynomials modulo the CRC's; the highest bit is x^0."""
-    total, bit = 0, _ONE
-    while bit:
-        if a & bit:
-            total ^= b
-        b = (b >> 1) ^ _POLYNOMIAL if b & 1 else b >> 1
-        bit >>= 1
-    return total
-
-
-@lru_cache(maxsize=256)  # most parts have one of a few lengths
-def _power_of_x(exponent: int) -> int:
-    """Returns x^exponent modulo the CRC's polynomial, by repeated squaring."""
-    power, square = _ONE, _ONE >> 1
-    while exponent:
-        if exponent & 1:
-            power = _product(square, power)
-        square = _product(square, square)
-        exponent >>= 1
-    return power
 
 
 def contents(parts: Iterable[FileChecksum], sizes: dict[str, int]) -> dict[str, str]:

@@ -79,16 +79,21 @@ def seal(framed: pa.BinaryArray) -> None:
     if compiled.loops is not None:
         compiled.loops.seal(buffer, offsets)
         return
-    lengths = np.diff(offsets) - FRAME_BYTES
-    heads = np.empty(len(framed), [("length", "<u8"), ("crc", "<u4")])
-    heads["length"] = lengths
-    heads["crc"] = _length_crcs(lengths)
+    heads = frame_heads(np.diff(offsets) - FRAME_BYTES)
     # Views with an item at every byte: all heads, then all tails, in one assignment.
     unaligned_rows(buffer, heads.dtype)[offsets[:-1]] = heads
     tails = unaligned_rows(buffer, "<u4")
     tails[offsets[1:] - TAIL_BYTES] = mask_array(
         _data_crcs(offsets[:-1], offsets[1:], buffer)
     )
+
+
+def frame_heads(lengths: I64) -> npt.NDArray[np.void]:
+    """Returns what stands before data of these lengths: the length and its checksum."""
+    heads = np.empty(len(lengths), [("length", "<u8"), ("crc", "<u4")])
+    heads["length"] = lengths
+    heads["crc"] = _length_crcs(lengths)
+    return heads
 
 
 def check_frames(framed: pa.BinaryArray, where: str) -> None:

@@ -27,9 +27,14 @@ PROC = Path("/proc")
 
 @dataclasses.dataclass(frozen=True)
 class Measurement:
-    """What one run of a command took; memory in bytes, time in seconds."""
+    """What one run of a command took; memory in bytes, time in seconds.
+
+    `cpu_seconds` are those of the processor, of the command and its children; on a busy
+    machine they say more than the others.
+    """
 
     seconds: float
+    cpu_seconds: float
     peak_rss_bytes: int
     peak_private_bytes: int
     exit_code: int
@@ -124,6 +129,7 @@ def run_measured(
         process.returncode = os.waitstatus_to_exitcode(status)
     return Measurement(
         seconds=seconds,
+        cpu_seconds=usage.ru_utime + usage.ru_stime,
         # The kernel's own peak of the largest process, exact between two polls.
         peak_rss_bytes=max(poller.peak_rss_bytes, usage.ru_maxrss * 1024),
         peak_private_bytes=poller.peak_private_bytes,

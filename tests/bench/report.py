@@ -16,6 +16,7 @@ class Line:
     rows: int | None
     runs: int
     seconds: float
+    cpu_seconds: float
     all_seconds: tuple[float, ...]
     peak_bytes: int
     peak_private_bytes: int
@@ -34,6 +35,7 @@ class Line:
             rows=rows,
             runs=len(runs),
             seconds=statistics.median(seconds),
+            cpu_seconds=statistics.median(run.cpu_seconds for run in runs),
             all_seconds=seconds,
             peak_bytes=max(run.peak_rss_bytes for run in runs),
             peak_private_bytes=max(run.peak_private_bytes for run in runs),
@@ -71,6 +73,7 @@ class Line:
             f"{self.rows:,}" if self.rows else "-",
             str(self.runs),
             f"{self.seconds:.2f}",
+            f"{self.cpu_seconds:.2f}",
             rate,
             f"{self.peak_bytes / MEGABYTE:,.0f}",
             f"{self.peak_private_bytes / MEGABYTE:,.0f}",
@@ -85,6 +88,7 @@ HEADER = [
     "rows",
     "runs",
     "median s",
+    "cpu s",
     "rows/s",
     "peak MB",
     "private MB",

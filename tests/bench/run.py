@@ -56,7 +56,8 @@ class Bench:
 
     def peer(self, peer: Peer, kind: str, source: Path, target: Path) -> list[str]:
         """Give a peer's command line."""
-        python = self.tfx_peers if peer.name == "tfx" else self.peers
+        own = {"tfx": self.tfx_peers, "copy": self.python}
+        python = own.get(peer.name, self.peers)
         words = [python, HERE / peer.script, kind, source, target]
         return [*map(str, words), *peer.options]
 

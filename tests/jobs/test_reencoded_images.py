@@ -177,9 +177,9 @@ def test_a_batch_is_cut_by_what_is_made(
     held: list[int] = []
     take = source.ImagesSource._rows_of
 
-    def rows_of(self: Any, found: Any) -> Any:
+    def rows_of(self: Any, found: Any, *, by_view: bool = False) -> Any:
         sizes.append(sum(map(len, found.data)))
-        rows = take(self, found)
+        rows = take(self, found, by_view=by_view)
         batches.append(weakref.ref(rows.batch))
         held.append(sum(batch() is not None for batch in batches))
         return rows

@@ -26,6 +26,7 @@ from recordmill.schemas.ranges import InputFile, InputRange, OddRows, Reject
 from recordmill.schemas.rounded import Rounded
 from recordmill.schemas.understood import Understood
 from recordmill.transforms.arrow import I64, U64
+from recordmill.transforms.combine_crcs import U32
 from recordmill.transforms.storage import Store
 
 REFERENCE = "reference"  # the column of references
@@ -78,6 +79,8 @@ class ReferencedRows:
       observed: the type flags of what was read, as in `Rows`.
       odd: rows that the end of the run tells of.
       checksums: of the files that were read, if `list_references` did not read them.
+      view_crcs: the CRC-32C of each value of the batch's only column of views (see
+        recordmill.transforms.binary_views), or None.
     """
 
     batch: pa.RecordBatch
@@ -87,6 +90,7 @@ class ReferencedRows:
     observed: tuple[int, ...] = ()
     odd: tuple[OddRows, ...] = ()
     checksums: Sequence[FileChecksum] = ()
+    view_crcs: U32 | None = None
 
 
 class Source(ABC):

@@ -95,10 +95,10 @@ class BlockWriter:
         if not self.direct:
             _write_all(self._descriptor, memoryview(data))
             return
-        source = np.frombuffer(data, np.uint8)
-        while len(source):
+        source = memoryview(data)  # its slices cost less than those of an array
+        while source:
             piece = source[: BUFFER_BYTES - self._filled]
-            self._buffer[self._filled : self._filled + len(piece)] = piece
+            self._buffer.data[self._filled : self._filled + len(piece)] = piece
             self._filled += len(piece)
             source = source[len(piece) :]
             if self._filled == BUFFER_BYTES:

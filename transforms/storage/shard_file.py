@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import pyarrow as pa
+import numpy as np
 
-from recordmill.transforms.arrow import array_parts
+from recordmill.transforms.combine_crcs import combine_all
+from recordmill.transforms.hollow_records import (
+    Window,
+    pieces_of,
+    window_bytes,
+    window_crc,
+)
 from recordmill.transforms.storage.atomic_files import sync_folder, temp_path
 from recordmill.transforms.storage.direct_io import BlockWriter
 from recordmill.transforms.tfrecord import FRAME_BYTES, crc32c
@@ -36,7 +42,7 @@ class WrittenFile:
 
 
 def write_records(
-    path: Path, windows: Iterable[pa.BinaryArray], compression: str
+    path: Path, windows: Iterable[Window], compression: str
 ) -> WrittenFile:
     """Writes framed records to a file that appears whole or not at all.
 
@@ -49,34 +55,66 @@ def write_records(
       compression: "none" or "gzip".
     """
     temporary = temp_path(path)
-    packer = (
-        zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW)
-        if compression == "gzip"
-        else None
+    tally = _Tally()
+    pieces = (
+        _packed(windows, tally) if compression == "gzip" else _plain(windows, tally)
     )
-    records = stored = framed = crc = 0
     try:
         # A shard counts only once it is on disk, so the page cache is of no use.
         with BlockWriter(temporary, direct=True) as file:
-            for window in windows:
-                offsets, data = array_parts(window)
-                body: memoryview | bytes = data.data[offsets[0] : offsets[-1]]
-                records += len(window)
-                framed += len(body)
-                if packer is not None:
-                    body = packer.compress(body)
-                crc = crc32c(body, crc)
-                stored += len(body)
-                file.write(body)
-            if packer is not None:
-                body = packer.flush()
-                crc = crc32c(body, crc)
-                stored += len(body)
-                file.write(body)
+            for piece in pieces:
+                file.write(piece)
             file.finish(durable=True)
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
-    return WrittenFile(records, stored, framed - records * FRAME_BYTES, crc)
+    return tally.written()
+
+
+@dataclass(slots=True)
+class _Tally:
+    """The counts of a file while it is written, and the checksums of its parts."""
+
+    records: int = 0
+    framed_bytes: int = 0
+    crcs: list[int] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+
+    def add_window(self, window: Window) -> None:
+        self.records += len(window)
+        self.framed_bytes += window_bytes(window)
+
+    def add_part(self, crc: int, length: int) -> None:
+        self.crcs.append(crc)
+        self.lengths.append(length)
+
+    def written(self) -> WrittenFile:
+        lengths = np.array(self.lengths, np.int64)
+        return WrittenFile(
+            self.records,
+            sum(self.lengths),
+            self.framed_bytes - self.records * FRAME_BYTES,
+            combine_all(np.array(self.crcs, np.uint32), lengths),
+        )
+
+
+def _plain(windows: Iterable[Window], tally: _Tally) -> Iterator[memoryview]:
+    for window in windows:
+        tally.add_window(window)
+        tally.add_part(window_crc(window), window_bytes(window))
+        yield from pieces_of(window)
+
+
+def _packed(windows: Iterable[Window], tally: _Tally) -> Iterator[bytes]:
+    packer = zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW)
+    for window in windows:
+        tally.add_window(window)
+        for piece in pieces_of(window):
+            if packed := packer.compress(piece):
+                tally.add_part(crc32c(packed), len(packed))
+                yield packed
+    packed = packer.flush()
+    tally.add_part(crc32c(packed), len(packed))
+    yield packed

@@ -14,9 +14,12 @@ from recordmill.schemas.job.job_spec import JobSpec, Payload
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.cast.cast_batch import CastBatch, cast
 from recordmill.transforms.cast.side_files import FileReader
+from recordmill.transforms.combine_crcs import U32
 from recordmill.transforms.dataset.expected import require_values
+from recordmill.transforms.encode.around_cells import encode_around, large_column
 from recordmill.transforms.encode.payloads import encode_payload
 from recordmill.transforms.encode.record_sizes import slices_of
+from recordmill.transforms.hollow_records import HollowRecords, seal_around
 from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, seal
 
 
@@ -77,6 +80,43 @@ def frame_rows(
                 own + start,
                 [(row + start, why) for row, why in invalid],
             )
+
+
+def frame_around(
+    batch: pa.RecordBatch,
+    schema: Schema,
+    job: JobSpec,
+    *,
+    crcs: U32 | None = None,
+    expected_schema: Schema | None = None,
+) -> HollowRecords | None:
+    """Returns the records of a batch with one large column of views, that not copied.
+
+    Args:
+      batch: columns of the source.
+      schema: features of the records.
+      job: its declared schema and payload are used.
+      crcs: the CRC-32Cs of the column's values, if they are known.
+      expected_schema: a schema whose bounds the values must keep, or None.
+
+    Returns:
+      None if there are no rows or no such column, or it is not stored as it is, or a row
+      cannot be encoded: use `frame_rows`.
+
+    Raises:
+      SchemaError: a value is outside the bounds of `expected_schema`.
+    """
+    column = large_column(batch, schema) if batch.num_rows else None
+    if column is None or job.declared is not None or job.payload != "example":
+        return None
+    _check(batch, schema, expected_schema)
+    try:
+        framed, before, cells = encode_around(
+            batch, schema, column, head_room=HEAD_BYTES, tail_room=TAIL_BYTES
+        )
+    except RowsError:
+        return None
+    return seal_around(framed, before, cells, crcs)
 
 
 def _check(batch: pa.RecordBatch, schema: Schema, expected: Schema | None) -> None:

@@ -8,11 +8,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import pyarrow as pa
-
 from recordmill.schemas.dataset.shards import IndexResult
-from recordmill.transforms.arrow import array_parts
+from recordmill.transforms.arrow import offsets_of
 from recordmill.transforms.dataset.record_index import index_text
+from recordmill.transforms.hollow_records import Window, record_lengths
 from recordmill.transforms.storage.atomic_files import sync_folder, temp_path
 from recordmill.transforms.tfrecord import crc32c
 
@@ -44,15 +43,14 @@ class IndexFile:
         self._file.close()
         self._temporary.unlink(missing_ok=True)
 
-    def noted(self, windows: Iterable[pa.BinaryArray]) -> Iterator[pa.BinaryArray]:
+    def noted(self, windows: Iterable[Window]) -> Iterator[Window]:
         """Yields the windows of a shard, and notes where their records are.
 
         Args:
           windows: framed records, in order.
         """
         for window in windows:
-            bounds, _ = array_parts(window)
-            offsets = bounds + (self._end - bounds[0])
+            offsets = self._end + offsets_of(record_lengths(window))
             text = index_text(offsets)
             self._file.write(text)
             self._crc = crc32c(text, self._crc)

@@ -16,9 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-import pyarrow as pa
-
-from recordmill.transforms.arrow import array_parts
+from recordmill.transforms.hollow_records import Window, window_bytes
 from recordmill.transforms.tasks.workspace import Workspace
 
 FOLDER = "live"
@@ -82,11 +80,9 @@ class LiveCounts:
         except OSError:
             self._path = None  # no such folder here: progress is not worth an error
 
-    def note_written(self, records: pa.BinaryArray) -> None:
+    def note_written(self, records: Window) -> None:
         """Adds records to those that were written."""
-        offsets, _ = array_parts(records)
-        size = int(offsets[-1] - offsets[0])
-        self._written += Counts(rows=len(records), bytes=size)
+        self._written += Counts(rows=len(records), bytes=window_bytes(records))
         self.note(self._written)
 
     def note_bytes(self, size: int) -> None:
@@ -115,9 +111,7 @@ def counting(workspace: Workspace, task: str) -> Iterator[LiveCounts]:
         live.close()
 
 
-def counted(
-    windows: Iterable[pa.BinaryArray], live: LiveCounts
-) -> Iterator[pa.BinaryArray]:
+def counted(windows: Iterable[Window], live: LiveCounts) -> Iterator[Window]:
     """Yields windows of records, and counts those that were taken."""
     for window in windows:
         yield window

@@ -25,9 +25,11 @@ from recordmill.schemas.ranges import (
     TypeFlags,
     merge_type_flags,
 )
+from recordmill.transforms.binary_views import without_views
 from recordmill.transforms.exchange.gather import gather
 from recordmill.transforms.exchange.messages import gather_inline
 from recordmill.transforms.exchange.sorted_run_store import SortedRunFolder
+from recordmill.transforms.hollow_records import Window, whole
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.storage.array_record import write_array_records
 from recordmill.transforms.storage.shard_file import WrittenFile, write_records
@@ -43,7 +45,7 @@ from recordmill.transforms.tasks.finished_shards import (
     stat_signature,
     task_name,
 )
-from recordmill.transforms.tasks.frame_records import frame_rows
+from recordmill.transforms.tasks.frame_records import frame_around, frame_rows
 from recordmill.transforms.tasks.index_file import IndexFile
 from recordmill.transforms.tasks.kept_checksums import save_checksums
 from recordmill.transforms.tasks.live_counts import counted, counting
@@ -139,7 +141,7 @@ def write_inline(
 def _store_shard(
     context: RunContext,
     task: ShardTask,
-    windows: Iterable[pa.BinaryArray],
+    windows: Iterable[Window],
     rejects: list[Reject],
     rows: _SeenRows,
 ) -> ShardResult:
@@ -162,7 +164,7 @@ def _write_file(
     context: RunContext,
     task: ShardTask,
     file: str,
-    windows: Iterable[pa.BinaryArray],
+    windows: Iterable[Window],
     rejects: list[Reject],
     rows: _SeenRows,
 ) -> ShardResult:
@@ -200,11 +202,11 @@ def _write_file(
 
 
 def _write_files(
-    path: Path, windows: Iterable[pa.BinaryArray], job: JobSpec
+    path: Path, windows: Iterable[Window], job: JobSpec
 ) -> tuple[WrittenFile, IndexResult | None]:
     """Writes a shard, and its index beside it if the job asks for one."""
     if job.container == "array_record":
-        return write_array_records(path, windows), None
+        return write_array_records(path, map(whole, windows)), None
     if not job.index:
         return write_records(path, windows, job.compression), None
     with IndexFile(_index_path(path)) as index:
@@ -221,7 +223,7 @@ def _encode_references(
     windows: Iterator[pa.BinaryArray],
     rejects: list[Reject],
     seen: _SeenRows,
-) -> Iterator[pa.BinaryArray]:
+) -> Iterator[Window]:
     """Reads the rows that a window of references names, and encodes them."""
     schema = context.schema()
     for window in windows:
@@ -232,8 +234,18 @@ def _encode_references(
         seen.odd = OddRows.merged((seen.odd, referenced.odd))
         if not referenced.batch.num_rows:
             continue
-        for framed in frame_rows(
+        hollow = frame_around(
             referenced.batch,
+            schema,
+            context.job,
+            crcs=referenced.view_crcs,
+            expected_schema=context.expected_schema,
+        )
+        if hollow is not None:
+            yield hollow
+            continue
+        for framed in frame_rows(
+            without_views(referenced.batch),
             schema,
             context.job,
             expected_schema=context.expected_schema,

@@ -5,13 +5,15 @@ from __future__ import annotations
 import random
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.schemas.errors import ChangedInputError
 from recordmill.schemas.file_checksums import FileChecksum
-from recordmill.transforms.file_content import bytes_of_content, combine, contents
+from recordmill.transforms.combine_crcs import combine, combine_all, combine_each
+from recordmill.transforms.file_content import bytes_of_content, contents
 from recordmill.transforms.tfrecord import crc32c
 
 
@@ -26,6 +28,24 @@ def test_the_checksum_of_bytes_and_others_behind_them(
     second += bytes(zeros)
     found = combine(crc32c(first), crc32c(second), len(second))
     assert found == crc32c(first + second)
+
+
+@given(st.lists(st.tuples(st.binary(), st.integers(0, 100_000))))
+def test_the_checksums_of_many_parts(parts: list[tuple[bytes, int]]) -> None:
+    datas = [data + bytes(zeros) for data, zeros in parts]
+    crcs = np.array(list(map(crc32c, datas)), np.uint32)
+    lengths = np.array(list(map(len, datas)), np.int64)
+    assert combine_all(crcs, lengths) == crc32c(b"".join(datas))
+    pairs = [crc32c(b"before" + data) for data in datas]
+    before = np.full(len(datas), crc32c(b"before"), np.uint32)
+    assert combine_each(before, crcs, lengths).tolist() == pairs
+
+
+def test_the_checksums_of_huge_parts() -> None:
+    lengths = [1 << 32, (1 << 40) + 77_777, (1 << 62) + 1]
+    one, two = np.full(3, 0x364B3FB7, np.uint32), np.full(3, 5, np.uint32)
+    found = combine_each(one, two, np.array(lengths))
+    assert found.tolist() == [combine(0x364B3FB7, 5, length) for length in lengths]
 
 
 def test_parts_longer_than_four_gigabytes() -> None:

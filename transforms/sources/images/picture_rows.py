@@ -11,6 +11,7 @@ import pyarrow as pa
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import InputFile
 from recordmill.transforms.arrow import I64
+from recordmill.transforms.binary_views import views_of
 from recordmill.transforms.exchange.keys import text_hashes
 from recordmill.transforms.sources.base import REFERENCE, ReferencedRows, Rows
 from recordmill.transforms.sources.images.folder_layout import Place
@@ -58,7 +59,11 @@ def listed_rows(
 
 
 def picture_batch(
-    found: ReadPictures, places: Sequence[Place], classes: Sequence[str]
+    found: ReadPictures,
+    places: Sequence[Place],
+    classes: Sequence[str],
+    *,
+    by_view: bool = False,
 ) -> pa.RecordBatch:
     """Returns the columns of the pictures that could be read.
 
@@ -66,13 +71,16 @@ def picture_batch(
       found: the pictures.
       places: split and class of each that could be read.
       classes: the names that labels count.
+      by_view: whether the pictures' bytes stay where they are.
     """
     label_of = _labels(classes)
     names = [place.label for place in places]
     formats = [header.format for header in found.headers]
     return pa.RecordBatch.from_pydict(
         {
-            "image": pa.array(found.data, pa.binary()),
+            "image": (
+                views_of(found.data) if by_view else pa.array(found.data, pa.binary())
+            ),
             "format": pa.array(formats, pa.string()),
             "height": pa.array([h.height for h in found.headers], pa.int64()),
             "width": pa.array([h.width for h in found.headers], pa.int64()),

@@ -27,6 +27,7 @@ class ReadPictures:
       kept: the indices of their references.
       paths: of these pictures.
       data: their bytes.
+      crcs: the CRC-32Cs of their files.
       headers: their headers.
       kinds: of the files; see ImageHeader.
       rejects: the other references.
@@ -37,6 +38,7 @@ class ReadPictures:
     kept: list[int] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     data: list[bytes] = field(default_factory=list)
+    crcs: list[int] = field(default_factory=list)
     headers: list[ImageHeader] = field(default_factory=list)
     kinds: list[str] = field(default_factory=list)
     rejects: list[Reject] = field(default_factory=list)
@@ -126,7 +128,8 @@ def read_pictures(
                 f"{root}{path}: has {len(content)} bytes, but had {size} when the run "
                 "began; did it change meanwhile?"
             )
-        found.checksums.append(FileChecksum(path, 0, size, crc32c(content)))
+        crc = crc32c(content)
+        found.checksums.append(FileChecksum(path, 0, size, crc))
         try:
             if not places[index].label:
                 raise ImageHeaderError("is not in the folder of a class")
@@ -138,6 +141,7 @@ def read_pictures(
         found.kept.append(index)
         found.paths.append(path)
         found.data.append(picture.data)
+        found.crcs.append(crc)
         found.headers.append(picture.header)
         found.kinds.append(picture.kind)
         held += len(picture.data)

@@ -269,7 +269,7 @@ class ImagesSource(Source):
         Raises:
           InputError: a file cannot be read, or its size is not what it was.
         """
-        return self._rows_of(self._read(references))
+        return self._rows_of(self._read(references), by_view=True)
 
     def _read(
         self, references: pa.BinaryArray, max_bytes: int | None = None
@@ -280,16 +280,19 @@ class ImagesSource(Source):
             named, places, self.root, self.storage, self._take, max_bytes
         )
 
-    def _rows_of(self, found: ReadPictures) -> ReferencedRows:
+    def _rows_of(self, found: ReadPictures, *, by_view: bool = False) -> ReferencedRows:
         odd = observe(found.kinds, found.paths)
+        places = self.layout.places(found.paths)
         return ReferencedRows(
-            picture_batch(found, self.layout.places(found.paths), self.classes),
+            picture_batch(found, places, self.classes, by_view=by_view),
             np.array(found.kept, np.int64),
             found.rejects,
             raw=lambda row: (found.paths[row], 0, found.data[row]),
             observed=self._type_flags(found.kinds, odd),
             odd=odd,
             checksums=found.checksums,
+            # Of files whose bytes were kept; others have no references.
+            view_crcs=np.array(found.crcs, np.uint32) if by_view else None,
         )
 
     def _type_flags(self, kinds: Sequence[str], odd: Sequence[OddRows]) -> TypeFlags:

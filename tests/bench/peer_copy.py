@@ -1,0 +1,50 @@
+"""Floor: one plain loop that reads each picture, checksums it, appends it, and syncs.
+
+    python tests/bench/peer_copy.py images INPUT OUTPUT
+
+Nothing is looked at, encoded or shuffled: no program that reads files one after the other
+and writes their bytes with a checksum does less. Frames are those of TFRecord, so that the
+records can be counted, but for the checksum of the length.
+
+Needs crc32c: recordmill's own environment has it.
+"""
+
+import argparse
+import os
+import struct
+import sys
+from pathlib import Path
+
+from crc32c import crc32c
+
+
+def append_files(source: Path, target: Path) -> None:
+    """Append all files to one, on disk when it returns."""
+    out = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    try:
+        for folder in sorted(source.iterdir()):
+            for path in sorted(folder.iterdir()):
+                data = path.read_bytes()
+                head = struct.pack("<QI", len(data), 0)
+                frame = [head, data, struct.pack("<I", crc32c(data))]
+                if os.writev(out, frame) != len(data) + 16:
+                    raise OSError(f"{target}: was not written as a whole")
+        os.fsync(out)
+    finally:
+        os.close(out)
+
+
+def main(argv: list[str]) -> int:
+    """Write OUTPUT/rows.tfrecord."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("kind", choices=["images"])
+    parser.add_argument("input", type=Path)
+    parser.add_argument("output", type=Path)
+    arguments = parser.parse_args(argv)
+    arguments.output.mkdir(parents=True)
+    append_files(arguments.input, arguments.output / "rows.tfrecord")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

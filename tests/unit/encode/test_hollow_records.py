@@ -1,0 +1,138 @@
+"""Records around cells that are not copied: the same bytes as records that are joined."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.job.job_spec import JobSpec
+from recordmill.transforms.binary_views import (
+    is_of_views,
+    viewed_values,
+    views_of,
+    without_views,
+)
+from recordmill.transforms.hollow_records import (
+    HollowRecords,
+    pieces_of,
+    record_lengths,
+    whole,
+    window_bytes,
+)
+from recordmill.transforms.storage.shard_file import write_records
+from recordmill.transforms.tasks.frame_records import frame_around, frame_rows
+from recordmill.transforms.tfrecord import crc32c
+
+JOB = JobSpec(source="images", name="a")
+# Around the limits of Arrow's short views and of varints of one and two bytes.
+SIZES = [12, 13, 14, 90, 100, 110, 127, 128, 16_383, 16_384, 20_000]
+
+
+def picture(number: int, size: int) -> bytes:
+    return (b"%d picture " % number * size)[:size]
+
+
+PICTURES = st.lists(st.sampled_from(SIZES), max_size=5).map(
+    lambda sizes: [picture(number, size) for number, size in enumerate(sizes)]
+)
+
+
+def schema_of(name: str, dtype: str = "bytes") -> Schema:
+    """Features before and behind the picture, by their names."""
+    kept = FeatureSpec(name, Kind.BYTES, "image", dtype, content=Content.PICTURE)
+    text = FeatureSpec("m", Kind.BYTES, dtype="string")
+    return Schema((kept, text, FeatureSpec("n", Kind.INT64)))
+
+
+def batch_of(images: pa.Array) -> pa.RecordBatch:
+    rows = range(len(images))
+    texts = [None if row == 1 else "x" * 50 * row for row in rows]
+    return pa.RecordBatch.from_pydict(
+        {
+            "image": images,
+            "m": pa.array(texts, pa.string()),
+            "n": pa.array([10**row for row in rows], pa.int64()),
+        }
+    )
+
+
+@given(PICTURES, st.sampled_from(["a", "mm", "z"]), st.integers(0, 3))
+def test_bytes_are_those_of_joined_records(
+    pictures: list[bytes], name: str, start: int
+) -> None:
+    schema = schema_of(name)
+    viewed = batch_of(views_of(pictures)).slice(start)
+    copied = batch_of(pa.array(pictures, pa.binary())).slice(start)
+    assert without_views(viewed).equals(copied)
+    hollow = frame_around(viewed, schema, JOB)
+    (joined,) = frame_rows(copied, schema, JOB)
+    if not (len(viewed) and is_of_views(viewed["image"])):
+        assert hollow is None
+        return
+    assert hollow is not None
+    assert whole(hollow).equals(joined.records)
+    assert whole(joined.records) is joined.records
+    assert b"".join(pieces_of(hollow)) == b"".join(pieces_of(joined.records))
+    lengths = record_lengths(joined.records).tolist()
+    assert record_lengths(hollow).tolist() == lengths
+    assert window_bytes(hollow) == window_bytes(joined.records) == sum(lengths)
+    assert len(hollow) == len(joined.records)
+
+
+@given(PICTURES)
+def test_views(pictures: list[bytes]) -> None:
+    views = views_of(pictures)
+    views.validate(full=True)
+    assert views.to_pylist() == pictures
+    assert is_of_views(views) == bool(pictures and min(map(len, pictures)) > 12)
+
+
+def test_views_that_arrow_made() -> None:
+    """Short values stand in the item itself, others share a buffer."""
+    values = [b"", b"short", b"x" * 13, b"y" * 14]
+    array = pa.array([*values, b"more"], pa.binary_view()).slice(1, 3)
+    assert [bytes(value) for value in viewed_values(array)] == values[1:]
+
+
+def test_a_value_is_not_copied() -> None:
+    data = picture(0, 20_000)
+    records = frame_around(batch_of(views_of([data])), schema_of("a"), JOB)
+    assert records is not None
+    (cell,) = records.cells
+    assert cell.obj is not None
+    assert pa.py_buffer(cell).address == pa.py_buffer(data).address
+
+
+@pytest.mark.parametrize(
+    ("schema", "job"),
+    [
+        (schema_of("a", dtype="string"), JOB),  # has to be read: is it UTF-8?
+        (schema_of("a"), JOB.model_copy(update={"payload": "json"})),
+        (Schema((*schema_of("a").features, *schema_of("b").features[:1])), JOB),
+        (Schema(schema_of("a").features[1:]), JOB),  # the picture is left out
+    ],
+)
+def test_not_every_record_is_hollow(schema: Schema, job: JobSpec) -> None:
+    assert frame_around(batch_of(views_of([picture(0, 99)])), schema, job) is None
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_a_shard_of_hollow_records(tmp_path: Path, compression: str) -> None:
+    pictures = [picture(number, size) for number, size in enumerate(SIZES[1:])]
+    hollow = frame_around(batch_of(views_of(pictures)), schema_of("a"), JOB)
+    assert isinstance(hollow, HollowRecords)
+    filled = hollow.filled()
+    one = write_records(tmp_path / "one", [hollow, filled, hollow], compression)
+    other = write_records(tmp_path / "other", [filled, filled, filled], compression)
+    stored = (tmp_path / "one").read_bytes()
+    assert one == other
+    assert stored == (tmp_path / "other").read_bytes()
+    assert one.crc32c == crc32c(stored)
+    unpacked = gzip.decompress(stored) if compression == "gzip" else stored
+    assert unpacked == b"".join([*pieces_of(filled)] * 3)

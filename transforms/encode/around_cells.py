@@ -1,0 +1,85 @@
+"""Serializes examples without the bytes of one large cell, which is not copied.
+
+The cell's bytes are needed for nothing but to be copied: all headers depend on its length
+alone. So a column of the same lengths stands for it, and where the cells of a row would
+be joined, that one is left out. A row with the cells a, image and z:
+
+    whole    0a len | a | header of image | image | z
+    hollow   0a len | a | header of image |       | z
+    before   -----------------------------^
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from recordmill.schemas.features.feature import Kind, Schema
+from recordmill.transforms.arrow import I64, binary_array, offsets_of, value_lengths
+from recordmill.transforms.binary_views import is_of_views, viewed_values
+from recordmill.transforms.encode.examples import features_cells, join_cells
+from recordmill.transforms.encode.wide_cells import MIN_COLUMNS
+from recordmill.transforms.encode.wire import field_header, header_cells
+
+
+def large_column(batch: pa.RecordBatch, schema: Schema) -> str | None:
+    """Returns the only column of views, if its values are stored as they are."""
+    viewed = [
+        name
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+        if is_of_views(column)
+    ]
+    features = [feature for feature in schema.features if feature.column in viewed]
+    if len(viewed) != 1 or len(features) != 1 or len(schema) >= MIN_COLUMNS:
+        return None
+    (feature,) = features
+    is_stored = feature.kind is Kind.BYTES and feature.dtype != "string"
+    is_whole = is_stored and not feature.sequence and not batch[viewed[0]].null_count
+    return viewed[0] if is_whole else None
+
+
+def encode_around(
+    batch: pa.RecordBatch,
+    schema: Schema,
+    column: str,
+    *,
+    head_room: int = 0,
+    tail_room: int = 0,
+) -> tuple[pa.BinaryArray, I64, list[memoryview]]:
+    """Serializes every row as a tf.train.Example without the value of one column.
+
+    Args:
+      batch: the columns that the schema's features name.
+      schema: features.
+      column: what `large_column` returned.
+      head_room: zero bytes to leave before each example.
+      tail_room: zero bytes to leave behind each example.
+
+    Returns:
+      The examples, its buffers fresh and writable; how many bytes of each row stand
+      before the missing value; and these values.
+
+    Raises:
+      SchemaError, RowsError: as `encode`.
+    """
+    values = viewed_values(batch[column])
+    lengths = np.array(list(map(len, values)), np.int64)
+    offsets = offsets_of(lengths)
+    # Nobody reads these bytes, so they never get pages of memory.
+    absent = binary_array(offsets, np.empty(int(offsets[-1]), np.uint8))
+    place = batch.schema.get_field_index(column)
+    cells = features_cells(batch.set_column(place, column, absent), schema.features)
+    (index,) = (i for i, array in enumerate(cells.arrays) if _same_bytes(array, absent))
+    outer, outer_lengths = header_cells(
+        partial(field_header, bytes(head_room) + b"\x0a"), cells.lengths
+    )
+    before = sum(map(value_lengths, cells.arrays[:index]), outer_lengths)
+    others = [*cells.arrays[:index], *cells.arrays[index + 1 :]]
+    return join_cells([outer, *others], tail_room), before, values
+
+
+def _same_bytes(one: pa.BinaryArray, other: pa.BinaryArray) -> bool:
+    """Tells whether two arrays have their values in one buffer."""
+    return bool(one.buffers()[2].address == other.buffers()[2].address)
