@@ -60,7 +60,7 @@ def report_command(
     folder = followed(output, sides.output)
     store = open_store(folder, sides.output)
     manifest = read_manifest(store)
-    with showing(sys.stderr, "report", unit="rows", wanted=not as_json) as on_progress:
+    with showing(sys.stderr, "report", unit="row", wanted=not as_json) as on_progress:
         figures = gather_figures(store, manifest, on_progress)
     locator = published_locator(store, sides.input)
     num_bytes = write_page(build_page(manifest, figures, folder, locator), target)

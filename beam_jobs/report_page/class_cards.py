@@ -76,17 +76,17 @@ def _by_split(
         )
         for index in listed
     )
+    is_short = len(rows) <= OPEN_ROWS  # it is beside the chart
     more = len(names) - len(listed)
     table = Table(
         ("Class", *map(shown, splits), "All", "Share"),
         rows,
-        tuple(totals[index] / max(totals) for index in listed),
+        () if is_short else tuple(totals[index] / max(totals) for index in listed),
         f"{more:,} more classes." if more else "",
     )
     left_out = len(names) - len(drawn)
     note = f"The {len(drawn)} commonest of {len(names):,} classes." if left_out else ""
     key = tuple(shown(split) for split in splits) if few and len(splits) > 1 else ()
-    is_short = len(rows) <= OPEN_ROWS
     return Chart("Rows by class and split", drawing, table, note, key, is_short)
 
 

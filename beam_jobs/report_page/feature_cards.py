@@ -29,7 +29,8 @@ def value_card(figures: FeatureFigures) -> Card:
         charts += _number_charts("Values", figures.numbers, _seen(figures))
     if figures.common is not None and figures.common.total:
         facts += _value_facts(figures.common)
-        tables.append(("Commonest values", _value_table(figures.common)))
+        if _stands_out(figures.common):
+            tables.append(("Commonest values", _value_table(figures.common)))
     if figures.sizes is not None and figures.sizes.values:
         unit = "Characters" if figures.feature.dtype == "string" else "Bytes"
         facts.append(_range_fact(unit, figures.sizes))
@@ -113,7 +114,7 @@ def _number_facts(numbers: NumberFigures) -> list[Fact]:
     else:
         facts = [
             Fact("Smallest", number_text(numbers.minimum)),
-            Fact("Median", _about(numbers.median)),
+            Fact("Median", _about(numbers.median), _within(numbers.median_within)),
             Fact("Mean", _about(numbers.mean)),
             Fact("Largest", number_text(numbers.maximum)),
             Fact("Std. deviation", _about(numbers.deviation)),
@@ -132,6 +133,10 @@ def _about(number: float | None) -> str:
     if isinstance(number, int) or number is None:
         return number_text(number)
     return number_text(float(f"{number:.4g}"))
+
+
+def _within(error: float) -> str:
+    return f"± {error:.1g}" if error else ""
 
 
 def _range_fact(name: str, numbers: NumberFigures) -> Fact:
@@ -184,9 +189,20 @@ def _number_charts(caption: str, numbers: NumberFigures, note: str = "") -> list
 
 
 def _value_facts(common: CommonValues) -> list[Fact]:
-    if common.complete:
-        return [Fact("Different values", f"{common.distinct:,}")]
-    return [Fact("Different values", f"more than {common.distinct:,}")]
+    more = "" if common.complete else "more than "
+    facts = [Fact("Different values", f"{more}{common.distinct:,}")]
+    if common.too_low and not _stands_out(common):
+        most = count(common.at_most, "time")
+        facts.append(Fact("The commonest one", f"at most {most}"))
+    if common.long:
+        name = f"Above {MAX_BYTES} bytes"
+        facts.append(Fact(name, f"{common.long:,}", "not counted one by one"))
+    return facts
+
+
+def _stands_out(common: CommonValues) -> bool:
+    """Tells whether the commonest values are known to be that."""
+    return bool(common.values) and common.values[0][1] > common.too_low
 
 
 def _value_table(common: CommonValues) -> Table:
@@ -209,11 +225,6 @@ def _value_table(common: CommonValues) -> Table:
     if common.too_low:
         notes.append(
             f"Estimated: a count may be too low by {common.too_low:,} at most."
-        )
-    if common.long:
-        notes.append(
-            f"{count(common.long, 'value')} of more than {MAX_BYTES} bytes not counted "
-            "one by one."
         )
     return Table(("Value", "Count", "Share"), rows, shares, " ".join(notes))
 

@@ -49,7 +49,9 @@ class NumberFigures:
       infinities: how many are infinite.
       minimum, maximum, mean, deviation: of the finite ones; None if there is none, or
         (mean, deviation) if they overflow.
-      median: the middle one, within one of 16,384 intervals; None if there is none.
+      median: the middle one; None if there is none.
+      median_within: how far the median may be from it: half an interval of 16,384; 0 if
+        it is exact.
       histogram: of the finite ones; None if there is none.
     """
 
@@ -61,6 +63,7 @@ class NumberFigures:
     mean: float | None = None
     deviation: float | None = None
     median: float | None = None
+    median_within: float = 0.0
     histogram: Histogram | None = None
 
 
@@ -115,6 +118,7 @@ class NumberSketch:
         """Returns what is known by now."""
         if not self._finite:
             return NumberFigures(self._values, self._nans, self._infinities)
+        median, within = self._median()
         deviation = math.sqrt(self._squares / self._finite) if self._squares >= 0 else 0
         return NumberFigures(
             values=self._values,
@@ -124,21 +128,26 @@ class NumberSketch:
             maximum=self._maximum,
             mean=self._mean if math.isfinite(self._mean) else None,
             deviation=deviation if math.isfinite(deviation) else None,
-            median=self._median(),
+            median=median,
+            median_within=within,
             histogram=self._histogram(),
         )
 
-    def _median(self) -> float:
+    def _median(self) -> tuple[float, float]:
+        """Returns the lower one of two medians, and how far it may be from that."""
         bins = self._bins
         middle = (self._finite + 1) // 2
         index = int(np.searchsorted(np.cumsum(bins.counts), middle))
         number = bins.first + index
         if self._whole and bins.level == 0:
-            return number
+            return number, 0.0
         assert self._minimum is not None
         assert self._maximum is not None
-        center = math.ldexp(number + 0.5, bins.level)
-        return min(max(center, self._minimum), self._maximum)
+        if self._minimum == self._maximum:
+            return self._minimum, 0.0
+        half = _edge(1, bins.level - 1)
+        center = _edge(2 * number + 1, bins.level - 1)
+        return min(max(center, self._minimum), self._maximum), half
 
     def _histogram(self) -> Histogram:
         """Joins the bins to SHOWN_BINS or fewer; leaves out tails that hide the rest."""

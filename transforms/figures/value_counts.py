@@ -37,6 +37,11 @@ class CommonValues:
     long: int = 0
 
     @property
+    def at_most(self) -> int:
+        """Returns a number of times that no counted value comes more often than."""
+        return self.too_low + (self.values[0][1] if self.values else 0)
+
+    @property
     def complete(self) -> bool:
         """Returns whether every different value is counted."""
         return not (self.too_low or self.long)
@@ -70,7 +75,7 @@ class ValueCounts:
         )
         self._num_pending += len(counted)
         if self._num_pending > self._max_pending:
-            self._pending = [self._joined()]
+            self._pending = [self._pruned(self._joined())]
             self._num_pending = len(self._pending[0])
 
     def _joined(self) -> pa.Table:
@@ -79,7 +84,10 @@ class ValueCounts:
             pa.concat_tables(self._pending).group_by("v").aggregate([("n", "sum")])
         )
         joined = pa.table([grouped["v"], grouped["n_sum"]], ["v", "n"])
-        joined = joined.sort_by([("n", "descending"), ("v", "ascending")])
+        return joined.sort_by([("n", "descending"), ("v", "ascending")])
+
+    def _pruned(self, joined: pa.Table) -> pa.Table:
+        """Returns the counts that are kept on."""
         if len(joined) <= self._kept:
             return joined
         taken = joined["n"][self._kept].as_py()

@@ -87,7 +87,8 @@ def test_limits_mean_deviation_and_median(numbers: list[float]) -> None:
     )
     assert found.median is not None
     middle = statistics.median_low(numbers)
-    assert abs(found.median - middle) <= max(spread * 4 / NUM_BINS, near)
+    assert abs(found.median - middle) <= found.median_within * (1 + 1e-9)
+    assert found.median_within <= max(spread * 2 / NUM_BINS, near)
 
 
 def test_nan_and_infinities_are_counted_apart() -> None:

@@ -11,13 +11,17 @@ import pytest
 from job_tools import convert
 from small_dataset import write_dataset
 
+from recordmill.beam_jobs.report_page.feature_cards import value_card
 from recordmill.beam_jobs.report_page.page_numbers import percent, short_number
 from recordmill.beam_jobs.report_page.page_sections import build_page
 from recordmill.beam_jobs.report_page.render_page import render_page
 from recordmill.schemas.dataset.manifest import MANIFEST_NAME, SplitEntry
+from recordmill.schemas.features.feature import FeatureSpec, Kind
 from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.figures.class_figures import ClassCounts
+from recordmill.transforms.figures.feature_sketch import FeatureFigures
 from recordmill.transforms.figures.gather_figures import DatasetFigures, gather_figures
+from recordmill.transforms.figures.value_counts import CommonValues
 from recordmill.transforms.storage import open_store
 from recordmill.transforms.tasks.reject_lines import UNKNOWN_INPUT
 
@@ -116,6 +120,18 @@ def test_ids_are_unique_and_links_lead_somewhere(hostile: str) -> None:
 
 def test_the_same_dataset_gives_the_same_page(iris: Path) -> None:
     assert page_of(iris) == page_of(iris)
+
+
+def test_values_of_which_none_is_common() -> None:
+    feature = FeatureSpec("id", Kind.BYTES, dtype="string")
+    for values, shown in (
+        (CommonValues((), 90, 9, too_low=3), "at most 3 times"),
+        (CommonValues((("a", 2),), 90, 9, too_low=3), "at most 5 times"),
+        (CommonValues((), 1, 0, long=1), "1"),
+    ):
+        card = value_card(FeatureFigures(feature, (0,), 90, common=values))
+        assert card.tables == ()
+        assert card.facts[-1].value == shown
 
 
 def test_numbers_on_axes_and_shares() -> None:
