@@ -10,6 +10,7 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import apache_beam as beam
 import numpy as np
 import pytest
 from interop_tools import run_in_interop
-from job_tools import recordmill
+from job_tools import GOLDEN, convert, payloads, recordmill, shards_of
 from reader_tools import run_reader
 from same_rows_cases import KnownDataset, make_all
 
@@ -116,6 +117,18 @@ def test_frameworks_for_training(
     folder: Path, known: list[KnownDataset], script: str, readers: int
 ) -> None:
     check(known, run_reader(folder, SCRIPTS / script, folder / "cases.json"), readers)
+
+
+def test_grain_reads_array_records(folder: Path) -> None:
+    """TFDS: tests/interop/test_array_record_interop.py."""
+    job = [GOLDEN / "cifar10.bin", folder / "array_record", "--shards", 3]
+    convert("cifar", *job, "--container", "array_record")
+    convert("cifar", job[0], folder / "plain", *job[2:])
+    files = shards_of(folder / "array_record")
+    printed = run_reader(folder, SCRIPTS / "array_records_by_grain.py", *files)
+    shards = shards_of(folder / "plain")
+    records = [record for shard in shards for record in payloads(shard)]
+    assert printed.split() == [sha256(record).hexdigest() for record in records]
 
 
 def by_number(output: Path) -> Iterator[Json]:
