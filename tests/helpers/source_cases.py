@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pixel_zoo import PICTURES
 
 from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.cifar.source import CifarSource
+from recordmill.transforms.sources.csv.dialect import AskedDialect
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.images.source import ImagesSource
 
@@ -50,6 +53,35 @@ def make_csv(folder: Path) -> list[tuple[str, int, bytes]]:
     return rows
 
 
+def make_semicolons(folder: Path) -> list[tuple[str, int, bytes]]:
+    """Makes tables in another dialect, with lines before the header."""
+    head = b"'made\nby us\nid;text\n"
+    rows = []
+    for path, count in (("1.txt", 20), ("2.txt", 3)):
+        lines = [b"%d%d;'line\n;''%d'" % (count, n, n) for n in range(count)]
+        (folder / path).write_bytes(head + b"\n".join(lines) + b"\n")
+        position = len(head)
+        for line in lines:
+            rows.append((path, position, line))
+            position += len(line) + 1
+    return rows
+
+
+def make_packed(folder: Path) -> list[tuple[str, int, bytes]]:
+    """Makes three compressed tables; the rows are those of the text."""
+    head = b"id,text\n"
+    rows = []
+    for path in ("1.csv.gz", "2.csv.gz", "3.csv.gz"):
+        lines = [b'%d,"line\n""%d"""' % (n * 7919, n**5) for n in range(5)]
+        text = head + b"\n".join(lines) + b"\n"
+        (folder / path).write_bytes(gzip.compress(text, mtime=0))
+        position = len(head)
+        for line in lines:
+            rows.append((path, position, line))
+            position += len(line) + 1
+    return rows
+
+
 @dataclass(frozen=True)
 class Case:
     """One source and an input of several files and ranges.
@@ -61,6 +93,8 @@ class Case:
       reason: why what is left is rejected.
       empty: an empty file that may lie among the others.
       empty_reason: why that file's row is rejected; "" if it holds no row.
+      pack, unpack: of the bytes of a file, in which rows have their positions. A packed
+        file that is cut short is an error.
     """
 
     source: Source
@@ -69,6 +103,8 @@ class Case:
     reason: str
     empty: str
     empty_reason: str = ""
+    pack: Callable[[bytes], bytes] = bytes
+    unpack: Callable[[bytes], bytes] = bytes
 
 
 CASES = {
@@ -93,5 +129,21 @@ CASES = {
         cut_short=("1.csv", 8 + 4 * 17 + 10),
         reason="a quoted field is never closed",
         empty="0.csv",
+    ),
+    "csv in another dialect": Case(
+        CsvSource(asked=AskedDialect(quote=b"'", skip_rows=2), range_bytes=50),
+        make_semicolons,
+        cut_short=("1.txt", 20 + 4 * 16 + 10),
+        reason="a quoted field is never closed",
+        empty="0.txt",
+    ),
+    "csv, compressed": Case(
+        CsvSource(range_bytes=50),
+        make_packed,
+        cut_short=("1.csv.gz", 50),
+        reason="cannot be decompressed",
+        empty="0.csv",
+        pack=partial(gzip.compress, mtime=0),
+        unpack=gzip.decompress,
     ),
 }

@@ -82,7 +82,10 @@ def read_with(sample: bytes, dialect: Dialect, *, is_whole: bool) -> DelimiterRe
     if not is_whole and len(spans) > 1:
         spans = spans[:-1]  # the last one is cut
     rows = [sample[slice(*span)] for span in spans[: SAMPLED_ROWS + 1]]
-    first, *others = [split_row(row, dialect) or [] for row in rows] or [[]]
+    split = [split_row(row, dialect) for row in rows]
+    if split and split[-1] is None:  # a quote that is never closed, or not yet
+        split.pop()
+    first, *others = [cells or [] for cells in split] or [[]]
     return DelimiterReading(dialect.delimiter, first, others)
 
 
