@@ -11,12 +11,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from recordmill.schemas.text import printable
-from recordmill.schemas.understood import Understood
 from recordmill.transforms.cast.cast_result import shown
 from recordmill.transforms.sources.csv.dialect import (
-    RFC_4180,
-    AskedDialect,
     Dialect,
     name_of,
 )
@@ -102,60 +98,6 @@ def huge_warnings(names: Sequence[str]) -> list[str]:
         "schema file (`schema`)"
         for name in names[:_SHOWN_COLUMNS]
     ]
-
-
-def describe(
-    asked: AskedDialect,
-    dialect: Dialect,
-    names: Sequence[str],
-    dtypes: Sequence[str],
-    basis: str,
-    warnings: Sequence[str],
-) -> Understood:
-    """Returns what an input is taken for.
-
-    Args:
-      asked: what was said of the dialect.
-      dialect: what was found.
-      names: the columns.
-      dtypes: their types, in the same order; () if they are declared.
-      basis: what the types come from, in words.
-      warnings: what looks wrong.
-    """
-    columns = [
-        " ".join((_short(name), *dtypes[at : at + 1]))
-        for at, name in enumerate(names[:_SHOWN_COLUMNS])
-    ]
-    if more := len(names) - len(columns):
-        columns.append(f"{more:,} more")
-    unnamed = [name for at, name in enumerate(names) if name == f"column_{at}"]
-    facts = [
-        ("delimiter", name_of(dialect.delimiter)),
-        ("header", _header_fact(dialect)),
-        ("columns", f"{len(names):,} ({', '.join(columns)})"),
-        ("types", basis),
-    ]
-    if dialect.delimiter != CANDIDATES[0] and not asked.delimiter:
-        facts[0] = ("delimiter", f"{facts[0][1]}, found in the first rows")
-    if dialect.quote != RFC_4180.quote:
-        facts.insert(1, ("quote", dialect.quote.decode() or "none"))
-    if dialect.null_values:
-        facts.append(("null values", ", ".join(map(shown, dialect.null_values))))
-    if unnamed and dialect.has_header:
-        named = ", ".join(unnamed[:_SHOWN_COLUMNS])
-        facts.append(("columns without a name", f"{len(unnamed):,}, named {named}"))
-    return Understood(tuple(facts), tuple(warnings))
-
-
-def _header_fact(dialect: Dialect) -> str:
-    if dialect.has_header:
-        return f"line {dialect.skip_rows + 1}"
-    return "none, the columns are named by the job" if dialect.columns else "none"
-
-
-def _short(name: str) -> str:
-    text = printable(name)
-    return text if len(text) <= _SHOWN_NAME else f"{text[: _SHOWN_NAME - 3]}..."
 
 
 def _count(line: bytes, delimiter: bytes) -> int:

@@ -28,6 +28,8 @@ def headerless(first: FirstRows) -> str:
     Each of its cells is of the sort that is below it, and not all are text. Years
     and dates in a row (2001, 2002, 2003) are the names of columns.
     """
+    if not first.dialect.has_header:
+        return ""
     sorts = _sorts_of(first.names)
     if not {*sorts} - {"text"} or _is_series(first.names):
         return ""

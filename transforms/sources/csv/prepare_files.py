@@ -33,6 +33,31 @@ def not_empty(files: Sequence[InputFile]) -> list[InputFile]:
     return [file for file in files if file.size]
 
 
+def find_rows(
+    files: Sequence[InputFile],
+    asked: AskedDialect,
+    asked_packing: AskedPacking,
+    wanted: Sequence[str],
+    storage: StorageOptions,
+) -> RangeRows:
+    """Returns the rows of files, with their packing, dialect and columns found.
+
+    Args:
+      files: in input order.
+      asked: what is known of their dialect.
+      asked_packing: what is known of their packing.
+      wanted: columns that they should have, if they are known.
+      storage: options of their storage.
+
+    Raises:
+      InputError: they cannot be told, or are not the same for all files.
+    """
+    packing = common_packing(files, asked_packing, storage)
+    rows = RangeRows((), storage, packing=packing)
+    rows = replace(rows, dialect=common_dialect(rows, files, asked, wanted))
+    return replace(rows, names=common_names(rows, files, asked))
+
+
 def common_packing(
     files: Sequence[InputFile], asked: AskedPacking, storage: StorageOptions
 ) -> Packing:

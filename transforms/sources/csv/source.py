@@ -33,11 +33,10 @@ from recordmill.transforms.sources.base import (
     RANGE_BYTES,
     Rows,
     Source,
-    number_ranges,
-    spread_evenly,
 )
 from recordmill.transforms.sources.csv.block_states import resolve_file, survey_block
 from recordmill.transforms.sources.csv.column_types import infer_schema, sample_types
+from recordmill.transforms.sources.csv.cut_tables import cut_tables, sampled_ranges
 from recordmill.transforms.sources.csv.dialect import (
     ASK_NOTHING,
     RFC_4180,
@@ -47,11 +46,9 @@ from recordmill.transforms.sources.csv.dialect import (
 from recordmill.transforms.sources.csv.first_rows import (
     LOOKED_AT,
     FirstRows,
-    describe,
     huge_warnings,
 )
 from recordmill.transforms.sources.csv.fixed_schema import fit_rows, fixed_columns
-from recordmill.transforms.sources.csv.guess_states import guess_states
 from recordmill.transforms.sources.csv.header_problems import (
     given_twice,
     headerless,
@@ -65,14 +62,12 @@ from recordmill.transforms.sources.csv.packing import (
     Packing,
 )
 from recordmill.transforms.sources.csv.prepare_files import (
-    common_dialect,
-    common_names,
-    common_packing,
+    find_rows,
     look_at,
     not_empty,
 )
 from recordmill.transforms.sources.csv.range_rows import RangeRows
-from recordmill.transforms.sources.csv.small_files import join_small_files
+from recordmill.transforms.sources.csv.table_facts import describe
 from recordmill.transforms.sources.csv.typed_rows import TypedRows, typed_rows
 from recordmill.transforms.sources.float_columns import rounded_in
 from recordmill.transforms.sources.text_types import (
@@ -81,8 +76,6 @@ from recordmill.transforms.sources.text_types import (
     is_huge,
 )
 
-SAMPLED_RANGES = 32
-SAMPLED_RANGE_BYTES = 1 << 18
 UNPACKED_TIMES = 8  # as many bytes as a compressed file has, mostly fewer
 ENTRY_BYTES = 24  # what a feature's map entry costs beside its name and value
 
@@ -155,14 +148,8 @@ class CsvSource(Source):
     def prepare(self, files: Sequence[InputFile]) -> Self:
         source = self._of_files(files)
         first = look_at(source._rows, not_empty(files)[0])
-        problem = given_twice(first)
-        if (
-            self.infers_types
-            and source.dialect.has_header
-            and self.asked.header == "auto"
-        ):
-            problem = headerless(first)
-        if problem:
+        guessed = self.infers_types and self.asked.header == "auto"
+        if problem := given_twice(first) or (guessed and headerless(first)):
             raise InputError(problem)
         return source._having_seen(first)
 
@@ -180,11 +167,11 @@ class CsvSource(Source):
 
     def _of_files(self, files: Sequence[InputFile]) -> Self:
         """Returns the source with the dialect and the columns of its files."""
-        packing = common_packing(files, self.asked_packing, self.storage)
-        source = replace(self, packing=packing)
-        dialect = common_dialect(source._rows, files, self.asked, self.wanted)
-        source = replace(source, dialect=dialect)
-        return replace(source, names=common_names(source._rows, files, self.asked))
+        asked, packing = self.asked, self.asked_packing
+        found = find_rows(files, asked, packing, self.wanted, self.storage)
+        return replace(
+            self, names=found.names, dialect=found.dialect, packing=found.packing
+        )
 
     def _having_seen(self, first: FirstRows) -> Self:
         types = dict(zip(first.names, first.flags, strict=True))
@@ -198,10 +185,7 @@ class CsvSource(Source):
     def _describe(
         self, dtypes: Sequence[str], basis: str, warnings: Sequence[str]
     ) -> Understood:
-        told = describe(self.asked, self.dialect, self.names, dtypes, basis, warnings)
-        if self.packing.is_plain:
-            return told
-        return replace(told, facts=(("file", self.packing.described), *told.facts))
+        return describe(self._rows, self.asked, dtypes, basis, warnings)
 
     def understood(self) -> Understood:
         if self.fixed_schema is not None:
@@ -237,20 +221,12 @@ class CsvSource(Source):
         return exact_error(rounded) if self.exact and rounded else ""
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
-        if not self.packing.is_plain:  # nobody can begin in the middle
-            return number_ranges(
-                [(file, 0, file.size, "") for file in not_empty(files)]
-            )
-        ranges = number_ranges(
-            [
-                (file, start, min(start + self.range_bytes, file.size), "")
-                for file in not_empty(files)
-                for start in range(0, file.size, self.range_bytes)
-            ]
-        )
         # A row that names a file can be of any size: its table is no small one.
-        return (
-            ranges if self.names_files else join_small_files(ranges, self.range_bytes)
+        return cut_tables(
+            not_empty(files),
+            self.range_bytes,
+            is_plain=self.packing.is_plain,
+            is_joined=not self.names_files,
         )
 
     def needs_survey(self, ranges: Sequence[InputRange]) -> bool:
@@ -280,17 +256,7 @@ class CsvSource(Source):
         return sample_types(self._rows, input_range)
 
     def sample_ranges(self, ranges: Sequence[InputRange]) -> list[InputRange]:
-        files = [each for input_range in ranges for each in input_range.by_file()]
-        if not self.packing.is_plain:
-            return [
-                replace(each, stop=min(each.stop, SAMPLED_RANGE_BYTES))
-                for each in files[:: -(-len(files) // SAMPLED_RANGES)]
-            ]
-        chosen = spread_evenly(files, SAMPLED_RANGES, SAMPLED_RANGE_BYTES)
-        return [
-            guess_states(self._rows, input_range, self.survey(input_range))
-            for input_range in chosen
-        ]
+        return sampled_ranges(self._rows, ranges)
 
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
         if self.fixed_schema is not None:
