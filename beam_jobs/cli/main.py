@@ -17,6 +17,7 @@ from recordmill.beam_jobs.cli.clean_command import clean_command
 from recordmill.beam_jobs.cli.completion_command import completion_command
 from recordmill.beam_jobs.cli.convert_command import convert
 from recordmill.beam_jobs.cli.diff_command import diff_command
+from recordmill.beam_jobs.cli.export_command import export
 from recordmill.beam_jobs.cli.help_layout import LaidOutGroup, with_examples
 from recordmill.beam_jobs.cli.index_command import index_command
 from recordmill.beam_jobs.cli.inspect_command import inspect_command
@@ -68,7 +69,9 @@ cli.add_commands("Make a dataset", convert, run_command, plan_command, schema)
 cli.add_commands(
     "Look at a dataset", inspect_command, report_command, rejects_command, diff_command
 )
-cli.add_commands("Take care of it", verify_command, index_command, clean_command)
+cli.add_commands(
+    "Take care of it", verify_command, index_command, export, clean_command
+)
 cli.add_commands("Of the command itself", completion_command)
 
 

@@ -40,7 +40,7 @@ class Block:
     @property
     def uses_framework(self) -> bool:
         """Whether it needs what only the environment of test_frameworks.py has."""
-        return bool(_FRAMEWORKS.search(self.text))
+        return self.language == "python" and bool(_FRAMEWORKS.search(self.text))
 
 
 def page_name(page: Path) -> str:

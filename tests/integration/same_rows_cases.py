@@ -69,9 +69,13 @@ class KnownDataset:
         manifest = manifest_of(self.output)
         code = self.output.with_suffix(".py")
         code.write_text(recordmill("inspect", self.output, "--tf").out)
+        exported = self.output.with_name(f"{self.name}-exported")
+        ran = recordmill("export", "tfds", self.output, exported)
+        assert ran.status == 0, ran.err
         return {
             "name": self.name,
             "output": str(self.output),
+            "exported": str(exported),
             "compression": manifest["compression"],
             "batch": self.batch,
             "code": str(code),

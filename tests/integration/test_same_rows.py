@@ -95,7 +95,7 @@ def check(known: list[KnownDataset], printed: str, readers: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "readers"), [("by_tensorflow.py", 2), ("by_beam.py", 1)]
+    ("script", "readers"), [("by_tensorflow.py", 3), ("by_beam.py", 1)]
 )
 def test_tensorflow_tfds_and_beam(
     folder: Path, known: list[KnownDataset], script: str, readers: int

@@ -32,9 +32,9 @@ def value_of(value: Any) -> Any:
     return value if isinstance(value, tf.RaggedTensor) else value.numpy()
 
 
-def by_tfds(case: Json) -> Iterator[Row]:
+def by_tfds(case: Json, folder: str) -> Iterator[Row]:
     """Yield what TFDS reads; it leaves serialized tensors as they are."""
-    builder = tfds.builder_from_directory(case["output"])
+    builder = tfds.builder_from_directory(folder)
     assert set(builder.info.splits) == set(case["files"])
     kept = {f["name"]: f["dtype"] for f in case["features"] if f["content"] == "tensor"}
 
@@ -63,6 +63,7 @@ for case in cases():
     # The printed program prints when it is run, not here; TFDS logs what it does.
     with redirect_stdout(io.StringIO()) as printed:
         told(case, "tf.data", lambda case=case: by_printed_code(case))
-        told(case, "tfds", lambda case=case: by_tfds(case))
+        told(case, "tfds", lambda case=case: by_tfds(case, case["output"]))
+        told(case, "tfds, exported", lambda case=case: by_tfds(case, case["exported"]))
     lines = printed.getvalue().splitlines()
     print("\n".join(line for line in lines if line.startswith('{"dataset"')))

@@ -4,6 +4,7 @@ Needs NumPy, and Pillow where a reader leaves pictures encoded. It never imports
 recordmill, and runs in each environment with a reader. A dataset is described by JSON:
 
     name, output       of the dataset, and its folder
+    exported           the folder of `recordmill export tfds`
     files              of each split, in the manifest's order
     compression        none or gzip
     code               the file with the program of `recordmill inspect --tf`
