@@ -11,10 +11,9 @@ It imports neither Beam nor TensorFlow. Every record that is read is verified.
 from __future__ import annotations
 
 import itertools
-from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike, fspath
-from typing import Any, SupportsIndex, overload
+from typing import Any, SupportsIndex, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -25,21 +24,22 @@ from recordmill.schemas.errors import OutputError, UsageError
 from recordmill.schemas.features.feature import Content, Schema
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.transforms.arrow import I64
-from recordmill.transforms.dataset.array_record_shards import ArrayRecordShard
 from recordmill.transforms.dataset.files import class_names, read_manifest
 from recordmill.transforms.dataset.read_shards import ShardToRead, shards_to_read
-from recordmill.transforms.dataset.record_access import OpenShard, open_shard
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.rows.decoded_pictures import decoded, stacked
 from recordmill.transforms.rows.dicts import to_dicts
-from recordmill.transforms.rows.numpy_columns import Column, to_numpy
+from recordmill.transforms.rows.numpy_columns import Column, objects, to_numpy
+from recordmill.transforms.rows.read_ahead import read_ahead
+from recordmill.transforms.rows.records_by_number import Places, RecordsByNumber
 from recordmill.transforms.rows.row_order import check_worker, mixed, row_order
 from recordmill.transforms.storage import LocalStore, open_store
 
+_WINDOW_BYTES = 4 << 20  # of records that are decoded at once: it has a fixed price
 _STREAM_ROWS = 32  # of a stream, decoded at once, and what a worker is ahead of others
-_OPEN_SHARDS = 256  # mapped at once; others are opened again when they are needed
 
 Row = dict[str, Any]
+Read = TypeVar("Read")
 
 
 def open_dataset(
@@ -103,20 +103,16 @@ class Dataset(Sequence[Row]):
             for feature in schema.features
             if decode and feature.content is Content.PICTURE
         ]
-        counts = (shard.entry.records for shard in self._shards)
-        self._firsts = [0, *itertools.accumulate(counts)]
-        self._open: OrderedDict[int, OpenShard | ArrayRecordShard] = OrderedDict()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Returns what another process needs: all but the open files."""
-        return {**self.__dict__, "_open": OrderedDict()}
+        self._records = RecordsByNumber(self._shards)
+        num_bytes = sum(shard.entry.bytes for shard in self._shards)
+        self._window_rows = _WINDOW_BYTES * len(self) // max(1, num_bytes)
 
     def __repr__(self) -> str:
         names = ", ".join(feature.name for feature in self.schema.features)
         return f"Dataset({len(self):,} rows: {names})"
 
     def __len__(self) -> int:
-        return self._firsts[-1]
+        return len(self._records)
 
     @overload
     def __getitem__(self, index: SupportsIndex) -> Row: ...
@@ -160,12 +156,12 @@ class Dataset(Sequence[Row]):
           UsageError: the shards are compressed.
           CorruptRecordError: a record is damaged.
         """
-        numbers = self._checked(np.asarray(indices, np.int64))
-        if not len(numbers):
-            records: pa.BinaryArray = pa.array([], pa.binary())
-        else:
-            records = self._records(numbers)
-        found = decode_payload(records, self.schema, self._payload)
+        numbers = self._records.checked(np.asarray(indices, np.int64))
+        return self._decoded(numbers, self._records.places(numbers))
+
+    def _decoded(self, numbers: I64, places: Places) -> pa.RecordBatch:
+        """Reads and decodes rows; several threads may be at it, as all files are open."""
+        found = decode_payload(places.read(), self.schema, self._payload)
         for row, reason in found.row_errors:
             raise OutputError(
                 f"row {numbers[row]} does not fit the dataset's schema: {reason}; run "
@@ -196,20 +192,48 @@ class Dataset(Sequence[Row]):
         Raises:
           UsageError: there is no such worker, or no row in a batch.
         """
-        for numbers in self._batches(size, seed, epoch, worker, num_workers, drop_last):
-            yield self.take(numbers)
+        order = self._batches(size, seed, epoch, worker, num_workers, drop_last)
+        for batch, start, stop in self._in_windows(order, lambda batch: batch):
+            yield batch.slice(start, stop - start)
 
-    def numpy_batches(self, size: int, **order: Any) -> Iterator[dict[str, Column]]:
+    def numpy_batches(
+        self,
+        size: int,
+        *,
+        seed: int | None = None,
+        epoch: int = 0,
+        worker: int = 0,
+        num_workers: int = 1,
+        drop_last: bool = False,
+    ) -> Iterator[dict[str, Column]]:
         """Yields batches as {feature: array}; arguments are those of `batches`.
 
         Values of one shape are stacked: CIFAR's images are (size, 32, 32, 3). Others
         make arrays of objects; see numpy_columns.py.
         """
-        for batch in self.batches(size, **order):
-            columns = to_numpy(batch, self.schema)
+        order = self._batches(size, seed, epoch, worker, num_workers, drop_last)
+        for columns, start, stop in self._in_windows(order, self._numpy_columns):
+            batch = {name: column[start:stop] for name, column in columns.items()}
             for name in self._pictures:
-                columns[name] = stacked([decoded(cell) for cell in columns[name]])
-            yield columns
+                batch[name] = stacked(batch[name].tolist())
+            yield batch
+
+    def _numpy_columns(self, batch: pa.RecordBatch) -> dict[str, Column]:
+        columns = to_numpy(batch, self.schema)
+        for name in self._pictures:
+            columns[name] = objects([decoded(cell) for cell in columns[name]])
+        return columns
+
+    def _in_windows(
+        self, order: Iterator[I64], convert: Callable[[pa.RecordBatch], Read]
+    ) -> Iterator[tuple[Read, int, int]]:
+        """Yields batches: a window that was read at once, and what of it is the batch."""
+
+        def begin(numbers: I64) -> Callable[[], Read]:
+            places = self._records.places(numbers)
+            return lambda: convert(self._decoded(numbers, places))
+
+        return read_ahead(order, begin, self._window_rows)
 
     def stream(
         self,
@@ -278,24 +302,3 @@ class Dataset(Sequence[Row]):
         if wrong.any():
             raise IndexError(f"row {numbers[np.argmax(wrong)]} of {count}")
         return np.where(numbers < 0, numbers + count, numbers)
-
-    def _records(self, numbers: I64) -> pa.BinaryArray:
-        """Returns records by number, read shard by shard."""
-        which = np.searchsorted(self._firsts, numbers, side="right") - 1
-        shards = np.unique(which)
-        if len(shards) == 1:
-            return self._read(int(shards[0]), numbers)
-        parts = [self._read(int(shard), numbers[which == shard]) for shard in shards]
-        together = pa.concat_arrays(parts)
-        back = np.empty(len(numbers), np.int64)
-        back[np.argsort(which, kind="stable")] = np.arange(len(numbers))
-        return together.take(pa.array(back))
-
-    def _read(self, shard: int, numbers: I64) -> pa.BinaryArray:
-        if shard in self._open:
-            self._open.move_to_end(shard)
-        else:
-            self._open[shard] = open_shard(self._shards[shard])
-            if len(self._open) > _OPEN_SHARDS:
-                self._open.popitem(last=False)
-        return self._open[shard].read(numbers - self._firsts[shard])
