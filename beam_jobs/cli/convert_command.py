@@ -104,9 +104,7 @@ def _load(values: dict[str, Any]) -> LoadedJob:
     """
     from recordmill.schemas.errors import SchemaError, UsageError
     from recordmill.schemas.job.make_job import check_options, make_job
-    from recordmill.schemas.parsing.schema_file import load_schema
     from recordmill.transforms.sources.registry import InstalledFormats
-    from recordmill.transforms.storage.reading import read_file
 
     given = _without_none(values)
     section = values["source"]
@@ -124,6 +122,9 @@ def _load(values: dict[str, Any]) -> LoadedJob:
         raise UsageError(_report(problems, section))
     declared = None
     if uri := checked["schema"]:
+        from recordmill.schemas.parsing.schema_file import load_schema
+        from recordmill.transforms.storage.reading import read_file
+
         try:
             declared = load_schema(read_file(uri, storage.input), uri)
         except SchemaError as error:

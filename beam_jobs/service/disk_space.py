@@ -17,11 +17,12 @@ from recordmill.beam_jobs.service.prepare import PreparedRun
 from recordmill.schemas.errors import InputError, NoRoomError
 from recordmill.schemas.text import human_bytes
 from recordmill.transforms.storage import LocalStore
-from recordmill.transforms.tasks.estimate import Estimate, estimate_run
 from recordmill.transforms.tasks.workspace import Workspace
 
 if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
+
+    from recordmill.transforms.tasks.estimate import Estimate
 
 # A run whose disks have this many times the bytes of all records is not estimated:
 # scratch and shards together are twice as much.
@@ -79,6 +80,9 @@ def require_space(
     if min(free) > _AMPLE * most + _NEGLIGIBLE_BYTES:
         return
     with suppress(InputError):  # the run explains better what is wrong with the input
+        # Only here: it imports all that reads and encodes rows.
+        from recordmill.transforms.tasks.estimate import estimate_run
+
         estimate = estimate_run(context, inputs.all_files, prepared.ranges)
         if reason := first_short(space_of(context.workspace, estimate, workers)):
             raise NoRoomError(reason)

@@ -16,11 +16,8 @@ from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.understood import Understood
-from recordmill.transforms.cast.cast_batch import check_columns
 from recordmill.transforms.commit.name_limits import check_names
 from recordmill.transforms.dataset.expected import require_schema
-from recordmill.transforms.encode.arrow_types import check_types
-from recordmill.transforms.encode.payloads import check_payload
 from recordmill.transforms.exchange.plan import bucket_bits
 from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.listing import input_root
@@ -122,6 +119,11 @@ def _check_schema(job: JobSpec, source: Source, expected: Schema | None) -> None
     Raises:
       SchemaError: says what does not fit.
     """
+    # Only here: they import all that casts and encodes, which "nothing to do" need not.
+    from recordmill.transforms.cast.cast_batch import check_columns
+    from recordmill.transforms.encode.arrow_types import check_types
+    from recordmill.transforms.encode.payloads import check_payload
+
     if job.declared is not None:
         check_columns(source.columns(), job.declared)
         schema = job.declared.to_schema()

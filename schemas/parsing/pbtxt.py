@@ -54,7 +54,6 @@ from recordmill.schemas.parsing.tfmd_fields import (
     Message,
     read_features,
 )
-from recordmill.schemas.parsing.yaml_text import YamlDocument, write_yaml
 
 SCHEMA_PBTXT_NAME = "schema.pbtxt"
 
@@ -272,6 +271,8 @@ def _annotate(target: Message, feature: DeclaredFeature, said: Fields) -> None:
         if wanted.get(name, defaults[name]) != said.get(name, defaults[name])
     }
     if rest:
+        from recordmill.schemas.parsing.yaml_text import write_yaml
+
         text = write_yaml(rest, flow=True).rstrip("\n")
         target.annotation.comment.append(_COMMENT + text)
 
@@ -280,6 +281,8 @@ def _annotated(source: Message, uri: str) -> Fields:
     for comment in source.annotation.comment:
         if comment.startswith(_COMMENT):
             where = f"{uri}: comment of feature {source.name!r}"
+            from recordmill.schemas.parsing.yaml_text import YamlDocument
+
             fields = YamlDocument(comment[len(_COMMENT) :].encode(), where).value
             if not isinstance(fields, dict):
                 raise SchemaError(

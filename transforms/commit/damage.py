@@ -14,7 +14,6 @@ from recordmill.schemas.dataset.parts import inputs_name
 from recordmill.schemas.errors import OutputError
 from recordmill.transforms.commit.input_log import parse_inputs
 from recordmill.transforms.dataset.manifest_checks import Problem
-from recordmill.transforms.dataset.verify import verify_store
 from recordmill.transforms.storage import Store
 
 
@@ -25,6 +24,9 @@ def find_damage(store: Store, manifest: Manifest) -> list[Problem]:
       store: of the dataset.
       manifest: its manifest.
     """
+    # Only here: "nothing to do" should not import all that decodes records.
+    from recordmill.transforms.dataset.verify import verify_store
+
     for full in (False, True):
         found = verify_store(store, manifest, full=full, workers=os.cpu_count() or 1)
         if damage := [each for each in found.problems if each.kind == "damage"]:

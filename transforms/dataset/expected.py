@@ -18,7 +18,6 @@ from recordmill.schemas.errors import (
 from recordmill.schemas.features.compare import differences, range_violations
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.parsing.schema_file import load_schema
 from recordmill.transforms.dataset.files import class_names, read_manifest
 from recordmill.transforms.dataset.tfds_files import labels_file_name
 from recordmill.transforms.storage import LocalStore, Store, open_store
@@ -49,6 +48,8 @@ def load_expected(path: str, storage: StorageOptions = NO_OPTIONS) -> Schema:
         raise UsageError(
             f"{error}; `expect_schema` takes a schema file or a dataset's folder"
         ) from error
+    from recordmill.schemas.parsing.schema_file import load_schema  # imports yaml
+
     return load_schema(data, path).to_schema()
 
 

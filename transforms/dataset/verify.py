@@ -21,7 +21,6 @@ from recordmill.schemas.dataset.manifest import (
 from recordmill.schemas.errors import CorruptRecordError, OutputError
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.transforms.dataset.deep_check import DeepCheck
 from recordmill.transforms.dataset.files import (
     ChecksummedFile,
     class_names,
@@ -195,7 +194,12 @@ def _check_shard(
     records = 0
     damage: str | None = None
     is_framed = manifest.container == "tfrecord"
-    deep = None if schema is None else DeepCheck(schema, manifest.payload, is_framed)
+    deep = None
+    if schema is not None:
+        # Only here: it imports all that decodes records, which runs do not need.
+        from recordmill.transforms.dataset.deep_check import DeepCheck
+
+        deep = DeepCheck(schema, manifest.payload, is_framed)
     try:
         with open_file(store, shard.file) as file:
             metered = _MeteredFile(file, progress)

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from fsspec.asyn import sync
-
 _COPY_SECONDS = 600.0  # longest wait for a copy in the background
 _UPLOAD_CHUNK_BYTES = 16 << 20  # four at once: 64 MiB of memory per upload
 
@@ -157,6 +155,8 @@ def wait_for_copy(system: Any, path: str) -> None:
     if not hasattr(system, "service_client"):
         return
     container, blob, _ = system.split_path(path)
+
+    from fsspec.asyn import sync  # as in filesystems.py
 
     async def state() -> str | None:
         async with system.service_client.get_blob_client(container, blob) as client:

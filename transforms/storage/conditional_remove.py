@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fsspec.asyn import sync
-
 from recordmill.transforms.storage.retry import is_unmet_condition
 
 
@@ -37,6 +35,8 @@ def remove_version(kind: str, system: Any, path: str, info: Mapping[str, Any]) -
                 "DELETE", "b/{}/o/{}", bucket, key, ifGenerationMatch=generation
             )
         elif kind == "azure":
+            from fsspec.asyn import sync  # as in filesystems.py
+
             sync(system.loop, _remove_from_azure, system, path, info["etag"])
         else:  # memory: compared before, and guarded
             system.rm_file(path)

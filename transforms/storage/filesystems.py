@@ -11,8 +11,6 @@ import os
 import threading
 from typing import Any
 
-import fsspec
-
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.storage.clouds import cloud_of
 
@@ -37,6 +35,9 @@ def filesystem_of(url: str, options: StorageOptions = NO_OPTIONS) -> tuple[Any, 
       ImportError: its package is not installed.
       ValueError: the kind of storage is unknown, or does not take these options.
     """
+    # Here and not above: with asyncio and ssl it is 50 ms, which local files need not pay.
+    import fsspec
+
     cloud = cloud_of(url)
     cloud.prepare()
     if "::" in url:  # chained file systems; fsspec gives each its own options

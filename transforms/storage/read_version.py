@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from fsspec.asyn import sync
-
 from recordmill.schemas.ranges import Seen
 from recordmill.transforms.storage.clouds import cloud_of, modified_time
 from recordmill.transforms.storage.fsspec_files import file_info
@@ -153,6 +151,8 @@ def _read_azure(
                 max_concurrency=system.max_concurrency,
             )
             return bytes(await stream.readall())
+
+    from fsspec.asyn import sync  # as in filesystems.py
 
     data: bytes = sync(system.loop, get)
     return data

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fsspec.asyn import sync
-
 _BULK = 1000  # most keys that DeleteObjects takes
 
 
@@ -59,6 +57,8 @@ def get_object(
         answer = await system._call_s3("get_object", **question)
         async with answer["Body"] as body:
             return {"ETag": answer["ETag"]}, bytes(await body.read())
+
+    from fsspec.asyn import sync  # as in filesystems.py
 
     info, data = sync(system.loop, get)
     return info, data
