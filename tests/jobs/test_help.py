@@ -51,9 +51,9 @@ def test_every_help_fits_and_has_examples(
     shown, _, examples = ran.out.partition("Examples:\n")
     assert "--debug" in shown
     assert max(map(len, ran.out.splitlines())) <= 80
-    assert "..." not in shown.replace("INPUT...", "").replace("[ARGS]...", ""), (
-        "short_help= says it in one line"
-    )
+    if isinstance(command, click.Group):
+        cut = re.findall(r"^  \w.*\.\.\.$", shown, re.MULTILINE)
+        assert not cut, "short_help= says it in one line"
     if not isinstance(command, click.Group) or not words:
         assert examples_of(command)
     for what, line in examples_of(command):
@@ -76,7 +76,7 @@ def test_options_are_in_groups() -> None:
         "Examples",
     ]
     for group in re.split(r"\n\n", shown.partition("Options of csv")[2]):
-        assert len(re.findall(r"^  -", group, re.MULTILINE)) <= 8
+        assert len(re.findall(r"^  -", group, re.MULTILINE)) <= 12
     assert re.findall(r"^(\w.*):$", recordmill("verify", "-h").out, re.MULTILINE) == [
         "Options",
         "Examples",
