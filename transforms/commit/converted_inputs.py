@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from recordmill.schemas.dataset.shards import ShardResult
 from recordmill.schemas.errors import ChangedInputError
-from recordmill.schemas.ranges import InputFile, RangeResult
-from recordmill.transforms.commit.input_log import KeptFile, KeptInputs, dump_inputs
+from recordmill.schemas.ranges import RangeFile, RangeResult
+from recordmill.transforms.commit.input_log import KeptInputs, dump_kept
 from recordmill.transforms.file_content import contents
 from recordmill.transforms.tasks.checkpoints import CHECKPOINTS, discard_checkpoint
 from recordmill.transforms.tasks.context import (
+    FORMAT_VERSION,
     RunContext,
     appended_fingerprint,
     fingerprint_of,
+    fixed_fields,
 )
 from recordmill.transforms.tasks.kept_checksums import load_checksums
 
@@ -67,19 +69,16 @@ def list_converted(
         )
     if found is None:
         fingerprint = context.run_key
+    as_listed = replace(
+        listed,
+        format_version=FORMAT_VERSION,
+        fingerprint=fingerprint,
+        job=fixed_fields(context.job),
+        run_key=context.run_key,
+    )
+    by_content = replace(as_listed, by_content=found is not None, run_key="")
     return ConvertedInputs(
-        fingerprint,
-        dump_inputs(
-            fingerprint, context.job, files, side_files, by_content=found is not None
-        ),
-        dump_inputs(
-            fingerprint,
-            context.job,
-            _files(listed, None, sides=False),
-            _files(listed, None, sides=True),
-            run_key=context.run_key,
-        ),
-        found,
+        fingerprint, dump_kept(by_content, found), dump_kept(as_listed), found
     )
 
 
@@ -115,7 +114,7 @@ def forget_what_was_read(context: RunContext) -> None:
 
 def _files(
     listed: KeptInputs, found: Mapping[str, str] | None, *, sides: bool
-) -> list[InputFile]:
+) -> list[RangeFile]:
     """Returns the inputs, or the files that cells may name, with their content.
 
     Args:
@@ -123,18 +122,7 @@ def _files(
       found: the content of each file that was read; None leaves the versions.
       sides: which of both.
     """
-
-    def version(path: str, file: KeptFile) -> str:
-        return (file.version or "") if found is None else found.get(path, "")
-
-    return [
-        InputFile(
-            path,
-            "",
-            file.size,
-            version(path, file),
-            problem="unreadable" if file.is_unreadable else "",
-        )
-        for path, file in listed.files.items()
-        if file.is_side == sides
-    ]
+    files = [each for each in listed.files.items() if each[1].is_side == sides]
+    if found is None:
+        return [RangeFile(path, file.size, file.version or "") for path, file in files]
+    return [RangeFile(path, file.size, found.get(path, "")) for path, file in files]

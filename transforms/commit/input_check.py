@@ -84,8 +84,9 @@ def require_same_inputs(
 def _changed_locally(
     files: Mapping[str, KeptFile], folder: str, known: Mapping[str, str], since: float
 ) -> Iterator[str]:
+    above = f"{folder.rstrip('/')}/"
     for path, file in files.items():
-        name = posixpath.join(folder, path)
+        name = above + path
         try:
             now = os.stat(name)  # noqa: PTH116 (a million files take a second or two)
         except OSError as error:

@@ -26,7 +26,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from json.encoder import encode_basestring
 from typing import Any
@@ -122,8 +122,13 @@ def dump_inputs(
     )
 
 
-def dump_kept(inputs: KeptInputs) -> bytes:
-    """Serializes a list of inputs as `parse_inputs` reads it."""
+def dump_kept(inputs: KeptInputs, contents: Mapping[str, str] | None = None) -> bytes:
+    """Serializes a list of inputs as `parse_inputs` reads it.
+
+    Args:
+      inputs: the list.
+      contents: that of each file that was read, by path, in place of those in `inputs`.
+    """
     head = {
         "recordmill": inputs.format_version,
         "fingerprint": inputs.fingerprint,
@@ -133,7 +138,10 @@ def dump_kept(inputs: KeptInputs) -> bytes:
     }
     lines = [_json_line(head)]
     for path, file in inputs.files.items():
-        told = (file.content if inputs.by_content else file.version) or ""
+        if contents is not None:
+            told = contents.get(path, "")
+        else:
+            told = (file.content if inputs.by_content else file.version) or ""
         kind = [_UNREADABLE] * file.is_unreadable + [_SIDE] * file.is_side
         lines.append(_file_line(path, file.size, told, kind))
     # Python's gzip module writes the operating system and, by default, the time.

@@ -94,20 +94,42 @@ def merge_windows(
             stop = _before_tie(keys, starts[-1], stop)
         starts.append(stop)
     windows = [order[a:b] for a, b in pairwise(starts)]
+    groups = list(_read_together(windows, pieces.lengths, window_bytes))
     read = partial(
-        _read_window, pieces, read_into, break_ties_by_content=break_ties_by_content
+        _read_windows, pieces, read_into, break_ties_by_content=break_ties_by_content
     )
-    if len(windows) < 2:
-        for window in windows:
-            yield read(window)
+    if len(groups) < 2:
+        for group in groups:
+            yield from read(group)
         return
-    # The next window is read while the caller works on this one.
+    # The next windows are read while the caller works on these.
     with ThreadPoolExecutor(1, "read-ahead") as pool:
-        pending = pool.submit(read, windows[0])
-        for window in windows[1:]:
-            records, pending = pending.result(), pool.submit(read, window)
-            yield records
-        yield pending.result()
+        pending = pool.submit(read, groups[0])
+        for group in groups[1:]:
+            records, pending = pending.result(), pool.submit(read, group)
+            yield from records
+        yield from pending.result()
+
+
+def _read_together(
+    windows: Sequence[I64], lengths: I64, most_bytes: int
+) -> Iterator[list[I64]]:
+    """Yields windows that follow each other, together of so many bytes at most.
+
+    References are a thousandth of what is planned for their records. To read those of one
+    window after the other, some from each body, took 7 us for each picture.
+    """
+    group: list[I64] = []
+    num_bytes = 0
+    for window in windows:
+        size = int(lengths[window].sum())
+        if group and num_bytes + size > most_bytes:
+            yield group
+            group, num_bytes = [], 0
+        group.append(window)
+        num_bytes += size
+    if group:
+        yield group
 
 
 def _before_tie(keys: U64, start: int, stop: int) -> int:
@@ -118,6 +140,24 @@ def _before_tie(keys: U64, start: int, stop: int) -> int:
     """
     first = int(np.searchsorted(keys, keys[stop]))
     return first if first > start else stop
+
+
+def _read_windows(
+    pieces: Pieces,
+    read_into: ReadInto,
+    windows: Sequence[I64],
+    *,
+    break_ties_by_content: bool,
+) -> list[pa.BinaryArray]:
+    """Reads windows that follow each other, and orders their records."""
+    records = _read_window(
+        pieces,
+        read_into,
+        np.concatenate(windows),
+        break_ties_by_content=break_ties_by_content,
+    )
+    ends = np.cumsum([len(window) for window in windows]).tolist()
+    return [records.slice(start, end - start) for start, end in pairwise([0, *ends])]
 
 
 def _read_window(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from hashlib import blake2b
-from typing import Any, Literal, cast
+from typing import Any, Literal, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,19 @@ _LATER_FIELDS = (
     "container",
 )  # of JobSpec: left out where they have their default
 _FIRST_OPTIONS = {"feature_names": "default", "variant": "auto"}  # of images and cifar
+
+
+class ListedFile(Protocol):
+    """A file with what fixes the bytes that are made of it."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def version(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,8 +231,8 @@ def split_names(
 
 def fingerprint_of(
     job: JobSpec,
-    files: Sequence[InputFile],
-    side_files: Sequence[InputFile] = (),
+    files: Iterable[ListedFile],
+    side_files: Iterable[ListedFile] = (),
     *,
     reading: str = "",
 ) -> str:
@@ -244,8 +257,8 @@ def fingerprint_of(
 
 def appended_fingerprint(
     base: str,
-    files: Sequence[InputFile],
-    side_files: Sequence[InputFile] = (),
+    files: Iterable[ListedFile],
+    side_files: Iterable[ListedFile] = (),
     *,
     reading: str = "",
 ) -> str:
@@ -285,7 +298,7 @@ def fixed_fields(job: JobSpec) -> dict[str, Any]:
     return fields
 
 
-def _digest(head: str, files: Iterable[InputFile]) -> str:
+def _digest(head: str, files: Iterable[ListedFile]) -> str:
     digest = blake2b(digest_size=16)
     digest.update(head.encode())
     for file in files:

@@ -34,7 +34,10 @@ class Row:
     payload: bytes
 
 
-def save(folder: Path, name: str, rows: list[Row], num_splits: int) -> SortedRunRef:
+def save(
+    folder: Path, name: str, rows: list[Row], num_splits: int, planned: int = 1
+) -> SortedRunRef:
+    """Saves rows that are planned with so many times their bytes, as references are."""
     payloads = pa.array([b"left out", *(row.payload for row in rows)], pa.binary())
     return write_sorted_run(
         folder / name,
@@ -42,7 +45,7 @@ def save(folder: Path, name: str, rows: list[Row], num_splits: int) -> SortedRun
             payloads.slice(1),
             np.array([row.key for row in rows], np.uint64),
             np.array([row.split for row in rows], np.uint8),
-            np.array([len(row.payload) for row in rows], np.int64),
+            np.array([planned * len(row.payload) for row in rows], np.int64),
         ),
         num_splits,
     )
@@ -80,15 +83,27 @@ BOUNDS = st.one_of(KEYS, st.just(KEY_SPACE))
 
 @examples(200)
 @given(
-    st.lists(ROWS, max_size=5), st.integers(0, 2), BOUNDS, BOUNDS, st.integers(1, 40)
+    st.lists(ROWS, max_size=5),
+    st.integers(0, 2),
+    BOUNDS,
+    BOUNDS,
+    st.integers(1, 40),
+    st.sampled_from([1, 3, 100]),
 )
 def test_gather_equals_sorting(
-    batches: list[list[Row]], split: int, one: int, other: int, window_bytes: int
+    batches: list[list[Row]],
+    split: int,
+    one: int,
+    other: int,
+    window_bytes: int,
+    planned: int,
 ) -> None:
     low, high = sorted([min(one, KEY_SPACE - 1), other])
     with TemporaryDirectory() as name:
         folder = Path(name)
-        runs = [save(folder, f"r{i}", rows, 3) for i, rows in enumerate(batches)]
+        runs = [
+            save(folder, f"r{i}", rows, 3, planned) for i, rows in enumerate(batches)
+        ]
         windows = [
             window.to_pylist()
             for window in gather(
@@ -108,12 +123,29 @@ def test_gather_equals_sorting(
     wanted = [row.payload for row in sorted(mine, key=lambda row: row.key)]
     assert [payload for window in windows for payload in window] == wanted
     for window in windows:
-        assert len(window) == 1 or sum(map(len, window)) <= window_bytes
+        assert len(window) == 1 or planned * sum(map(len, window)) <= window_bytes
     for window, following in pairwise(windows):
-        assert sum(map(len, window)) + len(following[0]) > window_bytes
+        held = sum(map(len, window)) + len(following[0])
+        assert planned * held > window_bytes
     assert [sum(run.counts[s] for run in runs) for s in range(3)] == [
         sum(row.split == s for rows in batches for row in rows) for s in range(3)
     ]
+
+
+def test_references_of_many_windows_are_read_at_once(tmp_path: Path) -> None:
+    """One read of each run, though the records that they stand for fill 50 windows."""
+    reads: list[int] = []
+
+    class Counted(LocalSortedRuns):
+        def read_into(self, run: SortedRunRef, target: memoryview, offset: int) -> None:
+            reads.append(len(target))
+            super().read_into(run, target, offset)
+
+    rows = [Row(key, 0, b"reference!") for key in range(100)]
+    runs = [save(tmp_path, f"r{i}", rows[i::2], 1, planned=1000) for i in range(2)]
+    windows = list(gather(Counted(str(tmp_path)), runs, task_of(), 20_000))
+    assert [len(window) for window in windows] == [2] * 50
+    assert reads == [500, 500]
 
 
 def test_run_on_disk_literal(tmp_path: Path) -> None:

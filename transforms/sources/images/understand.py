@@ -16,7 +16,11 @@ from recordmill.transforms.sources.images.decodability import (
     ENCODED,
     FACT,
 )
-from recordmill.transforms.sources.images.find_pictures import ENDINGS, FoundPictures
+from recordmill.transforms.sources.images.find_pictures import (
+    ENDINGS,
+    FoundPictures,
+    ending_of,
+)
 from recordmill.transforms.sources.images.folder_layout import (
     ROOT,
     FolderLayout,
@@ -42,8 +46,7 @@ def understand(
     splits = Counter(place.split for place in places)
     classes = Counter(place.label for place in places if place.label)
     endings = Counter(
-        PurePosixPath(file.path).suffix.lower() or "no ending"
-        for file in found.pictures
+        ending_of(file.path).lower() or "no ending" for file in found.pictures
     )
     facts = [
         ("classes", f"{len(classes):,} ({_counted(sorted(classes.items()))})"),
