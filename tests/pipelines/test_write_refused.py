@@ -170,6 +170,16 @@ def test_what_cannot_be_written(
             "exchange='reference': expected 'auto'",
         ),
         (
+            {"index": True, "compression": "gzip"},
+            UsageError,
+            "index= requires compression='none'",
+        ),
+        (
+            {"container": "array_record", "index": True},
+            UsageError,
+            "container='array_record' has an index in each shard; leave out index=",
+        ),
+        (
             {"splits": {"a": 0.5}},
             UsageError,
             "splits: the fractions of the splits must add up",
