@@ -18,6 +18,7 @@ from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.understood import Understood
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.finished_tasks import FinishedTasks, find_position
+from recordmill.transforms.tasks.read_rejects import first_reject_line
 
 SECONDS_BETWEEN_LINES = 10.0
 Clock = Callable[[], float]
@@ -71,6 +72,7 @@ class Watch:
         self._run_view: RunView | None = None
         self.started = clock()
         self.view = View(STAGES[0])
+        self.first_reject = ""  # in a line; of a task that is finished
 
     def set(self, view: View) -> None:
         """Shows this from now on: the work of a command, not of a run's tasks."""
@@ -97,6 +99,8 @@ class Watch:
                 position = find_position(finished, ranges, context.readings)
                 self.view = self._run_view.at(self._clock(), position)
                 finished.rest()
+                if self.view.rejected and not self.first_reject:
+                    self.first_reject = first_reject_line(context.workspace)
         return self.view
 
     def num_finished(self) -> tuple[int, int]:
@@ -127,6 +131,7 @@ class PlainLines:
         self._warn = warn
         self._clock = clock
         self._told = clock()
+        self._rejects_told = False
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._tick, name="progress", daemon=True)
         self.watch = Watch(clock)
@@ -157,14 +162,20 @@ class PlainLines:
         pass
 
     def write(self) -> None:
-        """Writes a line, if it is time."""
+        """Writes a line, if it is time; of the first reject at once."""
         now = self._clock()
         view = self.watch.look()
+        if self.watch.first_reject and not self._rejects_told:
+            self._rejects_told = True
+            self._write_line(self.watch.first_reject)
         if now - self._told < SECONDS_BETWEEN_LINES:
             return
         self._told = now
+        self._write_line(view.line())
+
+    def _write_line(self, line: str) -> None:
         with suppress(OSError, ValueError):  # nobody reads it any more
-            self._stream.write(f"{view.line()}\n")
+            self._stream.write(f"{line}\n")
             self._stream.flush()
 
     def _tick(self) -> None:

@@ -114,4 +114,6 @@ class Bars:
         facts = ", ".join(view.facts())
         cells.append(Text(f"{view.stage}: {facts}", overflow="fold"))
         row.add_row(*cells)
+        if self.watch.first_reject:
+            return Group(head, row, Text(self.watch.first_reject, overflow="fold"))
         return Group(head, row)

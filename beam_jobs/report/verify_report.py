@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any, TextIO
 
 from recordmill.beam_jobs.report.text_tables import (
@@ -63,7 +64,7 @@ def show_verify(
         table.add_row(printable(problem.file), printable(problem.message))
     console.print(table)
     kinds = {problem.kind for problem in result.problems}
-    output = printable(result.output)
+    output = printable(shlex.quote(result.output))
     for kind, advice in _ADVICE.items():
         if kind in kinds:
             console.print(f"\n{advice.format(output=output)}", soft_wrap=True)

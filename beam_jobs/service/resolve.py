@@ -5,6 +5,7 @@ Only reads: nothing is made or changed here.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -184,7 +185,7 @@ def find_published(run: ResolvedRun, store: Store) -> Manifest | None:
         run.job.max_rejects,
         read,
         rejected,
-        f"recordmill rejects {store.uri}",
+        f"recordmill rejects {shlex.quote(store.uri)}",
         published_rejects(store),
         run.locator,
     )

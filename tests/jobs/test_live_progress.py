@@ -6,6 +6,7 @@ import csv
 import io
 import os
 import re
+import shlex
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import NoReturn
@@ -21,6 +22,7 @@ from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.tasks import live_counts
 from recordmill.transforms.tasks.finished_tasks import FinishedTasks, find_position
 from recordmill.transforms.tasks.live_counts import LiveCounts, read_live_counts
+from recordmill.transforms.tasks.read_rejects import first_reject_line
 from recordmill.transforms.tasks.workspace import Workspace
 
 ROWS = 300
@@ -49,6 +51,12 @@ def test_counts_of_a_run(
     assert recordmill(*job, "--exchange", exchange).status == 1
     [folder] = output.glob(".recordmill/[0-9a-f]*")
     workspace = Workspace.of(LocalStore(str(output)), folder.name)
+
+    line = first_reject_line(workspace)
+    assert line.startswith("rejected: in.csv byte ")
+    assert "expected 2 columns, found 3 (all so far: recordmill rejects " in line
+    shown = shlex.split(line.partition(" (all so far: ")[2].rstrip(")"))
+    assert "expected 2 columns, found 3" in recordmill(*shown[1:]).out
 
     live = read_live_counts(workspace)
     readings = 2 if exchange == "engine" else 1

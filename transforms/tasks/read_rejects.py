@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -154,14 +155,23 @@ def run_rejects(workspace: Workspace) -> Iterator[Reject]:
             yield parse_reject(line, f"{REJECTS_NAME}/{name}: line {number}")
 
 
+def first_reject_line(workspace: Workspace) -> str:
+    """Tells the first row that a run rejected, and what lists all; "" if there is none."""
+    for reject in run_rejects(workspace):
+        where = UNKNOWN_INPUT.describe(reject)
+        command = rejects_command(workspace)
+        return f"rejected: {where}: {printable(reject.reason)} (all so far: {command})"
+    return ""
+
+
 def rejects_command(workspace: Workspace) -> str:
     """Returns the command that lists the rejects of a run that has not published."""
-    command = f"recordmill rejects {workspace.store.uri} --unpublished"
+    command = f"recordmill rejects {shlex.quote(workspace.store.uri)} --unpublished"
     folder = str(Path(workspace.root).parent)
     is_default = workspace.shared or isinstance(workspace.store, LocalStore)
     if is_default or folder == work_folder_of(workspace.store.uri):
         return command
-    return f"{command} --scratch {folder}"
+    return f"{command} --scratch {shlex.quote(folder)}"
 
 
 def unpublished_rejects(store: Store, scratch: str = "") -> Iterator[Reject]:

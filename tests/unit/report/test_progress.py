@@ -125,6 +125,24 @@ def test_what_is_drawn(terminal: tuple[int, TextIO]) -> None:
     assert "read: 75 %, 3 B of 4 B, 3 of 4 rows, 1 row rejected" in shown
 
 
+def test_the_first_reject_is_told_while_the_run_goes_on(
+    terminal: tuple[int, TextIO],
+) -> None:
+    """At once, and in a log only once: who made a mistake need not wait for the end."""
+    ours, stream = terminal
+    with Bars(Console(file=stream, width=120, force_terminal=True)) as bars:
+        bars.watch.first_reject = "rejected: a.csv byte 17: price: '?' is no number"
+        bars.draw()
+    stream.flush()
+    assert "rejected: a.csv byte 17: price: '?' is no number" in text_of(shown_on(ours))
+    log = io.StringIO()
+    lines = PlainLines(log, clock=Clock())
+    lines.watch.first_reject = "rejected: a.csv byte 17"
+    lines.write()
+    lines.write()
+    assert log.getvalue() == "rejected: a.csv byte 17\n"
+
+
 def test_a_narrow_terminal_shows_all(terminal: tuple[int, TextIO]) -> None:
     ours, stream = terminal
     with Bars(Console(file=stream, width=40, force_terminal=True)) as bars:
