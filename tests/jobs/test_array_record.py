@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import pickle
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -196,12 +198,24 @@ def test_rows_of_a_pipeline(tmp_path: Path, rows_dataset: Path) -> None:
 
 @pytest.mark.usefixtures("cache")
 @pytest.mark.not_on("local", "folders")
-def test_in_a_store(store_place: Place, tmp_path: Path) -> None:
+def test_in_a_store(
+    store_place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shards are copied to read them, and the copies go."""
     job = ["--shards", 2, "--name", "iris", *FORMAT]
     ran = to_store(store_place, "csv", IRIS, job)
     assert ran.status == 0, ran.err
     convert("csv", IRIS, tmp_path / "local", *job)
     assert published(store_place) == local_files(tmp_path / "local")
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "copies"))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    (tmp_path / "copies").mkdir()
+    data = open_dataset(store_place.root, storage=store_place.options.to_dict())
+    assert keys_of(data[:]) == keys_of(read_rows(tmp_path / "local"))
+    assert len(list((tmp_path / "copies").iterdir())) == 2
+    del data
+    gc.collect()
+    assert not list((tmp_path / "copies").iterdir())
     reach = options_of(store_place.options)
     for command in (["verify", "--deep"], ["inspect"]):
         ran = recordmill(*command, store_place.root, *reach)

@@ -6,10 +6,12 @@ temporary file first: it takes its size on the local disk, but no memory.
 
 from __future__ import annotations
 
+import os
 import shutil
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 from typing import BinaryIO, cast
 
 import numpy as np
@@ -34,7 +36,7 @@ class ArrayRecordShard:
 
     def __init__(self, store: Store, entry: ShardEntry) -> None:
         self._uri, self._entry = store.uri_of(entry.file), entry
-        self._copied: TemporaryDirectory[str] | None = None  # removed with this object
+        self._is_copy = not isinstance(store, LocalStore)
         size = store.size(entry.file)
         if size != entry.bytes:
             found = "is missing" if size is None else f"has {size} bytes"
@@ -46,8 +48,9 @@ class ArrayRecordShard:
         if isinstance(store, LocalStore):
             self._path = Path(store.root, name)
         else:
-            self._copied = TemporaryDirectory(prefix="recordmill-")
-            self._path = Path(self._copied.name, name)
+            folder = mkdtemp(prefix="recordmill-")
+            weakref.finalize(self, _remove, folder, os.getpid())
+            self._path = Path(folder, name)
             with open_file(store, name) as source, self._path.open("wb") as target:
                 checked = ChecksummedFile(source)
                 shutil.copyfileobj(cast("BinaryIO", checked), target, READ_BYTES)
@@ -78,7 +81,7 @@ class ArrayRecordShard:
         Raises:
           OutputError: it is not the file that was written.
         """
-        if self._copied is None:
+        if not self._is_copy:
             with self._path.open("rb") as file:
                 checked = ChecksummedFile(file)
                 checked.drain()
@@ -93,3 +96,9 @@ class ArrayRecordShard:
                 f"{self._entry.crc32c}: this is not the file that was written. Convert "
                 "again or restore it"
             )
+
+
+def _remove(folder: str, process: int) -> None:
+    """Removes a copy, unless it is the parent's of a process that was forked."""
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)

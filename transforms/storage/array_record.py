@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,9 @@ def _synced(path: Path) -> tuple[int, int]:
 class ArrayRecordFile:
     """An ArrayRecord file on this machine, open for reading at any place.
 
+    Several threads may read; the package does not say that they may, so they take turns. A
+    process that was forked opens the file again, as its parent may be reading just now.
+
     Args:
       path: of the file.
       uri: its name for messages, if that is another one.
@@ -135,10 +139,26 @@ class ArrayRecordFile:
 
     def __init__(self, path: Path, uri: str = "") -> None:
         self._path, self._uri = path, uri or str(path)
-        self._reader = _module().ArrayRecordReader(
-            str(path), _READER, file_reader_buffer_size=_BUFFER_BYTES
-        )
+        self._open()
         self.records = int(self._reader.num_records())
+
+    def _open(self) -> None:
+        self._process, self._turn = os.getpid(), threading.Lock()
+        self._reader = _module().ArrayRecordReader(
+            str(self._path), _READER, file_reader_buffer_size=_BUFFER_BYTES
+        )
+
+    def _read(self, *what: Any) -> list[bytes]:
+        """Reads what the package's `read` takes: positions, or start and stop."""
+        if self._process != os.getpid():
+            self._open()
+        try:
+            with self._turn:
+                return list(self._reader.read(*what))
+        except (RuntimeError, IndexError) as error:
+            raise OutputError(
+                f"{self._uri}: {error}; run `recordmill verify` to see what else is wrong"
+            ) from error
 
     def read(self, positions: Sequence[int]) -> list[bytes]:
         """Returns records in the order of their positions, which may repeat.
@@ -146,10 +166,7 @@ class ArrayRecordFile:
         Raises:
           OutputError: one is damaged.
         """
-        try:
-            return list(self._reader.read(positions)) if len(positions) else []
-        except RuntimeError as error:
-            raise self._damaged(error) from error
+        return self._read(positions) if len(positions) else []
 
     def read_all(self) -> Iterator[bytes]:
         """Yields all records in order; some MB of them are in memory, or a large one.
@@ -160,14 +177,4 @@ class ArrayRecordFile:
         mean = self._path.stat().st_size // max(1, self.records)
         step = max(1, min(_READ_RECORDS, _READ_BYTES // max(1, mean)))
         for start in range(0, self.records, step):
-            stop = min(start + step, self.records)
-            try:
-                records = self._reader.read(start, stop)
-            except RuntimeError as error:
-                raise self._damaged(error) from error
-            yield from records
-
-    def _damaged(self, error: RuntimeError) -> OutputError:
-        return OutputError(
-            f"{self._uri}: {error}; run `recordmill verify` to see what else is wrong"
-        )
+            yield from self._read(start, min(start + step, self.records))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -108,6 +110,22 @@ def test_a_damaged_record_is_an_error(tmp_path: Path) -> None:
         file.read([1])
     with pytest.raises(OutputError, match=r"gs://b/s: .*run `recordmill verify`"):
         list(file.read_all())
+
+
+def test_threads_and_forked_processes_read(tmp_path: Path) -> None:
+    """As when batches are read ahead, and a data loader forks its workers meanwhile."""
+    records = [b"%d" % number * 100 for number in range(200)]
+    write_array_records(tmp_path / "s", [framed(records)])
+    file = ArrayRecordFile(tmp_path / "s")
+    positions = [[(start * 7 + n) % 200 for n in range(20)] for start in range(40)]
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(file.read, positions))
+    assert found == [[records[n] for n in each] for each in positions]
+    with file._turn:  # the parent is reading
+        child = os.fork()
+        if not child:
+            os._exit(file.read([3, 5]) != [records[3], records[5]])
+        assert os.waitpid(child, 0)[1] == 0
 
 
 def test_the_package_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
