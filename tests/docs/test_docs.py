@@ -14,6 +14,7 @@ from pages import PAGES, ROOT, Block, blocks, commands, page_name, run_python, r
 
 from recordmill.beam_jobs.cli.convert_command import convert
 from recordmill.beam_jobs.cli.formats import all_commands
+from recordmill.beam_jobs.cli.help_layout import DEBUG
 from recordmill.beam_jobs.cli.main import cli, run
 from recordmill.schemas.parsing.schema_file import load_schema
 
@@ -123,7 +124,7 @@ def test_every_command_is_on_the_page_of_options() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_a_page_names_no_option_that_does_not_exist(page: Path) -> None:
-    known = TOOLS | BEAMS
+    known = TOOLS | BEAMS | set(DEBUG.opts)
     known |= {name for command in commands_below(cli) for name in options_of(command)}
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z_-]+", page.read_text()))
     assert named - known == set()

@@ -1,4 +1,4 @@
-"""Datasets of seven kinds, with the rows of their inputs."""
+"""Datasets of eight kinds, with the rows of their inputs."""
 
 from __future__ import annotations
 
@@ -77,6 +77,7 @@ class KnownDataset:
             "output": str(self.output),
             "exported": str(exported),
             "compression": manifest["compression"],
+            "container": manifest.get("container", "tfrecord"),
             "batch": self.batch,
             "code": str(code),
             "files": {
@@ -112,6 +113,7 @@ def make_all(folder: Path) -> list[KnownDataset]:
         tensors(folder),
         appended(folder),
         table(folder, "gzip", "--compression", "gzip"),
+        table(folder, "array_record", "--container", "array_record"),
     ]
 
 

@@ -60,14 +60,20 @@ def test_code_of_frameworks_runs(
 
 
 def test_readers_need_neither_beam_nor_tensorflow(tmp_path: Path) -> None:
+    """Nor do they take a rank that there is not."""
     code = """
 import sys
 import recordmill
 recordmill.open_dataset, recordmill.read_rows, recordmill.TorchRows
 print(sorted({name.partition(".")[0] for name in sys.modules} & {
     "apache_beam", "tensorflow", "yaml", "click", "rich"}))
+try:
+    recordmill.TorchRows([], rank=2, num_ranks=2)
+except Exception as error:
+    print(error)
 """
-    assert run_reader(tmp_path, "-c", code) == "[]\n"
+    told = "rank=2 of num_ranks=2: expected a rank from 0 to num_ranks - 1"
+    assert run_reader(tmp_path, "-c", code) == f"[]\n{told}\n"
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import apache_beam as beam
 import numpy as np
 import tensorflow as tf
 from kept_records import FOUND, keep
-from row_digest import Json, Row, cases, from_stored, told
+from row_digest import Json, Row, cases_of_tfrecord, from_stored, told
 
 
 def stored_values(record: bytes) -> dict[str, list[Any]]:
@@ -37,12 +37,12 @@ def rows_of(case: Json) -> Iterator[Row]:
 
 
 with beam.Pipeline("FnApiRunner") as pipeline:
-    for case in cases():
+    for case in cases_of_tfrecord():
         files = [file for files in case["files"].values() for file in files]
         for number, file in enumerate(files):
             label = f"{case['name']} {number}"
             records = pipeline | label >> beam.io.ReadFromTFRecord(file)
             _ = records | f"keep {label}" >> beam.Map(keep, case["name"])
 
-for case in cases():
+for case in cases_of_tfrecord():
     told(case, "beam", lambda: rows_of(case))  # noqa: B023

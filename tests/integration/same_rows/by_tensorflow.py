@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_datasets as tfds
 from google.protobuf import text_format
-from row_digest import Json, Row, cases, of_splits, told
+from row_digest import Json, Row, cases_of_tfrecord, of_splits, told
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 
@@ -58,7 +58,7 @@ def by_metadata(case: Json) -> None:
     assert found in (keys, {f["name"] for f in case["features"]}), (found, keys)
 
 
-for case in cases():
+for case in cases_of_tfrecord():
     by_metadata(case)
     # The printed program prints when it is run, not here; TFDS logs what it does.
     with redirect_stdout(io.StringIO()) as printed:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from row_digest import Json, Row, cases, from_stored, told
+from row_digest import Json, Row, cases_of_tfrecord, from_stored, told
 from tfrecord.reader import tfrecord_loader
 from tfrecord.torch.dataset import TFRecordDataset
 from torch.utils.data import DataLoader
@@ -63,7 +63,7 @@ def by_torch(case: Json) -> Iterator[Row]:
         yield from rows_of(loader, case)
 
 
-for case in cases():
+for case in cases_of_tfrecord():
     told(case, "tfrecord", lambda: plain(case))  # noqa: B023
     told(case, "tfrecord, index", lambda: by_index(case))  # noqa: B023
     told(case, "tfrecord, torch, 2 workers", lambda: by_torch(case))  # noqa: B023

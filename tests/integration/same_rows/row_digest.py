@@ -7,6 +7,7 @@ recordmill, and runs in each environment with a reader. A dataset is described b
     exported           the folder of `recordmill export tfds`
     files              of each split, in the manifest's order
     compression        none or gzip
+    container          tfrecord or array_record
     code               the file with the program of `recordmill inspect --tf`
     features           name, dtype, shape, content, optional, label, keys of each
 """
@@ -30,6 +31,11 @@ def cases() -> list[Json]:
     """Give the datasets that the first argument's file describes."""
     found: list[Json] = json.loads(Path(sys.argv[1]).read_text())
     return found
+
+
+def cases_of_tfrecord() -> list[Json]:
+    """Give the datasets whose shards are TFRecord files."""
+    return [case for case in cases() if case["container"] == "tfrecord"]
 
 
 def told(case: Json, reader: str, read: Callable[[], Iterable[Row]]) -> None:
