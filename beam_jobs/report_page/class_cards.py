@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from recordmill.beam_jobs.report_page.charts import stacked_columns, stacked_rows
 from recordmill.beam_jobs.report_page.page_numbers import percent
@@ -133,7 +134,7 @@ def mix_chart(figures: ClassFigures, manifest: Manifest) -> Chart | None:
 def _largest_difference(
     figures: ClassFigures,
     manifest: Manifest,
-    shares: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
+    shares: npt.NDArray[np.float64],
 ) -> str:
     """Describes where a shard differs most from its split."""
     worst, found = -1.0, ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from recordmill.beam_jobs.report_page.charts import bin_labels, histogram_chart
 from recordmill.beam_jobs.report_page.page_numbers import number_text, percent
 from recordmill.beam_jobs.report_page.page_parts import Card, Chart, Fact, Table, shown
@@ -16,10 +18,11 @@ from recordmill.transforms.tasks.read_rejects import readable_raw
 _FEW = 40  # different values: their sizes tell nothing
 _FLAT = 0.02  # of all values: no value is common
 _FEW_SHOWN = 5
+_SPLITS = 3  # that a table has room for
 
 
-def value_card(figures: FeatureFigures) -> Card:
-    """Returns the card of a feature that is not a picture."""
+def value_card(figures: FeatureFigures, splits: Sequence[str] = ()) -> Card:
+    """Returns the card of a feature that is not a picture; `splits` are all names."""
     facts, charts, tables = _common_facts(figures), [], []
     if figures.numbers is not None and figures.numbers.values:
         facts += _number_facts(figures.numbers)
@@ -30,7 +33,7 @@ def value_card(figures: FeatureFigures) -> Card:
     if figures.common is not None and figures.common.total:
         facts += _value_facts(figures.common)
         if _stands_out(figures.common):
-            tables.append(("Commonest values", _value_table(figures.common)))
+            tables.append(("Commonest values", _value_table(figures.common, splits)))
     if figures.sizes is not None and figures.sizes.values:
         unit = "Characters" if figures.feature.dtype == "string" else "Bytes"
         facts.append(_range_fact(unit, figures.sizes))
@@ -114,7 +117,7 @@ def _number_facts(numbers: NumberFigures) -> list[Fact]:
     else:
         facts = [
             Fact("Smallest", number_text(numbers.minimum)),
-            Fact("Median", _about(numbers.median), _within(numbers.median_within)),
+            Fact("Median", _about(numbers.median), _within(numbers)),
             Fact("Mean", _about(numbers.mean)),
             Fact("Largest", number_text(numbers.maximum)),
             Fact("Std. deviation", _about(numbers.deviation)),
@@ -135,8 +138,12 @@ def _about(number: float | None) -> str:
     return number_text(float(f"{number:.4g}"))
 
 
-def _within(error: float) -> str:
-    return f"± {error:.1g}" if error else ""
+def _within(numbers: NumberFigures) -> str:
+    """Returns how far off the median may be, if that shows in its digits."""
+    middle, error = numbers.median, numbers.median_within
+    if middle is None or _about(middle - error) == _about(middle + error):
+        return ""
+    return f"± {error:.1g}"
 
 
 def _range_fact(name: str, numbers: NumberFigures) -> Fact:
@@ -205,15 +212,21 @@ def _stands_out(common: CommonValues) -> bool:
     return bool(common.values) and common.values[0][1] > common.too_low
 
 
-def _value_table(common: CommonValues) -> Table:
+def _value_table(common: CommonValues, splits: Sequence[str]) -> Table:
     bound = "≥ " if common.too_low else ""
     values = common.values
     stands_out = values[0][1] > max(1, _FLAT * common.total)
     if not stands_out:
         values = values[:_FEW_SHOWN]
+    names = splits if 1 < len(splits) <= _SPLITS and common.by_split else ()
     rows = tuple(
-        (_value_text(value), f"{bound}{number:,}", percent(number, common.total))
-        for value, number in values
+        (
+            _value_text(value),
+            *(f"{n:,}" for n in (common.by_split[index] if names else ())),
+            f"{bound}{number:,}",
+            percent(number, common.total),
+        )
+        for index, (value, number) in enumerate(values)
     )
     largest = values[0][1]
     shares = tuple(number / largest for _, number in values) if stands_out else ()
@@ -226,7 +239,8 @@ def _value_table(common: CommonValues) -> Table:
         notes.append(
             f"Estimated: a count may be too low by {common.too_low:,} at most."
         )
-    return Table(("Value", "Count", "Share"), rows, shares, " ".join(notes))
+    columns = ("Value", *map(shown, names), "All" if names else "Count", "Share")
+    return Table(columns, rows, shares, " ".join(notes))
 
 
 def _value_text(value: str | bytes | bool) -> str:

@@ -68,7 +68,7 @@ def build_page(
         sheets=tuple(_sheet(sheet, figures) for sheet in figures.sheets),
         pictures=tuple(picture_card(f) for f in figures.features if f.pictures),
         values=tuple(
-            value_card(feature)
+            value_card(feature, splits)
             for feature in figures.features
             if not feature.pictures and feature.feature.num_classes is None
         ),

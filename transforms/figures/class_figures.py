@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from recordmill.transforms.arrow import I64
 
-MAX_MIX = 1_000_000  # shards times classes that are counted
+MAX_MIX = 1_000_000  # shards times classes that are counted, of all labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class ClassFigures:
       names: of the classes, by index; an index without a name is its number.
       by_split: rows of each class, for each split.
       by_shard: rows of each class, for each shard in the manifest's order; empty if that
-        were more than MAX_MIX numbers.
+        were too many numbers.
       outside: values that no class has.
     """
 
@@ -45,11 +45,14 @@ class ClassCounts:
     Args:
       num_classes: how many there are.
       splits: of each shard, the number of its split.
+      max_mix: shards times classes, beyond which shards are not counted one by one.
     """
 
-    def __init__(self, num_classes: int, splits: tuple[int, ...]) -> None:
+    def __init__(
+        self, num_classes: int, splits: tuple[int, ...], max_mix: int = MAX_MIX
+    ) -> None:
         self._splits = splits
-        self._by_shard = num_classes * len(splits) <= MAX_MIX
+        self._by_shard = num_classes * len(splits) <= max_mix
         groups = len(splits) if self._by_shard else max(splits, default=-1) + 1
         self._counts: I64 = np.zeros((groups, num_classes), np.int64)
         self._outside = 0

@@ -14,9 +14,14 @@ from recordmill.schemas.features.feature import Content, FeatureSpec
 from recordmill.transforms.arrow import array_parts
 from recordmill.transforms.figures.number_figures import NumberFigures, NumberSketch
 from recordmill.transforms.figures.picture_figures import PictureFigures, PictureSketch
-from recordmill.transforms.figures.value_counts import CommonValues, ValueCounts
+from recordmill.transforms.figures.value_counts import (
+    KEPT_BYTES,
+    CommonValues,
+    ValueCounts,
+)
 
 SHOWN_VALUES = 10
+TEXT_BYTES = 16 << 20  # of values that are kept, of all features
 BATCH_NUMBERS = 1 << 18  # of a batch that are looked at, of arrays and long lists
 
 
@@ -50,9 +55,17 @@ class FeatureFigures:
 
 
 class FeatureSketch:
-    """The values of a feature seen so far."""
+    """The values of a feature seen so far.
 
-    def __init__(self, feature: FeatureSpec, num_splits: int) -> None:
+    Args:
+      feature: its declaration.
+      num_splits: of the dataset.
+      num_features: how many share the memory.
+    """
+
+    def __init__(
+        self, feature: FeatureSpec, num_splits: int, num_features: int = 1
+    ) -> None:
         self.feature = feature
         self._missing = [0] * num_splits
         self._rows = self._empty = self._rows_seen = 0
@@ -62,7 +75,10 @@ class FeatureSketch:
         is_counted = is_text or (feature.dtype == "bool" and not in_bytes)
         whole = not feature.dtype.startswith("float")
         self._pictures = PictureSketch() if is_picture else None
-        self._common = ValueCounts() if is_counted else None
+        kept_bytes = min(KEPT_BYTES, TEXT_BYTES // num_features)
+        self._common = (
+            ValueCounts(num_splits, kept_bytes=kept_bytes) if is_counted else None
+        )
         self._sizes = NumberSketch(whole=True) if is_text else None
         self._lengths = NumberSketch(whole=True)
         is_number = not (is_picture or is_counted) and feature.num_classes is None
@@ -80,14 +96,14 @@ class FeatureSketch:
         if self._pictures is not None:
             self._pictures.add(values_of(present))
         if self._common is not None:
-            self._add_counted(values_of(present), nested=pt.is_list(present.type))
+            self._add_counted(values_of(present), split, pt.is_list(present.type))
         if self._numbers is not None:
             self._add_numbers(present, self._numbers)
 
-    def _add_counted(self, values: pa.Array, *, nested: bool) -> None:
+    def _add_counted(self, values: pa.Array, split: int, nested: bool) -> None:
         """Counts text, bytes and truth values."""
         assert self._common is not None
-        self._common.add(values)
+        self._common.add(values, split)
         if self._sizes is not None:
             measure = pc.utf8_length if pt.is_string(values.type) else pc.binary_length
             sizes = measure(values).to_numpy(zero_copy_only=False)

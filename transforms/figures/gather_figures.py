@@ -15,7 +15,11 @@ from recordmill.transforms.arrow import I64
 from recordmill.transforms.dataset.files import class_names
 from recordmill.transforms.dataset.read_shards import shard_to_read
 from recordmill.transforms.encode.payloads import raw_feature
-from recordmill.transforms.figures.class_figures import ClassCounts, ClassFigures
+from recordmill.transforms.figures.class_figures import (
+    MAX_MIX,
+    ClassCounts,
+    ClassFigures,
+)
 from recordmill.transforms.figures.contact_sheet import (
     MAX_PICTURES,
     ContactSheet,
@@ -122,11 +126,15 @@ class _DatasetSketch:
             for index, split in enumerate(manifest.splits.values())
             for _ in split.shards
         )
-        self._features = [FeatureSketch(f, self._num_splits) for f in features]
+        self._features = [
+            FeatureSketch(f, self._num_splits, len(features)) for f in features
+        ]
+        labels = [f for f in features if f.num_classes is not None]
         self._classes = {
-            feature.name: ClassCounts(feature.num_classes, splits)
-            for feature in features
-            if feature.num_classes is not None
+            label.name: ClassCounts(
+                label.num_classes or 0, splits, MAX_MIX // len(labels)
+            )
+            for label in labels
         }
         self._label = _label_of(features)
         shown = [f for f in features if _is_picture(f) or is_pixels(f)][:MAX_SHEETS]

@@ -1,6 +1,6 @@
 """Counts the commonest values of a column, in bounded memory.
 
-At most KEPT values are counted one by one. Where there are more, the rarest are given
+A limited number of values is counted one by one. Where there are more, the rarest are given
 up as Misra and Gries do (1982): the count of the first value too many is taken from all.
 A count is then too low by at most the sum of what was taken, so the commonest values
 stay, and their counts are lower bounds.
@@ -10,12 +10,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-KEPT = 10_000
+from recordmill.transforms.arrow import I64
+
+KEPT = 10_000  # values counted one by one
+KEPT_BYTES = 1 << 20  # of them
 MAX_BYTES = 256  # of a value that is counted; longer ones are counted together
-_PENDING = 4 * KEPT
+MAX_BY_SPLIT = 64  # different values that are counted for each split
+_PENDING = 4  # times what is kept is collected before it is joined
+
+Value = str | bytes | bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +35,16 @@ class CommonValues:
       distinct: how many different ones are counted; all of them if `complete`.
       too_low: a count is too low by at most this; 0 if all are exact.
       long: values above MAX_BYTES, which are not counted one by one.
+      by_split: for each of `values` its count in each split; empty if there are more than
+        MAX_BY_SPLIT different values.
     """
 
-    values: tuple[tuple[str | bytes | bool, int], ...] = ()
+    values: tuple[tuple[Value, int], ...] = ()
     total: int = 0
     distinct: int = 0
     too_low: int = 0
     long: int = 0
+    by_split: tuple[tuple[int, ...], ...] = ()
 
     @property
     def at_most(self) -> int:
@@ -51,17 +61,21 @@ class ValueCounts:
     """Values seen so far, and how often.
 
     Args:
+      num_splits: of the dataset.
       kept: values that are counted one by one.
-      pending: counts that are collected before they are joined.
+      kept_bytes: of these values, in all.
     """
 
-    def __init__(self, kept: int = KEPT, pending: int = _PENDING) -> None:
-        self._kept, self._max_pending = kept, pending
+    def __init__(
+        self, num_splits: int = 1, kept: int = KEPT, kept_bytes: int = KEPT_BYTES
+    ) -> None:
+        self._num_splits, self._kept, self._kept_bytes = num_splits, kept, kept_bytes
         self._pending: list[pa.Table] = []
-        self._num_pending = 0
+        self._num_pending = self._pending_bytes = 0
+        self._by_split: dict[Value, list[int]] | None = {}
         self._total = self._too_low = self._long = 0
 
-    def add(self, values: pa.Array) -> None:
+    def add(self, values: pa.Array, split: int = 0) -> None:
         """Adds values of text, bytes or bool, none of them null."""
         self._total += len(values)
         if not pa.types.is_boolean(values.type):
@@ -70,13 +84,30 @@ class ValueCounts:
             self._long += len(values) - len(kept)
             values = kept
         counted = pc.value_counts(values)
-        self._pending.append(
+        self._count_by_split(counted, split)
+        self._append(
             pa.table([counted.field("values"), counted.field("counts")], ["v", "n"])
         )
-        self._num_pending += len(counted)
-        if self._num_pending > self._max_pending:
-            self._pending = [self._pruned(self._joined())]
-            self._num_pending = len(self._pending[0])
+        full = self._num_pending > _PENDING * self._kept
+        if full or self._pending_bytes > _PENDING * self._kept_bytes:
+            pruned = self._pruned(self._joined())
+            self._pending, self._num_pending, self._pending_bytes = [], 0, 0
+            self._append(pruned)
+
+    def _append(self, counts: pa.Table) -> None:
+        self._pending.append(counts)
+        self._num_pending += len(counts)
+        self._pending_bytes += int(_lengths(counts).sum())
+
+    def _count_by_split(self, counted: pa.StructArray, split: int) -> None:
+        if self._by_split is None or self._long or len(counted) > MAX_BY_SPLIT:
+            self._by_split = None
+            return
+        for item in counted.to_pylist():  # at most MAX_BY_SPLIT
+            counts = self._by_split.setdefault(item["values"], [0] * self._num_splits)
+            counts[split] += item["counts"]
+        if len(self._by_split) > MAX_BY_SPLIT:
+            self._by_split = None
 
     def _joined(self) -> pa.Table:
         """Returns the counts of all pending values, the commonest first."""
@@ -88,11 +119,15 @@ class ValueCounts:
 
     def _pruned(self, joined: pa.Table) -> pa.Table:
         """Returns the counts that are kept on."""
-        if len(joined) <= self._kept:
+        fitting = np.searchsorted(
+            np.cumsum(_lengths(joined)), self._kept_bytes, "right"
+        )
+        kept = min(self._kept, int(fitting))
+        if len(joined) <= kept:
             return joined
-        taken = joined["n"][self._kept].as_py()
+        taken = joined["n"][kept].as_py()
         self._too_low += taken
-        joined = joined[: self._kept]
+        joined = joined[:kept]
         joined = joined.set_column(1, "n", pc.subtract(joined["n"], taken))
         return joined.filter(pc.greater(joined["n"], 0))
 
@@ -101,14 +136,23 @@ class ValueCounts:
         if not self._pending:
             return CommonValues()
         joined = self._joined()
-        self._pending, self._num_pending = [joined], len(joined)
         first = joined[:limit]
+        values = first["v"].to_pylist()
+        by_split = self._by_split
         return CommonValues(
-            values=tuple(
-                zip(first["v"].to_pylist(), first["n"].to_pylist(), strict=True)
-            ),
+            values=tuple(zip(values, first["n"].to_pylist(), strict=True)),
             total=self._total,
             distinct=len(joined),
             too_low=self._too_low,
             long=self._long,
+            by_split=tuple(tuple(by_split[v]) for v in values) if by_split else (),
         )
+
+
+def _lengths(counts: pa.Table) -> I64:
+    """Returns the bytes of each value."""
+    values = counts["v"]
+    if pa.types.is_boolean(values.type):
+        return np.ones(len(values), np.int64)
+    lengths: I64 = pc.binary_length(values).to_numpy().astype(np.int64)
+    return lengths
