@@ -45,6 +45,12 @@ def list_inputs(
     found: dict[str, FoundFile] = {}
     roots = []
     for name in inputs:
+        if name == "-":
+            raise InputError(
+                "-: standard input can be read only once, but inputs are read to tell "
+                "what they are, to convert them and to resume. Write it to a file first; "
+                "a file of this name is ./-"
+            )
         root, files = list_local(name) if is_local(name) else list_remote(name, options)
         if not files:
             raise InputError(f"{name}: no such file or folder, and no file matches")
