@@ -29,7 +29,7 @@ BEAMS |= {"--parallelism", "--service_port"}
 # Of git, pip, pytest and scripts that CONTRIBUTING and the benchmarks show.
 TOOLS = {"--follow", "--require-hashes", "--runner", "--help", "--scale", "--json"}
 TOOLS |= {"--repeat", "--peer-repeat", "--gb", "--stores", "--version", "--strict"}
-TOOLS |= {"--editable", "--flag", "--write"}
+TOOLS |= {"--editable", "--flag", "--write", "--debug"}  # the last: of all commands
 
 
 @pytest.fixture
