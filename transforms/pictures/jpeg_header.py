@@ -25,21 +25,33 @@ from recordmill.transforms.pictures.image_header import (
 )
 
 _MARKER = re.compile(rb"\xff[^\x00\xff]")
+_MARKERS = range(0x01, 0xFF)
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # without DHT, JPG, DAC
 _BARE = frozenset({0x01, *range(0xD0, 0xD8)})  # TEM, RST0..7: markers without a length
 _FRAME = struct.Struct(">HBHHB")
 
 
+def next_marker(data: bytes, offset: int) -> int:
+    """Returns where the next marker ends, from an offset on; 0 if there is none.
+
+    Fill bytes are skipped and, as libjpeg does, bytes between segments.
+    """
+    # Nearly always it is just there: 0.1 us, the search takes 0.5, a picture has a dozen.
+    if offset + 1 < len(data) and data[offset] == 0xFF and data[offset + 1] in _MARKERS:
+        return offset + 2
+    found = _MARKER.search(data, offset)
+    return found.end() if found else 0
+
+
 def read_jpeg(data: bytes) -> ImageHeader:
     """Reads the first frame header."""
     offset = 2
-    # The search skips fill bytes and, as libjpeg does, bytes between segments. The
-    # content of a segment is skipped as well, as it can contain a thumbnail's markers.
+    # The content of a segment is skipped: it can contain a thumbnail's markers.
     for _ in range(MAX_SEGMENTS):
-        found = _MARKER.search(data, offset)
-        if found is None:
+        offset = next_marker(data, offset)
+        if not offset:
             break
-        marker, offset = data[found.end() - 1], found.end()
+        marker = data[offset - 1]
         if marker in _BARE:
             continue
         if marker < 0xC0 or marker in (0xD8, 0xD9, 0xDA):

@@ -19,15 +19,14 @@ marker, and accepts bytes after the end (see tests/interop/test_picture_structur
 
 from __future__ import annotations
 
-import re
 import struct
 import zlib
 
 from recordmill.transforms.pictures.image_header import ImageHeader, ImageHeaderError
+from recordmill.transforms.pictures.jpeg_header import next_marker
 
 MAX_PIXELS = 1 << 29  # 512 Mi: 23,170 x 23,170; Pillow refuses above a third of it
 
-_JPEG_MARKER = re.compile(rb"\xff[^\x00\xff]")
 _PNG_START = 8  # the signature's bytes
 _PNG_CHUNK = struct.Struct(">I4s")
 _TIFF_TYPES = {1: "B", 3: "H", 4: "I", 16: "Q"}  # byte, short, long, long8
@@ -81,8 +80,8 @@ def _check_jpeg(data: bytes, _: ImageHeader) -> None:
 def _first_scan(data: bytes) -> int | None:
     """Returns where the first scan starts; skips thumbnails, which lie in segments."""
     offset = 2
-    while found := _JPEG_MARKER.search(data, offset):
-        marker, offset = data[found.end() - 1], found.end()
+    while offset := next_marker(data, offset):
+        marker = data[offset - 1]
         if marker == 0xDA:
             return offset
         if marker >= 0xC0 and not 0xD0 <= marker <= 0xD8:  # others have no length

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 from example_counts import fuzzed
@@ -16,6 +17,7 @@ from recordmill.transforms.pictures.header import (
     ImageHeaderError,
     read_header,
 )
+from recordmill.transforms.pictures.jpeg_header import next_marker
 from recordmill.transforms.pictures.structure import check_pixels, check_structure
 
 # Where every byte counts: a file that was cut anywhere is not whole. A GIF's whole
@@ -73,6 +75,14 @@ def test_what_passes_after_a_cut_decodes(name: str, share: float) -> None:
     except ImageHeaderError:
         return
     assert header[0] not in ("jpeg", "png", "bmp") or opens(data)
+
+
+@given(
+    st.lists(st.sampled_from([0x00, 0x01, 0xD9, 0xFF]), max_size=8), st.integers(0, 9)
+)
+def test_the_next_marker_is_that_of_a_search(data: list[int], offset: int) -> None:
+    found = re.compile(rb"\xff[^\x00\xff]").search(bytes(data), offset)
+    assert next_marker(bytes(data), offset) == (found.end() if found else 0)
 
 
 def test_end_of_a_thumbnail_is_not_end_of_the_picture() -> None:

@@ -60,7 +60,6 @@ def listed_rows(
 
 def picture_batch(
     found: ReadPictures,
-    places: Sequence[Place],
     classes: Sequence[str],
     *,
     by_view: bool = False,
@@ -69,12 +68,11 @@ def picture_batch(
 
     Args:
       found: the pictures.
-      places: split and class of each that could be read.
       classes: the names that labels count.
       by_view: whether the pictures' bytes stay where they are.
     """
     label_of = _labels(classes)
-    names = [place.label for place in places]
+    names = [place.label for place in found.places]
     formats = [header.format for header in found.headers]
     return pa.RecordBatch.from_pydict(
         {

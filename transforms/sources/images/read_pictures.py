@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import quote, unquote
 
@@ -13,7 +13,7 @@ from recordmill.schemas.ranges import InputFile, Reject, Seen
 from recordmill.transforms.arrow import MAX_CELL_BYTES
 from recordmill.transforms.pictures.header import ImageHeader, ImageHeaderError
 from recordmill.transforms.sources.images.folder_layout import Place
-from recordmill.transforms.storage.reading import read_file
+from recordmill.transforms.storage.read_files import read_files
 from recordmill.transforms.tfrecord import crc32c
 
 Reference = tuple[Seen, str, str]  # size and version, path and problem of a file
@@ -26,6 +26,7 @@ class ReadPictures:
     Attributes:
       kept: the indices of their references.
       paths: of these pictures.
+      places: their splits and classes.
       data: their bytes.
       crcs: the CRC-32Cs of their files.
       headers: their headers.
@@ -37,6 +38,7 @@ class ReadPictures:
 
     kept: list[int] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
+    places: list[Place] = field(default_factory=list)
     data: list[bytes] = field(default_factory=list)
     crcs: list[int] = field(default_factory=list)
     headers: list[ImageHeader] = field(default_factory=list)
@@ -84,11 +86,32 @@ def parse_reference(reference: bytes) -> Reference:
     return Seen(int(size), unquote(version)), path, ""
 
 
+def contents_of(
+    references: Iterable[Reference], root: str, storage: StorageOptions
+) -> Iterator[bytes]:
+    """Yields the bytes of each file that can be read and can be in a record.
+
+    Args:
+      references: of the files.
+      root: what every uri begins with, before the path.
+      storage: options of the files' storage.
+
+    Raises:
+      InputError: a file cannot be read, or is another one by now.
+    """
+    files = (
+        (root + path, seen)
+        for seen, path, problem in references
+        if not problem and seen.size <= MAX_CELL_BYTES
+    )
+    return read_files(files, storage)
+
+
 def read_pictures(
     references: Sequence[Reference],
     places: Sequence[Place],
     root: str,
-    storage: StorageOptions,
+    contents: Iterator[bytes],
     take: Callable[[bytes], Picture],
     max_bytes: int | None = None,
 ) -> ReadPictures:
@@ -98,7 +121,7 @@ def read_pictures(
       references: of the files.
       places: split and class of each.
       root: what every uri begins with, before the path.
-      storage: options of the files' storage.
+      contents: what `contents_of` yields for these references, and perhaps for more.
       take: makes a file's bytes a picture, or raises ImageHeaderError.
       max_bytes: reading ends with the file after which this much is held; None for all.
 
@@ -122,7 +145,7 @@ def read_pictures(
             )
             found.rejects.append(Reject(path, 0, reason, b""))
             continue
-        content = read_file(root + path, storage, seen)
+        content = next(contents)
         if len(content) != size:
             raise ChangedInputError(
                 f"{root}{path}: has {len(content)} bytes, but had {size} when the run "
@@ -140,6 +163,7 @@ def read_pictures(
             continue
         found.kept.append(index)
         found.paths.append(path)
+        found.places.append(places[index])
         found.data.append(picture.data)
         found.crcs.append(crc)
         found.headers.append(picture.header)

@@ -68,6 +68,8 @@ from recordmill.transforms.sources.images.picture_rows import (
 from recordmill.transforms.sources.images.read_pictures import (
     Picture,
     ReadPictures,
+    Reference,
+    contents_of,
     parse_reference,
     read_pictures,
 )
@@ -256,10 +258,11 @@ class ImagesSource(Source):
 
     def read(self, input_range: InputRange, expected: TypeFlags) -> Iterator[Rows]:
         for rows in self.list_references(input_range):
-            references = rows.batch[REFERENCE]
+            named = _parsed(rows.batch[REFERENCE])
+            contents = contents_of(named, self.root, self.storage)
             start = 0
-            while start < len(references):
-                read = self._read(references[start:], READ_BYTES)
+            while start < len(named):
+                read = self._read(named[start:], contents, READ_BYTES)
                 yield read_rows_of(rows, self._rows_of(read), start)
                 start += read.next_index
 
@@ -269,22 +272,23 @@ class ImagesSource(Source):
         Raises:
           InputError: a file cannot be read, or its size is not what it was.
         """
-        return self._rows_of(self._read(references), by_view=True)
+        named = _parsed(references)
+        contents = contents_of(named, self.root, self.storage)
+        return self._rows_of(self._read(named, contents), by_view=True)
 
     def _read(
-        self, references: pa.BinaryArray, max_bytes: int | None = None
+        self,
+        named: Sequence[Reference],
+        contents: Iterator[bytes],
+        max_bytes: int | None = None,
     ) -> ReadPictures:
-        named = [parse_reference(text) for text in references.to_pylist()]
         places = self.layout.places(path for _, path, _ in named)
-        return read_pictures(
-            named, places, self.root, self.storage, self._take, max_bytes
-        )
+        return read_pictures(named, places, self.root, contents, self._take, max_bytes)
 
     def _rows_of(self, found: ReadPictures, *, by_view: bool = False) -> ReferencedRows:
         odd = observe(found.kinds, found.paths)
-        places = self.layout.places(found.paths)
         return ReferencedRows(
-            picture_batch(found, places, self.classes, by_view=by_view),
+            picture_batch(found, self.classes, by_view=by_view),
             np.array(found.kept, np.int64),
             found.rejects,
             raw=lambda row: (found.paths[row], 0, found.data[row]),
@@ -311,3 +315,7 @@ class ImagesSource(Source):
         if self.undecodable == "reject":
             require_decodable(header.kind)
         return Picture(data, header, header.kind)
+
+
+def _parsed(references: pa.BinaryArray) -> list[Reference]:
+    return [parse_reference(text) for text in references.to_pylist()]

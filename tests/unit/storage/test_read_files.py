@@ -1,0 +1,88 @@
+"""Whole files in order, several of a store at once, within a bound of bytes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from recordmill.schemas.errors import ChangedInputError, InputError
+from recordmill.schemas.job.storage_options import NO_OPTIONS
+from recordmill.schemas.ranges import Seen
+from recordmill.transforms.storage import read_files as module
+from recordmill.transforms.storage.read_files import FileToRead, read_files
+
+DATA = [bytes([number]) * (number * 7 % 50) for number in range(60)]
+
+
+@pytest.fixture(params=["disk", "store"])
+def files(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[FileToRead]]:
+    store = MemoryFileSystem()
+    root = str(tmp_path) if request.param == "disk" else "memory://read_files"
+    listed = []
+    for number, data in enumerate(DATA):
+        if request.param == "disk":
+            (tmp_path / str(number)).write_bytes(data)
+        else:
+            store.pipe(f"/read_files/{number}", data)
+        listed.append((f"{root}/{number}", Seen(len(data), "")))
+    yield listed
+    if request.param == "store":
+        store.rm("/read_files", recursive=True)
+
+
+@pytest.mark.parametrize("bytes_ahead", [0, 100, 1 << 20])
+def test_all_in_order(
+    files: list[FileToRead], bytes_ahead: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BYTES_AHEAD", bytes_ahead)
+    assert list(read_files(iter(files), NO_OPTIONS)) == DATA
+    assert list(read_files([], NO_OPTIONS)) == []
+
+
+def test_an_error_comes_in_its_turn(files: list[FileToRead]) -> None:
+    missing = (f"{files[0][0]}.missing", Seen(3, ""))
+    found = read_files([*files[:5], missing, *files], NO_OPTIONS)
+    assert [next(found) for _ in range(5)] == DATA[:5]
+    with pytest.raises(InputError, match=r"missing: cannot be read"):
+        next(found)
+
+
+def test_another_size(files: list[FileToRead], tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"1234")
+    with pytest.raises(ChangedInputError, match="has 4 bytes, but had 3"):
+        list(read_files([(str(tmp_path / "a"), Seen(3, ""))], NO_OPTIONS))
+
+
+def test_requests_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as allowed, no more bytes than allowed, and none after the last one."""
+    running: set[str] = set()
+    most: list[int] = []
+    full, lock = threading.Event(), threading.Lock()
+
+    def read(uri: str, *_: object) -> bytes:
+        with lock:
+            running.add(uri)
+            most.append(len(running))
+            if len(running) == 5:
+                full.set()
+        full.wait(5)  # the first ones wait for each other
+        with lock:
+            running.discard(uri)
+        return uri.encode()
+
+    monkeypatch.setattr(module, "read_file", read)
+    monkeypatch.setattr(module, "BYTES_AHEAD", 50)
+    files = [(f"memory://a/{number}", Seen(10, "")) for number in range(40)]
+    found = read_files(files, NO_OPTIONS)
+    assert list(found) == [uri.encode() for uri, _ in files]
+    assert max(most) == 5
+    most.clear()
+    found = read_files(files, NO_OPTIONS)
+    next(found)
+    found.close()  # type: ignore[attr-defined]
+    assert not running
+    assert len(most) <= 6
