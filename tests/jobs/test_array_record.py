@@ -185,7 +185,11 @@ def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_rows_of_a_pipeline(tmp_path: Path, rows_dataset: Path) -> None:
-    write(ROWS, tmp_path / "out", exchange="engine", container="array_record", **JOB)
+    """On two runners, and through two exchanges."""
+    job = JOB | {"container": "array_record"}
+    write(ROWS, tmp_path / "out", exchange="engine", runner="portable", **job)
+    write(ROWS[::-1], tmp_path / "again", exchange="scratch", runner="two", **job)
+    assert contents(tmp_path / "again") == contents(tmp_path / "out")
     assert recordmill("verify", tmp_path / "out").status == 0
     for split in ("train", "test"):
         for shard, plain in zip(
