@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import html
 import itertools
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from browser import ENTER, RIGHT, TAB, Browser
+from interop_tools import run_in_interop
 from job_tools import SAMPLES, convert, recordmill
 
 PAGES = ("pictures", "digits", "table")
@@ -103,6 +106,18 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     with Browser(tmp_path_factory.mktemp("browser")) as started:
         yield started
+
+
+def test_the_code_on_the_pages_runs(pages: dict[str, Path]) -> None:
+    """As it is in the page's HTML, where TensorFlow and TFDS are."""
+    for page in pages.values():
+        codes = re.findall("<pre[^>]*><code>(.*?)</code>", page.read_text(), re.DOTALL)
+        numpy, *others = map(html.unescape, codes)
+        assert len(others) == 2
+        exec(compile(numpy, page.name, "exec"), {})
+        for code in others:
+            assert "shape" in code
+            assert run_in_interop(page.parent, "-c", code)
 
 
 def open_all(browser: Browser) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -146,11 +147,11 @@ def values_of(column: pa.Array) -> pa.Array:
     return column.drop_null() if column.null_count else column
 
 
-def numbers_of(column: pa.Array, feature: FeatureSpec) -> npt.NDArray[np.generic]:
+def numbers_of(column: pa.Array, feature: FeatureSpec) -> npt.NDArray[Any]:
     """Returns all numbers of a column; those of arrays out of their bytes."""
     values = values_of(column)
     if feature.content is not Content.ARRAY:
-        found: npt.NDArray[np.generic] = values.to_numpy(zero_copy_only=False)
+        found: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
         return found
     offsets, data = array_parts(values)
     used = data[offsets[0] : offsets[-1]] if len(values) else data[:0]

@@ -29,6 +29,7 @@ from recordmill.transforms.figures.feature_sketch import (
     FeatureFigures,
     FeatureSketch,
     is_pixels,
+    numbers_of,
     pixels_at,
     values_of,
 )
@@ -158,7 +159,7 @@ class _DatasetSketch:
             column = batch.column(feature.name)
             sketch.add(column, split)
             if feature.name in self._classes:
-                labels = values_of(column).to_numpy(zero_copy_only=False)
+                labels = numbers_of(column, feature)
                 self._classes[feature.name].add(labels, shard)
             if feature.name in self._sheets:
                 self._add_pictures(feature, column, batch)
@@ -213,7 +214,9 @@ def _label_of(features: tuple[FeatureSpec, ...]) -> FeatureSpec | None:
     labels = [
         feature
         for feature in features
-        if feature.num_classes is not None and not (feature.shape or feature.sequence)
+        if feature.num_classes is not None
+        and feature.content is Content.VALUES
+        and not (feature.shape or feature.sequence)
     ]
     labels.sort(key=lambda feature: feature.name not in _LABELS)
     return labels[0] if labels else None

@@ -146,6 +146,35 @@ def test_rows_of_two_parts_and_an_empty_split(tmp_path: Path) -> None:
     check(figures_of(out), out)
 
 
+def test_labels_in_bytes_and_tensors(tmp_path: Path) -> None:
+    """And a feature that no row has, half floats, and lists of bytes."""
+    from rows_tools import write  # it imports Beam
+
+    classes = ["ant", "bee", "cat"]
+    schema = {
+        "bytes": {"classes": classes, "shape": [2], "stored": "bytes_list"},
+        "tensor": {"classes": classes, "shape": [2], "stored": "tensor"},
+        "list": {"classes": classes, "shape": [None]},
+        "half": "float16",
+        "parts": {"dtype": "bytes", "shape": [None]},
+        "never": "float32?",
+    }
+    labels = ["bee", "cat"]
+    row = {"bytes": labels, "tensor": labels, "list": labels}
+    row |= {"half": 1.5, "parts": [b"\xff", b""]}
+    write([row] * 5, tmp_path / "out", schema, name="labels", shards=1)
+    figures = figures_of(tmp_path / "out")
+    totals = {found.feature: found.totals for found in figures.classes}
+    assert totals == dict.fromkeys(("bytes", "list", "tensor"), (0, 5, 5))
+    by_name = {found.feature.name: found for found in figures.features}
+    assert by_name["never"].missing == (5,)
+    half, parts = by_name["half"].numbers, by_name["parts"].common
+    assert half is not None
+    assert half.mean == 1.5
+    assert parts is not None
+    assert parts.values == ((b"", 5), (b"\xff", 5))
+
+
 def test_a_dataset_without_a_row(tmp_path: Path) -> None:
     manifest = write_dataset(tmp_path / "zoo")
     nothing = SplitEntry(records=0, bytes=0, shards=())
