@@ -3,8 +3,8 @@
     python tests/bench/readers.py [ROWS]
 
 Each reads every batch as arrays once to warm up and once with a clock, in a process of its
-own; three rounds, one reader after the other. tf.data runs in .venv-interop. The package
-tfrecord (1.14) takes part where it is installed; it gives rows, not batches.
+own; three rounds, one reader after the other. tf.data runs in .venv-interop, the package
+tfrecord in .tools/readers (`make tools`), if these are there; tfrecord gives rows, not batches.
 """
 
 from __future__ import annotations
@@ -21,6 +21,11 @@ import numpy as np
 
 ROOT = Path(__file__).parents[2]
 INTEROP = ROOT / ".venv-interop" / "bin" / "python"
+# Others run where recordmill does.
+PYTHONS = {
+    "tf.data, parse_example": INTEROP,
+    "tfrecord": ROOT / ".tools" / "readers" / "bin" / "python",
+}
 BATCH = 256
 
 HEAD = """
@@ -89,7 +94,9 @@ def main() -> None:
         found: dict[str, list[list[float]]] = {name: [] for name in READERS}
         for _ in range(3):
             for name, code in READERS.items():
-                python = INTEROP if name.startswith("tf.data") else sys.executable
+                python = PYTHONS.get(name, Path(sys.executable))
+                if not python.exists():
+                    continue
                 ran = subprocess.run(
                     [python, "-c", HEAD + code, output, files],
                     capture_output=True,

@@ -97,7 +97,7 @@ def export_tfds(
 
 
 def _put(store: Store, shard: ShardEntry, compression: str, target: Path) -> int:
-    """Links or copies a shard, without its compression; returns its bytes."""
+    """Puts a shard there, linked or decompressed; returns its bytes."""
     uri = store.uri_of(shard.file)
     size = store.size(shard.file)
     if size != shard.bytes:
