@@ -107,11 +107,16 @@ schema.add_command(infer)
 @with_examples(("is the file right?", "recordmill schema check schema.yaml"))
 @click.command("check", cls=LaidOutCommand)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
-def check(file: str) -> None:
+@json_option
+def check(file: str, as_json: bool) -> None:
     """Checks a schema file, and shows all that is wrong with it."""
     from recordmill.schemas.parsing.schema_file import load_schema
 
     declared = load_schema(Path(file).read_bytes(), file)
+    if as_json:
+        names = list(declared.features)
+        click.echo(json.dumps({"file": file, "features": names}))
+        return
     features = count(len(declared.features), "feature")
     click.echo(f"{file}: valid, {features}", err=True)
 

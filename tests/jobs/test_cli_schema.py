@@ -172,6 +172,9 @@ def test_check(tmp_path: Path) -> None:
     ran = recordmill("schema", "check", path)
     assert (ran.status, ran.out) == (0, "")
     assert ran.err == f"{path}: valid, 5 features\n"
+    ran = recordmill("schema", "check", path, "--json")
+    assert (ran.status, ran.err) == (0, "")
+    assert json.loads(ran.out)["features"][0] == "sepal_length_cm"
     path.write_text(IRIS_YAML.replace("species: string", "species: strings"))
     ran = recordmill("schema", "check", path)
     assert (ran.status, ran.out) == (65, "")
