@@ -114,12 +114,17 @@ class Builder:
         return done.stdout.strip()
 
     def make_bases(self) -> dict[str, str]:
-        """Makes what stands for the three bases; returns the build arguments."""
+        """Makes what stands for the bases; returns the build arguments.
+
+        None of them has a compiler: then the image has no compiled loops.
+        """
         launcher = self._folder / "launcher"
         launcher.write_text("#!/bin/sh\n")
         boot = tool("beam-boot-*/container")
+        python = self._base("python", BASE, "/")
         return {
-            "PYTHON": self._base("python", BASE, "/"),
+            "PYTHON": python,
+            "COMPILER": python,
             "BEAM": self._base("beam", boot, "/opt/apache/beam/boot"),
             "LAUNCHER": self._base(
                 "launcher", launcher, "/opt/google/dataflow/python_template_launcher"

@@ -19,6 +19,9 @@ from recordmill.transforms.storage import LocalStore, Store
 
 SMALL_BYTES = 64 << 20  # of a dataset on this machine that is read without being asked
 MAX_TEXTS = 20  # different texts of a feature that is taken for a label
+MIN_ROWS_EACH = (
+    2  # of each text on the average: three names in three rows are no classes
+)
 
 ClassNames = Mapping[str, Sequence[str]]
 
@@ -81,8 +84,8 @@ def count_classes(
 ) -> list[LabelCounts]:
     """Reads all records and counts the classes of each label.
 
-    A text is a label if the dataset has at most MAX_TEXTS different ones of it. Values
-    that no class has are counted by their number.
+    A text is a label if the dataset has at most MAX_TEXTS different ones of it, each in
+    MIN_ROWS_EACH rows on the average. Values that no class has are counted by their number.
 
     Args:
       store: of the dataset.
@@ -115,7 +118,14 @@ def count_classes(
         LabelCounts(name, _named(features[name], found, names.get(name, ())))
         for name, found in counts.items()
         if any(found.values())
+        and (features[name].num_classes is not None or _comes_again(found))
     ]
+
+
+def _comes_again(by_split: Mapping[str, Counter[Any]]) -> bool:
+    """Tells whether the texts of a feature come several times on the average."""
+    together = sum(by_split.values(), Counter[Any]())
+    return together.total() >= MIN_ROWS_EACH * len(together)
 
 
 def _columns(
