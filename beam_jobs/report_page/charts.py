@@ -56,6 +56,7 @@ def histogram_chart(histogram: Histogram, description: str) -> Markup:
             )
         ],
     )
+    chart.y_labels = whole_steps(max(histogram.counts, default=0))
     shift = 0.5 if histogram.discrete else 0
     spots = len(histogram.counts) + (0 if histogram.discrete else 1)
     chart.x_labels = [
@@ -112,6 +113,9 @@ def stacked_rows(
     """
     chart = _chart(pygal.HorizontalStackedBar, _ROW * len(names) + 40)
     chart.x_labels = [_shortened(name) for name in reversed(names)]
+    chart.y_labels = whole_steps(
+        max(map(sum, zip(*(v for _, v in series), strict=True)))
+    )
     for title, values in series:
         chart.add(title, _labelled(reversed(names), title, reversed(values)))
     return _drawn(chart, description)
@@ -129,6 +133,18 @@ def stacked_columns(
     for title, values in series:
         chart.add(title, _labelled(names, title, values))
     return _drawn(chart, description)
+
+
+def whole_steps(largest: int) -> list[int]:
+    """Returns some counts from 0 to the largest one, for an axis.
+
+    >>> whole_steps(3), whole_steps(70), whole_steps(1_000), whole_steps(0)
+    ([0, 1, 2, 3], [0, 20, 40, 60], [0, 500, 1000], [0])
+    """
+    step = 1
+    while largest // step >= _LABELS:
+        step = step * 5 // 2 if str(step)[0] == "2" else step * 2
+    return list(range(0, largest + 1, step))
 
 
 def _labelled(names: Any, title: str, values: Any) -> list[dict[str, Any]]:
