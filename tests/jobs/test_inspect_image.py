@@ -184,3 +184,14 @@ def test_names_that_come_once_are_no_classes(tmp_path: Path) -> None:
     assert [line for line in ran.err.splitlines() if "classes of" in line] == [
         "  classes of kind: cat 3, dog 1"
     ]
+
+
+def test_pictures_of_the_examples_that_are_selected(dataset: Path) -> None:
+    options = ["--split", "train", "--where", "sure=true", "--head", 2]
+    ran = recordmill("inspect", dataset, "--image", "--json", *options)
+    examples = json.loads(ran.out)["examples"]
+    pngs = [example["pictures"]["image/encoded"][0]["png"] for example in examples]
+    shown = [np.asarray(Image.open(io.BytesIO(base64.b64decode(png)))) for png in pngs]
+    gray = np.asarray(Image.open(io.BytesIO(PICTURES[3])).convert("RGB"))
+    assert len(shown) == 2
+    assert (shown[1] == gray).all()

@@ -50,8 +50,8 @@ def _module() -> Any:
     except ImportError as error:
         raise UsageError(
             "`container=array_record` needs the package array_record, which is not "
-            f"installed ({error}): pip install 'recordmill[array_record]', or pip install "
-            "array_record"
+            f"installed ({error}): pip install array_record, or pip install "
+            "'.[array_record]' in the folder of recordmill's source"
         ) from error
     return array_record_module
 
