@@ -101,6 +101,7 @@ def _facts(manifest: Manifest) -> tuple[Fact, ...]:
     facts = [
         Fact("Order", order),
         Fact("Payload", manifest.payload),
+        Fact("Container", manifest.container),
         Fact("Compression", manifest.compression),
         Fact("Rows read", f"{manifest.rows_read:,}"),
     ]

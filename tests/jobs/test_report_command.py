@@ -83,9 +83,11 @@ def test_the_code_on_the_page_runs(
     from recordmill.transforms.dataset.files import class_names, read_manifest
     from recordmill.transforms.storage import open_store
 
-    for compression in ("none", "gzip"):
-        folder = tmp_path / f'it\'s "{compression}"'
-        options = ["--name", "iris", "--compression", compression]
+    snippets_of = {"none": 3, "gzip": 2, "array_record": 2}
+    for kind, expected in snippets_of.items():
+        folder = tmp_path / f'it\'s "{kind}"'
+        option = "--container" if kind == "array_record" else "--compression"
+        options = ["--name", "iris", option, kind]
         convert("csv", IRIS, folder, *options)
         store = open_store(str(folder))
         manifest = read_manifest(store)
@@ -95,7 +97,9 @@ def test_the_code_on_the_page_runs(
         assert "species" in capsys.readouterr().out
         for snippet in others:  # that of tf.data runs in the tests of inspect
             compile(snippet.code, snippet.title, "exec")
-        assert len(others) == (2 if compression == "none" else 1)
+        assert len(others) == expected - 1
+        ran = recordmill("report", folder, "-o", tmp_path / "page.html")
+        assert ran.status == 0, ran.err
 
 
 @pytest.mark.parametrize("store_place", ["s3"], indirect=True)
