@@ -210,6 +210,21 @@ def test_help_imports_nothing_heavy(commands: list[str], allowed: set[str]) -> N
     assert ran.out.endswith("heavy []\n")
 
 
+def test_nothing_to_do_imports_little(tmp_path: Path) -> None:
+    """What is there is found by manifest and inventory, without reading rows."""
+    job = ["convert", "csv", IRIS, tmp_path / "iris"]
+    assert recordmill(*job).status == 0
+    code = (
+        "import sys; from recordmill.beam_jobs.cli.main import run\n"
+        "assert run(sys.argv[1:]) == 0\n"
+        "print(sorted({'apache_beam', 'fsspec', 'yaml', 'google.protobuf', 'rich',"
+        " 'recordmill.transforms.cast.cast_batch'} & set(sys.modules)))"
+    )
+    ran = python(code, *job)
+    assert ran.out == "[]\n", ran.err
+    assert "nothing to do" in ran.err
+
+
 def test_console_script() -> None:
     ran = command("--help")
     assert (ran.status, ran.err) == (0, "")
