@@ -94,6 +94,7 @@ class KnownDataset:
 def feature_facts(feature: FeatureSpec) -> dict[str, Any]:
     return {
         "name": feature.name,
+        "kind": str(feature.kind),
         "dtype": feature.dtype,
         "shape": list(feature.shape),
         "content": str(feature.content),

@@ -17,6 +17,8 @@ from google.protobuf import text_format
 from row_digest import Json, Row, cases_of_tfrecord, of_splits, told
 from tensorflow_metadata.proto.v0 import schema_pb2
 
+TYPES = {"bytes_list": "BYTES", "float_list": "FLOAT", "int64_list": "INT"}
+
 
 def by_printed_code(case: Json) -> Iterator[Row]:
     """Yield what the printed program's load_dataset reads, split by split."""
@@ -49,17 +51,29 @@ def by_tfds(case: Json, folder: str) -> Iterator[Row]:
     return of_splits(case, read)
 
 
-def by_metadata(case: Json) -> None:
-    """Parse schema.pbtxt as tfdv.load_schema_text does, and compare its features."""
+def check_metadata(case: Json) -> None:
+    """Parse schema.pbtxt as tfdv.load_schema_text does, and compare its features.
+
+    TFDV itself cannot be here: its last wheel for this system, 1.16, asks for TensorFlow
+    2.16, pyarrow 10 and protobuf below 6.
+    """
     text = Path(case["output"], "schema.pbtxt").read_text()
     schema = text_format.Parse(text, schema_pb2.Schema())
-    found = {feature.name for feature in schema.feature}
-    keys = {key for feature in case["features"] for key in feature["keys"]}
-    assert found in (keys, {f["name"] for f in case["features"]}), (found, keys)
+    found = {feature.name: feature for feature in schema.feature}
+    assert set(found) == {key for each in case["features"] for key in each["keys"]}
+    for feature in case["features"]:
+        kinds = [feature["kind"], *["int64_list"] * (len(feature["keys"]) - 1)]
+        for key, kind in zip(feature["keys"], kinds, strict=True):
+            assert schema_pb2.FeatureType.Name(found[key].type) == TYPES[kind], key
+            required = found[key].presence.min_fraction == 1
+            assert required == (not feature["optional"]), key
+        if feature["content"] == "values" and None not in feature["shape"]:
+            sides = [dim.size for dim in found[feature["name"]].shape.dim]
+            assert sides == feature["shape"] or feature["optional"], feature["name"]
 
 
 for case in cases_of_tfrecord():
-    by_metadata(case)
+    check_metadata(case)
     # The printed program prints when it is run, not here; TFDS logs what it does.
     with redirect_stdout(io.StringIO()) as printed:
         told(case, "tf.data", lambda case=case: by_printed_code(case))

@@ -9,7 +9,7 @@ recordmill, and runs in each environment with a reader. A dataset is described b
     compression        none or gzip
     container          tfrecord or array_record
     code               the file with the program of `recordmill inspect --tf`
-    features           name, dtype, shape, content, optional, label, keys of each
+    features           name, kind, dtype, shape, content, optional, label, keys of each
 """
 
 import hashlib
