@@ -8,6 +8,7 @@ import json
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from recordmill.beam_jobs.report.dataset_report import show_inspect
 from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.errors import UsageError
 from recordmill.transforms.dataset import count_classes as counting
+from recordmill.transforms.dataset import read_shards
 
 CELL = re.compile(r"\x1b\[38;2;(\d+);(\d+);(\d+)(?:;48;2;(\d+);(\d+);(\d+))?m▀\x1b\[0m")
 ENVIRONMENT = ("TMUX", "TERM_PROGRAM", "LC_TERMINAL", "COLORTERM", "NO_COLOR")
@@ -141,6 +143,31 @@ def test_large_datasets_are_counted_if_asked(
     assert "--counts reads the whole dataset" in recordmill("inspect", dataset).out
     facts = json.loads(recordmill("inspect", dataset, "--json", "--counts").out)
     assert set(facts["classes"]) == {"image/class/label", "sure", "note"}
+
+
+def test_counting_takes_little_memory(
+    dataset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A text that turns out to be no label is given up with the window that shows it."""
+    wanted: list[set[str]] = []
+    columns = counting._columns
+
+    def noted(records: Any, manifest: Manifest, names: list[str]) -> Any:
+        wanted.append(set(names))
+        return columns(records, manifest, names)
+
+    monkeypatch.setattr(counting, "_columns", noted)
+    monkeypatch.setattr(counting, "MAX_TEXTS", 2)
+    monkeypatch.setattr(read_shards, "WINDOW_RECORDS", 1)
+    monkeypatch.setattr(counting, "MAX_TEXT_FEATURES", 3)
+    recordmill("inspect", dataset, "--counts")
+    label = {"image/class/label"}
+    assert wanted[0] == label | {"sure", "text", "note"}
+    assert wanted[3:] == [label | {"sure", "note"}] * 6
+    del wanted[:]
+    monkeypatch.setattr(counting, "MAX_TEXT_FEATURES", 2)
+    recordmill("inspect", dataset, "--counts")
+    assert wanted == [label] * 9
 
 
 def test_a_damaged_dataset_is_shown_without_counts(dataset: Path) -> None:

@@ -18,10 +18,11 @@ from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.storage import LocalStore, Store
 
 SMALL_BYTES = 64 << 20  # of a dataset on this machine that is read without being asked
+_SLOWER = 32  # times, of payloads that are not examples
+MAX_TEXT_FEATURES = 50
 MAX_TEXTS = 20  # different texts of a feature that is taken for a label
-MIN_ROWS_EACH = (
-    2  # of each text on the average: three names in three rows are no classes
-)
+# Of each text on the average: three names in three rows are no classes.
+MIN_ROWS_EACH = 2
 
 ClassNames = Mapping[str, Sequence[str]]
 
@@ -48,17 +49,24 @@ class LabelCounts:
 
 
 def counted_features(manifest: Manifest) -> list[FeatureSpec]:
-    """Returns the features that may be counted: labels, truth values, single texts."""
-    return [
+    """Returns the features that may be counted: labels, truth values, single texts.
+
+    Of very many columns of text none is counted: that takes long, and nobody reads it.
+    """
+    values = [
         feature
         for feature in manifest.features
-        if feature.content is Content.VALUES
-        and not feature.sequence
-        and (
-            feature.num_classes is not None
-            or (feature.shape == () and feature.dtype in ("string", "bool"))
-        )
+        if feature.content is Content.VALUES and not feature.sequence
     ]
+    labels = [feature for feature in values if feature.num_classes is not None]
+    texts = [
+        feature
+        for feature in values
+        if feature.num_classes is None
+        and feature.shape == ()
+        and feature.dtype in ("string", "bool")
+    ]
+    return labels + (texts if len(texts) <= MAX_TEXT_FEATURES else [])
 
 
 def counts_if_small(
@@ -68,6 +76,8 @@ def counts_if_small(
 
     Also if it cannot be read: who needs all of it is told, others need not.
     """
+    if manifest.payload != "example":
+        limit //= _SLOWER  # they are decoded one by one
     if not isinstance(store, LocalStore) or manifest.num_bytes > limit:
         return None
     try:
@@ -101,7 +111,7 @@ def count_classes(
     counts = {
         name: {split: Counter[Any]() for split in manifest.splits} for name in features
     }
-    read = 0
+    decoded = 0
     for split, entry in manifest.splits.items():
         for shard in entry.shards:
             if not counts:
@@ -109,11 +119,11 @@ def count_classes(
             for records in shard_to_read(store, manifest, shard).windows():
                 for name, column in _columns(records, manifest, list(counts)):
                     counts[name][split].update(_counts(column))
-            read += shard.bytes
-            on_progress(read, manifest.num_bytes)
-            for name in [n for n in counts if features[n].num_classes is None]:
-                if len(set().union(*counts[name].values())) > MAX_TEXTS:
-                    del counts[name]  # no label: a text of its own in many rows
+                    texts = set().union(*counts[name].values())
+                    if features[name].num_classes is None and len(texts) > MAX_TEXTS:
+                        del counts[name]  # no label: a text of its own in many rows
+                decoded += records.nbytes
+                on_progress(min(decoded, manifest.num_bytes), manifest.num_bytes)
     return [
         LabelCounts(name, _named(features[name], found, names.get(name, ())))
         for name, found in counts.items()
