@@ -87,7 +87,9 @@ def _sort_rows(
 
 def range_histogram(context: RunContext, result: RangeResult) -> Histogram:
     """Returns planned bytes and records of a range for each bucket of order keys."""
-    if context.source.sizes_known_upfront:
+    # Runs of references have the planned bytes of all rows: no need to list them again.
+    is_listed = context.exchange == "reference" and result.runs
+    if context.source.sizes_known_upfront and not is_listed:
         return histogram_from_sizes(context, result.range)
     histogram = Histogram.empty(context.num_splits, context.bucket_bits)
     for run in result.runs:
