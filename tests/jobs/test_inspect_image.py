@@ -19,10 +19,12 @@ from small_dataset import PICTURES, write_dataset
 from recordmill.beam_jobs.report.dataset_report import show_inspect
 from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.errors import UsageError
+from recordmill.schemas.features.feature import FeatureSpec, Kind
 from recordmill.transforms.dataset import count_classes as counting
 from recordmill.transforms.dataset import read_shards
 
 CELL = re.compile(r"\x1b\[38;2;(\d+);(\d+);(\d+)(?:;48;2;(\d+);(\d+);(\d+))?m▀\x1b\[0m")
+TEXT = FeatureSpec("text", Kind.BYTES, dtype="string")
 ENVIRONMENT = ("TMUX", "TERM_PROGRAM", "LC_TERMINAL", "COLORTERM", "NO_COLOR")
 
 
@@ -164,7 +166,14 @@ def test_counting_takes_little_memory(
     label = {"image/class/label"}
     assert wanted[0] == label | {"sure", "text", "note"}
     assert wanted[3:] == [label | {"sure", "note"}] * 6
+    monkeypatch.setattr(counting, "counted_features", lambda _: [TEXT])
     del wanted[:]
+    assert recordmill("inspect", dataset, "--counts").status == 0
+    assert wanted == [{"text"}] * 3, "there is nothing to count any more"
+    monkeypatch.undo()
+    monkeypatch.setattr(counting, "_columns", noted)
+    del wanted[:]
+    monkeypatch.setattr(read_shards, "WINDOW_RECORDS", 1)
     monkeypatch.setattr(counting, "MAX_TEXT_FEATURES", 2)
     recordmill("inspect", dataset, "--counts")
     assert wanted == [label] * 9

@@ -114,9 +114,9 @@ def count_classes(
     decoded = 0
     for split, entry in manifest.splits.items():
         for shard in entry.shards:
-            if not counts:
-                return []
             for records in shard_to_read(store, manifest, shard).windows():
+                if not counts:
+                    return []
                 for name, column in _columns(records, manifest, list(counts)):
                     counts[name][split].update(_counts(column))
                     texts = set().union(*counts[name].values())
