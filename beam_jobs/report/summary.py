@@ -160,6 +160,7 @@ def loading_lines(output: str, manifest: Manifest) -> list[str]:
     tensorflow = f"To load it in TensorFlow: recordmill inspect {where} --tf > load.py"
     return [
         f"To see what is in it: recordmill inspect {where}",
+        f"To see all of it, as a page for a browser: recordmill report {where}",
         *([tensorflow] if manifest.container == "tfrecord" else []),
         "To load it in Python:",
         "    from recordmill import open_dataset",
