@@ -250,3 +250,11 @@ def test_an_encoding_is_asked_for(tmp_path: Path) -> None:
     [way] = re.findall("--encoding cp1252", ran.err)
     convert("csv", source, tmp_path / "out", *way.split())
     assert features_of(tmp_path / "out").keys() == {"größe", "x"}
+
+
+def test_an_inferred_schema_counts_the_words(tmp_path: Path) -> None:
+    source = tmp_path / "in.csv"
+    source.write_text("x,y\nNA,a\n2,NA\n,c\n")
+    ran = recordmill("schema", "infer", "csv", source)
+    assert "missing in 2 of 3 rows" in ran.out
+    assert ran.out.count("missing in") == 1

@@ -21,10 +21,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from recordmill.transforms.cast.text_values import without_missing
 from recordmill.transforms.sources.text_types import (
     TypeFlag,
     column_dtype,
     convert,
+    has_missing_words,
+    is_text,
 )
 
 MAX_DISTINCT = 1000  # values counted one by one; beyond, only that there are more
@@ -43,6 +46,7 @@ class ColumnStats:
       flags: type flags of its cells; of a column of text not all of them.
       rows: cells, missing ones included.
       nulls: missing cells.
+      words: cells like NA, which are missing if the column comes out as numbers.
       minimum, maximum: of the numbers (NaN left out), None if there is none; they
         mean nothing if the column's final type is not a number.
       shortest, longest: UTF-8 bytes of a cell's text, None if there is none.
@@ -53,6 +57,7 @@ class ColumnStats:
     flags: TypeFlag = TypeFlag.NOTHING
     rows: int = 0
     nulls: int = 0
+    words: int = 0
     minimum: Number | None = None
     maximum: Number | None = None
     shortest: int | None = None
@@ -63,6 +68,11 @@ class ColumnStats:
     def dtype(self) -> str:
         """Returns the dtype that the column is converted to."""
         return column_dtype(self.flags)
+
+    @property
+    def missing(self) -> int:
+        """Returns the missing values of the column."""
+        return self.nulls + (self.words if has_missing_words(self.flags) else 0)
 
     @property
     def limits(self) -> tuple[Number, Number] | None:
@@ -93,6 +103,7 @@ class ColumnStats:
             flags=self.flags | other.flags,
             rows=self.rows + other.rows,
             nulls=self.nulls + other.nulls,
+            words=self.words + other.words,
             minimum=_least(self.minimum, other.minimum),
             maximum=_most(self.maximum, other.maximum),
             shortest=_least(self.shortest, other.shortest),
@@ -112,12 +123,16 @@ def column_stats(
       counted: whether to count values; false where other ranges have too many.
     """
     converted, flags = convert(cells, expected)
+    words = 0
+    if flags & TypeFlag.MISSING and not is_text(flags):
+        words = without_missing(cells).null_count - cells.null_count
     lengths = pc.min_max(pc.binary_length(cells))
     minimum, maximum = _limits(converted)
     return ColumnStats(
         flags=flags,
         rows=len(cells),
         nulls=cells.null_count,
+        words=words,
         minimum=minimum,
         maximum=maximum,
         shortest=lengths["min"].as_py(),

@@ -55,7 +55,7 @@ def _feature_lines(inferred: Inferred, spec: FeatureSpec) -> list[str]:
     if spec.class_names:
         return [_class_counts(spec.class_names, stats)]
     lines = [_values_line(stats)]
-    if stats.nulls:
+    if stats.missing:
         lines.append(_nulls_line(stats))
     if spec.dtype == "string" and is_huge(stats.flags):
         lines.append(
@@ -84,18 +84,18 @@ def _values_line(stats: ColumnStats) -> str:
 
 
 def _nulls_line(stats: ColumnStats) -> str:
-    share = f"{100 * stats.nulls / stats.rows:.1f}"
+    share = f"{100 * stats.missing / stats.rows:.1f}"
     if share == "0.0":
         share = "under 0.1"
-    if share == "100.0" and stats.nulls < stats.rows:
+    if share == "100.0" and stats.missing < stats.rows:
         share = "over 99.9"
-    return f"missing in {stats.nulls:,} of {stats.rows:,} rows ({share} %)"
+    return f"missing in {stats.missing:,} of {stats.rows:,} rows ({share} %)"
 
 
 def _class_proposal(stats: ColumnStats) -> list[str]:
     """Returns lines that propose classes, if few texts are in many rows."""
     texts = _few_texts(stats)
-    if len(texts) < 2 or stats.rows - stats.nulls < 2 * len(texts):
+    if len(texts) < 2 or stats.rows - stats.missing < 2 * len(texts):
         return []
     lines = [f"perhaps classes: {_flow(sorted(texts))}"]
     if len(texts) <= MAX_LISTED:
@@ -174,7 +174,7 @@ def _column_json(stats: ColumnStats) -> dict[str, Any]:
     return {
         "dtype": stats.dtype,
         "rows": stats.rows,
-        "nulls": stats.nulls,
+        "nulls": stats.missing,
         "min": _json_number(low),
         "max": _json_number(high),
         "shortest_bytes": stats.shortest,

@@ -10,7 +10,7 @@ from hashlib import blake2b
 
 import pyarrow as pa
 import pytest
-from csv_cases import COLUMNS, holds_of_all
+from csv_cases import COLUMNS, holds_of, holds_of_all
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -38,7 +38,7 @@ def summary(stats: ColumnStats) -> dict[str, object]:
     return {
         "dtype": stats.dtype,
         "rows": stats.rows,
-        "nulls": stats.nulls,
+        "missing": stats.missing,
         "limits": repr(stats.limits),  # tells 1 from 1.0 and 0.0 from -0.0
         "lengths": (stats.shortest, stats.longest),
         "values": stats.values,
@@ -49,17 +49,20 @@ def summary(stats: ColumnStats) -> dict[str, object]:
 def naive_summary(texts: Texts) -> dict[str, object]:
     there = [text for text in texts if text is not None]
     dtype = column_dtype(holds_of_all(texts))
+    valued = there
+    if dtype != "string":
+        valued = [text for text in there if holds_of(text) is not TypeFlag.MISSING]
     limits = None
     if dtype in ("int64", "float32"):
         read = whole_number if dtype == "int64" else float
-        numbers = [number for text in there if not math.isnan(number := read(text))]
+        numbers = [number for text in valued if not math.isnan(number := read(text))]
         if numbers:
             limits = (min(numbers) or read("0"), max(numbers) or read("0"))
     lengths = [len(text.encode()) for text in there]
     return {
         "dtype": dtype,
         "rows": len(texts),
-        "nulls": len(texts) - len(there),
+        "missing": len(texts) - len(valued),
         "limits": repr(limits),
         "lengths": (min(lengths, default=None), max(lengths, default=None)),
         "values": Counter(map(kept_of, there)),
@@ -91,6 +94,8 @@ def columns_in_parts(draw: st.DrawFn) -> list[Texts]:
 @example([["9007199254740993"], ["1.5"]], None)  # an integer that no float64 holds
 @example([["-0.0"], ["0"], ["0.0"]], None)
 @example([["nan"], ["1"]], None)
+@example([["NA", " 7"], ["x"], ["NA"]], None)
+@example([["NA"], [" 7", ""], ["null"]], None)
 @example([["true"], ["1"], ["1.5"]], None)
 @example([["2.0"], ["3"], ["-0.0"]], None)
 @example([["1e39"], ["x"], ["1.5"]], None)
