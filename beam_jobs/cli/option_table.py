@@ -65,8 +65,8 @@ def job_file_table() -> str:
     ]
     for source, own in format_options().items():
         names = "; ".join(f"`{option.name}`: {_help(option)}" for option in own)
-        text = f"options of `source: {source}`"
-        rows.append((f"`{source}`", f"{text}: {names}" if names else text, ""))
+        if names:
+            rows.append((f"`{source}`", f"options of `source: {source}`: {names}", ""))
     return _table([("field", "meaning", "default"), *rows])
 
 

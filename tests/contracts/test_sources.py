@@ -107,7 +107,7 @@ def test_ranges_are_contiguous_and_cover_the_input(case: Case, folder: Path) -> 
     for before, after in pairwise(ranges):
         same = before.uri == after.uri
         assert after.start == (before.stop if same else 0)
-    if not case.source.sizes_known_upfront:  # whose unit is the file
+    if not case.source.sizes_known_upfront and case.unit == "byte":
         ends = {input_range.path: input_range.stop for input_range in ranges}
         assert ends == {file.path: file.size for file in reading.files}
 
@@ -217,7 +217,7 @@ def test_a_truncated_file_is_rejected_where_it_ends(case: Case, folder: Path) ->
     data = (folder / path).read_bytes()[:kept_bytes]
     (folder / path).write_bytes(data)
 
-    if case.pack is not bytes:
+    if case.pack is not bytes or case.unit == "row":
         with pytest.raises(InputError, match=case.reason):
             read(case.source, folder)
         return
@@ -241,6 +241,8 @@ def test_a_truncated_file_is_rejected_where_it_ends(case: Case, folder: Path) ->
 def test_rejects_keep_the_bytes_that_stand_at_their_position(
     case: Case, folder: Path
 ) -> None:
+    if case.unit == "row":
+        return  # such rows are rejects only when they are encoded: see test_columnar
     rows = case.make(folder)
     path, _, raw = rows[1]
     bad = b"\xfe" + raw[1:]  # no label, no UTF-8, no picture

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from job_tools import (
     SAMPLES,
     manifest_of,
@@ -46,6 +48,26 @@ def write_rows(path: Path, first: int, count: int) -> None:
 
 def _csv(name: str, first: int, count: int) -> Callable[[Path], None]:
     return lambda folder: write_rows(folder / name, first, count)
+
+
+def _parquet(name: str, first: int, count: int) -> Callable[[Path], None]:
+    """Makes a table of rows that can be told apart, in groups of 50."""
+    rows = [
+        {
+            "id": n,
+            "group": f"g{n % 10}",
+            "note": n / 4 if n % 5 else None,
+            "list": [n] * 2,
+        }
+        for n in range(first, first + count)
+    ]
+
+    def write(folder: Path) -> None:
+        path = folder / f"{name}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=50)
+
+    return write
 
 
 def _cifar(name: str, records: int, seed: int) -> Callable[[Path], None]:
@@ -96,6 +118,14 @@ GROWING = {
             ),
             _all(_cifar("data_batch_1.bin", 50, 2), _cifar("test_batch.bin", 40, 3)),
             _cifar("data_batch_3.bin", 20, 4),
+        ],
+    ),
+    "parquet": Growing(
+        "parquet",
+        [
+            _all(_parquet("b", 0, 300), _parquet("d", 300, 200)),
+            _all(_parquet("a", 500, 100), _parquet("new/c", 600, 50)),
+            _parquet("e", 700, 30),
         ],
     ),
     "images": Growing(

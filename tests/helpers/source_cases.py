@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import gzip
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pixel_zoo import PICTURES
 
 from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.cifar.source import CifarSource
+from recordmill.transforms.sources.columnar.source import ColumnarSource
+from recordmill.transforms.sources.columnar.table_files import FileKind
 from recordmill.transforms.sources.csv.dialect import AskedDialect
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.images.source import ImagesSource
@@ -82,6 +88,29 @@ def make_packed(folder: Path) -> list[tuple[str, int, bytes]]:
     return rows
 
 
+def make_typed(kind: FileKind, folder: Path) -> list[tuple[str, int, bytes]]:
+    """Makes tables of typed columns in several groups; a row stands at its number."""
+    (folder / "sub").mkdir()
+    rows = []
+    for path, count in (("1", 20), ("sub/2", 3)):
+        values = [{"id": n * count, "text": f"text {n}"} for n in range(count)]
+        write_typed(pa.Table.from_pylist(values), kind, folder / f"{path}.{kind}", 3)
+        rows += [
+            (f"{path}.{kind}", number, json.dumps(row).encode())
+            for number, row in enumerate(values)
+        ]
+    return rows
+
+
+def write_typed(table: pa.Table, kind: FileKind, path: Path, group_rows: int) -> None:
+    """Writes a table in groups of so many rows."""
+    if kind == "parquet":
+        pq.write_table(table, path, row_group_size=group_rows)
+        return
+    with pa.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table, max_chunksize=group_rows)
+
+
 @dataclass(frozen=True)
 class Case:
     """One source and an input of several files and ranges.
@@ -95,6 +124,8 @@ class Case:
       empty_reason: why that file's row is rejected; "" if it holds no row.
       pack, unpack: of the bytes of a file, in which rows have their positions. A packed
         file that is cut short is an error.
+      unit: what the positions of rows count. A file whose rows are counted has its
+        types at its end, so one that is cut short is an error.
     """
 
     source: Source
@@ -105,6 +136,7 @@ class Case:
     empty_reason: str = ""
     pack: Callable[[bytes], bytes] = bytes
     unpack: Callable[[bytes], bytes] = bytes
+    unit: Literal["byte", "row"] = "byte"
 
 
 CASES = {
@@ -145,5 +177,21 @@ CASES = {
         empty="0.csv",
         pack=partial(gzip.compress, mtime=0),
         unpack=gzip.decompress,
+    ),
+    "parquet": Case(
+        ColumnarSource(kind="parquet", range_bytes=1),
+        partial(make_typed, "parquet"),
+        cut_short=("1.parquet", 300),
+        reason="cannot be read as a Parquet file",
+        empty="_SUCCESS",
+        unit="row",
+    ),
+    "arrow": Case(
+        ColumnarSource(kind="arrow", range_bytes=1),
+        partial(make_typed, "arrow"),
+        cut_short=("1.arrow", 300),
+        reason="cannot be read as an Arrow IPC file",
+        empty="0.arrow",
+        unit="row",
     ),
 }

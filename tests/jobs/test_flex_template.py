@@ -74,8 +74,14 @@ CASES = [
 ]
 
 WRONG = [
-    ([], "give job_file, or source (images, cifar, csv), inputs and output"),
-    (["--source=cvs"], "source: expected one of images, cifar, csv, got cvs"),
+    (
+        [],
+        "give job_file, or source (images, cifar, csv, parquet, arrow), inputs and output",
+    ),
+    (
+        ["--source=cvs"],
+        "source: expected one of images, cifar, csv, parquet, arrow, got cvs",
+    ),
     (["--source=csv", "--output=o"], "source=csv also needs inputs"),
     (["--job_file=j", "--inputs=i"], "inputs: not an option of recordmill run"),
     (["--job_file=j", "--source=csv"], "source: not an option of recordmill run"),

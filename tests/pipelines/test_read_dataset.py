@@ -94,7 +94,12 @@ def test_gzip(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("source", "files"),
-    [("csv", "iris/iris.csv"), ("cifar", "cifar"), ("images", "images")],
+    [
+        ("csv", "iris/iris.csv"),
+        ("cifar", "cifar"),
+        ("images", "images"),
+        ("parquet", "typed/iris.parquet"),
+    ],
 )
 def test_what_the_command_wrote(tmp_path: Path, source: str, files: str) -> None:
     convert(source, SAMPLES / files, tmp_path / "out", "--seed", 3)

@@ -13,6 +13,9 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow.csv
+import pyarrow.ipc
+import pyarrow.parquet
 import skimage
 import sklearn.datasets
 
@@ -77,10 +80,20 @@ def make_iris(folder: Path) -> None:
             rows.writerow([*values, iris.target_names[target]])
 
 
+def make_typed(folder: Path, iris: Path) -> None:
+    """Writes the same table with typed columns."""
+    folder.mkdir(parents=True)
+    table = pyarrow.csv.read_csv(iris)
+    pyarrow.parquet.write_table(table, folder / "iris.parquet", row_group_size=50)
+    with pyarrow.ipc.new_file(folder / "iris.arrow", table.schema) as writer:
+        writer.write_table(table, max_chunksize=50)
+
+
 def main(folder: Path) -> None:
     make_images(folder / "images")
     make_cifar(folder / "cifar")
     make_iris(folder / "iris")
+    make_typed(folder / "typed", folder / "iris" / "iris.csv")
 
 
 if __name__ == "__main__":

@@ -62,12 +62,14 @@ class TableStats:
       rejected: rows that could not.
       columns: statistics by column name.
       rejects: the first MAX_REJECTS rejected rows, in input order.
+      nulls: missing values of each column, where the source counts them.
     """
 
     rows: int = 0
     rejected: int = 0
     columns: Mapping[str, ColumnStats] = field(default_factory=dict)
     rejects: tuple[RejectedRow, ...] = ()
+    nulls: tuple[int, ...] = ()
 
     def column(self, name: str) -> ColumnStats:
         """Returns the statistics of a column; those of no row if it was not read."""
@@ -83,6 +85,7 @@ class TableStats:
             rejected=self.rejected + other.rejected,
             columns=columns,
             rejects=tuple(sorted(self.rejects + other.rejects)[:MAX_REJECTS]),
+            nulls=_add_nulls(self.nulls, other.nulls),
         )
 
 
@@ -102,7 +105,7 @@ class Inferred:
     def schema(self) -> Schema:
         """Returns the features that a conversion without a schema would make."""
         if not self.source.infers_types:
-            return self.source.schema()
+            return self.source.schema((), self.stats.nulls)
         columns = [self.stats.column(name) for name in self.source.columns().names]
         return self.source.schema(
             tuple(int(stats.flags) for stats in columns),
@@ -190,10 +193,12 @@ def range_stats(
     batches = []
     rejected = 0
     rejects: list[RejectedRow] = []
+    nulls: tuple[int, ...] = ()
     for rows in source.read_for_statistics(input_range):
         names = [f.name for f in rows.batch.schema if not pt.is_binary(f.type)]
         batches.append(rows.batch.select(names))  # not pictures, nor references
         rejected += len(rows.rejects)
+        nulls = _add_nulls(nulls, rows.nulls)
         rejects += [
             RejectedRow(input_range.index, each.position, each.path, each.reason)
             for each in rows.rejects[: MAX_REJECTS - len(rejects)]
@@ -208,7 +213,13 @@ def range_stats(
         before = known.column(name)
         counted = before.values is not None
         columns[name] = column_stats(cells, before.flags, counted)
-    return TableStats(table.num_rows, rejected, columns, tuple(rejects))
+    return TableStats(table.num_rows, rejected, columns, tuple(rejects), nulls)
+
+
+def _add_nulls(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    if not one or not other:
+        return one or other
+    return tuple(a + b for a, b in zip(one, other, strict=True))
 
 
 def _in_threads(

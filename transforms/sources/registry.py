@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.job.source_options import (
@@ -37,6 +37,8 @@ BUILT_IN = {
     "images": "recordmill.transforms.sources.images.plugin",
     "cifar": "recordmill.transforms.sources.cifar.plugin",
     "csv": "recordmill.transforms.sources.csv.plugin",
+    "parquet": "recordmill.transforms.sources.columnar.parquet_plugin",
+    "arrow": "recordmill.transforms.sources.columnar.arrow_plugin",
 }
 
 Options = TypeVar("Options", bound=SourceOptions)
@@ -59,6 +61,7 @@ class SourceFormat(Generic[Options]):
         for nothing.
       line_of: (reader of a file's bytes, byte offset) -> number of the line there; None
         where rows are not lines.
+      position_unit: what the position of a reject counts: bytes of its file, or rows.
       examples: (what it does, the line as it is typed) of `recordmill convert` and
         `recordmill schema infer`, for their help.
     """
@@ -69,6 +72,7 @@ class SourceFormat(Generic[Options]):
     make_source: Callable[[Options, bool, StorageOptions], Source]
     describe_inputs: Callable[[Options, Sequence[InputFile]], str] | None = None
     line_of: Callable[[Callable[[int, int], bytes], int], int] | None = None
+    position_unit: Literal["byte", "row"] = "byte"
     examples: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:

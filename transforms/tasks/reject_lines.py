@@ -1,4 +1,4 @@
-"""Finds where a reject is in its input: the line, where rows are lines, or the byte."""
+"""Finds where a reject is in its input: its line, its byte, or its row in a table."""
 
 from __future__ import annotations
 
@@ -63,8 +63,16 @@ class RejectLocator:
         if not reject.path:
             return "a row of the pipeline"
         line = self.line(reject)
-        where = f"byte {reject.position:,}" if line is None else f"line {line:,}"
+        unit = self._unit() if line is None else "line"
+        where = f"{unit} {reject.position if line is None else line:,}"
         return f"{printable(reject.path)} {where}"
+
+    def _unit(self) -> str:
+        """Returns what the positions of rejects count."""
+        try:
+            return load_format(self.source).position_unit if self.source else "byte"
+        except UsageError:  # of a package that is not installed here
+            return "byte"
 
 
 UNKNOWN_INPUT = RejectLocator()

@@ -34,6 +34,7 @@ ROOMS = (
     "transforms/sources/csv",
     "transforms/sources/images",
     "transforms/sources/cifar",
+    "transforms/sources/columnar",
     "transforms/profile",
     "transforms/dataset",
     "transforms/tasks",

@@ -68,7 +68,7 @@ def test_names_and_options_need_no_arrow() -> None:
 
 def test_a_format_of_another_package(offer: Offer) -> None:
     offer(("lines", f"{__name__}:LINES"))
-    assert format_names() == ("images", "cifar", "csv", "lines")
+    assert format_names() == (*BUILT_IN, "lines")
     assert load_format("lines") is LINES
     assert dict(InstalledFormats())["lines"] is SourceOptions
     assert isinstance(make_source(JobSpec(source="lines", name="a")), CsvSource)
@@ -77,7 +77,7 @@ def test_a_format_of_another_package(offer: Offer) -> None:
 @pytest.mark.parametrize(
     ("points", "name", "message"),
     [
-        ((), "parquet", "found 'parquet', expected one of images, cifar, csv; a format"),
+        ((), "orc", "found 'orc', expected one of images, cifar, csv, parquet, arrow; a"),
         ((("csv", "a:B"),), "csv", "source csv: is built in, but the package of a:B adds"),
         ((("x", "a:B"), ("x", "c:D")), "x", "a:B and the package of c:D add a format"),
         ((("x", "no_such_module:A"),), "x", "cannot be imported: ModuleNotFoundError"),

@@ -1,0 +1,76 @@
+"""Damaged Parquet and Arrow IPC files: rows as many as are told, or an error."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pytest
+from example_counts import FUZZ
+from mutations import damaged
+from source_cases import write_typed
+from source_tools import prepare
+
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.job.job_spec import JobSpec
+from recordmill.schemas.ranges import InputRange
+from recordmill.transforms.sources.base import Source
+from recordmill.transforms.sources.columnar.source import ColumnarSource
+from recordmill.transforms.sources.columnar.table_files import FileKind
+from recordmill.transforms.tasks.frame_records import frame_rows
+
+pytestmark = pytest.mark.fuzz
+
+
+def a_table(random: Random) -> pa.Table:
+    rows = random.randrange(1, 9)
+    texts = random.choices(["a", "caf\xe9", "", None, "x" * 30], k=rows)
+    boxes = [None if n == 3 else {"x": n / 4, "y": [n] * (n % 3)} for n in range(rows)]
+    return pa.table(
+        {
+            "n": random.choices([1, None, 1 << 40], k=rows),
+            "t": pa.array(texts, pa.string()),
+            "d": pa.array(texts, pa.string()).dictionary_encode(),
+            "l": [[1.5] * (n % 4) for n in range(rows)],
+            "b": boxes,
+        }
+    )
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_damaged_files(kind: FileKind, tmp_path: Path) -> None:
+    path = tmp_path / f"in.{kind}"
+    kinds = [number % 20 for number in range(20)]
+    originals = []
+    for number in kinds:
+        write_typed(a_table(Random(number)), kind, path, 1 + number % 4)
+        originals.append(path.read_bytes())
+    converted, errors = 0, list[str]()
+    for number in range(FUZZ):
+        path.write_bytes(damaged(originals[number % 20], number))
+        source = ColumnarSource(kind=kind, range_bytes=1 + number % 2 * 1000)
+        try:
+            reading = prepare(source, [path])
+            found = [encoded(reading.source, each) for each in reading.ranges]
+        except InputError as error:
+            errors.append(str(error))
+            continue
+        assert found == [each.num_positions for each in reading.ranges], number
+        converted += 1
+    assert converted > 0
+    assert all(str(path) in error or "they are empty" in error for error in errors)
+
+
+def encoded(source: Source, input_range: InputRange) -> int:
+    """Returns how many rows of a range became a record or a reject."""
+    count = 0
+    job = JobSpec(source="parquet", name="a")
+    for rows in source.read(input_range, ()):
+        for framed in frame_rows(rows.batch, source.schema(), job):
+            count += len(framed.records)
+            for row, _ in framed.invalid_rows:
+                json.loads(rows.raw(row)[1])
+                count += 1
+    return count

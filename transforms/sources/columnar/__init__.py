@@ -1,0 +1,1 @@
+"""The input formats Parquet and Arrow IPC: tables whose columns have types."""

@@ -1,0 +1,211 @@
+"""Maps the types of a file's columns to those that rows have, and merges two files'.
+
+    int8 ... int64, uint8 ... uint32        int64
+    float16, float32                        float32
+    decimals                                float64, unless a declared schema takes them
+    string, binary: large, view, of a size  string, binary
+    dictionary, run-end encoded, extension  what is inside
+    lists of these                          lists
+
+A struct is a column for each of its fields: `box` with the fields `x` and `y` becomes
+`box/x` and `box/y`, and a list of such structs two lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.features.feature import FeatureSpec, Kind, Schema, Shape
+from recordmill.transforms.encode.arrow_types import (
+    BOOL,
+    BYTES,
+    FLOAT,
+    INTEGER,
+    NULL,
+    TIME,
+    family_of,
+    is_list,
+    plain_type,
+)
+
+SEPARATOR = "/"
+
+
+def plain_columns(
+    schema: pa.Schema, uri: str, *, as_declared: bool
+) -> dict[str, pa.DataType]:
+    """Returns the columns that rows of a file have, by name.
+
+    Args:
+      schema: of the file.
+      uri: the file, for messages.
+      as_declared: whether a declared schema says what becomes of them. If so, columns
+        that can be no feature are left out, and decimals stay decimals.
+
+    Raises:
+      InputError: a column can be no feature, or two have one name.
+    """
+    found: dict[str, pa.DataType] = {}
+    problems: list[str] = []
+    for column in schema:
+        for name, arrow_type in leaves(column.name, column.type):
+            plain = _plain(arrow_type, as_declared=as_declared)
+            if not column.name:
+                raise InputError(f"{uri}: has a column without a name: give it one")
+            if name in found:
+                raise InputError(
+                    f"{uri}: has two columns {name!r}; expected one of each name (the "
+                    "fields of a struct are columns, too): rename one of them"
+                )
+            if plain is not None:
+                found[name] = plain
+            elif not as_declared:
+                problems.append(f"column {name!r} of type {arrow_type}")
+    if problems:
+        raise InputError(
+            f"{uri}: {', '.join(problems)} can be no feature; expected numbers, "
+            "booleans, text, bytes, times, and lists or structs of these. Declare the "
+            "other columns in a schema file (`schema`)"
+        )
+    if not found:
+        raise InputError(f"{uri}: has no column that can be a feature")
+    return found
+
+
+def leaves(name: str, arrow_type: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
+    """Yields name and type of the columns that a column becomes."""
+    plain = plain_type(arrow_type)
+    if pt.is_struct(plain):
+        for field in plain:
+            yield from leaves(f"{name}{SEPARATOR}{field.name}", field.type)
+    elif pt.is_list(plain) or pt.is_large_list(plain):
+        for inner, value_type in leaves(name, plain.value_type):
+            yield inner, pa.list_(value_type)
+    else:
+        yield name, plain
+
+
+def has_struct(arrow_type: pa.DataType) -> bool:
+    """Tells whether a struct is inside lists."""
+    plain = plain_type(arrow_type)
+    if is_list(plain):
+        return has_struct(plain.value_type)
+    return bool(pt.is_struct(plain))
+
+
+def _plain(arrow_type: pa.DataType, *, as_declared: bool) -> pa.DataType | None:
+    """Returns the type that a column without structs gets; None if it can be none."""
+    plain = plain_type(arrow_type)
+    if is_list(plain):
+        inner = _plain(plain.value_type, as_declared=as_declared)
+        if inner is None:
+            return None
+        if pt.is_fixed_size_list(plain):
+            return pa.list_(inner, plain.list_size)
+        return pa.list_(inner)
+    if pt.is_decimal(plain):
+        return plain if as_declared else pa.float64()
+    family = family_of(plain)
+    if family == INTEGER:
+        return plain if pt.is_uint64(plain) else pa.int64()
+    if family == FLOAT:
+        return plain if pt.is_float64(plain) else pa.float32()
+    if family == BYTES:
+        is_text = (
+            pt.is_string(plain) or pt.is_large_string(plain) or pt.is_string_view(plain)
+        )
+        return pa.string() if is_text else pa.binary()
+    return plain if family in (BOOL, TIME, NULL) else None
+
+
+def merged_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """Returns the type that holds the values of both, or None if there is none.
+
+    >>> merged_type(pa.float32(), pa.float64())
+    DataType(double)
+    """
+    if one.equals(other) or pt.is_null(other):
+        return one
+    if pt.is_null(one):
+        return other
+    if pt.is_floating(one) and pt.is_floating(other):
+        return pa.float64()
+    if is_list(one) and is_list(other):
+        inner = merged_type(one.value_type, other.value_type)
+        if inner is None:
+            return None
+        if pt.is_fixed_size_list(one) and pt.is_fixed_size_list(other):
+            if one.list_size == other.list_size:
+                return pa.list_(inner, one.list_size)
+        return pa.list_(inner)
+    return None
+
+
+def merged_columns(
+    found: Sequence[tuple[str, dict[str, pa.DataType]]],
+) -> dict[str, pa.DataType]:
+    """Returns the columns of several files, in the order of the first one.
+
+    Args:
+      found: (uri, columns) of each.
+
+    Raises:
+      InputError: names two files and the column in which they differ.
+    """
+    first, merged = found[0][0], dict(found[0][1])
+    last_of = dict.fromkeys(merged, first)  # the file that gave a column its type
+    for uri, columns in found[1:]:
+        if missing := merged.keys() ^ columns.keys():
+            name = min(missing)
+            has, lacks = (uri, first) if name in columns else (first, uri)
+            raise InputError(
+                f"{lacks}: has no column {name!r}, but {has} has one; expected the same "
+                "columns in all files of an input: convert such files one by one"
+            )
+        for name, arrow_type in columns.items():
+            both = merged_type(merged[name], arrow_type)
+            if both is None:
+                raise InputError(
+                    f"{uri}: column {name!r} is {arrow_type}, but {merged[name]} in "
+                    f"{last_of[name]}; expected the same type in all files of an "
+                    "input: convert such files one by one"
+                )
+            if not both.equals(merged[name]):
+                merged[name], last_of[name] = both, uri
+    return merged
+
+
+def plain_schema(columns: pa.Schema, nulls: Sequence[int] = ()) -> Schema:
+    """Returns the features of columns.
+
+    Args:
+      columns: with plain types.
+      nulls: missing values of each, or () if they are not known.
+    """
+    counts = nulls or (0,) * len(columns)
+    return Schema(
+        tuple(
+            _feature(field.name, field.type, optional=missing > 0)
+            for field, missing in zip(columns, counts, strict=True)
+        )
+    )
+
+
+def _feature(name: str, arrow_type: pa.DataType, *, optional: bool) -> FeatureSpec:
+    shape: Shape = ()
+    leaf = arrow_type
+    while is_list(leaf):
+        size = leaf.list_size if pt.is_fixed_size_list(leaf) else None
+        shape, leaf = (*shape, size), leaf.value_type
+    family = family_of(leaf)
+    if family == FLOAT:
+        kind, dtype = Kind.FLOAT, "float32"
+    elif family in (BYTES, NULL):
+        kind, dtype = Kind.BYTES, "bytes" if pt.is_binary(leaf) else "string"
+    else:
+        kind, dtype = Kind.INT64, "bool" if family == BOOL else "int64"
+    return FeatureSpec(name, kind, dtype=dtype, shape=shape, optional=optional)
