@@ -127,7 +127,7 @@ def _fronts(letters: str) -> frozenset[Front]:
 # fmt: off
 OPTIONS = (
     Option(name="source", kind="source", fronts=_fronts("JT"),
-           help="format of the input: images, cifar, csv, parquet, arrow, or one that another package adds",
+           help="format of the input: images, cifar, csv, parquet, arrow, jsonl, or one that another package adds",
            label="Format of the input", group=_FILES),
     Option(name="inputs", kind="inputs", fronts=_fronts("JT"),
            help="files, folders or globs", label="Input", group=_FILES,

@@ -21,6 +21,7 @@ from recordmill.transforms.sources.columnar.table_files import FileKind
 from recordmill.transforms.sources.csv.dialect import AskedDialect
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.images.source import ImagesSource
+from recordmill.transforms.sources.jsonl.source import JsonLinesSource
 
 JPEG, _ = PICTURES["rgb.jpg"]
 
@@ -82,6 +83,19 @@ def make_packed(folder: Path) -> list[tuple[str, int, bytes]]:
         text = head + b"\n".join(lines) + b"\n"
         (folder / path).write_bytes(gzip.compress(text, mtime=0))
         position = len(head)
+        for line in lines:
+            rows.append((path, position, line))
+            position += len(line) + 1
+    return rows
+
+
+def make_json_lines(folder: Path) -> list[tuple[str, int, bytes]]:
+    (folder / "sub").mkdir()
+    rows = []
+    for path, count in (("1.jsonl", 20), ("sub/2.jsonl", 3)):
+        lines = [b'{"id": %d%d, "text": ["a", "b"]}' % (count, n) for n in range(count)]
+        (folder / path).write_bytes(b"\n".join(lines) + b"\n")
+        position = 0
         for line in lines:
             rows.append((path, position, line))
             position += len(line) + 1
@@ -177,6 +191,13 @@ CASES = {
         empty="0.csv",
         pack=partial(gzip.compress, mtime=0),
         unpack=gzip.decompress,
+    ),
+    "jsonl": Case(
+        JsonLinesSource(range_bytes=50),
+        make_json_lines,
+        cut_short=("1.jsonl", 3 * 33 + 10),
+        reason="not JSON: ",
+        empty="0.jsonl",
     ),
     "parquet": Case(
         ColumnarSource(kind="parquet", range_bytes=1),

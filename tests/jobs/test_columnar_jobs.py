@@ -23,7 +23,7 @@ def test_samples_become_the_records_of_their_csv(tmp_path: Path) -> None:
     convert("csv", IRIS, tmp_path / "csv", *job)
     text = rows_of(tmp_path / "csv")
     assert len(text) == 150
-    for kind in ("parquet", "arrow"):
+    for kind in ("parquet", "arrow", "jsonl"):
         convert(kind, SAMPLES / "typed" / f"iris.{kind}", tmp_path / kind, *job)
         assert rows_of(tmp_path / kind) == text
         features = [manifest_of(tmp_path / name)["features"] for name in (kind, "csv")]

@@ -8,6 +8,7 @@ project itself needs neither. What comes from where: README.md beside this file.
 """
 
 import csv
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -87,6 +88,8 @@ def make_typed(folder: Path, iris: Path) -> None:
     pyarrow.parquet.write_table(table, folder / "iris.parquet", row_group_size=50)
     with pyarrow.ipc.new_file(folder / "iris.arrow", table.schema) as writer:
         writer.write_table(table, max_chunksize=50)
+    lines = [json.dumps(row) + "\n" for row in table.to_pylist()]
+    (folder / "iris.jsonl").write_text("".join(lines))
 
 
 def main(folder: Path) -> None:

@@ -39,6 +39,7 @@ BUILT_IN = {
     "csv": "recordmill.transforms.sources.csv.plugin",
     "parquet": "recordmill.transforms.sources.columnar.parquet_plugin",
     "arrow": "recordmill.transforms.sources.columnar.arrow_plugin",
+    "jsonl": "recordmill.transforms.sources.jsonl.plugin",
 }
 
 Options = TypeVar("Options", bound=SourceOptions)

@@ -35,6 +35,7 @@ ROOMS = (
     "transforms/sources/images",
     "transforms/sources/cifar",
     "transforms/sources/columnar",
+    "transforms/sources/jsonl",
     "transforms/profile",
     "transforms/dataset",
     "transforms/tasks",

@@ -48,6 +48,8 @@ from recordmill.transforms.sources.columnar.table_files import (
     Group,
     open_table,
 )
+from recordmill.transforms.sources.required_values import missing_required
+from recordmill.transforms.sources.single_values import single_values
 
 WHAT = {"parquet": "a Parquet file", "arrow": "an Arrow IPC file"}
 _OPENED_AT_ONCE = 16  # files, whose ends are read before the run
@@ -222,27 +224,14 @@ class ColumnarSource(Source):
         """Makes rows; those without a value that all of the dataset have are rejects."""
         numbers = np.arange(row, row + batch.num_rows, dtype=np.int64)
         rejects: list[Reject] = []
-        required = [
-            (feature.name, batch.column(feature.column).is_null())
-            for feature in (self.fixed_schema.features if self.fixed_schema else ())
-            if not feature.optional and batch.column(feature.column).null_count
-        ]
-        if required:
-            missing = np.zeros(len(numbers), np.bool_)
-            for name, nulls in required:
-                own = nulls.to_numpy(zero_copy_only=False) & ~missing
-                rejects += [
-                    Reject(
-                        input_range.path,
-                        int(numbers[at]),
-                        f"{name}: missing; every record of the dataset has it",
-                        row_as_json(batch, at),
-                    )
-                    for at in np.flatnonzero(own).tolist()
-                ]
-                missing |= own
-            batch, numbers = batch.filter(pa.array(~missing)), numbers[~missing]
-            rejects.sort(key=lambda reject: reject.position)
+        if missing := missing_required(batch, self.fixed_schema):
+            path = input_range.path
+            rejects = [
+                Reject(path, int(numbers[at]), reason, row_as_json(batch, at))
+                for at, reason in missing.items()
+            ]
+            kept = np.delete(np.arange(batch.num_rows), list(missing))
+            batch, numbers = batch.take(pa.array(kept)), numbers[kept]
 
         def raw(index: int) -> tuple[int, bytes]:
             return int(numbers[index]), row_as_json(batch, index)
@@ -257,15 +246,7 @@ class ColumnarSource(Source):
         )
 
     def read_for_statistics(self, input_range: InputRange) -> Iterator[Rows]:
-        """Reads the columns of single values that can be told as text."""
-        for rows in self.read(input_range, ()):
-            names = [
-                field.name
-                for field in rows.batch.schema
-                if not is_list(field.type) and not pt.is_binary(field.type)
-            ]
-            rows.batch = rows.batch.select(names)
-            yield rows
+        return single_values(self.read(input_range, ()))
 
 
 def _is_wide(arrow_type: pa.DataType) -> bool:

@@ -1,0 +1,56 @@
+"""Damaged JSON Lines: each line that is not blank is a row or a reject."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+
+import pytest
+from example_counts import FUZZ
+from mutations import ODD_VALUES, damaged
+from source_tools import read
+
+from recordmill.schemas.errors import InputError
+from recordmill.transforms.sources.jsonl import source as jsonl
+from recordmill.transforms.sources.jsonl.source import JsonLinesSource
+
+pytestmark = pytest.mark.fuzz
+
+
+def lines(random: Random) -> bytes:
+    rows = [
+        {"n": n, "t": f"caf\xe9 {n}", "l": [n / 4] * (n % 3), "o": {"x": n, "y": None}}
+        for n in range(random.randrange(2, 9))
+    ]
+    row = random.choice(rows)
+    row[random.choice([*row, "new"])] = random.choice(ODD_VALUES)
+    return b"\n".join(json.dumps(row).encode() for row in rows)
+
+
+def test_damaged_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "in.jsonl"
+    converted, errors = 0, list[str]()
+    for number in range(FUZZ):
+        random = Random(number)
+        data = damaged(lines(random), number)
+        path.write_bytes(data)
+        monkeypatch.setattr(jsonl, "BATCH_BYTES", random.choice([50, 1 << 20]))
+        source = JsonLinesSource(range_bytes=random.choice([80, 1 << 20]))
+        try:
+            reading = read(source, path)
+        except InputError as error:
+            errors.append(str(error))
+            continue
+        found = sorted(
+            [raw for part in reading.parts for raw in part.raws]
+            + [(each.position, each.raw) for each in reading.rejects]
+        )
+        assert [raw for _, raw in found] == [
+            line.removesuffix(b"\r") for line in data.split(b"\n") if line.strip()
+        ], number
+        assert all(data[at:].startswith(raw) for at, raw in found)
+        assert all(each.reason.encode() for each in reading.rejects)
+        converted += len(reading.rows) > 0
+    assert converted > FUZZ / 4
+    assert all(str(path) in error or "input file" in error for error in errors)

@@ -1,0 +1,1 @@
+"""The input format JSON Lines: a row is an object in a line of its own."""

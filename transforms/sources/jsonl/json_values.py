@@ -1,0 +1,178 @@
+"""Parses lines of JSON, and finds the type that most values of a column have."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from recordmill.transforms.cast.cast_result import shown
+from recordmill.transforms.sources.columnar.plain_types import SEPARATOR
+
+Row = dict[str, Any]
+_MAX_DEPTH = 8  # of lists
+_LEAVES = {
+    "boolean": pa.bool_(),
+    "integer": pa.int64(),
+    "number": pa.float64(),
+    "text": pa.string(),
+    "": pa.null(),
+}
+_KINDS: dict[type, str] = {
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    str: "text",
+}
+
+
+def parse_line(line: bytes) -> Row | str:
+    """Returns the object of a line, nested ones apart, or why there is none.
+
+    Arrow's reader of JSON is no help: it ends the process at a line `null`, and takes
+    two objects in a line for two rows. This one takes 2 us a line.
+    """
+    try:
+        found = json.loads(line.decode("utf-8-sig"))  # a mark may be in front
+    except UnicodeDecodeError as error:
+        return f"not UTF-8: byte {line[error.start]:#04x} at byte {error.start} of the line"
+    except json.JSONDecodeError as error:
+        return f"not JSON: {error.msg} at character {error.pos} of the line"
+    except (ValueError, RecursionError) as error:  # 5,000 digits; nested too deep
+        return f"not JSON that can be read: {error}"
+    if not isinstance(found, dict):
+        return f"expected a JSON object, found {shown(found)}"
+    if not any(isinstance(value, dict) for value in found.values()):
+        return found
+    flat: Row = {}
+    problem = _flatten("", found, flat)
+    return problem or flat
+
+
+def _flatten(prefix: str, found: Mapping[str, Any], flat: Row) -> str:
+    for key, value in found.items():
+        name = prefix + key
+        if isinstance(value, dict):
+            if problem := _flatten(name + SEPARATOR, value, flat):
+                return problem
+        elif name in flat:
+            return f"{shown(name)}: there twice, as a key and within an object"
+        else:
+            flat[name] = value
+    return ""
+
+
+@dataclass(slots=True)
+class ObservedColumn:
+    """What the values of a column are.
+
+    Attributes:
+      kinds: how many values of each list depth and kind; "" is that of empty lists.
+    """
+
+    kinds: Counter[tuple[int, str]] = field(default_factory=Counter)
+
+    def add(self, value: Any) -> None:
+        """Adds a value that is not missing."""
+        self.kinds[_kind_of(value)] += 1
+
+    @property
+    def arrow_type(self) -> pa.DataType | None:
+        """Returns the type that most values fit; None if that is no feature's."""
+        counts: Counter[tuple[int, str]] = Counter()
+        for (depth, kind), count in self.kinds.items():
+            counts[depth, "number" if kind == "integer" else kind] += count
+        if len(counts) > 1:
+            for depth in range(1, _MAX_DEPTH + 1):  # empty lists are of any kind
+                counts.pop((depth, ""), None)
+        if not counts:
+            return pa.null() if not self.kinds else pa.list_(pa.string())
+        ((depth, kind), _), *_ = counts.most_common()
+        if kind == "number" and not self.kinds[depth, "number"]:
+            kind = "integer"
+        if kind not in _LEAVES:
+            return None
+        leaf = pa.string() if depth and not kind else _LEAVES[kind]
+        for _ in range(depth):
+            leaf = pa.list_(leaf)
+        return leaf
+
+
+def _kind_of(value: Any) -> tuple[int, str]:
+    """Returns how deep lists are nested and what is in them."""
+    if not isinstance(value, list):
+        return 0, _KINDS.get(type(value), "object")
+    inner = [_kind_of(item) for item in value if item is not None]
+    if not inner:
+        return 1, ""
+    depth = max(depth for depth, _ in inner)
+    kinds = {kind for d, kind in inner if kind or d == depth} - {""}
+    if len({d for d, kind in inner if kind}) > 1 or depth >= _MAX_DEPTH:
+        return depth + 1, "mixed"
+    if kinds == {"integer", "number"}:
+        kinds = {"number"}
+    return depth + 1, kinds.pop() if len(kinds) == 1 else "mixed" if kinds else ""
+
+
+def fits(value: Any, arrow_type: pa.DataType) -> bool:
+    """Tells whether a value is one of a type that `ObservedColumn` found."""
+    if value is None:
+        return True
+    if pa.types.is_list(arrow_type):
+        inner = arrow_type.value_type
+        return isinstance(value, list) and all(fits(item, inner) for item in value)
+    if pa.types.is_fixed_size_list(arrow_type):
+        return (
+            isinstance(value, list)
+            and len(value) == arrow_type.list_size
+            and all(fits(item, arrow_type.value_type) for item in value)
+        )
+    if type(value) not in _allowed(arrow_type):
+        return False
+    try:
+        pa.array([value], arrow_type)
+    except (pa.ArrowException, OverflowError, ValueError):
+        return False
+    return True
+
+
+def is_text(name: str) -> bool:
+    """Tells whether a key can be written as UTF-8: half a surrogate pair cannot."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _allowed(arrow_type: pa.DataType) -> tuple[type, ...]:
+    if pa.types.is_boolean(arrow_type):
+        return (bool,)
+    if pa.types.is_int64(arrow_type):
+        return (int,)
+    if pa.types.is_floating(arrow_type):
+        return (int, float)
+    return (str,) if pa.types.is_string(arrow_type) else ()
+
+
+def column_of(values: list[Any], arrow_type: pa.DataType) -> pa.Array | None:
+    """Returns values as a column, or None if some do not fit."""
+    types = set(map(type, values)) - {type(None)}
+    depth = arrow_type
+    inner: Iterable[Any] = values
+    while pa.types.is_list(depth) or pa.types.is_fixed_size_list(depth):
+        if types - {list}:
+            return None
+        inner = [item for each in inner if each is not None for item in each]
+        types = set(map(type, inner)) - {type(None)}
+        depth = depth.value_type
+    if not types <= set(_allowed(depth)):
+        return None
+    try:
+        return pa.array(values, arrow_type)
+    except (pa.ArrowException, OverflowError, ValueError):
+        return None

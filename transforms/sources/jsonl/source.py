@@ -1,0 +1,309 @@
+"""Reads JSON Lines: cut at line ends, columns and types by the first rows of each file.
+
+A key is a column, and one of a nested object the column `a/b`. What most values of a
+column are in the rows that `prepare` reads is its type; a line that does not fit is a
+reject.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+
+from recordmill.schemas.errors import InputError, SchemaError
+from recordmill.schemas.features.feature import Schema
+from recordmill.schemas.file_checksums import FileChecksum
+from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
+from recordmill.schemas.ranges import InputFile, InputRange, Reject, TypeFlags
+from recordmill.schemas.text import count
+from recordmill.schemas.understood import PassedOver, Understood
+from recordmill.transforms.cast.cast_result import shown
+from recordmill.transforms.exchange.keys import origins_in
+from recordmill.transforms.sources.base import (
+    RANGE_BYTES,
+    Rows,
+    Source,
+    number_ranges,
+)
+from recordmill.transforms.sources.columnar.plain_types import plain_schema
+from recordmill.transforms.sources.jsonl.json_values import (
+    ObservedColumn,
+    Row,
+    column_of,
+    fits,
+    is_text,
+    parse_line,
+)
+from recordmill.transforms.sources.jsonl.read_lines import Line, read_lines
+from recordmill.transforms.sources.required_values import missing_required
+from recordmill.transforms.sources.single_values import single_values
+from recordmill.transforms.storage.reading import read_range
+from recordmill.transforms.tfrecord import crc32c
+
+SAMPLE_BYTES = 64 << 20  # of all files, whose rows tell columns and types
+BATCH_BYTES = 1 << 20  # read and encoded at once; as Python objects ten times as large
+_LEAST_BYTES = 1 << 16  # of a file that is looked at
+_ENTRY_BYTES = 24  # of a feature in a record, beside its name and its value
+
+
+@dataclass(frozen=True)
+class JsonLinesSource(Source):
+    """Lines that are JSON objects.
+
+    Attributes:
+      as_declared: whether a declared schema says what becomes of the columns.
+      wanted: columns that it uses.
+      fixed_schema: the schema of the dataset that rows are appended to, or None.
+      range_bytes: size of the blocks that ranges are cut from.
+      types: the columns, once prepared.
+      sampled_rows: how many rows told them.
+      is_sampled: whether there are more.
+      passed_over: empty files.
+      storage: options of the inputs' storage.
+    """
+
+    as_declared: bool = False
+    wanted: tuple[str, ...] = ()
+    fixed_schema: Schema | None = None
+    range_bytes: int = RANGE_BYTES
+    types: tuple[tuple[str, pa.DataType], ...] = ()
+    sampled_rows: int = 0
+    is_sampled: bool = False
+    passed_over: tuple[PassedOver, ...] = ()
+    storage: StorageOptions = NO_OPTIONS
+
+    tells_checksums = True
+    read_rate = 20e6
+
+    def expecting(self, columns: Sequence[str]) -> Self:
+        return replace(self, wanted=tuple(columns))
+
+    def prepare(self, files: Sequence[InputFile]) -> Self:
+        full = [file for file in files if file.size]
+        if not full:
+            raise InputError(
+                "every input file is empty; expected JSON objects in lines"
+            )
+        observed: dict[str, ObservedColumn] = {}
+        share = max(_LEAST_BYTES, SAMPLE_BYTES // len(full))
+        chosen = full[:: -(-len(full) * _LEAST_BYTES // SAMPLE_BYTES)]
+        rows, problem = 0, ""
+        for file in chosen:
+            for row in self._first_rows(file, share):
+                if isinstance(row, str):
+                    problem = problem or f"{file.uri}: {row}"
+                    continue
+                rows += 1
+                for name, value in row.items():
+                    column = observed.setdefault(name, ObservedColumn())
+                    if value is not None:
+                        column.add(value)
+        if not rows:
+            told = f": {problem}" if problem else ""
+            raise InputError(
+                f"no line of {count(len(full), 'input file')} is a JSON object{told}"
+            )
+        types = self._types(observed, full[0].uri)
+        empty = [("empty", file.path) for file in files if not file.size]
+        return replace(
+            self,
+            types=tuple(types.items()),
+            sampled_rows=rows,
+            is_sampled=len(chosen) < len(full) or max(f.size for f in full) > share,
+            passed_over=PassedOver.counted(empty),
+        )
+
+    def _first_rows(self, file: InputFile, share: int) -> Iterator[Row | str]:
+        stop = min(share, file.size)
+        for lines in self._lines(file, 0, stop):
+            for _, line in lines:
+                yield parse_line(line)
+
+    def _types(
+        self, observed: dict[str, ObservedColumn], uri: str
+    ) -> dict[str, pa.DataType]:
+        types, problems = {}, []
+        for name, column in observed.items():
+            if self.as_declared and name not in self.wanted:
+                continue
+            found = column.arrow_type
+            if found is None:
+                problems.append(name)
+            elif name and is_text(name):  # rows with any other are rejects
+                types[name] = found
+        if problems:
+            raise InputError(
+                f"{uri}: {', '.join(map(repr, problems))}: lists of objects, or of "
+                "values of several types, can be no feature. Declare the other columns "
+                "in a schema file (`schema`)"
+            )
+        if not types and not self.as_declared:
+            raise InputError(f"{uri}: its objects have no keys")
+        return types
+
+    def prepare_append(
+        self,
+        kept: Sequence[InputFile],
+        new: Sequence[InputFile],
+        schema: Schema | None,
+    ) -> Self:
+        source = self.prepare(new)
+        if schema is None:
+            return source
+        fixed = _types_of(schema)
+        if unknown := dict(source.types).keys() - fixed.keys():
+            raise SchemaError(
+                f"the columns {', '.join(sorted(unknown))} are no features of the "
+                f"dataset, which has {', '.join(sorted(fixed))}"
+            )
+        return replace(source, types=tuple(fixed.items()), fixed_schema=schema)
+
+    def understood(self) -> Understood:
+        columns = ", ".join(f"{name} {found}" for name, found in self.types)
+        basis = f"the first {count(self.sampled_rows, 'row')}"
+        if not self.is_sampled:
+            basis = f"all {count(self.sampled_rows, 'row')}"
+        facts = (("columns", columns), ("types", f"by {basis}"))
+        return Understood(facts, (), self.passed_over)
+
+    def columns(self) -> pa.Schema:
+        return pa.schema(list(self.types))
+
+    def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
+        step = self.range_bytes
+        return number_ranges(
+            [
+                (file, start, min(start + step, file.size), "")
+                for file in files
+                for start in range(0, file.size, step)
+            ]
+        )
+
+    def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
+        return self.fixed_schema or plain_schema(self.columns(), nulls)
+
+    def estimated_bytes(self, files: Sequence[InputFile]) -> int:
+        # A key is in each line, too; short values become longer.
+        return 2 * sum(file.size for file in files) + _ENTRY_BYTES * len(self.types)
+
+    def _lines(self, file: InputFile, start: int, stop: int) -> Iterator[list[Line]]:
+        def read(begin: int, end: int) -> bytes:
+            return read_range(file.uri, begin, end, self.storage, file.seen)
+
+        return read_lines(read, (start, stop), file.size, BATCH_BYTES, file.uri)
+
+    def read(self, input_range: InputRange, expected: TypeFlags) -> Iterator[Rows]:
+        if input_range.seen is None:
+            raise ValueError(f"{input_range.uri}: the range has no size of its file")
+        file = InputFile(input_range.path, input_range.uri, *input_range.seen)
+        checksums = [self._checksum(input_range)]
+        for lines in self._lines(file, input_range.start, input_range.stop):
+            rows = self._rows(lines, input_range)
+            rows.checksums, checksums = checksums, []
+            yield rows
+        if checksums:  # no line begins in this range
+            rows = self._rows([], input_range)
+            rows.checksums = checksums
+            yield rows
+
+    def _checksum(self, of: InputRange) -> FileChecksum:
+        crc = 0
+        for start in range(of.start, of.stop, BATCH_BYTES):
+            stop = min(start + BATCH_BYTES, of.stop)
+            crc = crc32c(read_range(of.uri, start, stop, self.storage, of.seen), crc)
+        return FileChecksum(of.path, of.start, of.stop, crc)
+
+    def _rows(self, lines: list[Line], input_range: InputRange) -> Rows:
+        """Makes rows of lines; those that do not fit are rejects."""
+        types = dict(self.types)
+        reasons: dict[int, str] = {}
+        found: list[Row] = []
+        kept: list[int] = []
+        for index, (_, line) in enumerate(lines):
+            row = parse_line(line)
+            if isinstance(row, str):
+                reasons[index] = row
+            elif not self.as_declared and not row.keys() <= types.keys():
+                reasons[index] = self._unknown(row)
+            else:
+                found.append(row)
+                kept.append(index)
+        batch = _batch(found, types)
+        if batch is None:
+            fitting = []
+            for at, row in enumerate(found):
+                reason = self._misfit(row, types)
+                if reason:
+                    reasons[kept[at]] = reason
+                else:
+                    fitting.append(at)
+            kept = [kept[at] for at in fitting]
+            batch = _batch([found[at] for at in fitting], types)
+            if batch is None:
+                raise ValueError(f"{input_range.uri}: values fit one by one only")
+        if missing := missing_required(batch, self.fixed_schema):
+            reasons |= {kept[at]: reason for at, reason in missing.items()}
+            whole = [at for at in range(len(kept)) if at not in missing]
+            batch = batch.take(pa.array(whole, pa.int64()))
+            kept = [kept[at] for at in whole]
+        offsets = np.array([lines[index][0] for index in kept], np.int64)
+        return Rows(
+            batch=batch,
+            origins=origins_in(input_range.path, 0, offsets),
+            positions=offsets - input_range.start,
+            raw=lambda row: lines[kept[row]],
+            rejects=[
+                Reject(
+                    input_range.path, lines[index][0], reasons[index], lines[index][1]
+                )
+                for index in sorted(reasons)
+            ],
+            nulls=tuple(column.null_count for column in batch.columns),
+        )
+
+    def _unknown(self, row: Row) -> str:
+        name = next(name for name in row if name not in dict(self.types))
+        if self.fixed_schema is not None:
+            return f"{shown(name)}: is no feature of the dataset"
+        return (
+            f"{shown(name)}: is no key of the {count(self.sampled_rows, 'row')} that were "
+            "looked at for columns; a schema file says which to use (`schema`)"
+        )
+
+    def _misfit(self, row: Row, types: dict[str, pa.DataType]) -> str:
+        for name, wanted in types.items():
+            value = row.get(name)
+            if not fits(value, wanted):
+                whose = "in the dataset" if self.fixed_schema else "in most rows"
+                return f"{name}: {shown(value)} is not {wanted}, its type {whose}"
+        return ""
+
+    def read_for_statistics(self, input_range: InputRange) -> Iterator[Rows]:
+        return single_values(self.read(input_range, ()))
+
+
+def _batch(rows: list[Row], types: dict[str, pa.DataType]) -> pa.RecordBatch | None:
+    """Returns rows as columns, or None if a value does not fit."""
+    arrays = []
+    for name, wanted in types.items():
+        column = column_of([row.get(name) for row in rows], wanted)
+        if column is None:
+            return None
+        arrays.append(column)
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(list(types.items())))
+
+
+def _types_of(schema: Schema) -> dict[str, pa.DataType]:
+    """Returns the types of the columns that features of a dataset were made from."""
+    leaves = {"bool": pa.bool_(), "int64": pa.int64(), "float32": pa.float64()}
+    types = {}
+    for feature in schema.features:
+        found = leaves.get(feature.dtype, pa.string())
+        for side in reversed(feature.shape):
+            found = pa.list_(found) if side is None else pa.list_(found, side)
+        types[feature.name] = found
+    return types
