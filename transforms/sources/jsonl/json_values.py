@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,8 @@ from recordmill.transforms.sources.columnar.plain_types import SEPARATOR
 
 Row = dict[str, Any]
 _MAX_DEPTH = 8  # of lists
+_BOM = b"\xef\xbb\xbf"  # in front of a file, or of those that were joined to it
+_raw_decode = json.JSONDecoder().raw_decode
 _LEAVES = {
     "boolean": pa.bool_(),
     "integer": pa.int64(),
@@ -34,10 +36,10 @@ def parse_line(line: bytes) -> Row | str:
     """Returns the object of a line, nested ones apart, or why there is none.
 
     Arrow's reader of JSON is no help: it ends the process at a line `null`, and takes
-    two objects in a line for two rows. This one takes 2 us a line.
+    two objects in a line for two rows. This one takes 2 us for a line of 90 bytes.
     """
     try:
-        found = json.loads(line.decode("utf-8-sig"))  # a mark may be in front
+        found = _loads(line.removeprefix(_BOM).decode())
     except UnicodeDecodeError as error:
         return f"not UTF-8: byte {line[error.start]:#04x} at byte {error.start} of the line"
     except json.JSONDecodeError as error:
@@ -46,11 +48,20 @@ def parse_line(line: bytes) -> Row | str:
         return f"not JSON that can be read: {error}"
     if not isinstance(found, dict):
         return f"expected a JSON object, found {shown(found)}"
-    if not any(isinstance(value, dict) for value in found.values()):
+    if dict not in set(map(type, found.values())):
         return found
     flat: Row = {}
     problem = _flatten("", found, flat)
     return problem or flat
+
+
+def _loads(text: str) -> Any:
+    """Does what json.loads does, in half the time for an object without blanks around."""
+    if text.startswith("{"):
+        found, end = _raw_decode(text)
+        if end == len(text):
+            return found
+    return json.loads(text)
 
 
 def _flatten(prefix: str, found: Mapping[str, Any], flat: Row) -> str:
@@ -76,9 +87,15 @@ class ObservedColumn:
 
     kinds: Counter[tuple[int, str]] = field(default_factory=Counter)
 
-    def add(self, value: Any) -> None:
-        """Adds a value that is not missing."""
-        self.kinds[_kind_of(value)] += 1
+    def add(self, values: Sequence[Any]) -> None:
+        """Adds values; None is a missing one."""
+        counts = Counter(map(type, values))
+        for found, count in counts.items():
+            if found is list:
+                lists = [value for value in values if type(value) is list]
+                self.kinds.update(map(_kind_of, lists))
+            elif found is not type(None):
+                self.kinds[0, _KINDS.get(found, "object")] += count
 
     @property
     def arrow_type(self) -> pa.DataType | None:

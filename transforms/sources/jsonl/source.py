@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Self
 
 import numpy as np
@@ -77,7 +78,7 @@ class JsonLinesSource(Source):
     storage: StorageOptions = NO_OPTIONS
 
     tells_checksums = True
-    read_rate = 20e6
+    read_rate = 25e6
 
     def expecting(self, columns: Sequence[str]) -> Self:
         return replace(self, wanted=tuple(columns))
@@ -93,15 +94,15 @@ class JsonLinesSource(Source):
         chosen = full[:: -(-len(full) * _LEAST_BYTES // SAMPLE_BYTES)]
         rows, problem = 0, ""
         for file in chosen:
-            for row in self._first_rows(file, share):
-                if isinstance(row, str):
-                    problem = problem or f"{file.uri}: {row}"
-                    continue
-                rows += 1
-                for name, value in row.items():
+            for lines in self._lines(file, 0, min(share, file.size)):
+                parsed = [parse_line(line) for _, line in lines]
+                found = [row for row in parsed if not isinstance(row, str)]
+                wrong = [row for row in parsed if isinstance(row, str)]
+                problem = problem or (f"{file.uri}: {wrong[0]}" if wrong else "")
+                rows += len(found)
+                for name in dict.fromkeys(chain.from_iterable(found)):
                     column = observed.setdefault(name, ObservedColumn())
-                    if value is not None:
-                        column.add(value)
+                    column.add([row.get(name) for row in found])
         if not rows:
             told = f": {problem}" if problem else ""
             raise InputError(
@@ -116,12 +117,6 @@ class JsonLinesSource(Source):
             is_sampled=len(chosen) < len(full) or max(f.size for f in full) > share,
             passed_over=PassedOver.counted(empty),
         )
-
-    def _first_rows(self, file: InputFile, share: int) -> Iterator[Row | str]:
-        stop = min(share, file.size)
-        for lines in self._lines(file, 0, stop):
-            for _, line in lines:
-                yield parse_line(line)
 
     def _types(
         self, observed: dict[str, ObservedColumn], uri: str
