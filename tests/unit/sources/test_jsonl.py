@@ -144,11 +144,11 @@ def test_a_bad_line_costs_itself_only(
 
 
 def test_types_of_mixed_numbers_and_empty_lists(tmp_path: Path) -> None:
-    reading = lines_in(tmp_path, '{"n": 1, "l": [], "e": []}', '{"n": 0.5, "l": [[1.5]], "z": null}')  # fmt: skip
+    reading = lines_in(tmp_path, '{"n": 1, "l": [], "e": []}', '{"n": 0.5, "l": [[1.5]], "e": [[]], "z": null}')  # fmt: skip
     assert {field.name: field.type for field in reading.source.columns()} == {
         "n": pa.float64(),
         "l": pa.list_(pa.list_(pa.float64())),
-        "e": pa.list_(pa.string()),
+        "e": pa.list_(pa.list_(pa.string())),
         "z": pa.null(),
     }
     assert reading.rejects == []

@@ -103,12 +103,13 @@ class ObservedColumn:
         counts: Counter[tuple[int, str]] = Counter()
         for (depth, kind), count in self.kinds.items():
             counts[depth, "number" if kind == "integer" else kind] += count
-        if len(counts) > 1:
-            for depth in range(1, _MAX_DEPTH + 1):  # empty lists are of any kind
-                counts.pop((depth, ""), None)
         if not counts:
-            return pa.null() if not self.kinds else pa.list_(pa.string())
-        ((depth, kind), _), *_ = counts.most_common()
+            return pa.null()
+        filled = Counter({found: n for found, n in counts.items() if found[1]})
+        if filled:  # empty lists are of any kind
+            ((depth, kind), _), *_ = filled.most_common()
+        else:
+            depth, kind = max(counts)
         if kind == "number" and not self.kinds[depth, "number"]:
             kind = "integer"
         if kind not in _LEAVES:
