@@ -12,8 +12,7 @@ from job_tools import Argument, contents, convert, ints, recordmill
 
 from recordmill.beam_jobs.pipelines import exchange_by_engine
 from recordmill.schemas.ranges import InputRange
-from recordmill.transforms.sources.csv import small_files
-from recordmill.transforms.sources.csv import source as csv_source
+from recordmill.transforms.sources.csv import cut_tables, small_files
 from recordmill.transforms.tasks import sort_range
 from recordmill.transforms.tasks.context import RunContext
 
@@ -69,7 +68,7 @@ def test_the_bytes_of_a_range_for_each(
     job: list[Argument] = [folder, *OPTIONS, *options]
     convert("csv", *job[:1], tmp_path / "joined", *job[1:], "--exchange", exchange)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(csv_source, "join_small_files", lambda ranges, _: list(ranges))
+        patch.setattr(cut_tables, "join_small_files", lambda ranges, _: list(ranges))
         convert("csv", *job[:1], tmp_path / "alone", *job[1:])
     assert contents(tmp_path / "joined") == contents(tmp_path / "alone")
 
@@ -131,7 +130,7 @@ def test_a_run_of_a_version_that_joined_no_files(
     job: list[Argument] = [folder, output, *OPTIONS, "--max-rejects"]
     (folder / "11.csv").write_text("a,b\n22\n23,3\n")
     with monkeypatch.context() as patch:
-        patch.setattr(csv_source, "join_small_files", lambda ranges, _: list(ranges))
+        patch.setattr(cut_tables, "join_small_files", lambda ranges, _: list(ranges))
         assert recordmill("convert", "csv", *job, 0).status == 65
     [kept] = output.glob(".recordmill/*/rejects/range-scratch-*.jsonl")
     assert kept.stem == "range-scratch-000011"

@@ -100,7 +100,7 @@ def convert_columns(
         seen = classify_columns([columns[at] for at in unknown], num_bytes)
         found: dict[str, list[int]] = {}
         for at, flags in zip(unknown, seen, strict=True):
-            observed[at] |= int(flags)
+            observed[at] = int(expected[at]) | int(flags)
             found.setdefault(column_dtype(observed[at]), []).append(at)
         for dtype, members in found.items():
             groups = _groups(columns, members, num_bytes)

@@ -28,15 +28,16 @@ def test_classify(table: list[list[str | None]]) -> None:
 
 
 @given(TABLES, st.data())
-@example([["1", "2"], ["3", "007"], [None]], None)
-def test_convert(table: list[list[str | None]], data: st.DataObject | None) -> None:
+@example([["1", "2"], ["3", "007"], [None]], TypeFlag.INTEGER)
+@example([["x"], ["007"]], TypeFlag.MISSING)
+def test_convert(table: list[list[str | None]], data: st.DataObject | TypeFlag) -> None:
     columns = columns_of(table)
-    flags = [int(classify(cells)) for cells in columns]
-    if data is not None:
-        other = st.sampled_from([0, *map(int, TypeFlag)])
-        flags = [data.draw(st.just(flag) | other) for flag in flags]
+    if isinstance(data, TypeFlag):
+        flags = [int(data)] * len(columns)
     else:
-        flags = [int(TypeFlag.INTEGER)] * len(columns)
+        other = st.sampled_from([0, *map(int, TypeFlag)])
+        own = [int(classify(cells)) for cells in columns]
+        flags = [data.draw(st.just(flag) | other) for flag in own]
     each = [convert(cells, flag) for cells, flag in zip(columns, flags, strict=True)]
     converted, observed = convert_columns(columns, flags)
     assert observed == [int(seen) for _, seen in each]
