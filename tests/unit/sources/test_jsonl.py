@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -183,6 +184,15 @@ def test_what_cannot_be_converted(text: str, message: str, tmp_path: Path) -> No
     (tmp_path / "x").write_text(text)
     with pytest.raises(InputError, match=message):
         prepare(JsonLinesSource(), [tmp_path])
+
+
+def test_a_compressed_file_has_to_be_unpacked(tmp_path: Path) -> None:
+    path, lines = tmp_path / "x", b'{"a": 1}\n'
+    path.write_bytes(gzip.compress(lines))
+    with pytest.raises(InputError, match="/x is compressed with gzip: unpack it first"):
+        prepare(JsonLinesSource(), [path])
+    path.write_bytes(gzip.decompress(path.read_bytes()))
+    assert read(JsonLinesSource(), path).rows == [{"a": 1}]
 
 
 def test_a_declared_schema_says_which_keys_matter(tmp_path: Path) -> None:

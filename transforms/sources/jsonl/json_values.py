@@ -56,7 +56,7 @@ def parse_line(line: bytes) -> Row | str:
 
 
 def _loads(text: str) -> Any:
-    """Does what json.loads does, in half the time for an object without blanks around."""
+    """Returns what json.loads does; in half the time for an object without blanks around."""
     if text.startswith("{"):
         found, end = _raw_decode(text)
         if end == len(text):

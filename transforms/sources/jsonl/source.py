@@ -31,6 +31,7 @@ from recordmill.transforms.sources.base import (
     number_ranges,
 )
 from recordmill.transforms.sources.columnar.plain_types import plain_schema
+from recordmill.transforms.sources.csv.packing import MARK_BYTES, compression_of
 from recordmill.transforms.sources.jsonl.json_values import (
     ObservedColumn,
     Row,
@@ -105,6 +106,9 @@ class JsonLinesSource(Source):
                     column.add([row.get(name) for row in found])
         if not rows:
             told = f": {problem}" if problem else ""
+            head = read_range(full[0].uri, 0, MARK_BYTES, self.storage, full[0].seen)
+            if packed := compression_of(head):
+                told = f": {full[0].uri} is compressed with {packed}: unpack it first"
             raise InputError(
                 f"no line of {count(len(full), 'input file')} is a JSON object{told}"
             )
