@@ -8,8 +8,24 @@ import pytest
 
 from recordmill.transforms import compiled
 
+WAYS = ["compiled", "arrow"]
+# What the compiled loops do not take part in is tried once.
+ONE_WAY = {
+    "test_columns": ["compiled"],
+    "test_compiled_loops": ["compiled"],
+    "test_payloads": ["arrow"],  # sequence examples, JSON
+    "test_record_sizes": ["compiled"],
+    "test_wide_cells": ["arrow"],
+    "test_wire": ["arrow"],
+}
 
-@pytest.fixture(scope="module", autouse=True, params=["compiled", "arrow"])
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    ways = ONE_WAY.get(metafunc.module.__name__, WAYS)
+    metafunc.parametrize("loops", ways, indirect=True, scope="module")
+
+
+@pytest.fixture(autouse=True)
 def loops(request: pytest.FixtureRequest) -> Iterator[None]:
     if request.param == "compiled":
         assert compiled.loops is not None, compiled.describe()
