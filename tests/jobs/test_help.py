@@ -90,6 +90,9 @@ def test_examples_do_what_they_say(
     shutil.copytree(SAMPLES / "images", tmp_path / "photos")
     shutil.copytree(SAMPLES / "cifar", tmp_path / "batches")
     shutil.copy(IRIS, tmp_path / "table.csv")
+    for folder, kind in ("tables", "parquet"), ("frames", "arrow"), ("texts", "jsonl"):
+        (tmp_path / folder).mkdir()
+        shutil.copy(SAMPLES / f"typed/iris.{kind}", tmp_path / folder)
     (tmp_path / "job.yaml").write_text(JOB)
     monkeypatch.chdir(tmp_path)
     lines = [line for _, command in commands() for _, line in examples_of(command)]

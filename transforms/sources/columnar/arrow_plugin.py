@@ -32,15 +32,15 @@ FORMAT = SourceFormat(
     examples=(
         (
             "a folder of tables with the same columns",
-            "recordmill convert arrow tables out/rows",
+            "recordmill convert arrow frames out/frames",
         ),
         (
             "for ten hosts, a tenth of the rows for tests",
-            "recordmill convert arrow tables out/rows --readers 10 --split train=0.9,test=0.1",
+            "recordmill convert arrow frames out/hosts-frames --readers 10 \\\n    --split train=0.9 --split test=0.1",
         ),
         (
             "a schema file to begin with",
-            "recordmill schema infer arrow tables -o tables.yaml",
+            "recordmill schema infer arrow frames -o frames.yaml",
         ),
     ),
 )

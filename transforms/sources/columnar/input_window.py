@@ -83,7 +83,7 @@ def told_of(uri: str, what: str) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
-        told = " ".join(str(error).split())
+        told = " ".join(str(error).split()).rstrip(".")
         raise InputError(
             f"{uri}: cannot be read as {what}: {told}. Copy or write the file again; if "
             "it is of another kind, name only the files to convert"

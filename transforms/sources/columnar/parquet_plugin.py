@@ -36,7 +36,7 @@ FORMAT = SourceFormat(
         ),
         (
             "for ten hosts, a tenth of the rows for tests",
-            "recordmill convert parquet tables out/rows --readers 10 --split train=0.9,test=0.1",
+            "recordmill convert parquet tables out/hosts --readers 10 \\\n    --split train=0.9 --split test=0.1",
         ),
         (
             "a schema file to begin with",

@@ -47,7 +47,7 @@ FORMAT = SourceFormat(
         ),
         (
             "a tenth of the rows for tests, at most five bad lines",
-            "recordmill convert jsonl texts out/texts --split train=0.9,test=0.1 --max-rejects 5",
+            "recordmill convert jsonl texts out/split-texts --split train=0.9 \\\n    --split test=0.1 --max-rejects 5",
         ),
         (
             "a schema file to begin with",
