@@ -112,7 +112,7 @@ CONVERT: list[Argument] = ["convert", "csv", IRIS, "out"]
             ["convert", "csv", IRIS],
             "expected one INPUT or more, and OUTPUT as the last",
         ),
-        (["convert", "parquet", "a", "b"], "No such command 'parquet'"),
+        (["convert", "excel", "a", "b"], "No such command 'excel'"),
         (["melt"], "No such command 'melt'"),
         ([*CONVERT, "--colour"], "No such option '--colour'"),
         ([*CONVERT, "--variant", "cifar10"], "No such option '--variant'"),
