@@ -13,6 +13,9 @@ dataset stay for its readers until the next run.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
+
 from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
 from recordmill.schemas.dataset.parts import generation_of
 from recordmill.schemas.errors import OutputError
@@ -65,6 +68,13 @@ def finish(store: Store, *, end_grace: bool = False) -> bytes | None:
         spared = ""
     store.delete(name for name in old_records(manifest, records) if name != spared)
     return data
+
+
+def discard_fixed(store: Store, manifest: bytes, names: Iterable[str]) -> None:
+    """Removes files with fixed names, as long as the manifest is this one."""
+    with suppress(_Superseded):
+        for name in names:
+            _replace(store, manifest, name, None)
 
 
 def old_files(

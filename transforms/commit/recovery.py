@@ -23,6 +23,7 @@ from recordmill.schemas.dataset.parts import (
 from recordmill.schemas.errors import BusyError
 from recordmill.transforms.commit.finish import (
     TFDS_FILES,
+    discard_fixed,
     finish,
     old_files,
     old_records,
@@ -84,10 +85,11 @@ def clean_up(store: Store, *, end_grace: bool = True) -> None:
       end_grace: whether the files of a replaced dataset go, too.
     """
     _discard_earlier(store)
-    finish(store, end_grace=end_grace)
-    manifest = find_manifest(store)
-    if manifest is not None:
-        store.delete(_stale_files(store, manifest))
+    data = finish(store, end_grace=end_grace)
+    if data is not None:
+        manifest = Manifest.from_bytes(data, store.uri_of(MANIFEST_NAME))
+        # Detached jobs publish without a lease: only while the manifest is this one.
+        discard_fixed(store, data, _stale_files(store, manifest))
 
 
 def shut_out_commits(store: Store) -> None:

@@ -185,3 +185,8 @@ def test_a_late_removal_is_told_by_verify() -> None:
 def test_staged_files_that_a_run_of_the_same_job_removes() -> None:
     """It slept behind its commit, and then cleaned the workspace that both share."""
     random_history(14037)
+
+
+def test_cleaning_beside_a_detached_job_that_publishes() -> None:
+    """What described the dataset before is the new one's when it is removed."""
+    random_history(493)
