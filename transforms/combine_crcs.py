@@ -84,9 +84,8 @@ def _digit_tables() -> U32:
             powers[digit, value] = _product(unit, int(powers[digit, value - 1]))
         unit = _product(unit, int(powers[digit, 15]))
     tables = np.zeros((digits, 16, 4, 256), np.uint32)
-    for bit in range(
-        31, -1, -1
-    ):  # the highest bit of a CRC stands for 1, the next for x
+    # The highest bit of a CRC stands for 1, the next one for x.
+    for bit in reversed(range(32)):
         byte, size = bit // 8, 1 << bit % 8
         # A byte with this highest bit: that of the bits below it, and this one's product.
         tables[:, :, byte, size : 2 * size] = powers[:, :, None]

@@ -18,8 +18,8 @@ from source_tools import prepare, read, read_one
 from recordmill.schemas.errors import InputError
 from recordmill.transforms.sources.csv import range_rows, unpack
 from recordmill.transforms.sources.csv.dialect import AskedDialect
-from recordmill.transforms.sources.csv.packing import AskedPacking
 from recordmill.transforms.sources.csv.source import CsvSource
+from recordmill.transforms.sources.packing import AskedPacking
 
 pytestmark = pytest.mark.fuzz
 COMPRESS: tuple[Callable[[bytes], bytes], ...] = (

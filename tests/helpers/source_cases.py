@@ -46,6 +46,17 @@ def make_cifar(folder: Path) -> list[tuple[str, int, bytes]]:
     return rows
 
 
+def in_lines(
+    path: str, lines: list[bytes], position: int
+) -> list[tuple[str, int, bytes]]:
+    """Rows that follow each other, the first one at this position."""
+    rows = []
+    for line in lines:
+        rows.append((path, position, line))
+        position += len(line) + 1
+    return rows
+
+
 def make_csv(folder: Path) -> list[tuple[str, int, bytes]]:
     (folder / "sub").mkdir()
     head = b"id,text\n"
@@ -53,10 +64,7 @@ def make_csv(folder: Path) -> list[tuple[str, int, bytes]]:
     for path, count in (("1.csv", 20), ("sub/2.csv", 3)):
         lines = [b'%d%d,"line\n""%d"""' % (count, n, n) for n in range(count)]
         (folder / path).write_bytes(head + b"\n".join(lines) + b"\n")
-        position = len(head)
-        for line in lines:
-            rows.append((path, position, line))
-            position += len(line) + 1
+        rows += in_lines(path, lines, len(head))
     return rows
 
 
@@ -67,10 +75,7 @@ def make_semicolons(folder: Path) -> list[tuple[str, int, bytes]]:
     for path, count in (("1.txt", 20), ("2.txt", 3)):
         lines = [b"%d%d;'line\n;''%d'" % (count, n, n) for n in range(count)]
         (folder / path).write_bytes(head + b"\n".join(lines) + b"\n")
-        position = len(head)
-        for line in lines:
-            rows.append((path, position, line))
-            position += len(line) + 1
+        rows += in_lines(path, lines, len(head))
     return rows
 
 
@@ -82,10 +87,7 @@ def make_packed(folder: Path) -> list[tuple[str, int, bytes]]:
         lines = [b'%d,"line\n""%d"""' % (n * 7919, n**5) for n in range(5)]
         text = head + b"\n".join(lines) + b"\n"
         (folder / path).write_bytes(gzip.compress(text, mtime=0))
-        position = len(head)
-        for line in lines:
-            rows.append((path, position, line))
-            position += len(line) + 1
+        rows += in_lines(path, lines, len(head))
     return rows
 
 
@@ -95,10 +97,7 @@ def make_json_lines(folder: Path) -> list[tuple[str, int, bytes]]:
     for path, count in (("1.jsonl", 20), ("sub/2.jsonl", 3)):
         lines = [b'{"id": %d%d, "text": ["a", "b"]}' % (count, n) for n in range(count)]
         (folder / path).write_bytes(b"\n".join(lines) + b"\n")
-        position = 0
-        for line in lines:
-            rows.append((path, position, line))
-            position += len(line) + 1
+        rows += in_lines(path, lines, 0)
     return rows
 
 

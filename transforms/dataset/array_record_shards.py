@@ -21,46 +21,67 @@ from recordmill.schemas.dataset.manifest import ShardEntry
 from recordmill.schemas.errors import OutputError
 from recordmill.schemas.file_names import check_file_name
 from recordmill.transforms.arrow import I64, binary_array, offsets_of
-from recordmill.transforms.dataset.files import READ_BYTES, ChecksummedFile, open_file
+from recordmill.transforms.dataset.files import (
+    READ_BYTES,
+    ChecksummedFile,
+    open_file,
+    require_size,
+)
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.array_record import ArrayRecordFile
 
 
-class ArrayRecordShard:
-    """One ArrayRecord shard, open for reading at any place.
+def open_array_records(store: Store, entry: ShardEntry) -> ArrayRecordShard:
+    """Opens a shard; one in a store is copied to a temporary file, which goes with it.
 
     Raises:
       OutputError: the file is not the one that the manifest describes.
       UsageError: the package array_record is missing.
     """
-
-    def __init__(self, store: Store, entry: ShardEntry) -> None:
-        self._uri, self._entry = store.uri_of(entry.file), entry
-        self._is_copy = not isinstance(store, LocalStore)
-        size = store.size(entry.file)
-        if size != entry.bytes:
-            found = "is missing" if size is None else f"has {size} bytes"
-            raise OutputError(
-                f"{self._uri}: {found}, the manifest says {entry.bytes} bytes; run "
-                "`recordmill verify` to see what else is wrong"
-            )
-        name = check_file_name(entry.file, store.uri)
-        if isinstance(store, LocalStore):
-            self._path = Path(store.root, name)
-        else:
-            folder = mkdtemp(prefix="recordmill-")
-            weakref.finalize(self, _remove, folder, os.getpid())
-            self._path = Path(folder, name)
-            with open_file(store, name) as source, self._path.open("wb") as target:
+    require_size(store, entry)
+    uri, name = store.uri_of(entry.file), check_file_name(entry.file, store.uri)
+    folder = None
+    if isinstance(store, LocalStore):
+        path = Path(store.root, name)
+    else:
+        folder = mkdtemp(prefix="recordmill-")
+        path = Path(folder, name)
+    try:
+        if folder is not None:
+            with open_file(store, name) as source, path.open("wb") as target:
                 checked = ChecksummedFile(source)
                 shutil.copyfileobj(cast("BinaryIO", checked), target, READ_BYTES)
-            self._require(checked.crc)
-        self._file = ArrayRecordFile(self._path, self._uri)
-        if self._file.records != entry.records:
+            _require_crc(uri, entry, checked.crc)
+        file = ArrayRecordFile(path, uri)
+        if file.records != entry.records:
             raise OutputError(
-                f"{self._uri}: {self._file.records:,} records, the manifest says "
+                f"{uri}: {file.records:,} records, the manifest says "
                 f"{entry.records:,}; run `recordmill verify` to see what is wrong"
             )
+    except BaseException:
+        if folder is not None:
+            _remove(folder, os.getpid())
+        raise
+    shard = ArrayRecordShard(uri, entry, path, file, is_copy=folder is not None)
+    if folder is not None:
+        weakref.finalize(shard, _remove, folder, os.getpid())
+    return shard
+
+
+class ArrayRecordShard:
+    """One ArrayRecord shard, open for reading at any place."""
+
+    def __init__(
+        self,
+        uri: str,
+        entry: ShardEntry,
+        path: Path,
+        file: ArrayRecordFile,
+        *,
+        is_copy: bool,
+    ) -> None:
+        self._uri, self._entry, self._path = uri, entry, path
+        self._file, self._is_copy = file, is_copy
 
     def read(self, positions: I64) -> pa.BinaryArray:
         """Returns records in the order of their positions, which may repeat.
@@ -85,17 +106,17 @@ class ArrayRecordShard:
             with self._path.open("rb") as file:
                 checked = ChecksummedFile(file)
                 checked.drain()
-            self._require(checked.crc)
+            _require_crc(self._uri, self._entry, checked.crc)
         for record in self._file.read_all():
             yield memoryview(record)
 
-    def _require(self, crc: int) -> None:
-        if f"{crc:08x}" != self._entry.crc32c:
-            raise OutputError(
-                f"{self._uri}: CRC-32C {crc:08x}, the manifest says "
-                f"{self._entry.crc32c}: this is not the file that was written. Convert "
-                "again or restore it"
-            )
+
+def _require_crc(uri: str, entry: ShardEntry, crc: int) -> None:
+    if f"{crc:08x}" != entry.crc32c:
+        raise OutputError(
+            f"{uri}: CRC-32C {crc:08x}, the manifest says {entry.crc32c}: this is not the "
+            "file that was written. Convert again or restore it"
+        )
 
 
 def _remove(folder: str, process: int) -> None:

@@ -23,6 +23,7 @@ from recordmill.transforms.dataset.files import (
     ChecksummedFile,
     class_names,
     open_file,
+    require_size,
 )
 from recordmill.transforms.dataset.tfds_files import DATASET_INFO_NAME, metadata_files
 from recordmill.transforms.storage import LocalStore, Store
@@ -99,13 +100,7 @@ def export_tfds(
 def _put(store: Store, shard: ShardEntry, compression: str, target: Path) -> int:
     """Puts a shard there, linked or decompressed; returns its bytes."""
     uri = store.uri_of(shard.file)
-    size = store.size(shard.file)
-    if size != shard.bytes:
-        found = "is missing" if size is None else f"has {size} bytes"
-        raise OutputError(
-            f"{uri}: {found}, the manifest says {shard.bytes} bytes; run `recordmill "
-            "verify` to see what else is wrong"
-        )
+    require_size(store, shard)
     if isinstance(store, LocalStore) and compression == "none":
         try:
             os.link(Path(store.root, shard.file), target)

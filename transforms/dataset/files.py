@@ -6,7 +6,12 @@ import io
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from recordmill.schemas.dataset.manifest import MANIFEST_NAME, FileEntry, Manifest
+from recordmill.schemas.dataset.manifest import (
+    MANIFEST_NAME,
+    FileEntry,
+    Manifest,
+    ShardEntry,
+)
 from recordmill.schemas.dataset.parts import REJECTS_NAME, mark_of_rejects
 from recordmill.schemas.errors import MissingFileError, OutputError
 from recordmill.schemas.file_names import check_file_name
@@ -51,6 +56,21 @@ def read_manifest(store: Store, name: str = MANIFEST_NAME) -> Manifest:
             "written last). Run `recordmill convert` (again)"
         )
     return manifest
+
+
+def require_size(store: Store, shard: ShardEntry) -> None:
+    """Checks that a shard is there and as large as the manifest says.
+
+    Raises:
+      OutputError: it is not.
+    """
+    size = store.size(shard.file)
+    if size != shard.bytes:
+        found = "is missing" if size is None else f"has {size} bytes"
+        raise OutputError(
+            f"{store.uri_of(shard.file)}: {found}, the manifest says {shard.bytes} bytes; "
+            "run `recordmill verify` to see what else is wrong"
+        )
 
 
 def rejects_files(store: Store, manifest: Manifest) -> dict[str, int]:

@@ -14,8 +14,12 @@ from recordmill.schemas.errors import OutputError, UsageError
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.job_spec import Container, Payload
 from recordmill.transforms.arrow import binary_array, offsets_of
-from recordmill.transforms.dataset.array_record_shards import ArrayRecordShard
-from recordmill.transforms.dataset.files import ChecksummedFile, open_file
+from recordmill.transforms.dataset.array_record_shards import open_array_records
+from recordmill.transforms.dataset.files import (
+    ChecksummedFile,
+    open_file,
+    require_size,
+)
 from recordmill.transforms.storage import Store
 from recordmill.transforms.tfrecord import open_stream, read_records
 
@@ -55,16 +59,10 @@ class ShardToRead:
           OutputError: the file is not the one that the manifest describes.
         """
         if self.container == "array_record":
-            yield from ArrayRecordShard(self.store, self.entry).records()
+            yield from open_array_records(self.store, self.entry).records()
             return
         expected = self.entry
-        size = self.store.size(expected.file)
-        if size != expected.bytes:
-            found = "is missing" if size is None else f"has {size} bytes"
-            raise OutputError(
-                f"{self.uri}: {found}, the manifest says {expected.bytes} bytes; run "
-                "`recordmill verify` to see what else is wrong"
-            )
+        require_size(self.store, expected)
         count = 0
         with open_file(self.store, expected.file) as file:
             checked = ChecksummedFile(file)

@@ -14,7 +14,11 @@ import pyarrow as pa
 from recordmill.schemas.dataset.shards import INDEX_SUFFIX
 from recordmill.schemas.errors import CorruptRecordError, OutputError, UsageError
 from recordmill.transforms.arrow import I64, U8, binary_array, offsets_of
-from recordmill.transforms.dataset.array_record_shards import ArrayRecordShard
+from recordmill.transforms.dataset.array_record_shards import (
+    ArrayRecordShard,
+    open_array_records,
+)
+from recordmill.transforms.dataset.files import require_size
 from recordmill.transforms.dataset.read_shards import ShardToRead
 from recordmill.transforms.dataset.record_index import frame_offsets, parse_index
 from recordmill.transforms.storage import LocalStore
@@ -38,7 +42,7 @@ def open_shard(shard: ShardToRead) -> OpenShard | ArrayRecordShard:
       OutputError: the file or its index is not the one that the manifest describes.
     """
     if shard.container == "array_record":
-        return ArrayRecordShard(shard.store, shard.entry)
+        return open_array_records(shard.store, shard.entry)
     return OpenShard(shard)
 
 
@@ -149,18 +153,10 @@ def _mapped(shard: ShardToRead) -> U8 | None:
     """Maps a local file into memory; returns None for one in a store."""
     if not isinstance(shard.store, LocalStore):
         return None
-    entry = shard.entry
-    path = Path(shard.store.root, entry.file)
-    size = path.stat().st_size if path.is_file() else None
-    if size != entry.bytes:
-        found = "is missing" if size is None else f"has {size} bytes"
-        raise OutputError(
-            f"{shard.uri}: {found}, the manifest says {entry.bytes} bytes; run "
-            "`recordmill verify` to see what else is wrong"
-        )
-    if size == 0:  # cannot be mapped
+    require_size(shard.store, shard.entry)
+    if shard.entry.bytes == 0:  # cannot be mapped
         return np.zeros(0, np.uint8)
-    with path.open("rb") as file:
+    with Path(shard.store.root, shard.entry.file).open("rb") as file:
         return np.frombuffer(
             mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8
         )

@@ -26,10 +26,8 @@ Exchange = Literal["reference", "scratch", "engine"]
 
 FORMAT_VERSION = 1  # raise it when the same job would give other bytes
 TRAIN_NAMES = frozenset({"train", "training"})  # of files that a job's splits divide
-_LATER_FIELDS = (
-    "index",
-    "container",
-)  # of JobSpec: left out where they have their default
+# Of JobSpec: left out where they have their default.
+_LATER_FIELDS = ("index", "container")
 _FIRST_OPTIONS = {"feature_names": "default", "variant": "auto"}  # of images and cifar
 
 

@@ -24,8 +24,8 @@ from recordmill.transforms.sources.csv import (
     unpack,
 )
 from recordmill.transforms.sources.csv.dialect import AskedDialect
-from recordmill.transforms.sources.csv.packing import AskedPacking
 from recordmill.transforms.sources.csv.source import CsvSource
+from recordmill.transforms.sources.packing import AskedPacking
 
 
 def zstd(data: bytes) -> bytes:

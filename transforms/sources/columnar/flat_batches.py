@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from recordmill.transforms.encode.arrow_types import is_list, plain
-from recordmill.transforms.sources.columnar.plain_types import SEPARATOR, has_struct
+from recordmill.transforms.sources.plain_types import SEPARATOR, has_struct
 
 
 def flat_batch(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:

@@ -38,15 +38,15 @@ from recordmill.transforms.sources.columnar.cut_groups import (
 )
 from recordmill.transforms.sources.columnar.flat_batches import flat_batch, row_as_json
 from recordmill.transforms.sources.columnar.input_window import InputWindow, told_of
-from recordmill.transforms.sources.columnar.plain_types import (
-    merged_columns,
-    plain_columns,
-    plain_schema,
-)
 from recordmill.transforms.sources.columnar.table_files import (
     FileKind,
     Group,
     open_table,
+)
+from recordmill.transforms.sources.plain_types import (
+    merged_columns,
+    plain_columns,
+    plain_schema,
 )
 from recordmill.transforms.sources.required_values import missing_required
 from recordmill.transforms.sources.single_values import single_values

@@ -6,7 +6,7 @@ from recordmill.schemas.errors import UsageError
 from recordmill.transforms.sources.csv.dialect import RFC_4180, AskedDialect
 from recordmill.transforms.sources.csv.header_row import split_row
 from recordmill.transforms.sources.csv.options import CsvOptions
-from recordmill.transforms.sources.csv.packing import AskedPacking
+from recordmill.transforms.sources.packing import AskedPacking
 
 
 def ask_dialect(options: CsvOptions) -> AskedDialect:

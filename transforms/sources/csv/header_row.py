@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.text import count
 from recordmill.transforms.sources.csv.dialect import RFC_4180, ROW_ENDS, Dialect
-from recordmill.transforms.sources.csv.packing import MARK_BYTES, compression_of
 from recordmill.transforms.sources.csv.row_bounds import BOM, Reader
 from recordmill.transforms.sources.csv.row_patterns import row_patterns
+from recordmill.transforms.sources.packing import MARK_BYTES, compression_of
 
 MAX_HEADER_BYTES = 16 << 20
 _READ_AHEAD = 1 << 16

@@ -14,7 +14,10 @@ from recordmill.transforms.sources.csv.column_types import SAMPLE_BYTES
 from recordmill.transforms.sources.csv.dialect import AskedDialect, Dialect, name_of
 from recordmill.transforms.sources.csv.first_rows import LOOKED_AT, FirstRows
 from recordmill.transforms.sources.csv.header_row import header_start, read_header
-from recordmill.transforms.sources.csv.packing import (
+from recordmill.transforms.sources.csv.range_rows import RangeRows, columns_differ
+from recordmill.transforms.sources.csv.sniff import find_delimiter
+from recordmill.transforms.sources.csv.unpack import unpack
+from recordmill.transforms.sources.packing import (
     MARK_BYTES,
     PLAIN,
     AskedPacking,
@@ -22,9 +25,6 @@ from recordmill.transforms.sources.csv.packing import (
     compression_of,
     encoding_of,
 )
-from recordmill.transforms.sources.csv.range_rows import RangeRows, columns_differ
-from recordmill.transforms.sources.csv.sniff import find_delimiter
-from recordmill.transforms.sources.csv.unpack import unpack
 from recordmill.transforms.storage.reading import read_range
 
 

@@ -21,7 +21,6 @@ from recordmill.transforms.sources.csv.broken_rows import (
 )
 from recordmill.transforms.sources.csv.dialect import RFC_4180, Dialect
 from recordmill.transforms.sources.csv.header_row import Header, read_header
-from recordmill.transforms.sources.csv.packing import PLAIN, Packing
 from recordmill.transforms.sources.csv.quote_states import (
     QUOTED,
     QuoteState,
@@ -42,6 +41,7 @@ from recordmill.transforms.sources.csv.unpack import (
     UnpackedText,
     unpack,
 )
+from recordmill.transforms.sources.packing import PLAIN, Packing
 from recordmill.transforms.storage.reading import read_range
 from recordmill.transforms.tfrecord import crc32c
 

@@ -55,12 +55,6 @@ from recordmill.transforms.sources.csv.header_problems import (
     misfit,
 )
 from recordmill.transforms.sources.csv.missing_words import missing_fact
-from recordmill.transforms.sources.csv.packing import (
-    FIND_PACKING,
-    PLAIN,
-    AskedPacking,
-    Packing,
-)
 from recordmill.transforms.sources.csv.prepare_files import (
     find_rows,
     look_at,
@@ -70,6 +64,12 @@ from recordmill.transforms.sources.csv.range_rows import RangeRows
 from recordmill.transforms.sources.csv.table_facts import describe
 from recordmill.transforms.sources.csv.typed_rows import TypedRows, typed_rows
 from recordmill.transforms.sources.float_columns import rounded_in
+from recordmill.transforms.sources.packing import (
+    FIND_PACKING,
+    PLAIN,
+    AskedPacking,
+    Packing,
+)
 from recordmill.transforms.sources.text_types import (
     TypeFlag,
     column_dtype,

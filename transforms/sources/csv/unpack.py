@@ -17,7 +17,7 @@ import pyarrow as pa
 from recordmill.schemas.errors import ChangedInputError, InputError
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import Seen
-from recordmill.transforms.sources.csv.packing import UTF_8, Packing
+from recordmill.transforms.sources.packing import UTF_8, Packing
 from recordmill.transforms.storage.reading import read_range
 from recordmill.transforms.tfrecord import crc32c
 

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from recordmill.transforms.cast.cast_result import shown
-from recordmill.transforms.sources.columnar.plain_types import SEPARATOR
+from recordmill.transforms.sources.plain_types import SEPARATOR
 
 Row = dict[str, Any]
 _MAX_DEPTH = 8  # of lists

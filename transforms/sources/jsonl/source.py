@@ -30,8 +30,6 @@ from recordmill.transforms.sources.base import (
     Source,
     number_ranges,
 )
-from recordmill.transforms.sources.columnar.plain_types import plain_schema
-from recordmill.transforms.sources.csv.packing import MARK_BYTES, compression_of
 from recordmill.transforms.sources.jsonl.json_values import (
     ObservedColumn,
     Row,
@@ -41,6 +39,8 @@ from recordmill.transforms.sources.jsonl.json_values import (
     parse_line,
 )
 from recordmill.transforms.sources.jsonl.read_lines import Line, read_lines
+from recordmill.transforms.sources.packing import MARK_BYTES, compression_of
+from recordmill.transforms.sources.plain_types import plain_schema
 from recordmill.transforms.sources.required_values import missing_required
 from recordmill.transforms.sources.single_values import single_values
 from recordmill.transforms.storage.reading import read_range
@@ -189,8 +189,14 @@ class JsonLinesSource(Source):
         # A key is in each line, too; short values become longer.
         return 2 * sum(file.size for file in files) + _ENTRY_BYTES * len(self.types)
 
-    def _lines(self, file: InputFile, start: int, stop: int) -> Iterator[list[Line]]:
+    def _lines(
+        self, file: InputFile, start: int, stop: int, held: bytes = b""
+    ) -> Iterator[list[Line]]:
+        """Yields lines; `held` are the bytes from `start` on that were read before."""
+
         def read(begin: int, end: int) -> bytes:
+            if start <= begin and end <= start + len(held):
+                return held[begin - start : end - start]
             return read_range(file.uri, begin, end, self.storage, file.seen)
 
         return read_lines(read, (start, stop), file.size, BATCH_BYTES, file.uri)
@@ -199,8 +205,11 @@ class JsonLinesSource(Source):
         if input_range.seen is None:
             raise ValueError(f"{input_range.uri}: the range has no size of its file")
         file = InputFile(input_range.path, input_range.uri, *input_range.seen)
-        checksums = [self._checksum(input_range)]
-        for lines in self._lines(file, input_range.start, input_range.stop):
+        start, stop = input_range.start, input_range.stop
+        # At once: for the checksum and for the lines, by one request.
+        held = read_range(file.uri, start, stop, self.storage, file.seen)
+        checksums = [FileChecksum(file.path, start, stop, crc32c(held))]
+        for lines in self._lines(file, start, stop, held):
             rows = self._rows(lines, input_range)
             rows.checksums, checksums = checksums, []
             yield rows
@@ -208,13 +217,6 @@ class JsonLinesSource(Source):
             rows = self._rows([], input_range)
             rows.checksums = checksums
             yield rows
-
-    def _checksum(self, of: InputRange) -> FileChecksum:
-        crc = 0
-        for start in range(of.start, of.stop, BATCH_BYTES):
-            stop = min(start + BATCH_BYTES, of.stop)
-            crc = crc32c(read_range(of.uri, start, stop, self.storage, of.seen), crc)
-        return FileChecksum(of.path, of.start, of.stop, crc)
 
     def _rows(self, lines: list[Line], input_range: InputRange) -> Rows:
         """Makes rows of lines; those that do not fit are rejects."""
@@ -265,7 +267,8 @@ class JsonLinesSource(Source):
         )
 
     def _unknown(self, row: Row) -> str:
-        name = next(name for name in row if name not in dict(self.types))
+        known = dict(self.types)
+        name = next(name for name in row if name not in known)
         if self.fixed_schema is not None:
             return f"{shown(name)}: is no feature of the dataset"
         return (
