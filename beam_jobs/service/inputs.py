@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from recordmill.beam_jobs.service.outside_output import files_outside, inputs_outside
@@ -22,6 +22,8 @@ from recordmill.transforms.sources.registry import describe_inputs, make_source
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.reading import full_uri
 from recordmill.transforms.tasks.context import fingerprint_of
+
+_SHOWN_LINKS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +84,17 @@ def list_all_inputs(
     listed_at = time.time()
     storage, output = options.storage.input, options.output
     given = inputs_outside(options.inputs, output)
-    root, found = list_inputs(given, storage, keep_unreadable=True)
+    links: list[str] = []
+    root, found = list_inputs(given, storage, keep_unreadable=True, note=links.append)
     files = files_outside(found, output)
-    warnings: tuple[str, ...] = ()
+    warnings = _told(links)
     if passed_over := len(found) - len(files):
         left = f"{count(passed_over, 'file')} in the output folder {full_uri(output)}"
         if not files:
             raise InputError(
                 f"{', '.join(given)}: no files but {left}, which are never inputs"
             )
-        warnings = (f"passed over: {left}, as it lies inside the input",)
+        warnings += (f"passed over: {left}, as it lies inside the input",)
     unreadable = [file for file in files if file.problem]
     source = make_source(job, storage)
     if unreadable and not source.handles_unreadable:
@@ -111,6 +114,13 @@ def list_all_inputs(
         _, below = list_inputs([root], storage, keep_unreadable=True)
     side_files = [file for file in files_outside(below, output) if not file.problem]
     return Inputs(files, side_files, check, warnings, listed_at)
+
+
+def _told(links: Sequence[str]) -> tuple[str, ...]:
+    """Returns what is told of links that were passed over: the first ones."""
+    rest = len(links) - _SHOWN_LINKS
+    more = [f"{count(rest, 'other link')} passed over"] if rest > 0 else []
+    return (*links[:_SHOWN_LINKS], *more)
 
 
 def _list_files_root(root: str, storage: StorageOptions) -> list[InputFile]:

@@ -104,3 +104,18 @@ def test_no_file_any_more(store_place: Place, listed: InputFile, read: Read) -> 
     store_place.store.delete(["in/odd &+ %41 é"])
     with pytest.raises(InputError, match=r"cannot be read: |again or removed"):
         read(store_place, listed)
+
+
+@pytest.mark.parametrize(
+    ("glob", "expected"),
+    [
+        ("in/**/*.csv", ["a.csv", "x/a.csv", "x/y/b.csv"]),
+        ("in/{x,z}/*", ["x/a.csv", "x/y/b.csv", "z/1"]),
+        ("in/*/**/[b-z].csv", ["x/y/b.csv"]),
+    ],
+)
+def test_globs(store_place: Place, glob: str, expected: list[str]) -> None:
+    for name in ("a.csv", "x/a.csv", "x/y/b.csv", "z/1", "z/.hidden"):
+        store_place.store.put_bytes(b"1", f"in/{name}")
+    _, files = list_inputs([f"{store_place.root}/{glob}"], store_place.options)
+    assert [file.path for file in files] == expected

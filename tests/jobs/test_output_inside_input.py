@@ -129,3 +129,13 @@ def test_what_is_named_in_the_output_is_refused(tmp_path: Path) -> None:
         assert message in ran.err
     assert contents(data) == before
     assert status("csv", f"{data}/**", data / "out") == "unchanged"  # the way out
+
+
+def test_links_that_are_passed_over_are_told(tmp_path: Path) -> None:
+    data = fill(tmp_path / "data", "csv")
+    for number in range(7):
+        (data / f"back{number}").symlink_to(data)
+    ran = recordmill("convert", "csv", data, tmp_path / "out")
+    assert f"{data}/back4: a link back to {data}, a folder above it" in ran.err
+    assert "2 other links passed over" in ran.err
+    assert status("csv", data, tmp_path / "out") == "unchanged"

@@ -7,34 +7,45 @@ waits until somebody writes to it.
 from __future__ import annotations
 
 import errno
-import glob
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from recordmill.schemas.errors import InputError
 from recordmill.transforms.sources.found_files import FoundFile
-from recordmill.transforms.storage.left_out import is_left_out
+from recordmill.transforms.sources.globs import (
+    has_magic,
+    literal_root,
+    nothing_matches,
+    search,
+)
+from recordmill.transforms.sources.walk_folders import (
+    Note,
+    is_folder,
+    no_notes,
+    walk_folders,
+)
 from recordmill.transforms.storage.reading import local_path
 from recordmill.transforms.storage.retry import input_error
 
 
-def list_local(name: str) -> tuple[str, list[FoundFile]]:
+def list_local(name: str, note: Note = no_notes) -> tuple[str, list[FoundFile]]:
     """Lists a local file, folder or glob.
 
     Args:
       name: a path or file:// url, as a person wrote it.
+      note: is told of links that are passed over.
 
     Returns:
-      The folder below which all files are, and the files, in any order; none if
-      nothing is there.
+      The folder below which all files are, and the files, in any order.
 
     Raises:
-      InputError: it cannot be listed, or is a folder without files.
+      InputError: it cannot be listed, is not there, or is a folder without files.
     """
     try:
-        root, files = _search(name)
+        root, files = _search(name, note)
         return root, [_found(path, given) for path, given in files.items()]
     except (OSError, ValueError) as error:
         raise input_error(error, f"{name}: cannot be listed: {error}") from error
@@ -42,72 +53,62 @@ def list_local(name: str) -> tuple[str, list[FoundFile]]:
 
 def has_files(folder: str) -> bool:
     """Tells whether a file that is not left out lies anywhere below a local folder."""
-    return next(_walk(folder), None) is not None
+    return next(walk_folders([folder]), None) is not None
 
 
-def _search(name: str) -> tuple[str, dict[str, str]]:
+def _search(name: str, note: Note) -> tuple[str, dict[str, str]]:
     """Returns the root, and the folder that each file was found below."""
-    path = Path(os.path.abspath(local_path(name)))  # noqa: PTH100 (keeps links)
-    root = path
-    if path.is_dir():
-        files = dict.fromkeys(_walk(str(path)), str(path))
+    path = os.path.abspath(local_path(name))  # noqa: PTH100 (keeps links)
+    parent = os.path.dirname(path)  # noqa: PTH120
+    if os.path.isdir(path):  # noqa: PTH112
+        files = dict(walk_folders([path], note))
         if not files:
             raise InputError(f"{name}: the folder holds no files")
-        return str(root), files
-    if path.exists():
-        if kind := _special_kind(path.stat().st_mode):
+        return path, files
+    if os.path.exists(path):  # noqa: PTH110
+        if kind := _special_kind(os.stat(path).st_mode):  # noqa: PTH116
             raise InputError(
                 f"{name}: is {kind}, expected a file or a folder; write what it gives "
                 "into a file first"
             )
-        return str(path.parent), {str(path): str(path.parent)}
-    while glob.has_magic(str(root)) or (root == path and root.parent != root):
-        root = root.parent
+        return parent, {path: parent}
+    root = (literal_root(path) if has_magic(path) else parent) or "/"
     files = {}
-    names_junk = is_left_out(str(path).removeprefix(str(root)))
-    # A folder comes before what is in it, which may match, too.
-    for match in sorted(glob.glob(str(path), recursive=True), key=len):  # noqa: PTH207
-        if is_left_out(match.removeprefix(str(root))) and not names_junk:
-            continue
-        if Path(match).is_dir():
-            folder = match.rstrip("/") or "/"
-            for file in _walk(folder):
-                files.setdefault(file, folder)
-        else:
-            files.setdefault(match, str(root))
-    return str(root), files
+    if has_magic(path):
+        files = search(_LocalTree(note), root, path)
+    elif os.path.islink(path):  # noqa: PTH114
+        files = {path: parent}
+    if not files:
+        there = root
+        while not os.path.isdir(there):  # noqa: PTH112
+            there = os.path.dirname(there)  # noqa: PTH120
+        raise InputError(nothing_matches(name, there, entries_of(there)))
+    return root, files
 
 
-def _walk(folder: str, above: tuple[str, ...] = ()) -> Iterator[str]:
-    """Yields the files below a folder.
+@dataclass(frozen=True, slots=True)
+class _LocalTree:
+    """The local folders, for globs."""
 
-    Args:
-      folder: to search.
-      above: the real paths of the folders from which links led here.
-    """
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if is_left_out(entry.name):
-                continue
-            if not _is_folder(entry):
-                yield entry.path
-            elif entry.is_symlink():
-                parents = (*above, os.path.realpath(folder))
-                target = os.path.realpath(entry.path).rstrip("/") + "/"
-                # Not back to a folder that is being searched: that would never end.
-                if not any(f"{real}/".startswith(target) for real in parents):
-                    yield from _walk(entry.path, parents)
-            else:
-                yield from _walk(entry.path, above)
+    note: Note
+
+    def entries(self, folder: str) -> Iterable[tuple[str, bool]]:
+        return entries_of(folder)
+
+    def below(
+        self, folders: Sequence[str], *, hidden: bool
+    ) -> Iterable[tuple[str, str]]:
+        there = [folder for folder in folders if os.path.isdir(folder)]  # noqa: PTH112
+        return walk_folders(there, self.note, hidden=hidden)
 
 
-def _is_folder(entry: os.DirEntry[str]) -> bool:
+def entries_of(folder: str) -> list[tuple[str, bool]]:
+    """Returns the names in a folder, and whether each is a folder; () if there is none."""
     try:
-        return entry.is_dir()
-    except OSError as error:
-        if error.errno == errno.ELOOP:  # links in a circle
-            return False
-        raise
+        with os.scandir(folder) as entries:
+            return [(entry.name, is_folder(entry)) for entry in entries]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def _special_kind(mode: int) -> str:
@@ -122,11 +123,14 @@ def _special_kind(mode: int) -> str:
 def _found(path: str, given: str) -> FoundFile:
     try:
         status = os.stat(path)  # noqa: PTH116 (the hot call of a large listing)
-    except OSError:
+    except OSError as error:
         link = Path(path)
         if not link.is_symlink():
             raise
-        problem = f"a link to nothing ({link.readlink()} is missing)"
+        if error.errno == errno.ELOOP:
+            problem = f"a link in a circle (by way of {link.readlink()})"
+        else:
+            problem = f"a link to nothing ({link.readlink()} is missing)"
         return FoundFile(path, 0, "", given, problem)
     if kind := _special_kind(status.st_mode):
         problem = f"{kind} (not a regular file: move it out of the input)"

@@ -11,6 +11,7 @@ from recordmill.schemas.text import escaped
 from recordmill.transforms.sources.found_files import FoundFile
 from recordmill.transforms.sources.list_local import list_local
 from recordmill.transforms.sources.list_remote import list_remote
+from recordmill.transforms.sources.walk_folders import Note, no_notes
 from recordmill.transforms.storage.reading import is_local
 
 
@@ -19,19 +20,21 @@ def list_inputs(
     options: StorageOptions = NO_OPTIONS,
     *,
     keep_unreadable: bool = False,
+    note: Note = no_notes,
 ) -> tuple[str, list[InputFile]]:
     """Lists every file below the inputs: files, folders with all below them, or globs.
 
     Files keep the order of the inputs, within one input that of their names, folder
     by folder; a file named twice counts once. Left out, unless they are named: hidden
     files and folders, and those that operating systems leave (Thumbs.db). Links are
-    followed, but not back into a folder above.
+    followed, but each folder below an input is read once.
 
     Args:
       inputs: local paths or urls, as a person wrote them.
       options: of their storage.
       keep_unreadable: whether to return files that cannot be read, too, with a
         `problem`: broken links, pipes, and names that are not UTF-8.
+      note: is told of links that are passed over.
 
     Returns:
       The input root, below which all files are, and the files with paths relative
@@ -51,9 +54,10 @@ def list_inputs(
                 "what they are, to convert them and to resume. Write it to a file first; "
                 "a file of this name is ./-"
             )
-        root, files = list_local(name) if is_local(name) else list_remote(name, options)
-        if not files:
-            raise InputError(f"{name}: no such file or folder, and no file matches")
+        if is_local(name):
+            root, files = list_local(name, note)
+        else:
+            root, files = list_remote(name, options)
         shown, is_utf8 = _readable_path(root)
         if not is_utf8:
             raise InputError(

@@ -16,6 +16,7 @@ import pytest
 from recordmill.schemas.errors import ChangedInputError, InputError
 from recordmill.transforms.sources import list_local
 from recordmill.transforms.sources.listing import list_inputs
+from recordmill.transforms.sources.walk_folders import Note
 from recordmill.transforms.storage.reading import (
     local_path,
     read_file,
@@ -305,7 +306,7 @@ def test_a_folder_that_cannot_be_listed(
     def refuse(folder: str) -> None:
         raise PermissionError(13, "Permission denied", folder)
 
-    monkeypatch.setattr("recordmill.transforms.sources.list_local.os.scandir", refuse)
+    monkeypatch.setattr("recordmill.transforms.sources.walk_folders.os.scandir", refuse)
     with pytest.raises(InputError, match=r"cannot be listed: .*Permission denied"):
         list_inputs([str(tmp_path)])
 
@@ -346,11 +347,11 @@ def test_two_buckets_have_the_store_as_root() -> None:
 
 
 def test_the_root_folder_of_a_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    def walk(folder: str) -> Iterator[str]:
-        assert folder == "/"
-        yield __file__
+    def walk(folders: list[str], _: Note) -> Iterator[tuple[str, str]]:
+        assert folders == ["/"]
+        yield __file__, "/"
 
-    monkeypatch.setattr(list_local, "_walk", walk)
+    monkeypatch.setattr(list_local, "walk_folders", walk)
     root, (file,) = list_inputs(["/"])
     assert (root, file.path, file.uri) == ("/", __file__[1:], __file__)
 
@@ -406,7 +407,7 @@ def test_files_that_cannot_be_read_are_kept_for_those_who_ask(tmp_path: Path) ->
     assert {file.path: file.problem for file in files} == {
         "b.jpg": "a link to nothing (gone.jpg is missing)",
         "caf\\xe9": "the file's name is not UTF-8, as names in records must be; rename it",
-        "circle.jpg": "a link to nothing (circle.jpg is missing)",
+        "circle.jpg": "a link in a circle (by way of circle.jpg)",
         "z.jpg": "",
     }
     with pytest.raises(InputError, match=r"b.jpg: a link to nothing"):

@@ -1,0 +1,217 @@
+"""Finds what a glob matches, in local folders and in stores alike.
+
+    *  ?  [a-z]  [!a-z]    within one name
+    {a,b}                  one or the other
+    **                     any number of folders, also none
+
+A folder that matches stands for all files below it.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache, lru_cache
+from typing import Protocol
+
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.text import count
+from recordmill.transforms.storage.left_out import is_left_out
+
+MOST_ALTERNATIVES = 1000  # that the braces of one glob may stand for
+_SHOWN = 5
+_MAGIC = re.compile(r"[*?\[]|\{[^{}]*,[^{}]*\}")
+_BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
+_ANY_FOLDERS = "**"
+
+
+class Tree(Protocol):
+    """A tree of folders that is searched."""
+
+    def entries(self, folder: str) -> Iterable[tuple[str, bool]]:
+        """Returns the names in a folder, and whether each is a folder."""
+
+    def below(
+        self, folders: Sequence[str], *, hidden: bool
+    ) -> Iterable[tuple[str, str]]:
+        """Yields each file below some folders, and in which of them it is.
+
+        Args:
+          folders: to search.
+          hidden: whether files are wanted that are left out elsewhere.
+        """
+
+
+def has_magic(path: str) -> bool:
+    """Tells whether a path may be a glob.
+
+    >>> [has_magic(path) for path in ("a/*.csv", "a/{b,c}", "a/b{1}.csv")]
+    [True, True, False]
+    """
+    return _MAGIC.search(path) is not None
+
+
+def literal_root(pattern: str) -> str:
+    """Returns the folder that a glob begins with.
+
+    >>> literal_root("data/{train,val}/*.jpg"), literal_root("*.csv")
+    ('data', '')
+    """
+    found = _MAGIC.search(pattern)
+    literal = pattern[: found.start()] if found else pattern
+    return literal.rpartition("/")[0]
+
+
+def expand_braces(pattern: str) -> list[str]:
+    """Returns the globs without braces that a glob stands for, in its order.
+
+    >>> expand_braces("{a,b{1,2}}.csv")
+    ['a.csv', 'b1.csv', 'b2.csv']
+
+    Raises:
+      InputError: there are too many.
+    """
+    done: dict[str, None] = {}
+    left = [pattern]
+    while left:
+        first = left.pop()
+        braces = _BRACES.search(first)
+        if braces is None:
+            done[first] = None
+            continue
+        before, after = first[: braces.start()], first[braces.end() :]
+        options = braces[1].split(",")
+        left += [f"{before}{each}{after}" for each in reversed(options)]
+        if len(left) + len(done) > MOST_ALTERNATIVES:
+            raise InputError(
+                f"{pattern}: its braces stand for more than {MOST_ALTERNATIVES:,} globs; "
+                "use * in their place"
+            )
+    return list(done)
+
+
+def search(tree: Tree, root: str, pattern: str) -> dict[str, str]:
+    """Returns the files that a glob matches, each with the folder that it was found below.
+
+    Args:
+      tree: of the folders.
+      root: the folder that the glob begins with.
+      pattern: the glob, as a path of the tree.
+    """
+    files: dict[str, str] = {}
+    hidden = is_left_out(pattern.removeprefix(root))
+
+    @cache
+    def below(folders: tuple[str, ...]) -> list[tuple[str, str]]:
+        return list(tree.below(folders, hidden=hidden))
+
+    for each in expand_braces(pattern):
+        parts = each.removeprefix(root).strip("/").split("/")
+        cut = parts.index(_ANY_FOLDERS) if _ANY_FOLDERS in parts else len(parts)
+        found = [*_matches(tree, root, parts[:cut])] if cut else [(root, True)]
+        folders = tuple(path for path, is_folder in found if is_folder)
+        if cut < len(parts):
+            matches = _matches_anywhere(below(folders), parts[cut:])
+        else:
+            direct = [(path, "") for path, is_folder in found if not is_folder]
+            matches = iter([*direct, *below(folders)])
+        for file, folder in matches:
+            known = files.setdefault(file, folder or root)
+            # A folder that matches stands before what is in it, which may match, too.
+            if folder and (known == root or len(folder) < len(known)):
+                files[file] = folder
+    return files
+
+
+def nothing_matches(name: str, folder: str, names: Sequence[tuple[str, bool]]) -> str:
+    """Returns the message of an input that is not there.
+
+    Args:
+      name: the input, as a person wrote it.
+      folder: the longest part of it that is there, or "".
+      names: in that folder, and whether each is a folder.
+    """
+    start = f"{name}: no such file or folder, and no file matches"
+    shown = sorted((text, is_folder) for text, is_folder in names if text[:1] != ".")
+    if not folder:
+        return start
+    if not shown:
+        return f"{start}; {folder} is empty"
+    told = ", ".join(
+        f"{text}/" if is_folder else text for text, is_folder in shown[:_SHOWN]
+    )
+    rest = len(shown) - _SHOWN
+    more = f" and {count(rest, 'other name')}" if rest > 0 else ""
+    return f"{start}; {folder} holds {told}{more}"
+
+
+def _matches(
+    tree: Tree, folder: str, parts: Sequence[str]
+) -> Iterator[tuple[str, bool]]:
+    """Yields what matches names below a folder, and whether it is a folder."""
+    first, rest = parts[0], parts[1:]
+    if rest and not has_magic(first):
+        yield from _matches(tree, _join(folder, first), rest)
+        return
+    regex = _name_regex(first)
+    takes_hidden = is_left_out(first)
+    for name, is_folder in tree.entries(folder):
+        if not regex.fullmatch(name) or (is_left_out(name) and not takes_hidden):
+            continue
+        if not rest:
+            yield _join(folder, name), is_folder
+        elif is_folder:
+            yield from _matches(tree, _join(folder, name), rest)
+
+
+def _matches_anywhere(
+    below: Iterable[tuple[str, str]], parts: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+    """Yields the files that match, each with the folder that matches, or "".
+
+    Args:
+      below: files, and the folder that each is below.
+      parts: of the glob below these folders.
+    """
+    takes_all = all(part == _ANY_FOLDERS for part in parts)
+    # The folders above a file are the same for many: each is compared once.
+    matched: dict[str, str] = {"": ""}
+
+    def first_match(path: str) -> str:
+        """Returns the first folder on a path that matches, or ""."""
+        if path not in matched:
+            above = first_match(path.rpartition("/")[0])
+            matched[path] = above or (path if _fits(path.split("/"), parts) else "")
+        return matched[path]
+
+    for file, folder in below:
+        name = file.removeprefix(folder).lstrip("/")
+        if takes_all:
+            yield file, folder
+        elif found := first_match(name.rpartition("/")[0]):
+            yield file, _join(folder, found)
+        elif _fits(name.split("/"), parts):
+            yield file, ""
+
+
+def _fits(names: Sequence[str], parts: Sequence[str]) -> bool:
+    """Tells whether a path is matched by a glob, both as their parts."""
+    if not parts:
+        return not names
+    if parts[0] == _ANY_FOLDERS:
+        most = len(names) if len(parts) > 1 else len(names) - 1
+        return any(_fits(names[n:], parts[1:] or ("*",)) for n in range(most + 1))
+    if not names or not _name_regex(parts[0]).fullmatch(names[0]):
+        return False
+    return _fits(names[1:], parts[1:])
+
+
+@lru_cache(maxsize=64)
+def _name_regex(pattern: str) -> re.Pattern[str]:
+    # A shell has [^a] for [!a], too.
+    return re.compile(fnmatch.translate(pattern.replace("[^", "[!")))
+
+
+def _join(folder: str, name: str) -> str:
+    return f"{folder.rstrip('/')}/{name}" if folder else name
