@@ -222,7 +222,7 @@ class OddRows:
 
 @dataclass(frozen=True, slots=True)
 class SortedRunRef:
-    """One sorted run in scratch.
+    """One sorted run, in scratch or in memory.
 
     Attributes:
       stem: scratch path without the .records and .index endings.
@@ -230,6 +230,7 @@ class SortedRunRef:
       payload_bytes: size of the .records file.
       index_crc32c: checksum of the .index file.
       payload_crc32c: checksum of the .records file.
+      in_memory: whether the process that made it holds it, and there are no files.
     """
 
     stem: str
@@ -237,6 +238,7 @@ class SortedRunRef:
     payload_bytes: int
     index_crc32c: int
     payload_crc32c: int
+    in_memory: bool = False
 
 
 @dataclass(frozen=True, slots=True)

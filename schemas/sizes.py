@@ -30,3 +30,24 @@ def parse_size(text: str) -> int:
     if size < 1:
         raise ValueError("a shard has at least one byte")
     return size
+
+
+def parse_memory(text: str) -> int | None:
+    """Returns the bytes of memory that may be used; None for "auto".
+
+    >>> parse_memory("0"), parse_memory("512MiB")
+    (0, 536870912)
+
+    Raises:
+      ValueError: neither auto, 0 nor a size.
+    """
+    if text == "auto":
+        return None
+    if text == "0":
+        return 0
+    try:
+        return parse_size(text)
+    except ValueError:
+        raise ValueError(
+            f"expected auto, 0 or a size like 512MiB, found {text!r}"
+        ) from None

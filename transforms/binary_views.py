@@ -14,7 +14,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+
+from recordmill.transforms.arrow import I64
 
 _VIEW = np.dtype(
     [("length", "<i4"), ("start", "V4"), ("buffer", "<i4"), ("offset", "<i4")]
@@ -32,6 +35,38 @@ def views_of(values: Sequence[bytes]) -> pa.Array:
     views["buffer"] = np.arange(len(values))
     buffers = [None, pa.py_buffer(views), *map(pa.py_buffer, values)]
     return pa.Array.from_buffers(pa.binary_view(), len(values), buffers)
+
+
+def views_at(
+    buffers: Sequence[pa.Buffer],
+    buffer_of: npt.NDArray[np.integer],
+    starts: I64,
+    lengths: I64,
+) -> pa.Array:
+    """Returns values that lie in buffers as an array of views.
+
+    To cast it to binary copies each value once, in their order: 0.3 us for 900 bytes.
+
+    Args:
+      buffers: that hold the values.
+      buffer_of: index of the buffer of each value.
+      starts: byte offset of each value there, below 2 GiB.
+      lengths: bytes of each value.
+    """
+    views = np.zeros(len(lengths), _VIEW)
+    views["length"] = lengths
+    views["buffer"] = buffer_of
+    views["offset"] = starts
+    table = views.view(np.uint8).reshape(-1, _VIEW.itemsize)
+    # A loop: no record with its frame is as short as that.
+    for row in np.flatnonzero(lengths <= _INLINE_BYTES).tolist():
+        start = int(starts[row])
+        value = buffers[buffer_of[row]][start : start + int(lengths[row])]
+        table[row, 4:] = 0
+        table[row, 4 : 4 + len(value)] = np.frombuffer(value, np.uint8)
+    return pa.Array.from_buffers(
+        pa.binary_view(), len(lengths), [None, pa.py_buffer(views), *buffers]
+    )
 
 
 def is_of_views(array: pa.Array) -> bool:

@@ -35,7 +35,6 @@ from recordmill.schemas.reject_totals import RejectTotals
 from recordmill.transforms.exchange.block import Block
 from recordmill.transforms.exchange.messages import cut_block, open_piece
 from recordmill.transforms.exchange.plan import Histogram
-from recordmill.transforms.exchange.sorted_run import write_sorted_run
 from recordmill.transforms.rows.encode_rows import RowsEncoder, summarize_rejects
 from recordmill.transforms.rows.row_summary import RowsSummary, RowsTotals
 from recordmill.transforms.rows.rows_job import RowsJob, RowsPlan, write_rejects
@@ -133,8 +132,7 @@ def _store_run(rows_job: RowsJob, block: Block, num_splits: int) -> SortedRunRef
     workspace = rows_job.run_workspace
     if not workspace.shared:
         workspace.local_path("runs").mkdir(parents=True, exist_ok=True)
-    with workspace.runs.writing(uuid4().hex) as stem:
-        return write_sorted_run(stem, block, num_splits)
+    return workspace.runs.save(uuid4().hex, [block], num_splits)
 
 
 def _one_shard_each(num_splits: int) -> ShardPlan:

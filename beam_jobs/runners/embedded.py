@@ -158,6 +158,12 @@ def embedded_workers(options: PipelineOptions) -> int:
     return int(options.view_as(DirectOptions).direct_num_workers)
 
 
+def works_in_threads(options: PipelineOptions) -> bool:
+    """Tells whether all workers are threads of this process, which share its memory."""
+    direct = options.view_as(DirectOptions)
+    return is_embedded(options) and direct.direct_running_mode == "in_memory"
+
+
 def runner_name(options: PipelineOptions) -> str:
     """Returns the name of the runner for messages."""
     if is_embedded(options):

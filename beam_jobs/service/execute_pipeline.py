@@ -29,6 +29,7 @@ from recordmill.schemas.job.run_options import RunOptions
 from recordmill.schemas.ranges import cut_of
 from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.storage.lease import Lease
+from recordmill.transforms.tasks.memory import memory_budget
 
 if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
@@ -52,6 +53,7 @@ def load_beam_options(options: RunOptions) -> PipelineOptions:
 def execute_pipeline(
     prepared: PreparedRun,
     beam_options: PipelineOptions,
+    memory: str,
     lease: Lease,
     reporter: Reporter,
     started: float,
@@ -62,9 +64,13 @@ def execute_pipeline(
         WorkerDiedError,
         is_embedded,
         run_pipeline,
+        works_in_threads,
     )
 
     context = replace(prepared.context, lease=lease.holder.nonce)
+    if context.exchange == "scratch" and works_in_threads(beam_options):
+        held = replace(context.workspace, budget=memory_budget(memory))
+        context = replace(context, workspace=held)
     ranges = prepared.ranges
     context = prepare_workspace(context, prepared.inputs, ranges)
     workspace = context.workspace
@@ -106,6 +112,7 @@ def execute_pipeline(
             raise explain(error, workspace) from error
         finally:
             reporter.end()
+            workspace.runs.release()
     store = workspace.store
     return read_manifest(store)
 

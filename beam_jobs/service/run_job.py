@@ -110,7 +110,9 @@ def run_job(run: ResolvedRun, reporter: Reporter) -> Outcome:
             prepared = replace(
                 prepared, context=replace(prepared.context, replaces=replaces)
             )
-            manifest = execute_pipeline(prepared, pipeline[1], lease, reporter, started)
+            manifest = execute_pipeline(
+                prepared, pipeline[1], run.options.memory, lease, reporter, started
+            )
         reporter.doing("publish", "removing temporary files")
         if lease.is_held():  # else another run may be at work there
             if status == "unchanged" or run.options.grace == "0":

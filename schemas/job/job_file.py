@@ -46,13 +46,13 @@ from recordmill.schemas.job.storage_options import (
     StorageOptions,
     require_secretless_arguments,
 )
-from recordmill.schemas.sizes import parse_size
+from recordmill.schemas.sizes import parse_memory, parse_size
 
 REQUIRED = ("source", "inputs", "output")
 # Kinds of options whose values are text, whatever YAML makes of them.
 TEXT_KINDS: tuple[Kind, ...] = (
     *("text", "file", "folder", "name", "version", "limit"),
-    *("splits", "inputs", "size", "beam"),
+    *("splits", "inputs", "size", "memory", "beam"),
 )
 PATH_KINDS: tuple[Kind, ...] = ("file", "folder", "inputs")
 
@@ -86,6 +86,11 @@ def _size(given: Any) -> Any:
     if not isinstance(given, str):
         raise ValueError(f"expected a size like 128MiB or 100MB, found {given!r}")
     return parse_size(given)
+
+
+def _memory(text: str) -> str:
+    parse_memory(text)
+    return text
 
 
 def _auto_or_version(version: str) -> str:
@@ -137,6 +142,7 @@ _TYPES: dict[Kind, Any] = {
         RejectLimit, BeforeValidator(_limit, json_schema_input_type=str | int)
     ],
     "size": Annotated[int, BeforeValidator(_size, json_schema_input_type=str | int)],
+    "memory": Annotated[str, AfterValidator(_memory)],
     "splits": Annotated[
         Splits,
         BeforeValidator(_from_mapping, json_schema_input_type=dict[str, Fraction]),

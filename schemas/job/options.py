@@ -28,6 +28,7 @@ Kind = Literal[
     "integer",
     "choice",
     "size",
+    "memory",
     "name",
     "version",
     "limit",
@@ -230,6 +231,11 @@ OPTIONS = (
            default_text="inside the output",
            help="directory for temporary sorted files",
            group=_RUN),
+    Option(name="memory", kind="memory", fronts=_fronts("CRJ"), default="auto",
+           metavar="SIZE|auto",
+           help="memory for sorted records, before they go to scratch; auto: a quarter "
+           "of what is free, at most 1 GiB", group=_RUN,
+           page="guarantees.md"),
     Option(name="verify", kind="choice", fronts=_fronts("CJT"), default="quick",
            choices=("quick", "full"),
            help="check before publishing: quick compares sizes, counts and stored "

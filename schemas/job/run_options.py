@@ -35,6 +35,8 @@ class RunOptions:
       inputs: files, folders or globs.
       output: folder of the dataset.
       scratch: directory for temporary sorted files; empty means inside the output.
+      memory: what sorted records may take of it, on the embedded runner, before they go
+        to scratch: a size, 0, or auto.
       exchange: how records reach the writers of their shards.
       workers: threads of the embedded runner; 0 means all cores.
       overwrite: replace a dataset that differs.
@@ -57,6 +59,7 @@ class RunOptions:
     inputs: tuple[str, ...]
     output: str
     scratch: str = ""
+    memory: str = "auto"
     exchange: WantedExchange = "auto"
     workers: int = 0
     overwrite: bool = False

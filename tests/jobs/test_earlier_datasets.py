@@ -17,6 +17,7 @@ from job_tools import GOLDEN, convert, recordmill
 from recordmill.schemas.dataset.parts import commit_mark
 from recordmill.schemas.dataset.shards import staged_file_name
 from recordmill.schemas.text import json_bytes
+from recordmill.transforms.exchange.sorted_run_store import LocalSortedRuns
 
 EARLIER = GOLDEN.parent / "earlier"
 MODIFIED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC).timestamp()
@@ -117,8 +118,6 @@ def test_resumed(
     def refuse(*_: object) -> None:
         raise AssertionError("a finished range was converted again")
 
-    monkeypatch.setattr(
-        "recordmill.transforms.tasks.sort_range.write_sorted_run", refuse
-    )
+    monkeypatch.setattr(LocalSortedRuns, "save", refuse)
     convert(source, inputs / source, output, *OPTIONS)
     assert shards(output) == shards(EARLIER / "whole" / source)

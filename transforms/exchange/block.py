@@ -38,3 +38,14 @@ class Block:
         )
         blocks.clear()  # so that no row is in memory twice while the block is written
         return block
+
+
+def sort_order(
+    keys: U64, splits: npt.NDArray[np.uint8], num_splits: int
+) -> npt.NDArray[np.intp] | None:
+    """Returns the stable order by (split, key); None if the rows are sorted."""
+    if num_splits == 1:
+        if bool(np.all(keys[:-1] <= keys[1:])):
+            return None
+        return np.argsort(keys, kind="stable")
+    return np.lexsort((keys, splits))

@@ -14,7 +14,12 @@ import pyarrow as pa
 
 from recordmill.schemas.dataset.shards import ShardTask
 from recordmill.schemas.ranges import SortedRunRef
-from recordmill.transforms.exchange.merge import WINDOW_BYTES, Pieces, merge_windows
+from recordmill.transforms.exchange.merge import (
+    WINDOW_BYTES,
+    Bodies,
+    Pieces,
+    merge_windows,
+)
 from recordmill.transforms.exchange.sorted_run_store import SortedRunFolder
 
 
@@ -39,18 +44,31 @@ def gather(
     def read_into(number: int, target: memoryview, offset: int) -> None:
         folder.read_into(runs[number], target, offset)
 
-    pieces = _find_pieces(folder, runs, task)
+    pieces, held = _find_pieces(folder, runs, task)
     return merge_windows(
-        pieces, read_into, window_bytes, break_ties_by_content=break_ties_by_content
+        pieces,
+        Bodies(held, len(runs), read_into),
+        window_bytes,
+        break_ties_by_content=break_ties_by_content,
     )
 
 
 def _find_pieces(
     folder: SortedRunFolder, runs: Sequence[SortedRunRef], task: ShardTask
-) -> Pieces:
-    found = []
+) -> tuple[Pieces, list[pa.Buffer]]:
+    """Returns where a shard's records are, and the bodies that are in memory.
+
+    The body of a run in a file has the number of the run.
+    """
+    found: list[Pieces] = []
+    held_chunks: list[pa.Buffer] = []
     for number, run in enumerate(runs):
         if run.counts[task.split_index] == 0:
+            continue
+        held = folder.held(run)
+        if held is not None:
+            found.append(held.find(task, first_body=len(runs) + len(held_chunks)))
+            held_chunks += held.chunks
             continue
         index = folder.find(run, task.split_index, task.low, task.high)
         if len(index.keys) == 0:
@@ -64,4 +82,4 @@ def _find_pieces(
                 index.keys,
             )
         )
-    return Pieces.joined(found)
+    return Pieces.joined(found), held_chunks

@@ -2,16 +2,17 @@
 
 A piece is a body of bytes, or a slice of one, whose records are sorted by order key. A
 shard's records lie in many pieces; of equal keys the earlier piece comes first, so the
-order is total. Every exchange ends here; they differ only in where the bodies are.
+order is total. Every exchange ends here; they differ only in where the bodies are: in
+files, or in memory, where records need not be sorted. Each record is copied once.
 
 Two bodies with the records a, b (keys 2, 5) and c, d (keys 1, 3), windows of 2 records:
 
     keys      [2, 5, 1, 3]                        of a, b, c, d
     order     [2, 0, 3, 1]                        c, a, d, b
     windows   [2, 0] and [3, 1]
-    window 0  stored order [0, 2]: a, c           one slice of each body is read
-              positions [1, 0]: c, a              and put in order
-    window 1  stored order [1, 3]: b, d           positions [1, 0]: d, b
+    window 0  stored order [0, 2]: a, c           one slice of each file is read
+              places of c, a                      and both are copied in order
+    window 1  stored order [1, 3]: b, d           places of d, b
 """
 
 from __future__ import annotations
@@ -25,12 +26,31 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from recordmill.transforms.arrow import I64, U64, binary_array, offsets_of
+from recordmill.transforms.arrow import (
+    I64,
+    U64,
+    array_parts,
+    binary_array,
+    offsets_of,
+)
+from recordmill.transforms.binary_views import views_at
 
 WINDOW_BYTES = 8 << 20
 
-ReadInto = Callable[[int, memoryview, int], None]
-"""Fills a buffer from the body with this number, beginning at this byte offset."""
+
+@dataclass(frozen=True, slots=True)
+class Bodies:
+    """The bodies that pieces lie in: first those in files, then those in memory.
+
+    Attributes:
+      held: those in memory.
+      files: number of those in files.
+      read_into: (number, buffer, byte offset) fills the buffer from one in a file.
+    """
+
+    held: Sequence[pa.Buffer | bytes]
+    files: int = 0
+    read_into: Callable[[int, memoryview, int], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +58,7 @@ class Pieces:
     """The locations of records, piece after piece; arrays have one entry per record.
 
     Attributes:
-      body_of: number of the body, ascending.
+      body_of: number of the body; ascending where the body is in a file.
       starts: byte offset of the record in its body.
       lengths: bytes of the record.
       planned_bytes: planned bytes of the record, which limit the size of windows.
@@ -68,7 +88,7 @@ class Pieces:
 
 def merge_windows(
     pieces: Pieces,
-    read_into: ReadInto,
+    bodies: Bodies,
     window_bytes: int = WINDOW_BYTES,
     *,
     break_ties_by_content: bool = False,
@@ -77,7 +97,7 @@ def merge_windows(
 
     Args:
       pieces: all pieces of a shard.
-      read_into: reads the bodies' bytes.
+      bodies: where the records are.
       window_bytes: planned bytes of a window; a single record may be larger.
       break_ties_by_content: whether records with equal keys are ordered by their bytes
         instead of the order of their pieces.
@@ -96,7 +116,7 @@ def merge_windows(
     windows = [order[a:b] for a, b in pairwise(starts)]
     groups = list(_read_together(windows, pieces.lengths, window_bytes))
     read = partial(
-        _read_windows, pieces, read_into, break_ties_by_content=break_ties_by_content
+        _read_windows, pieces, bodies, break_ties_by_content=break_ties_by_content
     )
     if len(groups) < 2:
         for group in groups:
@@ -144,32 +164,58 @@ def _before_tie(keys: U64, start: int, stop: int) -> int:
 
 def _read_windows(
     pieces: Pieces,
-    read_into: ReadInto,
+    bodies: Bodies,
     windows: Sequence[I64],
     *,
     break_ties_by_content: bool,
 ) -> list[pa.BinaryArray]:
     """Reads windows that follow each other, and orders their records."""
-    records = _read_window(
-        pieces,
-        read_into,
-        np.concatenate(windows),
-        break_ties_by_content=break_ties_by_content,
-    )
+    window = np.concatenate(windows)
+    records = _read_window(pieces, bodies, window)
+    if break_ties_by_content:
+        records = _order_ties(records, pieces.keys[window])
     ends = np.cumsum([len(window) for window in windows]).tolist()
     return [records.slice(start, end - start) for start, end in pairwise([0, *ends])]
 
 
-def _read_window(
-    pieces: Pieces, read_into: ReadInto, window: I64, *, break_ties_by_content: bool
-) -> pa.BinaryArray:
-    """Reads a window, one contiguous slice from each body, and orders its records.
+def _read_window(pieces: Pieces, bodies: Bodies, window: I64) -> pa.BinaryArray:
+    """Returns the records of a window, in the order of their keys.
 
     Args:
       pieces: all pieces of a shard.
-      read_into: reads the bodies' bytes.
+      bodies: where the records are.
       window: indices of the records in `pieces`, in the order of their keys.
-      break_ties_by_content: see merge_windows.
+    """
+    if not bodies.held:
+        stored, positions = _read_files(pieces, bodies, window)
+        if bool(np.all(positions[:-1] < positions[1:])):
+            return stored
+        return stored.take(pa.array(positions))
+    # The places of all records, then one copy of each: buffer 0 has those of files.
+    used, body_of = np.unique(pieces.body_of[window], return_inverse=True)
+    in_memory = used >= bodies.files
+    is_held = in_memory[body_of]
+    buffers = [pa.py_buffer(b"")]
+    starts = pieces.starts[window].astype(np.int64)
+    if not is_held.all():
+        stored, positions = _read_files(pieces, bodies, window[~is_held])
+        offsets, data = array_parts(stored)
+        starts[~is_held] = offsets[positions]
+        buffers = [pa.py_buffer(data)]
+    for number in used[in_memory].tolist():
+        buffers.append(pa.py_buffer(bodies.held[number - bodies.files]))
+    buffer_of = np.where(in_memory, np.cumsum(in_memory), 0)  # in files: 0
+    places = views_at(buffers, buffer_of[body_of], starts, pieces.lengths[window])
+    return places.cast(pa.binary())
+
+
+def _read_files(
+    pieces: Pieces, bodies: Bodies, window: I64
+) -> tuple[pa.BinaryArray, I64]:
+    """Reads records from files, one contiguous slice of each.
+
+    Returns:
+      The records as they are stored, and the index there of each record of the window.
     """
     # The records of one body are contiguous, because bodies and windows are sorted.
     stored_order = np.sort(window)
@@ -179,29 +225,26 @@ def _read_window(
     firsts = np.flatnonzero(np.diff(body_of, prepend=-1))
     for first, end in zip(firsts, [*firsts[1:], len(window)], strict=True):
         target = buffer.data[offsets[first] : offsets[end]]
-        read_into(int(body_of[first]), target, int(pieces.starts[stored_order[first]]))
-    stored = binary_array(offsets, buffer)
-    positions = np.searchsorted(stored_order, window)
-    if break_ties_by_content:
-        _order_ties(stored, positions, pieces.keys[window])
-    if bool(np.all(positions[:-1] < positions[1:])):
-        return stored
-    return stored.take(pa.array(positions))
+        offset = int(pieces.starts[stored_order[first]])
+        assert bodies.read_into is not None
+        bodies.read_into(int(body_of[first]), target, offset)
+    return binary_array(offsets, buffer), np.searchsorted(stored_order, window)
 
 
-def _order_ties(stored: pa.BinaryArray, positions: I64, keys: U64) -> None:
+def _order_ties(records: pa.BinaryArray, keys: U64) -> pa.BinaryArray:
     """Orders records with equal keys by their bytes.
 
     Args:
-      stored: the records.
-      positions: index of each record in `stored`, by ascending key; changed in place.
-      keys: order keys of the records, ascending.
+      records: by ascending key.
+      keys: order keys of the records.
     """
     tied = np.flatnonzero(keys[1:] == keys[:-1])
     if not len(tied):
-        return
+        return records
+    order = np.arange(len(records))
     for group in np.split(tied, np.flatnonzero(np.diff(tied) > 1) + 1):
         tie = slice(int(group[0]), int(group[-1]) + 2)
-        positions[tie] = sorted(
-            positions[tie].tolist(), key=lambda index: stored[index].as_py()
+        order[tie] = sorted(
+            order[tie].tolist(), key=lambda index: records[index].as_py()
         )
+    return records.take(pa.array(order))

@@ -22,7 +22,12 @@ from recordmill.schemas.dataset.shards import ShardPlan
 from recordmill.schemas.errors import RecordmillError
 from recordmill.transforms.arrow import I64, array_parts, binary_array, offsets_of
 from recordmill.transforms.exchange.block import Block
-from recordmill.transforms.exchange.merge import WINDOW_BYTES, Pieces, merge_windows
+from recordmill.transforms.exchange.merge import (
+    WINDOW_BYTES,
+    Bodies,
+    Pieces,
+    merge_windows,
+)
 from recordmill.transforms.exchange.plan import shard_numbers
 from recordmill.transforms.tfrecord import crc32c
 
@@ -159,13 +164,11 @@ def gather_inline(
     for _, (value, num_records) in sorted(opened.items()):
         pieces.append(_locate_records(value, num_records, len(bodies)))
         bodies.append(value)
-
-    def read_into(number: int, target: memoryview, offset: int) -> None:
-        target[:] = memoryview(bodies[number])[offset : offset + len(target)]
-
-    joined = Pieces.joined(pieces)
     return merge_windows(
-        joined, read_into, window_bytes, break_ties_by_content=break_ties_by_content
+        Pieces.joined(pieces),
+        Bodies(bodies),
+        window_bytes,
+        break_ties_by_content=break_ties_by_content,
     )
 
 

@@ -19,8 +19,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from recordmill.schemas.ranges import SortedRunRef
-from recordmill.transforms.arrow import I64, U64, array_parts, offsets_of
-from recordmill.transforms.exchange.block import Block
+from recordmill.transforms.arrow import I64, array_parts, offsets_of
+from recordmill.transforms.exchange.block import Block, sort_order
 from recordmill.transforms.exchange.sorted_run_index import pack_index
 from recordmill.transforms.storage.atomic_files import temp_path, write_atomic
 from recordmill.transforms.storage.direct_io import SCRATCH_SPEED, BlockWriter
@@ -48,7 +48,7 @@ def write_sorted_run(
         block.planned_bytes,
     )
     counts = np.bincount(splits, minlength=num_splits)
-    order = _sort_order(keys, splits, num_splits)
+    order = sort_order(keys, splits, num_splits)
     offsets, _ = array_parts(payloads)
     lengths = np.diff(offsets)
     if order is not None:
@@ -81,17 +81,6 @@ def _sorted_payloads(
             window = payloads.take(pa.array(order[first:end]))
         offsets, data = array_parts(window)
         yield data.data[offsets[0] : offsets[-1]]
-
-
-def _sort_order(
-    keys: U64, splits: npt.NDArray[np.uint8], num_splits: int
-) -> npt.NDArray[np.intp] | None:
-    """Returns the stable order by (split, key); None if the rows are sorted."""
-    if num_splits == 1:
-        if bool(np.all(keys[:-1] <= keys[1:])):
-            return None
-        return np.argsort(keys, kind="stable")
-    return np.lexsort((keys, splits))
 
 
 def _write_payload(path: Path, windows: Iterable[memoryview]) -> int:

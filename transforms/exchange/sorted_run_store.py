@@ -1,4 +1,4 @@
-"""Stores sorted runs in a folder that all workers share, or in a store."""
+"""Stores sorted runs in a folder that all workers share, in a store, or in memory."""
 
 from __future__ import annotations
 
@@ -11,8 +11,16 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from recordmill.schemas.errors import RecordmillError
+from recordmill.schemas.errors import MissingFileError, RecordmillError
 from recordmill.schemas.ranges import SortedRunRef
+from recordmill.transforms.exchange.block import Block
+from recordmill.transforms.exchange.held_run import (
+    HELD_RUNS,
+    NO_BUDGET,
+    HeldRun,
+    HoldBudget,
+)
+from recordmill.transforms.exchange.sorted_run import write_sorted_run
 from recordmill.transforms.exchange.sorted_run_index import (
     ReadRange,
     SortedRunIndex,
@@ -33,6 +41,31 @@ class SortedRunFolder(ABC):
     def writing(self, stem: str) -> AbstractContextManager[Path]:
         """Returns a context with the path, without ending, for `write_sorted_run`."""
 
+    def save(
+        self, stem: str, blocks: list[Block], num_splits: int, seconds: float = 0.0
+    ) -> SortedRunRef:
+        """Saves a run.
+
+        Args:
+          stem: its name.
+          blocks: its records; the list is cleared.
+          num_splits: number of splits of the job.
+          seconds: that it took to make the blocks.
+        """
+        with self.writing(stem) as path:
+            return write_sorted_run(path, Block.joined(blocks), num_splits)
+
+    def held(self, run: SortedRunRef) -> HeldRun | None:
+        """Returns a run that is in memory; None if it is in files.
+
+        Raises:
+          RecordmillError: this process has not made it.
+        """
+        return None
+
+    def release(self) -> None:  # noqa: B027 (files stay)
+        """Lets go of the runs in memory."""
+
     @abstractmethod
     def _index_file(self, run: SortedRunRef) -> tuple[ReadRange, str]:
         """Returns a function that reads a run's .index file, and the file's URI."""
@@ -44,6 +77,9 @@ class SortedRunFolder(ABC):
           RecordmillError: the index is not the one that the SortedRunRef describes.
           OSError, MissingFileError: it is missing.
         """
+        held = self.held(run)
+        if held is not None:
+            return held.index
         read, uri = self._index_file(run)
         return read_index(read, run, uri)
 
@@ -77,6 +113,8 @@ class SortedRunFolder(ABC):
         verified when they are gathered.
         """
         try:
+            if self.held(run) is not None:
+                return True
             self.index(run)
         except (OSError, RecordmillError):  # MissingFileError is a RecordmillError
             return False
@@ -84,14 +122,44 @@ class SortedRunFolder(ABC):
 
     def is_whole(self, run: SortedRunRef) -> bool:
         """Tells whether both files of a run exist as they were written."""
-        return self.is_present(run) and self._payload_is_whole(run)
+        return self.is_present(run) and (run.in_memory or self._payload_is_whole(run))
 
 
 @dataclass(frozen=True, slots=True)
 class LocalSortedRuns(SortedRunFolder):
-    """Sorted runs in a local folder."""
+    """Sorted runs in a local folder.
+
+    Attributes:
+      folder: its path.
+      budget: what the runs of this process may hold in memory instead.
+    """
 
     folder: str
+    budget: HoldBudget = NO_BUDGET
+
+    def save(
+        self, stem: str, blocks: list[Block], num_splits: int, seconds: float = 0.0
+    ) -> SortedRunRef:
+        if self.budget.num_bytes:
+            held = HELD_RUNS.hold(
+                self.folder, stem, blocks, num_splits, seconds, self.budget
+            )
+            if held is not None:
+                return held.reference(stem)
+        return super(LocalSortedRuns, self).save(stem, blocks, num_splits, seconds)
+
+    def held(self, run: SortedRunRef) -> HeldRun | None:
+        if not run.in_memory:
+            return None
+        held = HELD_RUNS.get(self.folder, run.stem)
+        if held is None:
+            raise MissingFileError(
+                f"the sorted run {run.stem} is not in memory any more"
+            )
+        return held
+
+    def release(self) -> None:
+        HELD_RUNS.release(self.folder)
 
     @contextmanager
     def writing(self, stem: str) -> Iterator[Path]:

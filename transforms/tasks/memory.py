@@ -1,4 +1,4 @@
-"""Returns freed memory to the system between tasks."""
+"""Finds how much memory a run may hold, and returns freed memory to the system."""
 
 from __future__ import annotations
 
@@ -6,6 +6,27 @@ import ctypes
 from collections.abc import Callable
 
 import pyarrow as pa
+
+from recordmill.schemas.sizes import parse_memory
+from recordmill.transforms.exchange.held_run import HoldBudget
+from recordmill.transforms.storage.reading import available_memory
+
+_MOST_BYTES = 1 << 30  # held by default
+_SHARE = 4  # of what is free, by default
+_MOST_SECONDS = 30.0  # of the work of one worker, by default
+
+
+def memory_budget(asked: str) -> HoldBudget:
+    """Returns what sorted runs may be held in memory.
+
+    Args:
+      asked: a size, 0, or auto (see `parse_memory`).
+    """
+    size = parse_memory(asked)
+    if size is None:
+        most = min(_MOST_BYTES, available_memory() // _SHARE)
+        return HoldBudget(most, _MOST_SECONDS)
+    return HoldBudget(size)
 
 
 def release_memory() -> None:

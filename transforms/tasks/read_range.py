@@ -76,13 +76,13 @@ class RangeReader:
     def __post_init__(self) -> None:
         self.files = side_files_of(self.input_range, self.context.source)
 
-    def blocks(self, assumed_types: TypeFlags, block_bytes: int) -> Iterator[Block]:
-        """Yields all rows; stops where a batch turns out to need wider types.
+    def blocks(self, assumed_types: TypeFlags, num_bytes: int) -> Iterator[list[Block]]:
+        """Yields all rows in lists; stops where a batch turns out to need wider types.
 
         Args:
           assumed_types: what each column is taken for (see Source.read).
-          block_bytes: payload bytes of a block, which ends with the batch that reaches
-            them.
+          num_bytes: payload bytes of a list, which ends with the batch that reaches
+            them. The caller clears it when it has done with it.
         """
         source = self.context.source
         self.encoded_types = assumed_types
@@ -90,8 +90,8 @@ class RangeReader:
             batches = source.list_references(self.input_range)
         else:
             batches = source.read(self.input_range, assumed_types)
-        parts: list[Block] = []
-        num_bytes = 0
+        blocks: list[Block] = []
+        held = 0
         for rows in batches:
             before = self.encoded_types
             self.encoded_types = merge_type_flags(before, rows.observed)
@@ -103,18 +103,19 @@ class RangeReader:
             self._note(rows)
             if rows.batch.num_rows == 0:
                 continue
-            for part in self._encoded(rows, self.context.schema(self.encoded_types)):
-                # An Arrow array holds 2 GiB: a huge record is a block of its own.
-                if parts and num_bytes + part.payloads.nbytes > MAX_CELL_BYTES:
-                    yield Block.joined(parts)
-                    num_bytes = 0
-                parts.append(part)
-                num_bytes += part.payloads.nbytes
-                if num_bytes >= block_bytes:
-                    yield Block.joined(parts)
-                    num_bytes = 0
-        if parts:
-            yield Block.joined(parts)
+            for block in self._encoded(rows, self.context.schema(self.encoded_types)):
+                # An Arrow array holds 2 GiB: a huge record is alone in its list.
+                if blocks and held + block.payloads.nbytes > MAX_CELL_BYTES:
+                    yield blocks
+                    blocks, held = [], 0
+                blocks.append(block)
+                held += block.payloads.nbytes
+                if held >= num_bytes:
+                    del block
+                    yield blocks
+                    blocks, held = [], 0
+        if blocks:
+            yield blocks
         self.is_whole = True
 
     @property

@@ -19,6 +19,7 @@ from recordmill.schemas.errors import ChangedInputError
 from recordmill.schemas.ranges import InputRange, RangeResult, TypeFlags
 from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64, U64
+from recordmill.transforms.exchange.block import Block
 from recordmill.transforms.exchange.messages import cut_block, reject_pieces
 from recordmill.transforms.exchange.plan import (
     Histogram,
@@ -84,10 +85,14 @@ def measure_range(
         while True:
             reader = RangeReader(context, input_range, by_reference, live=live)
             total = Histogram.empty(context.num_splits, context.bucket_bits)
-            for block in reader.blocks(assumed_types, BLOCK_BYTES):
+            for blocks in reader.blocks(assumed_types, BLOCK_BYTES):
                 total += make_histogram(
-                    context, block.keys, block.splits, block.planned_bytes
+                    context,
+                    np.concatenate([block.keys for block in blocks]),
+                    np.concatenate([block.splits for block in blocks]),
+                    np.concatenate([block.planned_bytes for block in blocks]),
                 )
+                blocks.clear()
             if reader.is_whole:
                 break
             assumed_types = reader.encoded_types  # a batch needs wider types
@@ -153,7 +158,8 @@ def _send_rows(
     from_sizes = can_plan_from_sizes(context.job, context.source)
     sent = np.zeros(plan.num_shards, np.int64)
     num_blocks = 0
-    for block in reader.blocks(final_types, BLOCK_BYTES):
+    for blocks in reader.blocks(final_types, BLOCK_BYTES):
+        block = Block.joined(blocks)
         yield from cut_block(block, plan, (input_range.index, num_blocks), skip)
         num_blocks += 1
         if from_sizes:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import numpy.typing as npt
 
 from recordmill.schemas.ranges import InputRange, RangeResult, SortedRunRef, TypeFlags
 from recordmill.transforms.arrow import I64, U64
 from recordmill.transforms.exchange.plan import Histogram
-from recordmill.transforms.exchange.sorted_run import write_sorted_run
 from recordmill.transforms.tasks.checkpoints import (
     keeps_rejects,
     load_checkpoint,
@@ -73,13 +74,17 @@ def _sort_rows(
 ) -> tuple[RangeReader, list[SortedRunRef]]:
     """Writes the rows of a range into sorted runs, again if a batch needs wider types."""
     by_reference = context.exchange == "reference"
+    folder = context.workspace.runs
     while True:
         reader = RangeReader(context, input_range, by_reference, live=live)
         runs: list[SortedRunRef] = []
-        for block in reader.blocks(assumed_types, RUN_BYTES):
-            with context.workspace.runs.writing(f"{name}-{len(runs):03d}") as stem:
-                runs.append(write_sorted_run(stem, block, context.num_splits))
-            del block  # not held while the next one fills
+        began = time.monotonic()
+        for blocks in reader.blocks(assumed_types, RUN_BYTES):
+            stem = f"{name}-{len(runs):03d}"
+            took = time.monotonic() - began
+            runs.append(folder.save(stem, blocks, context.num_splits, took))
+            blocks.clear()  # not kept while the next ones are read
+            began = time.monotonic()
         if reader.is_whole:
             return reader, runs
         assumed_types = reader.encoded_types

@@ -28,6 +28,7 @@ from tempfile import TemporaryDirectory
 
 from recordmill.schemas.errors import MissingFileError
 from recordmill.schemas.file_names import check_file_name
+from recordmill.transforms.exchange.held_run import NO_BUDGET, HoldBudget
 from recordmill.transforms.exchange.sorted_run_store import (
     LocalSortedRuns,
     SortedRunFolder,
@@ -59,6 +60,8 @@ class Workspace:
       root: local folder of rejects, errors and log, and of staging in a local output.
       scratch_root: local folder of sorted runs and checkpoints.
       shared: whether all but the log is in the store, for workers on other machines.
+      budget: of sorted runs that may be held in memory, where all workers are threads of
+        this process.
     """
 
     store: Store
@@ -66,6 +69,7 @@ class Workspace:
     root: str
     scratch_root: str
     shared: bool = False
+    budget: HoldBudget = NO_BUDGET
 
     @classmethod
     def of(
@@ -94,7 +98,7 @@ class Workspace:
         """Returns the folder in which sorted runs are written and read."""
         if self.shared:
             return StoredSortedRuns(self.store, self.store_name("runs"))
-        return LocalSortedRuns(str(self.local_path("runs")))
+        return LocalSortedRuns(str(self.local_path("runs")), self.budget)
 
     @property
     def log(self) -> Path:

@@ -7,15 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
 from recordmill.schemas.dataset.shards import KEY_SPACE, ShardTask
 from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.ranges import SortedRunRef
+from recordmill.transforms.arrow import I64, U64
 from recordmill.transforms.exchange.block import Block
 from recordmill.transforms.exchange.gather import gather
-from recordmill.transforms.exchange.sorted_run import write_sorted_run
+from recordmill.transforms.exchange.held_run import NO_BUDGET, HoldBudget
 from recordmill.transforms.exchange.sorted_run_store import (
     LocalSortedRuns,
     SortedRunFolder,
@@ -23,6 +25,7 @@ from recordmill.transforms.exchange.sorted_run_store import (
 )
 from recordmill.transforms.storage import LocalStore, Store, open_store
 
+ROOM = HoldBudget(1 << 20)
 EVERYTHING = ShardTask("s", 0, 0, 1, 0, KEY_SPACE)
 
 
@@ -46,8 +49,7 @@ def save(folder: SortedRunFolder, stem: str, keys: list[int]) -> SortedRunRef:
         np.zeros(len(keys), np.uint8),
         np.full(len(keys), 5, np.int64),
     )
-    with folder.writing(stem) as path:
-        return write_sorted_run(path, block, 1)
+    return folder.save(stem, [block], 1)
 
 
 def file_of(store: Store, ending: str) -> str:
@@ -115,3 +117,56 @@ def test_a_run_with_other_facts_is_not_whole(
     run = save(folder, "a", [1])
     assert not folder.is_whole(replace(run, stem="b"))
     assert not folder.is_whole(replace(run, payload_bytes=9))
+
+
+def test_runs_in_memory_are_read_as_they_were_made(tmp_path: Path) -> None:
+    folder = LocalSortedRuns(str(tmp_path), ROOM)
+    runs = [save(folder, "a", [7, 1, 4]), save(folder, "b", [2, 4])]
+    assert list(tmp_path.iterdir()) == []
+    folder = pickle.loads(pickle.dumps(folder))
+    assert all(folder.is_whole(run) for run in runs)
+    assert folder.index(runs[0]).keys.tolist() == [1, 4, 7]
+    [window] = gather(folder, runs, EVERYTHING)
+    assert window.to_pylist() == [b"row 1", b"row 2", b"row 4", b"row 4", b"row 7"]
+    folder.release()
+    assert not any(folder.is_present(run) for run in runs)
+    with pytest.raises(RecordmillError, match="a is not in memory any more"):
+        list(gather(folder, runs, EVERYTHING))
+
+
+@pytest.mark.parametrize(
+    ("budget", "in_memory"),
+    [
+        (HoldBudget(1 << 20), [True, True, True]),
+        (HoldBudget(200), [True, False, True]),  # the second is too large
+        (HoldBudget(1 << 20, seconds=25), [True, True, False]),
+        (NO_BUDGET, [False, False, False]),
+    ],
+)
+def test_a_budget_bounds_bytes_and_work(
+    tmp_path: Path, budget: HoldBudget, in_memory: list[bool]
+) -> None:
+    folder = LocalSortedRuns(str(tmp_path), budget)
+    sizes = {"a": 1, "b": 100, "c": 1}
+    runs = []
+    for stem, rows in sizes.items():
+        blocks = [Block(pa.array([b"row"] * rows, pa.binary()), *columns_of(rows))]
+        runs.append(folder.save(stem, blocks, 1, seconds=10))
+    assert [run.in_memory for run in runs] == in_memory
+    assert sum(len(window) for window in gather(folder, runs, EVERYTHING)) == 102
+    folder.release()
+
+
+def test_a_run_that_is_made_again_takes_the_room_of_the_first(tmp_path: Path) -> None:
+    folder = LocalSortedRuns(str(tmp_path), HoldBudget(120))
+    for _ in range(5):
+        assert save(folder, "a", [1, 2]).in_memory
+    assert not save(folder, "b", [1, 2]).in_memory
+    folder.release()
+    assert save(folder, "b", [1, 2]).in_memory
+    folder.release()
+
+
+def columns_of(rows: int) -> tuple[U64, npt.NDArray[np.uint8], I64]:
+    keys = np.arange(rows, dtype=np.uint64)
+    return keys, np.zeros(rows, np.uint8), np.full(rows, 3, np.int64)

@@ -21,6 +21,7 @@ from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.ranges import SortedRunRef
 from recordmill.transforms.exchange.block import Block
 from recordmill.transforms.exchange.gather import gather
+from recordmill.transforms.exchange.held_run import NO_BUDGET, HoldBudget
 from recordmill.transforms.exchange.sorted_run import write_atomic, write_sorted_run
 from recordmill.transforms.exchange.sorted_run_store import LocalSortedRuns
 from recordmill.transforms.storage.direct_io import ScratchSpeed
@@ -38,17 +39,29 @@ def save(
     folder: Path, name: str, rows: list[Row], num_splits: int, planned: int = 1
 ) -> SortedRunRef:
     """Saves rows that are planned with so many times their bytes, as references are."""
+    return write_sorted_run(folder / name, block_of(rows, planned), num_splits)
+
+
+def block_of(rows: list[Row], planned: int = 1) -> Block:
     payloads = pa.array([b"left out", *(row.payload for row in rows)], pa.binary())
-    return write_sorted_run(
-        folder / name,
-        Block(
-            payloads.slice(1),
-            np.array([row.key for row in rows], np.uint64),
-            np.array([row.split for row in rows], np.uint8),
-            np.array([planned * len(row.payload) for row in rows], np.int64),
-        ),
-        num_splits,
+    return Block(
+        payloads.slice(1),
+        np.array([row.key for row in rows], np.uint64),
+        np.array([row.split for row in rows], np.uint8),
+        np.array([planned * len(row.payload) for row in rows], np.int64),
     )
+
+
+def save_somewhere(
+    folder: Path, name: str, rows: list[Row], planned: int, *, in_memory: bool
+) -> SortedRunRef:
+    """Saves rows as a run of two blocks, in memory or in files."""
+    budget = HoldBudget(1 << 20) if in_memory else NO_BUDGET
+    half = len(rows) // 2
+    blocks = [block_of(some, planned) for some in (rows[:half], rows[half:])]
+    run = LocalSortedRuns(str(folder), budget).save(name, blocks, 3)
+    assert run.in_memory == in_memory
+    return run
 
 
 def little(words: list[int]) -> bytes:
@@ -89,6 +102,7 @@ BOUNDS = st.one_of(KEYS, st.just(KEY_SPACE))
     BOUNDS,
     st.integers(1, 40),
     st.sampled_from([1, 3, 100]),
+    st.lists(st.booleans(), min_size=5, max_size=5),
 )
 def test_gather_equals_sorting(
     batches: list[list[Row]],
@@ -97,12 +111,15 @@ def test_gather_equals_sorting(
     other: int,
     window_bytes: int,
     planned: int,
+    in_memory: list[bool],
 ) -> None:
+    """Of runs in files, in memory, or some here and some there."""
     low, high = sorted([min(one, KEY_SPACE - 1), other])
     with TemporaryDirectory() as name:
         folder = Path(name)
         runs = [
-            save(folder, f"r{i}", rows, 3, planned) for i, rows in enumerate(batches)
+            save_somewhere(folder, f"r{i}", rows, planned, in_memory=in_memory[i])
+            for i, rows in enumerate(batches)
         ]
         windows = [
             window.to_pylist()
@@ -113,6 +130,7 @@ def test_gather_equals_sorting(
                 window_bytes,
             )
         ]
+        LocalSortedRuns(str(folder)).release()
     mine = [
         row
         for rows in batches
