@@ -5,9 +5,20 @@ Only reads: nothing is made or changed here.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 from recordmill.beam_jobs.service.append import AppendPlan
+from recordmill.beam_jobs.service.exact_limits import (
+    find_exact_limits,
+    is_exact,
+    told_of,
+)
+from recordmill.beam_jobs.service.give_roles import (
+    give_roles,
+    has_roles,
+    schema_of_table,
+)
 from recordmill.beam_jobs.service.inputs import Inputs
 from recordmill.beam_jobs.service.resolve import ResolvedRun
 from recordmill.schemas.errors import InputError, SchemaError
@@ -54,22 +65,36 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
     """
     job, options, inputs = run.job, run.options, run.inputs
     source = make_source(job, options.storage.input)
+    fixed_schema = None
     if run.append_plan is None:
         source = source.prepare(inputs.files)
     else:
         kept = run.append_plan.kept
         fixed_schema = None if job.declared else run.append_plan.schema
-        source = source.prepare_append(kept, inputs.files, fixed_schema)
+        asked = fixed_schema
+        if fixed_schema is not None and has_roles(job):
+            asked = schema_of_table(job, source, inputs.files, fixed_schema)
+        source = source.prepare_append(kept, inputs.files, asked)
+    ranges = source.cut(inputs.files)
+    workers = options.workers or os.cpu_count() or 1
+    if has_roles(job):
+        source = give_roles(job, source, ranges, fixed_schema, workers)
+    if run.append_plan is not None:
         if fixed_schema is not None:  # one that is declared stays the same by itself
             _require_same_schema(run.append_plan, source)
     _check_schema(job, source, run.expected)
-    ranges = source.cut(inputs.files)
     if not ranges and run.append_plan is None:
         raise InputError("the input files are empty: there is nothing to convert")
     estimate = source.estimated_bytes(inputs.files)
     estimate += sum(file.size for file in inputs.side_files)
     names = split_names(job, ranges, source.own_splits())
     check_names(job, run.store, names)
+    understood, limits = source.understood(), None
+    if is_exact(job):
+        own = {*names} - {split.name for split in job.splits}
+        divided = [each for each in ranges if each.split not in own]
+        limits = find_exact_limits(job, source, divided, workers)
+        understood = understood.updated(told_of(job, limits))
     context = RunContext(
         job=job,
         source=source,
@@ -90,8 +115,9 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
         inputs=options.inputs,
         input_root=input_root(inputs.files),
         reading=describe_inputs(job, inputs.files) if inputs.files else "",
+        limits=limits,
     )
-    return PreparedRun(context, ranges, inputs, source.understood())
+    return PreparedRun(context, ranges, inputs, understood)
 
 
 def _require_same_schema(append_plan: AppendPlan, source: Source) -> None:

@@ -10,10 +10,12 @@ from dataclasses import replace
 
 from recordmill.beam_jobs.service.detach import submit_detached
 from recordmill.beam_jobs.service.disk_space import require_space
+from recordmill.beam_jobs.service.exact_limits import is_exact
 from recordmill.beam_jobs.service.execute_pipeline import (
     execute_pipeline,
     load_beam_options,
 )
+from recordmill.beam_jobs.service.give_roles import has_roles
 from recordmill.beam_jobs.service.outcome import (
     Outcome,
     outcome_of,
@@ -84,7 +86,9 @@ def run_job(run: ResolvedRun, reporter: Reporter) -> Outcome:
     pipeline = None
     if not is_staged(workspace):
         # All that can be wrong with job and input is found before anything is written.
-        reporter.doing("scan", "reading the first rows")
+        counted = has_roles(run.job) or is_exact(run.job)
+        doing = "counting rows, classes and splits" if counted else ""
+        reporter.doing("scan", doing or "reading the first rows")
         prepared = prepare_run(run)
         reporter.doing("scan", "loading Beam")
         pipeline = prepared, load_beam_options(run.options)

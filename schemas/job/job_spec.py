@@ -202,6 +202,10 @@ class JobSpec(_Frozen):
     payload: Payload = "example"
     index: bool = False  # whether each shard gets an index file
     container: Container = "tfrecord"
+    label: str | None = None
+    split_column: str | None = None
+    split_exact: bool = False
+    stratify_by: str | None = None
 
     @model_validator(mode="after")
     def _files_fit(self) -> Self:

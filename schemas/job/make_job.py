@@ -35,6 +35,7 @@ from recordmill.schemas.job.options import offered_by
 from recordmill.schemas.job.run_options import ReportOptions, RunOptions
 from recordmill.schemas.job.source_options import SourceOptions
 from recordmill.schemas.job.spell_options import Style
+from recordmill.schemas.job.split_rules import split_contradictions
 from recordmill.schemas.job.storage_options import BothSides, StorageOptions
 from recordmill.schemas.parsing.problems import expectation, unknown_field
 
@@ -155,6 +156,7 @@ def _contradictions(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield from file_contradictions(
         *map(given.get, ("container", "compression", "index"))
     )
+    yield from split_contradictions(given)
     is_auto = given.get("version") == AUTO_VERSION
     if "keep" in given and not is_auto:
         yield "keep", "requires `version=auto`"

@@ -143,6 +143,17 @@ def read_tfds(directory: str) -> None:
     print_json(found)
 
 
+def read_supervised(directory: str) -> None:
+    """Print each pair that as_supervised gives of split train, and the label's names."""
+    import tensorflow_datasets as tfds
+
+    builder = tfds.builder_from_directory(directory)
+    dataset = builder.as_dataset(split="train", as_supervised=True)
+    pairs = [[readable(part) for part in pair] for pair in tfds.as_numpy(dataset)]
+    label = builder.info.supervised_keys[1]
+    print_json({"pairs": pairs, "names": builder.info.features[label].names})
+
+
 def decode_image(files: list[str]) -> None:
     """Print each image's size in pixels and channels as tf.io.decode_image has it."""
     import tensorflow as tf
@@ -169,6 +180,7 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
         command.add_argument("files", nargs="+")
         command.add_argument("--compression", choices=("none", "gzip"), default="none")
     commands.add_parser("tfds").add_argument("directory")
+    commands.add_parser("supervised").add_argument("directory")
     commands.add_parser("decode-image").add_argument("files", nargs="+")
     return parser.parse_args(argv)
 
@@ -182,6 +194,8 @@ def main(argv: list[str]) -> int:
         read_examples(arguments.files, arguments.compression)
     elif arguments.command == "tfds":
         read_tfds(arguments.directory)
+    elif arguments.command == "supervised":
+        read_supervised(arguments.directory)
     else:
         decode_image(arguments.files)
     return 0

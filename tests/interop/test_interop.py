@@ -13,7 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 from interop_tools import ask
-from job_tools import GOLDEN, IRIS, SAMPLES, convert, payloads, shards_of
+from job_tools import (
+    GOLDEN,
+    IRIS,
+    SAMPLES,
+    convert,
+    payloads,
+    recordmill,
+    shards_of,
+)
 from PIL import Image
 from pixel_zoo import (
     PICTURES,
@@ -161,6 +169,22 @@ def test_tfds_reads_iris(samples: Path) -> None:
             for row in csv.DictReader(file)
         ]
     assert first in rows
+
+
+def test_tfds_gives_the_label_of_a_table_apart(tmp_path: Path) -> None:
+    """`as_supervised` of a dataset with a label, and of its export."""
+    convert("csv", IRIS, tmp_path / "iris", "--label", "species", "--no-shuffle")
+    exported = tmp_path / "exported"
+    assert recordmill("export", "tfds", tmp_path / "iris", exported).status == 0
+    for folder in (tmp_path / "iris", exported):
+        (found,) = ask(SCRIPT, "supervised", folder)
+        assert found["names"] == ["setosa", "versicolor", "virginica"]
+        with IRIS.open(newline="") as file:
+            for (features, label), row in zip(
+                found["pairs"], csv.DictReader(file), strict=True
+            ):
+                assert found["names"][label] == row.pop("species")
+                assert features == {n: float(np.float32(t)) for n, t in row.items()}
 
 
 def test_tfds_reads_the_splits_that_folders_are(tmp_path: Path) -> None:

@@ -287,6 +287,7 @@ def description_files(
     # TFDS can read only uncompressed shards of examples.
     if job.compression == "none" and job.payload == "example":
         files |= metadata_files(
-            job.name, job.version, schema, shards, mark, job.container
+            *(job.name, job.version, schema, shards, mark, job.container),
+            label=job.label or "",
         )
     return files

@@ -25,7 +25,11 @@ from recordmill.transforms.dataset.files import (
     open_file,
     require_size,
 )
-from recordmill.transforms.dataset.tfds_files import DATASET_INFO_NAME, metadata_files
+from recordmill.transforms.dataset.tfds_files import (
+    DATASET_INFO_NAME,
+    metadata_files,
+    only_label,
+)
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.tfrecord import FRAME_BYTES, open_stream
 
@@ -84,12 +88,14 @@ def export_tfds(
             done += shard.bytes
             if on_progress is not None:
                 on_progress(done, total)
+    schema = schema_of(manifest, class_names(store, manifest))
     files = metadata_files(
         manifest.name,
         manifest.version,
-        schema_of(manifest, class_names(store, manifest)),
+        schema,
         results,
         container=manifest.container,
+        label=only_label(schema),
     )
     files[DATASET_INFO_NAME] = files.pop(DATASET_INFO_NAME)
     for name, data in files.items():

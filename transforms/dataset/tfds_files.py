@@ -56,6 +56,7 @@ def metadata_files(
     shards: Sequence[ShardResult],
     mark: str = "",
     container: str = "tfrecord",
+    label: str = "",
 ) -> dict[str, bytes]:
     """Returns the files, by name, that tfds.builder_from_directory needs.
 
@@ -66,6 +67,7 @@ def metadata_files(
       shards: all shards of all splits, in any order; without compression.
       mark: of the commit that publishes them, in their names.
       container: the file format of the shards.
+      label: of a table, the feature that a model is to tell from all others; "" for none.
     """
     info: _Json = {
         "name": name,
@@ -74,8 +76,14 @@ def metadata_files(
         "moduleName": "recordmill",
         "splits": _splits(shards, mark),
     }
-    if supervised := _supervised_keys(schema):
-        items = [{"featureKey": key} for key in supervised]
+    inputs: _Json = {}
+    if label and len(schema) > 1:
+        others = [spec.name for spec in schema.features if spec.name != label]
+        inputs = {"dict": {"dict": {key: {"featureKey": key} for key in others}}}
+    elif supervised := _supervised_keys(schema):
+        inputs, label = {"featureKey": supervised[0]}, supervised[1]
+    if inputs:
+        items = [inputs, {"featureKey": label}]
         info["supervisedKeys"] = {"tuple": {"items": items}}
     features = {
         "pythonClassName": f"{_CLASSES}features_dict.FeaturesDict",
@@ -148,6 +156,17 @@ def _splits(shards: Sequence[ShardResult], mark: str) -> list[_Json]:
         }
         for split, members in by_split.items()
     ]
+
+
+def only_label(schema: Schema) -> str:
+    """Returns the only class label of a table without pictures, or ""."""
+    if any(spec.content is not Content.VALUES for spec in schema.features):
+        return ""
+    labels = [spec.name for spec in schema.features if spec.class_names]
+    spec = schema[labels[0]] if len(labels) == 1 else None
+    if spec is None or spec.kind is not Kind.INT64 or spec.shape or spec.optional:
+        return ""
+    return spec.name
 
 
 def _supervised_keys(schema: Schema) -> tuple[str, str] | None:

@@ -105,10 +105,15 @@ def assign_splits(
     """
     if len(fractions) == 1:
         return np.zeros(len(groups), np.uint8)
-    draws = mix(groups ^ mix(np.array([seed ^ _SPLIT_SALT], np.uint64)))
+    draws = split_draws(groups, seed)
     ends = np.cumsum(np.array(fractions, object))[:-1]
     limits = np.array([int(end * (1 << 64)) for end in ends], np.uint64)
     return np.searchsorted(limits, draws, side="right").astype(np.uint8)
+
+
+def split_draws(groups: U64, seed: int) -> U64:
+    """Returns the numbers, even over all of u64, by which rows fall into splits."""
+    return mix(groups ^ mix(np.array([seed ^ _SPLIT_SALT], np.uint64)))
 
 
 def value_hashes(values: pa.Array) -> U64:

@@ -9,12 +9,8 @@ schema is the one that a conversion without a schema would find.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import islice
-from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.types as pt
@@ -25,14 +21,12 @@ from recordmill.schemas.features.declared import DeclaredSchema
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.ranges import InputFile, InputRange
 from recordmill.transforms.profile.column_stats import ColumnStats, column_stats
+from recordmill.transforms.profile.in_threads import in_threads, surveyed
 from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.text_types import TypeFlag, cells_of
 
 MAX_REJECTS = 5  # rejected rows that are kept
-_TASKS_AHEAD = 2  # per worker: none waits, and few results wait to be merged
 
-_In = TypeVar("_In")
-_Out = TypeVar("_Out")
 _NO_STATS = ColumnStats()
 
 
@@ -146,25 +140,17 @@ def infer(
     if not ranges:
         raise InputError("the input files are empty: there is nothing to infer from")
     workers = workers or os.cpu_count() or 1
-    if source.needs_survey(ranges):
-        surveys = dict(_in_threads(partial(_survey, source), ranges, workers))
-        ranges = source.resolve_ranges(
-            ranges, [surveys[input_range.index] for input_range in ranges]
-        )
+    ranges = surveyed(source, ranges, workers)
     total, known = TableStats(), _sample_types(source, ranges[0])
 
     def read(input_range: InputRange) -> TableStats:
         return range_stats(source, input_range, known)  # whatever is known by then
 
     on_progress(0, len(ranges))
-    for done, found in enumerate(_in_threads(read, ranges, workers), 1):
+    for done, found in enumerate(in_threads(read, ranges, workers), 1):
         total = known = total.merge(found)
         on_progress(done, len(ranges))
     return Inferred(source, total)
-
-
-def _survey(source: Source, input_range: InputRange) -> tuple[int, int]:
-    return input_range.index, source.survey(input_range)
 
 
 def _sample_types(source: Source, input_range: InputRange) -> TableStats:
@@ -220,19 +206,3 @@ def _add_nulls(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
     if not one or not other:
         return one or other
     return tuple(a + b for a, b in zip(one, other, strict=True))
-
-
-def _in_threads(
-    function: Callable[[_In], _Out], items: Iterable[_In], workers: int
-) -> Iterator[_Out]:
-    """Yields a function's results as they come, in any order; few are held at once."""
-    todo = iter(items)
-    with ThreadPoolExecutor(workers) as pool:
-        running = {
-            pool.submit(function, item) for item in islice(todo, workers * _TASKS_AHEAD)
-        }
-        while running:
-            done, running = wait(running, return_when=FIRST_COMPLETED)
-            for future in done:
-                yield future.result()
-            running |= {pool.submit(function, item) for item in islice(todo, len(done))}

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Self
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from recordmill.schemas.features.feature import Schema
@@ -51,6 +53,7 @@ class Rows:
       rounded: columns whose decimals lose digits as float32.
       checksums: of parts of the input that were read for these rows, and those of no
         row; all `Rows` of a range together name each of its bytes (`tells_checksums`).
+      splits: the index of each row's split among `own_splits`, where a column tells it.
     """
 
     batch: pa.RecordBatch
@@ -65,6 +68,7 @@ class Rows:
     odd: tuple[OddRows, ...] = ()
     rounded: tuple[Rounded, ...] = ()
     checksums: Sequence[FileChecksum] = ()
+    splits: npt.NDArray[np.uint8] | None = None
 
 
 @dataclass(slots=True)
@@ -206,6 +210,10 @@ class Source(ABC):
 
         They take the place of the default split; () where files are in no split.
         """
+        return ()
+
+    def own_split_rows(self) -> tuple[int, ...]:
+        """Returns the rows of each of `own_splits`, where ranges do not tell them."""
         return ()
 
     def rounding_problem(self, rounded: Sequence[Rounded]) -> str:

@@ -153,6 +153,8 @@ def make_source(job: JobSpec, storage: StorageOptions = NO_OPTIONS) -> Source:
     source = found.make_source(options, job.declared is not None, storage)
     if job.declared is not None:
         columns = {job.declared.column_of(name) for name in job.declared.features}
+        others = (job.split_column, job.split_by, job.stratify_by)
+        columns |= {name for name in others if name is not None}
         source = source.expecting(sorted(columns))
     return source.naming_files() if _names_files(job) else source
 

@@ -18,6 +18,7 @@ from recordmill.schemas.job.job_spec import DEFAULT_SPLITS, JobSpec, parse_fract
 from recordmill.schemas.job.run_options import Grace, VerifyLevel
 from recordmill.schemas.ranges import InputFile, InputRange, TypeFlags
 from recordmill.transforms.arrow import U64
+from recordmill.transforms.exchange.exact_splits import SplitLimits
 from recordmill.transforms.exchange.keys import assign_splits
 from recordmill.transforms.sources.base import Source
 from recordmill.transforms.tasks.workspace import Workspace
@@ -27,7 +28,9 @@ Exchange = Literal["reference", "scratch", "engine"]
 FORMAT_VERSION = 1  # raise it when the same job would give other bytes
 TRAIN_NAMES = frozenset({"train", "training"})  # of files that a job's splits divide
 # Of JobSpec: left out where they have their default.
-_LATER_FIELDS = ("index", "container")
+_LATER_FIELDS = (
+    *("index", "container", "label", "split_column", "split_exact", "stratify_by"),
+)
 _FIRST_OPTIONS = {"feature_names": "default", "variant": "auto"}  # of images and cifar
 
 
@@ -72,6 +75,7 @@ class RunContext:
       inputs: files, folders or globs as the job has them; () for a pipeline's rows.
       input_root: the folder below which all of them lie.
       reading: what `registry.describe_inputs` says of the inventory.
+      limits: where the job's splits end, if they are exact.
     """
 
     job: JobSpec
@@ -93,6 +97,7 @@ class RunContext:
     inputs: tuple[str, ...] = ()
     input_root: str = ""
     reading: str = ""
+    limits: SplitLimits | None = None
 
     @property
     def readings(self) -> int:
@@ -111,16 +116,21 @@ class RunContext:
             return self.job.declared.to_schema()
         return self.source.schema(observed_types, nulls)
 
-    def splits_of(self, groups: U64, input_range: InputRange) -> npt.NDArray[np.uint8]:
+    def splits_of(
+        self, groups: U64, input_range: InputRange, classes: U64 | None = None
+    ) -> npt.NDArray[np.uint8]:
         """Returns the index of each row's split, shape (rows,).
 
         Args:
           groups: a hash per row; rows with equal hashes share a split.
           input_range: the range of the rows; one of a split of its own decides alone.
+          classes: hash of the class of each row, if splits are exact.
         """
         if input_range.split in self.own_splits:
             index = self.split_names.index(input_range.split)
             return np.full(len(groups), index, np.uint8)
+        if self.limits is not None and classes is not None:
+            return self.limits.assign(groups, classes, self.fractions, self.job.seed)
         return assign_splits(groups, self.fractions, self.job.seed)
 
     @property

@@ -223,6 +223,11 @@ def _positions(
     context: RunContext, ranges: Sequence[InputRange]
 ) -> Iterator[tuple[str, float]]:
     """Yields each split with the positions of the input that go into it."""
+    if rows := context.source.own_split_rows():
+        positions = sum(input_range.num_positions for input_range in ranges)
+        for name, own_rows in zip(context.split_names, rows, strict=True):
+            yield name, positions * own_rows / sum(rows)
+        return
     own = context.own_splits
     ours = sum(
         input_range.num_positions

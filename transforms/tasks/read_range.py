@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -29,9 +29,11 @@ from recordmill.transforms.exchange.block import Block
 from recordmill.transforms.exchange.keys import (
     position_keys,
     shuffle_keys,
+    text_hash,
     value_hashes,
 )
 from recordmill.transforms.sources.base import REFERENCE, Rows, Source
+from recordmill.transforms.sources.class_keys import MISSING_KEY, class_hashes
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.frame_records import frame_rows
 from recordmill.transforms.tasks.live_counts import NO_COUNTS, Counts, LiveCounts
@@ -214,7 +216,10 @@ def keys_and_splits(
         keys = shuffle_keys(rows.origins, context.job.seed)
     else:
         keys = position_keys(input_range, rows.positions)
-    return keys, context.splits_of(_groups(context, rows), input_range)
+    if rows.splits is not None:
+        return keys, rows.splits
+    groups, classes = _groups(context, rows), _classes(context, rows)
+    return keys, context.splits_of(groups, input_range, classes)
 
 
 def _groups(context: RunContext, rows: Rows) -> U64:
@@ -222,9 +227,28 @@ def _groups(context: RunContext, rows: Rows) -> U64:
     column = context.job.split_by
     if column is None:
         return rows.origins
-    if column not in rows.batch.schema.names:
-        raise UsageError(
-            f"`split_by` {column}: no such column; the input has "
-            f"{', '.join(rows.batch.schema.names)}"
-        )
+    require_column("split_by", column, rows.batch.schema.names)
     return value_hashes(rows.batch[column])
+
+
+def _classes(context: RunContext, rows: Rows) -> U64 | None:
+    """Returns the hash of each row's class, if the splits are exact."""
+    if context.limits is None:
+        return None
+    column = context.job.stratify_by
+    if column is None:
+        return np.full(len(rows.origins), text_hash(MISSING_KEY), np.uint64)
+    require_column("stratify_by", column, rows.batch.schema.names)
+    return class_hashes(rows.batch[column])
+
+
+def require_column(option: str, column: str, names: Sequence[str]) -> None:
+    """Checks that there is the column that an option names.
+
+    Raises:
+      UsageError: if not; tells which there are.
+    """
+    if column not in names:
+        raise UsageError(
+            f"`{option}` {column}: no such column; the input has {', '.join(names)}"
+        )

@@ -1,0 +1,200 @@
+"""Finds the classes and the splits that columns of a table name, before the run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from recordmill.schemas.errors import InputError, UsageError
+from recordmill.schemas.features.feature import FeatureSpec, Kind, Schema
+from recordmill.schemas.job.job_spec import MAX_SPLITS, SPLIT_PATTERN, JobSpec
+from recordmill.schemas.ranges import InputFile, InputRange
+from recordmill.schemas.text import count, first_names
+from recordmill.transforms.profile.census import MAX_CLASSES, Sketches, count_rows
+from recordmill.transforms.sources.base import Source
+from recordmill.transforms.sources.class_keys import sorted_names
+from recordmill.transforms.sources.column_roles import (
+    LabelRole,
+    SourceWithRoles,
+    SplitRole,
+)
+from recordmill.transforms.tasks.context import TRAIN_NAMES
+
+_WHOLE = re.compile(r"-?(0|[1-9]\d*)", re.ASCII)
+
+
+def has_roles(job: JobSpec) -> bool:
+    """Tells whether a job gives a column a role."""
+    return job.label is not None or job.split_column is not None
+
+
+def schema_of_table(
+    job: JobSpec, source: Source, files: Sequence[InputFile], schema: Schema
+) -> Schema:
+    """Returns the columns that a table must have to be appended to a dataset.
+
+    Args:
+      job: gives columns roles.
+      source: of the table, not yet prepared.
+      files: that are appended.
+      schema: of the dataset, where the roles were given.
+    """
+    columns = source.prepare(files).columns()
+    features = [each for each in schema.features if each.name != job.label]
+    roles = filter(None, (job.label, job.split_column))
+    features += [_as_read(columns, name) for name in roles]
+    return Schema(tuple(features))
+
+
+def _as_read(columns: pa.Schema, name: str) -> FeatureSpec:
+    number = columns.get_field_index(name)
+    if number >= 0 and pt.is_boolean(columns.field(number).type):
+        return FeatureSpec(name, Kind.INT64, dtype="bool")
+    if number >= 0 and pt.is_integer(columns.field(number).type):
+        return FeatureSpec(name, Kind.INT64, dtype="int64")
+    return FeatureSpec(name, Kind.BYTES, dtype="string")
+
+
+def give_roles(
+    job: JobSpec,
+    source: Source,
+    ranges: Sequence[InputRange],
+    schema: Schema | None,
+    workers: int,
+) -> Source:
+    """Returns the source with the roles that a job gives its columns; reads the input.
+
+    Args:
+      job: gives columns roles.
+      source: of the table, prepared.
+      ranges: of it.
+      schema: of the dataset that rows are appended to, whose classes stay; or None.
+      workers: threads.
+
+    Raises:
+      UsageError: there is no such column, or one that cannot have the role.
+      InputError: its values cannot be names of classes or splits.
+    """
+    label, split = job.label, job.split_column
+    facts: list[tuple[str, str]] = []
+    warnings: tuple[str, ...] = ()
+    label_role = split_role = None
+    if label is not None:
+        _require_column(job, source, "label", label)
+        if schema is not None:
+            label_role = LabelRole(label, schema[label].class_names, kept=True)
+        else:
+            found = count_rows(
+                source, ranges, label, too_many("label", label), workers=workers
+            )
+            label_role = LabelRole(label, _class_names(label, found))
+            warnings = _renumbered(label_role)
+        names = label_role.names
+        facts.append(
+            ("label", f"{label}, {count(len(names), 'class')}: {first_names(names)}")
+        )
+    if split is not None:
+        _require_column(job, source, "split_column", split)
+        found = count_rows(
+            source, ranges, split, too_many("split_column", split), workers=workers
+        )
+        kept = _split_names(split, found)
+        rows = tuple(found[name].count for name in kept)
+        split_role = SplitRole(split, kept, rows, dropped=job.declared is None)
+        told = ", ".join(f"{name} {found[name].count:,}" for name in kept)
+        left = "" if job.declared else "; it is no feature"
+        facts.append(("splits", f"rows by column {split}: {told}{left}"))
+    return SourceWithRoles(source, label_role, split_role, tuple(facts), warnings)
+
+
+def _require_column(job: JobSpec, source: Source, option: str, column: str) -> None:
+    """Checks that a column can have a role.
+
+    Raises:
+      UsageError: why not.
+    """
+    if source.supports_references:
+        raise UsageError(
+            f"`{option}` names a column of a table, but {job.source} has none: its "
+            f"labels and splits are those of its files. Leave out `{option}`"
+        )
+    require_class_column(option, column, source.columns())
+
+
+def require_class_column(option: str, column: str, columns: pa.Schema) -> None:
+    """Checks that the values of a column can tell classes or splits apart.
+
+    Raises:
+      UsageError: why not.
+    """
+    number = columns.get_field_index(column)
+    if number < 0:
+        raise UsageError(
+            f"`{option}` {column}: no such column; the input has "
+            f"{', '.join(columns.names)}"
+        )
+    found = columns.field(number).type
+    if not (pt.is_string(found) or pt.is_integer(found) or pt.is_boolean(found)):
+        raise UsageError(
+            f"`{option}` {column}: is {found}; expected text, whole numbers or booleans. "
+            f"Name another column, or leave out `{option}`"
+        )
+
+
+def too_many(option: str, column: str) -> str:
+    """Returns the error for a column with too many values to be classes or splits."""
+    return (
+        f"`{option}` {column}: more than {MAX_CLASSES:,} different values; names of "
+        f"classes or splits are few. Name another column, or leave out `{option}`"
+    )
+
+
+def _class_names(column: str, found: Sketches) -> tuple[str, ...]:
+    names = sorted_names([text for text in found if text])
+    if not names:
+        raise InputError(
+            f"`label` {column}: no row has a value; name another column, or leave out "
+            "`label`"
+        )
+    return tuple(names)
+
+
+def _renumbered(role: LabelRole) -> tuple[str, ...]:
+    """Returns a warning if labels are whole numbers, but others than before."""
+    names = role.names
+    if not all(_WHOLE.fullmatch(name) for name in names):
+        return ()
+    for number, name in enumerate(names):
+        if name != str(number):
+            return (
+                f"column {role.column}: the value {name} becomes label {number}, as "
+                f"labels count the {count(len(names), 'class')} that there "
+                "are from 0; the labels file has their names",
+            )
+    return ()
+
+
+def _split_names(column: str, found: Sketches) -> tuple[str, ...]:
+    """Returns the splits that a column names, train first.
+
+    Raises:
+      InputError: it names none, or too many.
+    """
+    names = [text for text in found if text and SPLIT_PATTERN.fullmatch(text)]
+    if not names:
+        values = first_names(sorted(text for text in found if text))
+        raise InputError(
+            f"`split_column` {column}: no value is a valid name of a split (letters, "
+            f"digits, '_' and '-'){f'; it has {values}' if values else ''}. Name another "
+            "column, or leave out `split_column`"
+        )
+    if len(names) > MAX_SPLITS:
+        raise InputError(
+            f"`split_column` {column}: {len(names):,} different values; a dataset has at "
+            f"most {MAX_SPLITS} splits. Name another column, or leave out `split_column`"
+        )
+    names.sort(key=lambda name: (name.casefold() not in TRAIN_NAMES, name))
+    return tuple(names)

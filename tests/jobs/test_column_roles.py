@@ -1,0 +1,203 @@
+"""Columns that are class labels or that name splits, in every format with columns."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from job_tools import (
+    Argument,
+    assert_whole,
+    contents,
+    convert,
+    examples_of,
+    ints,
+    manifest_of,
+    recordmill,
+)
+from tables_in_formats import FORMATS, cut_small, write_table
+
+from recordmill.transforms.profile import census
+
+ANIMALS = ["emu", "cat", "dog", "cat", "7", "dog", "cat", "emu", "cat", "dog"]
+SPLITS = ["train", "test", "train", "train", "val", "train", "test", "train", "1", "1"]
+CLASSES = ["7", "cat", "dog", "emu"]
+
+
+@pytest.fixture(params=FORMATS)
+def source(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def table(tmp_path: Path, source: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with ten rows in two files; of CSV in several ranges each."""
+    cut_small(monkeypatch)
+    for name, rows in (("a", slice(0, 6)), ("b", slice(6, 10))):
+        columns: dict[str, list[Any]] = {
+            "id": list(range(10))[rows],
+            "animal": ANIMALS[rows],
+            "part": SPLITS[rows],
+        }
+        write_table(tmp_path / "in" / name, source, columns)
+    return tmp_path / "in"
+
+
+def rows_of(folder: Path) -> set[tuple[int, str, str]]:
+    """Id, name of the class and split of each record."""
+    names = (folder / "animal.labels.txt").read_text().splitlines()
+    return {
+        (row, names[label], split)
+        for split in manifest_of(folder)["splits"]
+        for row, label in zip(
+            ints(folder, "id", split), ints(folder, "animal", split), strict=True
+        )
+    }
+
+
+def test_columns_are_labels_and_splits(
+    source: str, table: Path, tmp_path: Path
+) -> None:
+    job: list[Argument] = ["--label", "animal", "--split-column", "part"]
+    job += ["--name", "same"]
+    ran = convert(source, table, tmp_path / "out", *job)
+    names = (tmp_path / "out" / "animal.labels.txt").read_text().splitlines()
+    assert names == CLASSES
+    assert rows_of(tmp_path / "out") == {
+        (row, ANIMALS[row], SPLITS[row]) for row in range(10)
+    }
+    assert list(manifest_of(tmp_path / "out")["splits"]) == [
+        "train",
+        "1",
+        "test",
+        "val",
+    ]
+    example = next(examples_of(tmp_path / "out"))
+    assert sorted(example.features.feature) == ["animal", "id"]
+    assert "label: animal, 4 classes: 7, cat, dog, emu" in ran.err
+    assert "rows by column part: train 5, 1 2, test 2, val 1; it is no" in ran.err
+    assert_whole(tmp_path / "out")
+    convert(source, table, tmp_path / "engine", *job, "--exchange", "engine")
+    assert contents(tmp_path / "engine") == contents(tmp_path / "out")
+    again = convert(source, table, tmp_path / "out", *job)
+    assert "nothing to do" in again.err
+
+
+@pytest.mark.parametrize("source", ["csv", "jsonl"], indirect=True)
+def test_both_in_appended_files(source: str, table: Path, tmp_path: Path) -> None:
+    job: list[Argument] = ["--label", "animal", "--split-column", "part", "--append"]
+    later = (table / f"b.{source}").rename(tmp_path / f"b.{source}")
+    convert(source, table, tmp_path / "out", *job)
+    later.rename(table / later.name)
+    convert(source, table, tmp_path / "out", *job)
+    assert_whole(tmp_path / "out")
+    assert rows_of(tmp_path / "out") == {
+        (row, ANIMALS[row], SPLITS[row]) for row in range(10)
+    }
+    columns = {"id": [10, 11], "animal": ["cat", "yak"], "part": ["new", "train"]}
+    write_table(table / "c", source, columns)
+    ran = recordmill("convert", source, table, tmp_path / "out", *job)
+    assert ran.status != 0
+    assert "'yak' is a new class; the dataset has 7, cat, dog, emu" in ran.err
+    assert "Convert all inputs again without" in ran.err
+    convert(source, table, tmp_path / "out", *job[:-1], "--overwrite")
+    assert len((tmp_path / "out/animal.labels.txt").read_text().splitlines()) == 5
+
+
+@pytest.mark.parametrize("source", ["csv", "arrow"], indirect=True)
+def test_rows_without_a_role_are_rejects(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut_small(monkeypatch)
+    columns = {
+        "id": [0, 1, 2, 3],
+        "animal": ["cat", None, "dog", "cat"],
+        "part": ["train", "train", "not a name", None],
+    }
+    file = write_table(tmp_path / "a", source, columns)
+    job: list[Argument] = ["--label", "animal", "--split-column", "part"]
+    ran = recordmill("convert", source, file, tmp_path / "out", *job)
+    assert ran.status != 0
+    convert(source, file, tmp_path / "out", *job, "--max-rejects", 3)
+    assert ints(tmp_path / "out", "id") == [0]
+    reasons = {
+        json.loads(line)["reason"]
+        for rejects in (tmp_path / "out" / "rejects").iterdir()
+        for line in rejects.read_text().splitlines()
+    }
+    assert reasons == {
+        "animal: no value; each row needs a class (`label`)",
+        "part: 'not a name' is not a valid name of a split; expected letters, digits, "
+        "'_' and '-'",
+        "part: no value; each row needs a split (`split_column`)",
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "labels", "warning"),
+    [
+        ([2, 0, 1, 10, *range(3, 10)], [2, 0, 1, 10, *range(3, 10)], ""),
+        ([5, -1, 20], [1, 0, 2], "the value -1 becomes label 0"),
+        ([True, False], [1, 0], ""),
+    ],
+)
+@pytest.mark.parametrize("source", ["csv", "parquet"], indirect=True)
+def test_whole_numbers_and_booleans_are_classes(
+    source: str, tmp_path: Path, values: list[int], labels: list[int], warning: str
+) -> None:
+    file = write_table(tmp_path / "a", source, {"n": values, "x": values})
+    ran = convert(source, file, tmp_path / "out", "--label", "n", "--no-shuffle")
+    assert ints(tmp_path / "out", "n") == labels
+    assert ("becomes label" in ran.err) == bool(warning)
+    assert warning in ran.err
+
+
+@pytest.mark.parametrize("source", ["arrow"], indirect=True)
+def test_what_can_be_no_label_is_told(
+    source: str, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+
+    def said(*options: Argument) -> str:
+        ran = recordmill("convert", source, table, tmp_path / "out", *options)
+        assert ran.status != 0
+        return ran.err
+
+    assert "no such column; the input has id, animal, part" in said("--label", "kind")
+    monkeypatch.setattr(census, "MAX_CLASSES", 3)
+    assert "different values; names of classes or splits are few" in said(
+        "--label", "animal"
+    )
+    convert(source, table, tmp_path / "out")  # the way out: leave it out
+
+
+def test_options_that_exclude_each_other(tmp_path: Path) -> None:
+    file = write_table(tmp_path / "a", "csv", {"x": ["a"], "y": ["b"]})
+    (tmp_path / "s.yaml").write_text("features: {x: string}\n")
+    job: list[Argument] = ["convert", "csv", file, tmp_path / "out"]
+    for options, told in (
+        (["--label", "x", "--schema", tmp_path / "s.yaml"], "leave out --label or"),
+        (["--split-column", "x", "--split", "a=1"], "leaves nothing to --split;"),
+        (["--split-column", "x", "--split-by", "y"], "leaves nothing to --split-by;"),
+    ):
+        ran = recordmill(*job, *options)
+        assert ran.status == 2
+        assert told in ran.err
+    images = Path(__file__).parents[1] / "samples" / "images"
+    ran = recordmill("convert", "images", images, tmp_path / "out", "--label", "x")
+    assert "names a column of a table, but images has none" in ran.err
+
+
+def test_a_declared_schema_decides_on_the_column_of_splits(tmp_path: Path) -> None:
+    columns = {"x": ["a", "b"], "part": ["train", "test"]}
+    file = write_table(tmp_path / "a", "csv", columns)
+    for fields in ("x", "x, part"):
+        names = [name.strip() for name in fields.split(",")]
+        lines = "".join(f"  {name}: string\n" for name in names)
+        (tmp_path / "s.yaml").write_text(f"features:\n{lines}")
+        job: list[Argument] = ["--schema", tmp_path / "s.yaml", "--overwrite"]
+        convert("csv", file, tmp_path / "out", *job, "--split-column", "part")
+        (example,) = examples_of(tmp_path / "out", "test")
+        assert sorted(example.features.feature) == sorted(names)

@@ -1,0 +1,105 @@
+"""Counts the rows of an input by the values of one column, in a first reading.
+
+Classes have their names, and exact splits their limits, before a row is converted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.ranges import InputRange
+from recordmill.transforms.arrow import U64
+from recordmill.transforms.exchange.keys import split_draws
+from recordmill.transforms.exchange.rank_sketch import WIDTH, RankSketch
+from recordmill.transforms.profile.in_threads import in_threads, surveyed
+from recordmill.transforms.sources.base import Rows, Source
+from recordmill.transforms.sources.class_keys import texts_of
+
+MAX_CLASSES = 10_000
+Sketches = Mapping[str | None, RankSketch]
+"""The rows of each value, None for a missing one; all of one without a column."""
+
+
+def count_rows(
+    source: Source,
+    ranges: Sequence[InputRange],
+    column: str | None,
+    too_many: str,
+    *,
+    workers: int,
+    ends: tuple[int, ...] = (),
+    seed: int = 0,
+    width: int = WIDTH,
+    key: Callable[[str | None], str | None] = lambda text: text,
+) -> Sketches:
+    """Reads all rows of some ranges, and counts those of each value of a column.
+
+    Args:
+      source: prepared.
+      ranges: what is counted.
+      column: whose values are told apart; None for no such column.
+      too_many: the error if there are more than MAX_CLASSES values.
+      workers: threads.
+      ends: where splits are expected to end (see exact_splits.expected_ends).
+      seed: the job's seed.
+      width: of the sketches.
+      key: values with equal keys are one.
+
+    Raises:
+      InputError: there are too many values, or the input cannot be read.
+    """
+    total: dict[str | None, RankSketch] = {}
+
+    def read(input_range: InputRange) -> dict[str | None, RankSketch]:
+        found: dict[str | None, RankSketch] = {}
+        for rows in _read(source, input_range, column):
+            draws = split_draws(rows.origins, seed) if ends else rows.origins
+            for text, own in _by_value(rows.batch, column, draws):
+                found.setdefault(key(text), RankSketch(ends, width)).add(own)
+            _require_few(found, too_many)
+        return found
+
+    for found in in_threads(read, surveyed(source, ranges, workers), workers):
+        for text, sketch in found.items():
+            total.setdefault(text, RankSketch(ends, width)).merge(sketch)
+        _require_few(total, too_many)
+    return total
+
+
+def _require_few(found: Sketches, too_many: str) -> None:
+    if len(found) > MAX_CLASSES:
+        raise InputError(too_many)
+
+
+def _read(
+    source: Source, input_range: InputRange, column: str | None
+) -> Iterator[Rows]:
+    """Reads rows, or only what is known without reading them if that has the column."""
+    if source.supports_references:
+        listed = source.list_references(input_range)
+        for rows in listed:
+            if column is not None and column not in rows.batch.schema.names:
+                break
+            yield rows
+        else:
+            return
+    yield from source.read_for_statistics(input_range)
+
+
+def _by_value(
+    batch: pa.RecordBatch, column: str | None, draws: U64
+) -> Iterator[tuple[str | None, U64]]:
+    """Yields each value of a batch with the draws of its rows."""
+    if not len(draws):
+        return
+    if column is None:
+        yield None, draws
+        return
+    texts, indices = texts_of(batch.column(column))
+    order = np.argsort(indices, kind="stable")
+    ends = np.cumsum(np.bincount(indices, minlength=len(texts)))
+    yield from zip(texts, np.split(draws[order], ends[:-1]), strict=True)

@@ -1,0 +1,300 @@
+"""Gives columns of a table a role: one is a class label, one tells the split of its row.
+
+It stands between a table's source and all that uses it, so CSV, Parquet, Arrow and JSON
+Lines are treated alike. The roles are known before the run: names of classes and of splits
+are counted first (transforms/profile/census.py), or are those of the dataset that rows are
+appended to. A row whose value is none of them is a reject.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from recordmill.schemas.features.feature import FeatureSpec, Kind, Schema
+from recordmill.schemas.file_checksums import FileChecksum
+from recordmill.schemas.ranges import InputFile, InputRange, OddRows, Reject, TypeFlags
+from recordmill.schemas.rounded import Rounded
+from recordmill.schemas.text import first_names
+from recordmill.schemas.understood import Understood
+from recordmill.transforms.arrow import I64
+from recordmill.transforms.cast.cast_result import shown
+from recordmill.transforms.sources.base import Rows, Source
+from recordmill.transforms.sources.text_types import TypeFlag
+from recordmill.transforms.storage import Store
+
+
+@dataclass(frozen=True)
+class LabelRole:
+    """The column that is a class label.
+
+    Attributes:
+      column: its name, and that of the feature.
+      names: of the classes; a label is an index among them.
+      kept: whether they are those of a dataset that rows are appended to.
+    """
+
+    column: str
+    names: tuple[str, ...]
+    kept: bool = False
+
+    @property
+    def feature(self) -> FeatureSpec:
+        """Returns the feature that the column becomes."""
+        return FeatureSpec(
+            self.column, Kind.INT64, dtype="int64", class_names=self.names
+        )
+
+    def reason(self, text: str | None) -> str:
+        """Returns why a row with this value cannot be converted."""
+        if not text:
+            return f"{self.column}: no value; each row needs a class (`label`)"
+        if not self.kept:
+            return (
+                f"{self.column}: {shown(text)} was not there when classes were counted"
+            )
+        return (
+            f"{self.column}: {shown(text)} is a new class; the dataset has "
+            f"{first_names(self.names)}, and its labels are positions in that list. "
+            "Convert all inputs again without `append`"
+        )
+
+
+@dataclass(frozen=True)
+class SplitRole:
+    """The column that tells the split of its row.
+
+    Attributes:
+      column: its name.
+      names: of the splits, in the order of the run's.
+      rows: of each.
+      dropped: whether it is no feature; with a declared schema that decides.
+    """
+
+    column: str
+    names: tuple[str, ...]
+    rows: tuple[int, ...]
+    dropped: bool = True
+
+    def reason(self, text: str | None) -> str:
+        """Returns why a row with this value cannot be converted."""
+        if not text:
+            return f"{self.column}: no value; each row needs a split (`split_column`)"
+        return (
+            f"{self.column}: {shown(text)} is not a valid name of a split; expected "
+            "letters, digits, '_' and '-'"
+        )
+
+
+@dataclass(frozen=True)
+class SourceWithRoles(Source):
+    """A prepared table, some columns of which have roles.
+
+    Attributes:
+      inner: the table's own source.
+      label: the column that is a class label, or None.
+      split: the column that tells splits, or None.
+      facts: what is told of the roles.
+      warnings: what looks wrong about them.
+    """
+
+    inner: Source
+    label: LabelRole | None = None
+    split: SplitRole | None = None
+    facts: tuple[tuple[str, str], ...] = ()
+    warnings: tuple[str, ...] = ()
+    _texts: tuple[int, ...] = field(init=False)  # numbers of the columns with roles
+
+    def __post_init__(self) -> None:
+        inner = self.inner
+        object.__setattr__(self, "storage", inner.storage)
+        object.__setattr__(self, "files_root", inner.files_root)
+        object.__setattr__(self, "tells_checksums", inner.tells_checksums)
+        object.__setattr__(self, "has_positions", inner.has_positions)
+        object.__setattr__(self, "read_rate", inner.read_rate)
+        object.__setattr__(self, "reference_rate", inner.reference_rate)
+        roles = [role.column for role in (self.label, self.split) if role]
+        names = inner.columns().names
+        numbers = tuple(number for number, n in enumerate(names) if n in roles)
+        object.__setattr__(self, "_texts", numbers)
+
+    @property
+    def infers_types(self) -> bool:
+        return self.inner.infers_types
+
+    def prepare(self, files: Sequence[InputFile]) -> Self:
+        return replace(self, inner=self.inner.prepare(files))
+
+    def prepare_append(
+        self,
+        kept: Sequence[InputFile],
+        new: Sequence[InputFile],
+        schema: Schema | None,
+    ) -> Self:
+        return replace(self, inner=self.inner.prepare_append(kept, new, schema))
+
+    def checksums_of_prepare(self) -> Sequence[FileChecksum]:
+        return self.inner.checksums_of_prepare()
+
+    def understood(self) -> Understood:
+        return self._told(self.inner.understood())
+
+    def understood_at_end(
+        self,
+        schema: Schema,
+        odd: tuple[OddRows, ...] = (),
+        observed: TypeFlags = (),
+        rounded: Sequence[Rounded] = (),
+    ) -> Understood:
+        own = self.inner.schema(observed)
+        return self._told(self.inner.understood_at_end(own, odd, observed, rounded))
+
+    def _told(self, found: Understood) -> Understood:
+        return found.updated(Understood(self.facts, self.warnings))
+
+    def own_splits(self) -> tuple[str, ...]:
+        return self.split.names if self.split else self.inner.own_splits()
+
+    def own_split_rows(self) -> tuple[int, ...]:
+        return self.split.rows if self.split else self.inner.own_split_rows()
+
+    def rounding_problem(self, rounded: Sequence[Rounded]) -> str:
+        return self.inner.rounding_problem(rounded)
+
+    def columns(self) -> pa.Schema:
+        found = self.inner.columns()
+        return pa.schema(
+            [
+                pa.field(
+                    each.name, pa.int64() if self._is_label(each.name) else each.type
+                )
+                for each in found
+                if not self._is_dropped(each.name)
+            ]
+        )
+
+    def _is_label(self, name: str) -> bool:
+        return self.label is not None and name == self.label.column
+
+    def _is_dropped(self, name: str) -> bool:
+        return (
+            self.split is not None and self.split.dropped and name == self.split.column
+        )
+
+    def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
+        return self.inner.cut(files)
+
+    def needs_survey(self, ranges: Sequence[InputRange]) -> bool:
+        return self.inner.needs_survey(ranges)
+
+    def survey(self, input_range: InputRange) -> int:
+        return self.inner.survey(input_range)
+
+    def resolve_ranges(
+        self, ranges: Sequence[InputRange], surveys: Sequence[int]
+    ) -> list[InputRange]:
+        return self.inner.resolve_ranges(ranges, surveys)
+
+    def sample(self, input_range: InputRange) -> TypeFlags:
+        return self._as_text(self.inner.sample(input_range))
+
+    def _as_text(self, flags: TypeFlags) -> TypeFlags:
+        """Returns type flags with which the columns with roles stay text."""
+        if not flags:
+            return flags
+        changed = list(flags)
+        for number in self._texts:
+            changed[number] |= TypeFlag.TEXT
+        return tuple(changed)
+
+    def sample_ranges(self, ranges: Sequence[InputRange]) -> list[InputRange]:
+        return self.inner.sample_ranges(ranges)
+
+    def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
+        features = []
+        for feature in self.inner.schema(self._as_text(observed), nulls).features:
+            if self.label and self._is_label(feature.column):
+                features.append(self.label.feature)
+            elif not self._is_dropped(feature.column):
+                features.append(feature)
+        return Schema(tuple(features))
+
+    def needs_reencode(
+        self, observed: TypeFlags, used: TypeFlags, final: TypeFlags
+    ) -> bool:
+        return self.inner.needs_reencode(observed, used, final)
+
+    def read(self, input_range: InputRange, expected: TypeFlags) -> Iterator[Rows]:
+        if self.inner.infers_types:
+            expected = expected or (int(TypeFlag.NOTHING),) * len(
+                self.inner.columns().names
+            )
+        for rows in self.inner.read(input_range, self._as_text(expected)):
+            yield self._with_roles(rows, input_range)
+
+    def _with_roles(self, rows: Rows, input_range: InputRange) -> Rows:
+        """Returns the rows with their labels and splits; the others are rejects."""
+        batch = rows.batch
+        reasons: dict[int, str] = {}
+        if self.label is not None:
+            number = batch.schema.get_field_index(self.label.column)
+            labels = _find(batch.column(number), self.label, reasons)
+            batch = batch.set_column(number, self.label.column, labels)
+        splits = None
+        if self.split is not None:
+            found = _find(batch.column(self.split.column), self.split, reasons)
+            splits = found.fill_null(0).to_numpy().astype(np.uint8)
+            if self.split.dropped:
+                batch = batch.drop_columns([self.split.column])
+        rows = replace(
+            rows, batch=batch, splits=splits, observed=self._as_text(rows.observed)
+        )
+        return _without(rows, reasons, input_range) if reasons else rows
+
+    def read_for_statistics(self, input_range: InputRange) -> Iterator[Rows]:
+        return self.inner.read_for_statistics(input_range)
+
+    def spill_inventory(self, store: Store, name: str) -> Self:
+        return replace(self, inner=self.inner.spill_inventory(store, name))
+
+    def estimated_bytes(self, files: Sequence[InputFile]) -> int:
+        return self.inner.estimated_bytes(files)
+
+
+def _find(
+    values: pa.Array, role: LabelRole | SplitRole, reasons: dict[int, str]
+) -> pa.Int64Array:
+    """Returns the index of each value among a role's names; notes those that are none."""
+    texts = values if pt.is_string(values.type) else values.cast(pa.string())
+    found = pc.index_in(texts, value_set=pa.array(role.names, pa.string()))
+    found = found.cast(pa.int64())
+    if found.null_count:
+        for row in np.flatnonzero(found.is_null().to_numpy(zero_copy_only=False)):
+            reasons.setdefault(int(row), role.reason(texts[int(row)].as_py()))
+    return found
+
+
+def _without(rows: Rows, reasons: dict[int, str], input_range: InputRange) -> Rows:
+    """Returns the rows without some, which are rejects."""
+    kept: I64 = np.delete(np.arange(rows.batch.num_rows), list(reasons))
+    rejects = []
+    for row in sorted(reasons):
+        path = rows.paths[row] if rows.paths else input_range.path
+        position, raw = rows.raw(row)
+        rejects.append(Reject(path, position, reasons[row], raw))
+    return replace(
+        rows,
+        batch=rows.batch.take(pa.array(kept)),
+        origins=rows.origins[kept],
+        positions=rows.positions[kept],
+        raw=lambda row: rows.raw(int(kept[row])),
+        paths=[rows.paths[row] for row in kept] if rows.paths else (),
+        rejects=[*rows.rejects, *rejects],
+        splits=None if rows.splits is None else rows.splits[kept],
+    )
