@@ -103,6 +103,12 @@ class DeclaredFeature(_Frozen):
     picture: PictureRule | None = None
     unit: Unit | None = Field(None, description="of dates and times stored as int64")
     separator: str = Field("", description="between the values in a text cell")
+    null_values: tuple[str, ...] = Field(
+        (), description="cells that are missing values, beside empty ones"
+    )
+    decimal: Literal["point", "comma"] = Field(
+        "point", description="what stands before the places of numbers in text cells"
+    )
     cell: Cell = Field("plain", description="how a text cell holds its value")
     bytes_from: Literal["", "path"] = Field(
         "", description="path: the column names a file; its bytes are the value"
@@ -145,6 +151,10 @@ class DeclaredFeature(_Frozen):
         listed = self.shape or self.sequence
         if self.separator and (self.cell == "json" or not listed):
             raise ValueError("a separator is for a plain list: give a shape, no json")
+        if self.decimal == "comma" and (not numeric or self.separator == ","):
+            raise ValueError(
+                "a decimal comma is for numbers, with another separator if it is a list"
+            )
         self._check_stored(numeric)
         return self
 

@@ -27,7 +27,12 @@ from recordmill.schemas.features.declared import DeclaredFeature, DeclaredSchema
 from recordmill.schemas.parsing.problems import parse_declared
 from recordmill.schemas.parsing.yaml_text import YamlDocument, write_yaml
 
-TEXT_FIELDS = ("column", "separator", "classes")  # text, whatever it looks like
+TEXT_FIELDS = (
+    "column",
+    "separator",
+    "classes",
+    "null_values",
+)  # text, whatever it looks like
 
 _YAML_ENDINGS = (".yaml", ".yml")
 _PBTXT_ENDINGS = (".pbtxt", ".textproto")

@@ -58,6 +58,8 @@ def declared_features(draw: st.DrawFn) -> DeclaredFeature:
         "optional": st.booleans(),
         "default": DEFAULTS,
         "separator": TEXTS,
+        "null_values": st.lists(TEXTS, max_size=3),
+        "decimal": st.sampled_from(["point", "comma"]),
         "cell": st.sampled_from(get_args(Cell)),
         "sequence": st.booleans(),
     }

@@ -79,6 +79,21 @@ def make_semicolons(folder: Path) -> list[tuple[str, int, bytes]]:
     return rows
 
 
+def make_marked(folder: Path) -> list[tuple[str, int, bytes]]:
+    """Makes tables with escapes, and comments before, between and behind the rows."""
+    head = b'# made "by us\nid,text\n'
+    rows = []
+    for path, count in (("1.csv", 20), ("2.csv", 3)):
+        text, lines = head, []
+        for n in range(count):
+            text += b'# before "%d\n' % n if n % 3 == 0 else b""
+            lines.append((path, len(text), b'%d%d,"li\\"ne\n# \\\\"' % (count, n)))
+            text += lines[-1][2] + b"\n"
+        (folder / path).write_bytes(text + b"# end")
+        rows += lines
+    return rows
+
+
 def make_packed(folder: Path) -> list[tuple[str, int, bytes]]:
     """Makes three compressed tables; the rows are those of the text."""
     head = b"id,text\n"
@@ -181,6 +196,13 @@ CASES = {
         cut_short=("1.txt", 20 + 4 * 16 + 10),
         reason="a quoted field is never closed",
         empty="0.txt",
+    ),
+    "csv with escapes and comments": Case(
+        CsvSource(asked=AskedDialect(escape=b"\\", comment=b"#"), range_bytes=50),
+        make_marked,
+        cut_short=("1.csv", 22 + 13 + 10),
+        reason="a quoted field is never closed",
+        empty="0.csv",
     ),
     "csv, compressed": Case(
         CsvSource(range_bytes=50),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from recordmill.schemas.file_checksums import FileChecksum
-from recordmill.schemas.ranges import InputFile, InputRange, Reject
+from recordmill.schemas.ranges import InputFile, InputRange, OddRows, Reject
 from recordmill.transforms.exchange.keys import position_keys
 from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.csv.source import CsvSource
@@ -45,6 +45,7 @@ class RangeReader:
     raws: list[tuple[int, bytes]] = field(default_factory=list)
     rejects: list[Reject] = field(default_factory=list)
     checksums: list[FileChecksum] = field(default_factory=list)
+    odd: list[OddRows] = field(default_factory=list)
     observed: tuple[int, ...] = ()
     nulls: tuple[int, ...] = ()
 
@@ -115,6 +116,7 @@ def read_one(
         part.rows += rows.batch.to_pylist()
         part.rejects += rows.rejects
         part.checksums += rows.checksums
+        part.odd += rows.odd
         part.origins += rows.origins.tolist()
         part.positions += rows.positions.tolist()
         part.keys += position_keys(input_range, rows.positions).tolist()

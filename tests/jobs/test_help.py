@@ -76,7 +76,7 @@ def test_options_are_in_groups() -> None:
         "Examples",
     ]
     for group in re.split(r"\n\n", shown.partition("Options of csv")[2]):
-        assert len(re.findall(r"^  -", group, re.MULTILINE)) <= 12
+        assert len(re.findall(r"^  -", group, re.MULTILINE)) <= 14
     assert re.findall(r"^(\w.*):$", recordmill("verify", "-h").out, re.MULTILINE) == [
         "Options",
         "Examples",

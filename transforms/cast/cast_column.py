@@ -39,7 +39,11 @@ def cast_column(column: pa.Array, feature: DeclaredFeature) -> CastResult:
     Raises:
       SchemaError: no value of the column's type can become one of the feature.
     """
-    made = _cast_checked(plain(column), feature)
+    column = plain(column)
+    if feature.null_values and family_of(column.type) == BYTES:
+        nulls = pa.array(feature.null_values, column.type)
+        column = pc.if_else(pc.is_in(column, nulls), None, column)
+    made = _cast_checked(column, feature)
     missing = ~present(made.array)
     if not missing.any() or feature.optional:
         return made

@@ -16,6 +16,7 @@ from recordmill.transforms.cast.cast_result import (
 )
 from recordmill.transforms.cast.cell_bytes import decode_base64, decode_hex
 from recordmill.transforms.cast.class_labels import check_indices, label_indices
+from recordmill.transforms.cast.decimal_commas import swap_points
 from recordmill.transforms.cast.text_times import parse_times
 from recordmill.transforms.cast.text_values import (
     parse_booleans,
@@ -85,6 +86,8 @@ def _parse(cells: pa.StringArray, feature: DeclaredFeature) -> CastResult:
         return cast_typed(cells, feature.dtype, None)
     if feature.unit:
         return parse_times(cells, feature.unit)
+    if feature.decimal == "comma":
+        cells = swap_points(cells)
     if feature.dtype == "bool":
         return parse_booleans(cells)
     if feature.dtype.startswith("float"):

@@ -113,9 +113,13 @@ class Inferred:
         if not self.source.infers_types:
             return declared
         names = self.source.columns().names
-        return DeclaredSchema(
-            features={name: declared.features[name] for name in names}
-        )
+        features = {name: declared.features[name] for name in names}
+        if self.source.decimal_comma:
+            for name, feature in features.items():
+                if feature.dtype.startswith("float"):
+                    update = {"decimal": "comma"}
+                    features[name] = feature.model_copy(update=update)
+        return DeclaredSchema(features=features)
 
 
 def infer(

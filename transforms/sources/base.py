@@ -138,6 +138,11 @@ class Source(ABC):
         """
         return False
 
+    @property
+    def decimal_comma(self) -> bool:
+        """Tells whether numbers in text have a comma before their places."""
+        return False
+
     @abstractmethod
     def prepare(self, files: Sequence[InputFile]) -> Self:
         """Returns the source with what it must know of the whole input.

@@ -16,8 +16,13 @@ from recordmill.beam_jobs.pipelines.survey import SurveyResult
 from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.sources.csv import block_states, broken_rows
 from recordmill.transforms.sources.csv.broken_rows import line_of, unclosed_quote
-from recordmill.transforms.sources.csv.quote_states import QUOTED, end_state
+from recordmill.transforms.sources.csv.quote_states import (
+    end_state,
+)
 from recordmill.transforms.sources.csv.source import CsvSource
+from recordmill.transforms.sources.csv.states import (
+    QUOTED,
+)
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.tasks.checkpoints import load_checkpoint, save_checkpoint
 from recordmill.transforms.tasks.workspace import Workspace

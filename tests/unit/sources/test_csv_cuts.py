@@ -17,7 +17,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from source_tools import FileWriter, file_writer, prepare, read_one
 
-from recordmill.schemas.ranges import TypeFlags, merge_type_flags
+from recordmill.schemas.ranges import OddRows, TypeFlags, merge_type_flags
 from recordmill.transforms.sources.csv import (
     block_states,
     broken_rows,
@@ -25,15 +25,21 @@ from recordmill.transforms.sources.csv import (
     range_rows,
     split_cells,
 )
-from recordmill.transforms.sources.csv.quote_states import QUOTED, end_state
+from recordmill.transforms.sources.csv.dialect import ASK_NOTHING, AskedDialect
+from recordmill.transforms.sources.csv.quote_states import (
+    end_state,
+)
 from recordmill.transforms.sources.csv.row_bounds import BOM
 from recordmill.transforms.sources.csv.source import CsvSource
+from recordmill.transforms.sources.csv.states import (
+    QUOTED,
+)
 from recordmill.transforms.sources.text_types import TypeFlag, classify
 
 pytestmark = pytest.mark.fuzz
 
 # What matters to the format, more often than what does not.
-TEXT_TOKENS = [*'"",,\r\na1', '""', '",', ',"', "\r\n", "\ufeff", "\0", "ß"]
+TEXT_TOKENS = [*'"",,\r\na1\\\\#', "\n#", '""', '",', ',"', "\r\n", "\ufeff", "\0", "ß"]
 BYTE_TOKENS = [
     *(token.encode() for token in TEXT_TOKENS),
     *(b"\xff", b"\xc3", b"\xef", b"\xef\xbb", b'"\xbf"'),
@@ -42,6 +48,17 @@ TEXTS = st.lists(st.sampled_from(TEXT_TOKENS), max_size=40).map("".join)
 BODIES = st.lists(st.sampled_from(BYTE_TOKENS), max_size=40).map(b"".join)
 HEADS = st.sampled_from(
     [b"h\n", b"h,k\n", b"h,k\r\n", b'"h""\n",k\r', BOM + b"h,k\n", BOM + b'"h",k,l\r\n']
+)
+ESCAPES = AskedDialect(escape=b"\\")
+COMMENTS = AskedDialect(comment=b"#")
+DIALECTS = st.sampled_from(
+    [
+        ASK_NOTHING,
+        ASK_NOTHING,
+        ESCAPES,
+        COMMENTS,
+        AskedDialect(escape=b"\\", comment=b"#"),
+    ]
 )
 CUTS = st.lists(
     st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=4
@@ -55,6 +72,7 @@ class Found:
     rows: list[tuple[int, bytes, tuple[str | None, ...]]]
     rejects: list[tuple[int, bytes, str]]
     flags: TypeFlags
+    comments: int
 
 
 @pytest.fixture(scope="module")
@@ -63,10 +81,15 @@ def write_csv(tmp_path_factory: pytest.TempPathFactory) -> FileWriter:
 
 
 def read_cut(
-    write_csv: FileWriter, body: bytes, range_bytes: int, part_bytes: int
+    write_csv: FileWriter,
+    body: bytes,
+    range_bytes: int,
+    part_bytes: int,
+    asked: AskedDialect = ASK_NOTHING,
 ) -> Found:
     """Reads a file in ranges and parts of these sizes."""
-    reading = prepare(CsvSource(range_bytes=range_bytes), [write_csv(body)])
+    source = CsvSource(range_bytes=range_bytes, asked=asked)
+    reading = prepare(source, [write_csv(body)])
     assert isinstance(reading.source, CsvSource)
     text = (int(TypeFlag.TEXT),) * len(reading.source.names)
     with pytest.MonkeyPatch.context() as patch:
@@ -90,29 +113,59 @@ def read_cut(
     ]
     for position, raw, _ in (*rows, *rejects):
         assert body[position:].startswith(raw)
-    return Found(rows, rejects, flags)
+    odd = OddRows.merged(tuple(part.odd) for part in parts)
+    return Found(rows, rejects, flags, sum(one.rows for one in odd))
 
 
 @fuzzed()
-@given(head=HEADS, body=BODIES, cuts=CUTS)
-@example(head=b"h\n", body=BOM, cuts=[(1, 1)])  # nothing but a BOM in a part
-@example(head=b"h,k\n", body=b"1,2\n" + BOM + b"\xff\n\xff", cuts=[(4, 4)])
-@example(head=b"h,k\n", body=b"1,2\n" + BOM + b"3,4\n", cuts=[(4, 4), (9, 3)])
-@example(head=BOM + b"h,k\n", body=b"1,2\n", cuts=[(1, 1), (2, 1), (3, 1)])
-@example(head=b"h,k\n", body=b'5" pipe,1\n"a\nb",2\n', cuts=[(8, 60), (60, 12)])
-@example(head=b"h,k\n", body=b'1,2\n"3,4\n5,6\n', cuts=[(8, 60), (60, 4)])
+@given(head=HEADS, body=BODIES, cuts=CUTS, asked=DIALECTS)
+@example(
+    head=b"h\n", body=BOM, cuts=[(1, 1)], asked=ASK_NOTHING
+)  # nothing but a BOM in a part
+@example(
+    head=b"h,k\n", body=b"1,2\n" + BOM + b"\xff\n\xff", cuts=[(4, 4)], asked=ASK_NOTHING
+)
+@example(
+    head=b"h,k\n",
+    body=b"1,2\n" + BOM + b"3,4\n",
+    cuts=[(4, 4), (9, 3)],
+    asked=ASK_NOTHING,
+)
+@example(
+    head=BOM + b"h,k\n", body=b"1,2\n", cuts=[(1, 1), (2, 1), (3, 1)], asked=ASK_NOTHING
+)
+@example(
+    head=b"h,k\n",
+    body=b'5" pipe,1\n"a\nb",2\n',
+    cuts=[(8, 60), (60, 12)],
+    asked=ASK_NOTHING,
+)
+@example(
+    head=b"h,k\n", body=b'1,2\n"3,4\n5,6\n', cuts=[(8, 60), (60, 4)], asked=ASK_NOTHING
+)
+@example(head=b"h\n", body=b'"a\\', cuts=[(1, 1)], asked=ESCAPES)
+@example(head=b"h\n", body=b"1\n#a\\", cuts=[(3, 2)], asked=COMMENTS)
 def test_a_cut_changes_nothing(
-    write_csv: FileWriter, head: bytes, body: bytes, cuts: list[tuple[int, int]]
+    write_csv: FileWriter,
+    head: bytes,
+    body: bytes,
+    cuts: list[tuple[int, int]],
+    asked: AskedDialect,
 ) -> None:
-    whole = read_cut(write_csv, head + body, 1 << 20, 1 << 20)
+    whole = read_cut(write_csv, head + body, 1 << 20, 1 << 20, asked)
     for range_bytes, part_bytes in cuts:
-        assert read_cut(write_csv, head + body, range_bytes, part_bytes) == whole
-    at = len(head)
-    for position, raw, _ in sorted((*whole.rows, *whole.rejects)):
-        assert not head[at:].strip(b"\r\n")
-        assert not (head + body)[at:position].strip(b"\r\n")
+        assert read_cut(write_csv, head + body, range_bytes, part_bytes, asked) == whole
+    data, at, comments = head + body, len(head), 0
+    for position, raw, _ in [
+        *sorted((*whole.rows, *whole.rejects)),
+        (len(data), b"", ""),
+    ]:
+        for line in filter(None, data[at:position].splitlines()):
+            assert asked.comment, "something was left out"
+            assert line.startswith(asked.comment)
+            comments += 1
         at = position + len(raw)
-    assert not (head + body)[at:].strip(b"\r\n"), "something was left out"
+    assert comments == whole.comments
 
 
 @fuzzed()

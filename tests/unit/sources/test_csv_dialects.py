@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterator
 
 import pytest
 from example_counts import fuzzed
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from source_tools import FileWriter, file_writer, prepare, read_one, read_text
 
 from recordmill.schemas.errors import InputError
 from recordmill.transforms.sources.csv import range_rows
 from recordmill.transforms.sources.csv.dialect import AskedDialect, Dialect
-from recordmill.transforms.sources.csv.quote_states import QuoteState, end_state
+from recordmill.transforms.sources.csv.marked_states import next_state
+from recordmill.transforms.sources.csv.quote_states import end_state
 from recordmill.transforms.sources.csv.row_bounds import BOM
 from recordmill.transforms.sources.csv.source import CsvSource
+from recordmill.transforms.sources.csv.states import QuoteState, first_state
 from recordmill.transforms.sources.text_types import TypeFlag
 
 DELIMITERS = st.sampled_from([*",;\t| #^]x-"])
@@ -28,15 +31,47 @@ def write_csv(tmp_path_factory: pytest.TempPathFactory) -> FileWriter:
     return file_writer(tmp_path_factory)
 
 
-def python_rows(text: str, delimiter: str, quote: str) -> list[list[str]]:
-    quoting = csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE
-    reader = csv.reader(
-        io.StringIO(text, newline=""),
-        delimiter=delimiter,
-        quotechar=quote or None,
-        quoting=quoting,
-    )
-    return [row for row in reader if row]
+class Rows:
+    """The rows of Python's csv module, without the comments between them."""
+
+    def __init__(self, text: str, dialect: Dialect) -> None:
+        self.lines = iter(io.StringIO(text, newline=""))
+        self.comment = dialect.comment.decode()
+        self.is_row_start = True
+        self.reader = csv.reader(
+            self._lines(),
+            delimiter=dialect.delimiter.decode(),
+            quotechar=dialect.quote.decode() or None,
+            quoting=csv.QUOTE_MINIMAL if dialect.quote else csv.QUOTE_NONE,
+            escapechar=dialect.escape.decode() or None,
+        )
+
+    def _lines(self) -> Iterator[str]:
+        for line in self.lines:
+            if self.is_row_start and self.comment and line.startswith(self.comment):
+                continue
+            self.is_row_start = False
+            yield line
+
+    def __iter__(self) -> Iterator[list[str]]:
+        for row in self.reader:
+            self.is_row_start = True
+            if row:
+                yield row
+
+
+def is_read_alike(text: str, dialect: Dialect) -> bool:
+    """Whether an escape stands neither behind a closing quote nor at the end.
+
+    There Python takes it for an ordinary character, or for one of a row's end.
+    """
+    state, before = first_state(dialect), QuoteState.UNQUOTED
+    for byte in text.encode():
+        closed = before is QuoteState.QUOTED and state is QuoteState.FIELD_START
+        if closed and bytes([byte]) == dialect.escape:
+            return False
+        before, state = state, next_state(state, bytes([byte]), dialect)
+    return state not in (QuoteState.ESCAPED, QuoteState.QUOTED_ESCAPED)
 
 
 @fuzzed()
@@ -46,8 +81,10 @@ def python_rows(text: str, delimiter: str, quote: str) -> list[list[str]]:
     head=st.sampled_from(["", "\ufeff", "# a, \"b'\n\n", "one\r\ntwo\r"]),
     rows=st.lists(st.lists(st.sampled_from("0123456789"), min_size=2, max_size=2)),
     tokens=st.lists(
-        st.sampled_from([*"DDQQQ\r\na1ß", "QQ", "QD", "\r\n"]), max_size=40
+        st.sampled_from([*"DDQQQEE\r\na1ß", "QQ", "QD", "\r\n", "\nC", "EQ", "EE"]),
+        max_size=40,
     ),
+    marks=st.sampled_from([("", ""), ("", ""), ("\\", ""), ("", "%"), ("?", "%")]),
     cut=st.tuples(st.integers(1, 60), st.integers(1, 60)),
     named=st.booleans(),
 )
@@ -58,14 +95,25 @@ def test_rows_are_those_of_python(
     head: str,
     rows: list[list[str]],
     tokens: list[str],
+    marks: tuple[str, str],
     cut: tuple[int, int],
     named: bool,
 ) -> None:
     """In whatever dialect, cut at whatever places; rows of another width are rejects."""
     if quote == delimiter:
         quote = ""
+    escape, comment = marks
     body = "".join(delimiter.join(row) + "\n" for row in rows)
-    body += "".join(tokens).replace("D", delimiter).replace("Q", quote or "'")
+    for token, mark in {"D": delimiter, "Q": quote or "'", "E": escape or "e"}.items():
+        tokens = [each.replace(token, mark) for each in tokens]
+    body += "".join(tokens).replace("C", comment or "c")
+    dialect = Dialect(
+        delimiter.encode(),
+        quote.encode(),
+        escape=escape.encode(),
+        comment=comment.encode(),
+    )
+    assume(is_read_alike(body, dialect))
     header = "" if named else f"h{delimiter}k\n"
     lines = len(head.removeprefix("\ufeff").splitlines())
     asked = AskedDialect(
@@ -73,12 +121,14 @@ def test_rows_are_those_of_python(
         quote=quote.encode(),
         skip_rows=lines,
         columns=("h", "k") if named else (),
+        escape=escape.encode(),
+        comment=comment.encode(),
     )
     source = CsvSource(asked=asked, range_bytes=cut[0])
     path = write_csv((head + header + body).encode())
-    closed = python_rows(body + "\n\0last", delimiter, quote)
+    closed = [*Rows(body + "\n\0last", dialect)]
     is_open = closed[-1] != ["\0last"]
-    found = python_rows(body, delimiter, quote)
+    found = [*Rows(body, dialect)]
     if named and found[:1] == [["h", "k"]]:
         return
     expected = [row for row in (found[:-1] if is_open else found) if len(row) == 2]

@@ -9,16 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recordmill.transforms.sources.csv import quote_states
+from recordmill.transforms.sources.csv import marked_states, quote_states
+from recordmill.transforms.sources.csv.dialect import RFC_4180, Dialect
+from recordmill.transforms.sources.csv.marked_states import next_state
 from recordmill.transforms.sources.csv.quote_states import (
+    end_state,
+    end_states,
+)
+from recordmill.transforms.sources.csv.states import (
     FIELD_START,
     QUOTED,
     UNQUOTED,
     QuoteState,
     compose,
-    end_state,
-    end_states,
     pack_map,
+    states_of,
     unpack_map,
 )
 
@@ -42,7 +47,7 @@ def test_maps_are_those_of_a_loop_over_the_bytes(block: bytes, tail: int) -> Non
         patch.setattr(quote_states, "_TAIL_BYTES", tail)
         patch.setattr(quote_states, "_MAX_PIECE_BYTES", 2 * tail)
         found = end_states(block)
-    assert found == tuple(slow_end_state(block, state) for state in QuoteState)
+    assert found == tuple(slow_end_state(block, state) for state in states_of(RFC_4180))
     assert unpack_map(pack_map(found)) == found
     assert pack_map(found) > 0
 
@@ -59,8 +64,31 @@ def test_a_quoted_field_is_open_where_python_says_so(block: bytes) -> None:
     assert (end_state(block + b"\n") is QUOTED) == (rows[-1] != ["last"])
 
 
+@pytest.mark.parametrize("escape", ["\\", ""])
+@pytest.mark.parametrize("quote", ['"', ""])
+@given(
+    block=st.lists(st.sampled_from([*b'"",\\\\\r\n\n##a']), max_size=40).map(bytes),
+    tail=st.integers(1, 50),
+)
+def test_maps_of_escapes_and_comments(
+    escape: str, quote: str, block: bytes, tail: int
+) -> None:
+    dialect = Dialect(quote=quote.encode(), escape=escape.encode(), comment=b"#")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(marked_states, "_TAIL_BYTES", tail)
+        patch.setattr(marked_states, "_MAX_PIECE_BYTES", 2 * tail)
+        found = end_states(block, dialect=dialect)
+    expected = []
+    for state in states_of(dialect):
+        for byte in block:
+            state = next_state(state, bytes([byte]), dialect)
+        expected.append(state)
+    assert found == tuple(expected)
+    assert unpack_map(pack_map(found)) == found
+
+
 def test_many_quotes_in_all_pieces() -> None:
     """More quotes than one step pairs, in more than one piece."""
     for block in (b'"",' * 100_001, b'"' * 300_001, b'a""' * 70_000 + b',"'):
-        expected = tuple(slow_end_state(block, state) for state in QuoteState)
+        expected = tuple(slow_end_state(block, state) for state in states_of(RFC_4180))
         assert end_states(block) == expected

@@ -14,8 +14,6 @@ from recordmill.schemas.errors import InputError
 from recordmill.transforms.sources.csv import row_bounds
 from recordmill.transforms.sources.csv.header_row import read_header
 from recordmill.transforms.sources.csv.quote_states import (
-    FIELD_START,
-    UNQUOTED,
     end_state,
 )
 from recordmill.transforms.sources.csv.row_bounds import (
@@ -23,6 +21,10 @@ from recordmill.transforms.sources.csv.row_bounds import (
     Reader,
     row_spans,
     row_start,
+)
+from recordmill.transforms.sources.csv.states import (
+    FIELD_START,
+    UNQUOTED,
 )
 
 # Bytes that matter to the format, and one that does not.

@@ -27,13 +27,15 @@ from recordmill.schemas.features.feature import Kind
 from recordmill.schemas.ranges import InputFile, InputRange
 from recordmill.transforms.sources.csv import range_rows
 from recordmill.transforms.sources.csv.quote_states import (
-    QUOTED,
-    UNQUOTED,
     end_states,
-    pack_map,
 )
 from recordmill.transforms.sources.csv.row_bounds import BOM
 from recordmill.transforms.sources.csv.source import CsvSource
+from recordmill.transforms.sources.csv.states import (
+    QUOTED,
+    UNQUOTED,
+    pack_map,
+)
 from recordmill.transforms.sources.text_types import TypeFlag
 from recordmill.transforms.storage.reading import read_range
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -11,14 +11,17 @@ from recordmill.transforms.sources.csv.broken_rows import masked, unclosed_quote
 from recordmill.transforms.sources.csv.dialect import RFC_4180, Dialect
 from recordmill.transforms.sources.csv.header_row import header_start
 from recordmill.transforms.sources.csv.quote_states import (
-    FIELD_START,
-    QUOTED,
-    QuoteState,
     end_states,
+)
+from recordmill.transforms.sources.csv.row_bounds import BOM, Reader
+from recordmill.transforms.sources.csv.states import (
+    FIELD_START,
+    QuoteState,
+    first_state,
+    is_open,
     pack_map,
     unpack_map,
 )
-from recordmill.transforms.sources.csv.row_bounds import BOM, Reader
 
 # A field that is open at the file's end and has no more bytes than this is rejected
 # with all of them: the file may have been cut off. In a larger one a quote is wrong.
@@ -56,18 +59,19 @@ def resolve_file(
     """
     if len(ranges) == 1:
         return list(ranges)  # there is nothing before it
-    states = _states(surveys)
-    if states[-1] is QUOTED:
+    states = _states(surveys, dialect)
+    if is_open(states[-1]):
         size = ranges[-1].stop
-        quote = unclosed_quote(read, size, dialect.quote)
+        quote = unclosed_quote(read, size, dialect)
         if size - quote > UNCLOSED_BYTES:
             ranges = [replace(each, unclosed=quote) for each in ranges]
-            states = _states(
+            maps = [
                 survey_block(masked(read, quote, dialect), each, dialect)
                 if each.start <= quote < each.stop
                 else number
                 for each, number in zip(ranges, surveys, strict=True)
-            )
+            ]
+            states = _states(maps, dialect)
     cuts = [0, *(int(state) for state in states[:-1]), 0]
     return [
         replace(each, quoted=ends)
@@ -75,9 +79,9 @@ def resolve_file(
     ]
 
 
-def _states(maps: Iterable[int]) -> list[QuoteState]:
+def _states(maps: Sequence[int], dialect: Dialect) -> list[QuoteState]:
     """Returns the state behind each block of a file."""
-    states, state = [], QuoteState.FIELD_START
+    states, state = [], first_state(dialect)
     for number in maps:
         state = unpack_map(number)[state - FIELD_START]
         states.append(state)

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
 
 from recordmill.transforms.sources.csv.dialect import RFC_4180, Dialect
-from recordmill.transforms.sources.csv.quote_states import QUOTED, end_state
+from recordmill.transforms.sources.csv.quote_states import (
+    end_state,
+)
 from recordmill.transforms.sources.csv.row_bounds import Reader, row_spans
+from recordmill.transforms.sources.csv.states import (
+    ESCAPED,
+    is_open,
+)
 
 MAX_ROW_BYTES = 256 << 20  # of one row; beyond, a quote is missing or one too many
 KEPT_BYTES = 1 << 16  # of a row that is longer than a row may be
 _BLOCK_BYTES = 16 << 20
+_NOTHING_ESCAPED = "the file ends behind an escape character: it may be cut short"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +69,12 @@ def find_broken_rows(
     """
     broken = []
     quote = dialect.quote
-    if is_whole and end_state(part, dialect=dialect) is QUOTED:
-        at = unclosed_quote(lambda start, stop: part[start:stop], len(part), quote)
+    state = end_state(part, dialect=dialect)
+    if is_whole and is_open(state):
+        at = unclosed_quote(lambda start, stop: part[start:stop], len(part), dialect)
         broken.append(BrokenRow(at, _never_closed(read, begin + at), quote))
+    elif is_whole and state is ESCAPED:
+        broken.append(BrokenRow(len(part) - 1, _NOTHING_ESCAPED, b""))
     elif not is_whole or len(part) > MAX_ROW_BYTES:
         start, end = row_spans(part, dialect)[-1]
         if not is_whole or end - start > MAX_ROW_BYTES:
@@ -93,7 +104,7 @@ def masked(read: Reader, offset: int, dialect: Dialect = RFC_4180) -> Reader:
     return read_masked
 
 
-def unclosed_quote(read: Reader, stop: int, quote: bytes = RFC_4180.quote) -> int:
+def unclosed_quote(read: Reader, stop: int, dialect: Dialect = RFC_4180) -> int:
     """Returns the offset of the quote whose field is still open at a byte offset.
 
     Inside that field quotes come in pairs, or it would be closed; so the quote is the
@@ -104,8 +115,11 @@ def unclosed_quote(read: Reader, stop: int, quote: bytes = RFC_4180.quote) -> in
     Args:
       read: reads bytes of the file.
       stop: where a quoted field is open.
-      quote: of the dialect.
+      dialect: of the file.
     """
+    quote = dialect.quote
+    if dialect.escape:
+        read = _without_escapes(read, dialect)
     quotes = b""  # those that the block behind begins with
     while stop > 0:
         start = max(0, stop - _BLOCK_BYTES)
@@ -122,6 +136,25 @@ def unclosed_quote(read: Reader, stop: int, quote: bytes = RFC_4180.quote) -> in
             return start + int(offsets[odd[-1]])
         stop = start
     raise ValueError("no quoted field is open there")
+
+
+def _without_escapes(read: Reader, dialect: Dialect) -> Reader:
+    """Returns a reader to which escapes, and what they escape, are ordinary."""
+    escape = dialect.escape
+    pair = re.compile(re.escape(escape) + rb"[\s\S]")
+    filler = dialect.mask * 2
+
+    def read_masked(start: int, stop: int) -> bytes:
+        before, size = b"", 64
+        while start > len(before) and len(before) == before.count(escape):
+            before = read(max(0, start - size), start)
+            size *= 2
+        escapes = len(before) - len(before.rstrip(escape))
+        # The last one before may escape the first byte here.
+        text = escape * (escapes % 2) + read(start, stop)
+        return pair.sub(filler, text)[escapes % 2 :]
+
+    return read_masked
 
 
 def line_of(read: Reader, offset: int) -> int:

@@ -6,6 +6,7 @@ from functools import lru_cache
 
 from recordmill.schemas.features.feature import FeatureSpec, Schema, usual_kind
 from recordmill.schemas.ranges import InputRange, TypeFlags, merge_type_flags
+from recordmill.transforms.cast.decimal_commas import swap_points
 from recordmill.transforms.sources.csv.range_rows import RangeRows
 from recordmill.transforms.sources.csv.split_cells import columns_of
 from recordmill.transforms.sources.text_types import (
@@ -31,6 +32,8 @@ def sample_types(rows: RangeRows, input_range: InputRange) -> TypeFlags:
         parsed = rows.sample(each, SAMPLE_BYTES // len(chosen))
         if parsed is not None and parsed.table.num_rows:
             columns = columns_of(parsed.table, rows.names)
+            if rows.dialect.decimal == ",":
+                columns = [swap_points(column) for column in columns]
             found = tuple(map(int, classify_columns(columns, SAMPLE_BYTES)))
             flags = merge_type_flags(flags, found)
     return flags

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 ROW_ENDS = b"\r\n"
-_MASKS = b"xyz"
+_MASKS = b"xyzvw"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,9 @@ class Dialect:
       has_header: whether the first row names the columns.
       columns: their names where `has_header` is false; () to number them.
       null_values: texts that mean a missing value in every column, beside no text.
+      escape: the byte before one that has no meaning then; b"" for none.
+      comment: the byte that lines which are no rows begin with; b"" for none.
+      decimal: what stands before the places of a number: "." or ",".
     """
 
     delimiter: bytes = b","
@@ -27,13 +30,20 @@ class Dialect:
     has_header: bool = True
     columns: tuple[str, ...] = ()
     null_values: tuple[str, ...] = ()
+    escape: bytes = b""
+    comment: bytes = b""
+    decimal: str = "."
 
     def __post_init__(self) -> None:
-        marks = self.delimiter + self.quote
-        if len(self.delimiter) != 1 or len(self.quote) > 1 or not marks.isascii():
+        marks = self.delimiter + self.quote + self.escape + self.comment
+        parts = (self.quote, self.escape, self.comment)
+        too_long = len(self.delimiter) != 1 or any(len(part) > 1 for part in parts)
+        if too_long or not marks.isascii():
             raise ValueError(f"expected single ASCII bytes, got {self}")
         if len({*marks, *ROW_ENDS}) != len(marks) + len(ROW_ENDS):
-            raise ValueError(f"delimiter, quote and row ends must differ, got {self}")
+            raise ValueError(f"all marks and row ends must differ, got {self}")
+        if self.decimal not in (".", ","):
+            raise ValueError(f"expected a point or a comma, got {self.decimal!r}")
         if self.columns and self.has_header:
             raise ValueError("names are given where there is no header")
 
@@ -45,8 +55,20 @@ class Dialect:
     @property
     def mask(self) -> bytes:
         """Returns a byte without a meaning."""
-        marks = self.delimiter + self.quote
+        marks = self.delimiter + self.quote + self.escape + self.comment
         return next(bytes([byte]) for byte in _MASKS if byte not in marks)
+
+    @property
+    def is_marked(self) -> bool:
+        """Tells whether there are escapes or comments."""
+        return bool(self.escape or self.comment)
+
+    @property
+    def only_marks(self) -> Dialect:
+        """Returns the dialect with what divides the text alone."""
+        return Dialect(
+            self.delimiter, self.quote, escape=self.escape, comment=self.comment
+        )
 
 
 RFC_4180 = Dialect()
@@ -70,7 +92,7 @@ class AskedDialect:
 
     Attributes:
       delimiter: the byte between cells; b"" to find it.
-      quote, skip_rows, columns, null_values: as in `Dialect`.
+      quote, skip_rows, columns, null_values, escape, comment, decimal: as in `Dialect`.
       header: "first" (the first row behind `skip_rows`), "none", or "auto": the first
         row, unless it looks like one of the others.
     """
@@ -81,6 +103,14 @@ class AskedDialect:
     header: str = "auto"
     columns: tuple[str, ...] = ()
     null_values: tuple[str, ...] = ()
+    escape: bytes = b""
+    comment: bytes = b""
+    decimal: str = "."
+
+    @property
+    def marks(self) -> bytes:
+        """Returns the bytes that cannot be the delimiter."""
+        return self.quote + self.escape + self.comment
 
     @property
     def has_header(self) -> bool:
@@ -96,6 +126,9 @@ class AskedDialect:
             has_header=self.has_header,
             columns=self.columns,
             null_values=self.null_values,
+            escape=self.escape,
+            comment=self.comment,
+            decimal=self.decimal,
         )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from recordmill.transforms.cast.cast_result import shown
+from recordmill.transforms.cast.decimal_commas import swap_points
 from recordmill.transforms.sources.csv.dialect import (
     Dialect,
     name_of,
@@ -86,8 +87,11 @@ class FirstRows:
         )
 
     def columns(self) -> list[pa.StringArray]:
-        """Returns the cells of each column."""
-        return columns_of(self.cells.slice(0, LOOKED_AT), self.names)
+        """Returns the cells of each column, numbers with a point."""
+        columns = columns_of(self.cells.slice(0, LOOKED_AT), self.names)
+        if self.dialect.decimal == ",":
+            return [swap_points(column) for column in columns]
+        return columns
 
 
 def huge_warnings(names: Sequence[str]) -> list[str]:

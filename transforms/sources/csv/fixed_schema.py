@@ -16,6 +16,7 @@ from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.features.feature import Schema, usual_kind
 from recordmill.schemas.ranges import InputRange, Reject
 from recordmill.transforms.cast.cast_result import shown
+from recordmill.transforms.cast.decimal_commas import swap_points
 from recordmill.transforms.sources.csv.text_rows import TextRows
 from recordmill.transforms.sources.text_types import (
     ARROW_TYPES,
@@ -35,7 +36,11 @@ def fixed_columns(names: Sequence[str], schema: Schema) -> pa.Schema:
 
 
 def fit_rows(
-    rows: TextRows, names: Sequence[str], schema: Schema, input_range: InputRange
+    rows: TextRows,
+    names: Sequence[str],
+    schema: Schema,
+    input_range: InputRange,
+    decimal: str = ".",
 ) -> tuple[TextRows, pa.RecordBatch]:
     """Returns the rows that fit a dataset's schema, and their typed columns.
 
@@ -44,6 +49,7 @@ def fit_rows(
       names: the columns.
       schema: the dataset's.
       input_range: the range that the rows come from.
+      decimal: as in `Dialect`.
 
     Returns:
       The rows without those that do not fit, which are among the rejects now.
@@ -52,7 +58,10 @@ def fit_rows(
     reasons: dict[int, str] = {}
     for name, dtype in _dtypes(names, schema).items():
         cells = cells_of(rows.table, name)
-        column, wrong = convert_to_dtype(cells, dtype)
+        with_points = cells
+        if decimal == "," and dtype != "string":
+            with_points = swap_points(cells)
+        column, wrong = convert_to_dtype(with_points, dtype)
         columns.append(column)
         for row in np.flatnonzero(wrong).tolist():
             value = shown(cells[row].as_py())

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from recordmill.schemas.ranges import InputRange
-from recordmill.transforms.sources.csv.quote_states import (
+from recordmill.transforms.sources.csv.range_rows import RangeRows
+from recordmill.transforms.sources.csv.states import (
     FIELD_START,
     QUOTED,
     UNQUOTED,
+    first_state,
     unpack_map,
 )
-from recordmill.transforms.sources.csv.range_rows import RangeRows
 
 LOOKED_AT_BYTES = 1 << 18
 
@@ -29,9 +30,13 @@ def guess_states(rows: RangeRows, input_range: InputRange, survey: int) -> Input
     start = input_range.start
     ends = unpack_map(survey)
     if start == 0:
-        return replace(input_range, quoted=(0, int(ends[0])))
+        state = ends[first_state(rows.dialect) - FIELD_START]
+        return replace(input_range, quoted=(0, int(state)))
     before = rows.of_file(input_range)(start - 1, start)
-    states = (FIELD_START if before in rows.dialect.field_ends else UNQUOTED, QUOTED)
+    state = FIELD_START if before in rows.dialect.field_ends else UNQUOTED
+    if before in (b"\r", b"\n"):
+        state = first_state(rows.dialect)
+    states = (state, QUOTED)
     guesses = [
         replace(input_range, quoted=(int(state), int(ends[state - FIELD_START])))
         for state in states

@@ -12,9 +12,10 @@ import pyarrow as pa
 
 from recordmill.schemas.text import count
 from recordmill.transforms.cast.cast_result import shown
+from recordmill.transforms.cast.decimal_commas import swap_points
 from recordmill.transforms.sources.csv.first_rows import FirstRows
 from recordmill.transforms.sources.csv.header_row import split_row
-from recordmill.transforms.sources.csv.sniff import SAME_SHARE
+from recordmill.transforms.sources.csv.sniff import CANDIDATES, SAME_SHARE
 from recordmill.transforms.sources.text_types import TypeFlag, classify, kinds_of
 
 _DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T]\d{1,2}:\d{2}.*)?")
@@ -30,7 +31,10 @@ def headerless(first: FirstRows) -> str:
     """
     if not first.dialect.has_header:
         return ""
-    sorts = _sorts_of(first.names)
+    names = pa.array(first.names, pa.string())
+    if first.dialect.decimal == ",":
+        names = swap_points(names)
+    sorts = _sorts_of(names.to_pylist())
     if not {*sorts} - {"text"} or _is_series(first.names):
         return ""
     for expected, cells in zip(sorts, first.columns(), strict=True):
@@ -72,9 +76,33 @@ def misfit(first: FirstRows) -> str:
             f"{found}, as R writes the names of rows. Name all columns, and skip this "
             f"header: {named or f'`columns={names}`'} and `skip_rows={first.dialect.skip_rows + 1}`"
         )
+    mark = first.header[:1]
+    if at > 1 and mark in (b"#", b"%", b";", b"!"):
+        if all(row[:1] == mark for row in first.rows[: at - 2]):
+            return f"{found}. If it is a comment, say so: `comment={mark.decode()}`"
     return (
         f"{found}. If the header is {shown(first.rows[at - 1].decode(errors='replace'))}, "
         f"skip what is before it: `skip_rows={first.lines_before(at - 1)}`"
+    )
+
+
+def commented(first: FirstRows) -> str:
+    """Returns why the header may be a comment, or "".
+
+    Two lines that begin with a # are, and one alone above rows of several cells.
+    """
+    dialect, lines = first.dialect, [first.header, *first.rows]
+    if dialect.comment or not dialect.has_header or len(lines) < 2:
+        return ""
+    if lines[0][:1] != b"#" or (len(first.names) > 1 and lines[1][:1] != b"#"):
+        return ""
+    behind = next((line for line in lines if line[:1] != b"#"), b"")
+    if len(first.names) == 1 and not any(mark in behind for mark in CANDIDATES):
+        return ""
+    return (
+        f"{first.uri}: line {dialect.skip_rows + 1}, the header, begins with a '#': "
+        f"{shown(lines[0].decode(errors='replace'))}. If lines like it are comments, use "
+        "`comment=#`"
     )
 
 

@@ -7,8 +7,10 @@ from collections import Counter
 from dataclasses import dataclass
 
 from recordmill.schemas.errors import InputError
+from recordmill.schemas.ranges import OddRows
 from recordmill.schemas.text import count
 from recordmill.transforms.sources.csv.dialect import RFC_4180, ROW_ENDS, Dialect
+from recordmill.transforms.sources.csv.leave_out import without_comments
 from recordmill.transforms.sources.csv.row_bounds import BOM, Reader
 from recordmill.transforms.sources.csv.row_patterns import row_patterns
 from recordmill.transforms.sources.packing import MARK_BYTES, compression_of
@@ -63,6 +65,17 @@ def header_start(read: Reader, uri: str, dialect: Dialect) -> int:
     return _first_row(read, uri, dialect)[1]
 
 
+def header_comments(head: bytes, dialect: Dialect) -> tuple[OddRows, ...]:
+    """Returns the comments before a header.
+
+    Args:
+      head: a file's bytes before its first row.
+      dialect: of the file.
+    """
+    start = _behind_lines(head + b"\n", dialect.skip_rows) or 0
+    return without_comments(head[start:], dialect).odd
+
+
 def numbered(cells: list[str]) -> tuple[str, ...]:
     """Returns the names of columns; one without a name gets its number."""
     return tuple(name.strip() or f"column_{index}" for index, name in enumerate(cells))
@@ -71,18 +84,22 @@ def numbered(cells: list[str]) -> tuple[str, ...]:
 def split_row(row: bytes, dialect: Dialect = RFC_4180) -> list[str] | None:
     """Returns the text of each cell of one row, or None if a quote is never closed."""
     quote = dialect.quote
-    if not quote or quote not in row:
+    patterns = row_patterns(dialect)
+    is_marked = dialect.escape and dialect.escape in row
+    if not is_marked and (not quote or quote not in row):
         return row.decode(errors="replace").split(dialect.delimiter.decode())
-    cell = row_patterns(dialect).cell
     cells = []
     at = 0
     while at <= len(row):
-        match = cell.match(row, at)
+        match = patterns.cell.match(row, at)
         assert match is not None  # the pattern matches everything, if only ""
         quoted, closing, rest = match.groups()
         if quoted is not None and not closing:
             return None
         text = (quoted or b"").replace(quote * 2, quote) + rest
+        if is_marked:
+            text = patterns.meaning.sub(lambda found: found[1] or quote, quoted or b"")
+            text += patterns.meaning.sub(lambda found: found[1] or found[0], rest)
         cells.append(text.decode(errors="replace"))
         at = match.end() + 1
     return cells
@@ -155,13 +172,18 @@ def _first_row(read: Reader, uri: str, dialect: Dialect) -> tuple[bytes, int, in
                 "lines than that; expected a header or rows behind them"
             )
         if start is not None:
-            if not dialect.has_header:  # blank lines before the first row are no rows
+            if dialect.comment:
+                match = row_patterns(dialect).before_rows.match(text, start)
+                start = match.end() if match else start
+            elif not dialect.has_header:  # blank lines before the first row are no rows
                 rest = text[start:]
                 start += len(rest) - len(rest.lstrip(ROW_ENDS))
             match = pattern.match(text, start)
             assert match is not None  # as above
             # A row that ends with the text might go on behind it.
             if match.end() < len(text) or is_all:
+                if dialect.comment and text[start : start + 1] == dialect.comment:
+                    start = match.end()  # the last line of all
                 return text[start : match.start(1)], start, match.end()
         if size >= MAX_HEADER_BYTES:
             raise InputError(

@@ -19,6 +19,9 @@ DELIMITERS = {
 }
 
 
+MARKS = {"backslash": "\\"}
+
+
 def _one_mark(text: str) -> bool:
     return len(text) == 1 and text.isascii() and text not in "\r\n\0"
 
@@ -29,6 +32,13 @@ def _delimiter(text: str) -> str:
         return found
     words = ", ".join(name for name in DELIMITERS if name.isalpha())
     raise ValueError(f"expected auto, {words} or one ASCII character, found {text!r}")
+
+
+def _mark(text: str) -> str:
+    found = MARKS.get(text, text)
+    if text == "none" or _one_mark(found):
+        return found
+    raise ValueError(f"expected none or one ASCII character, found {text!r}")
 
 
 def _quote(text: str) -> str:
@@ -63,11 +73,17 @@ def _as_text(value: Any) -> Any:
 _TEXTS = BeforeValidator(_as_text, json_schema_input_type=str | list[str])
 InputCompression = Literal["auto", "none", "gzip", "bz2", "xz", "zstd"]
 Header = Literal["auto", "first", "none"]
+Preset = Literal["auto", "excel", "excel-tab", "unix", "rfc4180", "mysql"]
 
 
 class CsvOptions(SourceOptions):
     """Options of CSV files."""
 
+    dialect: Preset = Field(
+        "auto",
+        description="a dialect by its name, where options do not say otherwise: comma or "
+        "tab, with quotes; mysql: tab, backslash, \\N, neither quotes nor header",
+    )
     delimiter: Annotated[str, AfterValidator(_delimiter)] = Field(
         "auto",
         description="what stands between cells: comma, tab, semicolon, pipe, space or "
@@ -77,6 +93,18 @@ class CsvOptions(SourceOptions):
         '"',
         description="the character around cells that hold delimiters or newlines, or "
         "none",
+    )
+    escape: Annotated[str, AfterValidator(_mark)] = Field(
+        "none",
+        description="the character that takes the meaning of the one behind it: "
+        "backslash, another one, or none",
+    )
+    comment: Annotated[str, AfterValidator(_mark)] = Field(
+        "none",
+        description="the character that lines begin with which are left out, or none",
+    )
+    decimal: Literal["point", "comma"] = Field(
+        "point", description="what stands before the places of numbers: 1.5 or 1,5"
     )
     header: Header = Field(
         "auto",

@@ -25,6 +25,11 @@ def make_source(options: CsvOptions, as_text: bool, storage: StorageOptions) -> 
             "`exact` and `schema` exclude each other: a declared float32 rounds. Leave "
             "out `exact`, and declare float64 where digits matter"
         )
+    if options.decimal == "comma" and as_text:
+        raise UsageError(
+            "`decimal` and `schema` exclude each other: declare `decimal: comma` for each "
+            "such feature in the schema file, and leave out `decimal`"
+        )
     if options.files_root and not as_text:
         raise UsageError(
             "`files_root` needs `schema`: declare which column names files, for example "

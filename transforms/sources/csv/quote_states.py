@@ -15,35 +15,29 @@ else is behind it belongs to the field, unquoted.) Python's csv module and Arrow
 the same. Where a block begins is known only after all blocks before it were read, so
 a block is described by its transition map, which has an end state for each start state.
 Maps compose, stray quotes included. The comma and the quote are those of the dialect;
-without a quote every map leads to one state.
+without a quote every map leads to one state. Where it also has escapes or comments,
+`marked_states` takes over.
 """
 
 from __future__ import annotations
 
-from enum import IntEnum
 from functools import lru_cache
 from itertools import product
 
 import numpy as np
 import numpy.typing as npt
 
+from recordmill.transforms.sources.csv import marked_states
 from recordmill.transforms.sources.csv.dialect import RFC_4180, Dialect
-
-
-class QuoteState(IntEnum):
-    """The state of the quotes before a byte of a CSV file.
-
-    The values 0 and 1 are left out: earlier versions kept whether the quotes before
-    a byte are odd in number.
-    """
-
-    FIELD_START = 2
-    UNQUOTED = 3
-    QUOTED = 4
-
-
-FIELD_START, UNQUOTED, QUOTED = QuoteState
-TransitionMap = tuple[QuoteState, QuoteState, QuoteState]  # from each in that order
+from recordmill.transforms.sources.csv.states import (
+    FIELD_START,
+    QUOTED,
+    UNQUOTED,
+    QuoteState,
+    TransitionMap,
+    compose,
+    first_state,
+)
 
 _TAIL_BYTES = 1 << 16
 _MAX_PIECE_BYTES = 1 << 20
@@ -127,8 +121,10 @@ def end_states(
     >>> [state.name for state in end_states(b"pipe,a")]
     ['UNQUOTED', 'UNQUOTED', 'QUOTED']
     """
-    ends: TransitionMap = (FIELD_START, UNQUOTED, QUOTED)
     stop, size = len(block) if stop is None else stop, _TAIL_BYTES
+    if dialect.is_marked:
+        return marked_states.end_states(block, first, stop, dialect)
+    ends: TransitionMap = (FIELD_START, UNQUOTED, QUOTED)
     # From the end: mostly a few fields lead from all states to one, and what stands
     # before them no longer matters.
     while stop > first and len(set(ends)) > 1:
@@ -159,31 +155,21 @@ def _piece_map(block: bytes, start: int, stop: int, dialect: Dialect) -> Transit
     return ends[others[opening]], ends[others[stray]], ends[others[_CLOSED]]
 
 
-def compose(first: TransitionMap, second: TransitionMap) -> TransitionMap:
-    """Returns the transition map of a block and the block behind it."""
-    one, two, three = (second[end - FIELD_START] for end in first)
-    return one, two, three
-
-
 def end_state(
     block: bytes,
-    start: QuoteState = QuoteState.FIELD_START,
+    start: QuoteState | None = None,
     dialect: Dialect = RFC_4180,
+    first: int = 0,
+    stop: int | None = None,
 ) -> QuoteState:
-    """Returns the state behind a block that begins in the given state."""
-    return end_states(block, dialect=dialect)[start - FIELD_START]
+    """Returns the state behind a part of a block.
 
-
-def pack_map(ends: TransitionMap) -> int:
-    """Returns a transition map as one small number, never 0.
-
-    >>> hex(pack_map((UNQUOTED, UNQUOTED, QUOTED)))
-    '0x433'
+    Args:
+      block: bytes of a file.
+      start: the state before the part; None if a row starts there.
+      dialect: of the file.
+      first: where the part begins.
+      stop: where it ends.
     """
-    return sum(int(end) << 4 * index for index, end in enumerate(ends))
-
-
-def unpack_map(number: int) -> TransitionMap:
-    """Returns the transition map that `pack_map` made a number of."""
-    one, two, three = (QuoteState(number >> shift & 15) for shift in (0, 4, 8))
-    return one, two, three
+    start = first_state(dialect) if start is None else start
+    return end_states(block, first, stop, dialect)[start - FIELD_START]

@@ -9,7 +9,7 @@ from functools import partial
 from recordmill.schemas.errors import ChangedInputError, InputError
 from recordmill.schemas.file_checksums import FileChecksum
 from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.ranges import InputFile, InputRange
+from recordmill.schemas.ranges import InputFile, InputRange, OddRows
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.sources.csv.broken_rows import (
@@ -20,12 +20,13 @@ from recordmill.transforms.sources.csv.broken_rows import (
     masked,
 )
 from recordmill.transforms.sources.csv.dialect import RFC_4180, Dialect
-from recordmill.transforms.sources.csv.header_row import Header, read_header
+from recordmill.transforms.sources.csv.header_row import (
+    Header,
+    header_comments,
+    read_header,
+)
 from recordmill.transforms.sources.csv.quote_states import (
-    QUOTED,
-    QuoteState,
     end_state,
-    end_states,
 )
 from recordmill.transforms.sources.csv.row_bounds import (
     Reader,
@@ -34,6 +35,10 @@ from recordmill.transforms.sources.csv.row_bounds import (
 )
 from recordmill.transforms.sources.csv.small_files import FileText, rows_of_files
 from recordmill.transforms.sources.csv.split_cells import Parsed, parse_rows
+from recordmill.transforms.sources.csv.states import (
+    QuoteState,
+    is_open,
+)
 from recordmill.transforms.sources.csv.stream_rows import stream_rows
 from recordmill.transforms.sources.csv.text_rows import TextRows
 from recordmill.transforms.sources.csv.unpack import (
@@ -113,6 +118,26 @@ class RangeRows:
         Raises:
           ChangedInputError: a file is shorter than it was.
         """
+        found = self._rows_of_range(input_range)
+        if not self.dialect.comment:
+            yield from found
+            return
+        head = self._comments_before_rows(input_range)
+        for rows in found:
+            yield replace(rows, odd=(*head, *rows.odd))
+            head = ()
+
+    def _comments_before_rows(self, input_range: InputRange) -> tuple[OddRows, ...]:
+        """Returns the comments before the headers of a range's files."""
+        found = []
+        for each in input_range.by_file():
+            if not each.start:
+                read = self.of_file(each)
+                _, begin = read_header(read, each.uri, self.dialect)
+                found.append(header_comments(read(0, begin), self.dialect))
+        return OddRows.merged(found)
+
+    def _rows_of_range(self, input_range: InputRange) -> Iterator[TextRows]:
         if input_range.files:
             yield from self._rows_of_files(input_range)
             return
@@ -131,6 +156,7 @@ class RangeRows:
                 raw=parsed.raw,
                 rejects=parsed.rejects,
                 checksums=checksums,
+                odd=parsed.odd,
             )
             checksums = []
         if checksums:  # no row starts in this block
@@ -208,7 +234,7 @@ class RangeRows:
             return None
         text = self.of_range(input_range)(begin, begin + max_bytes)
         dialect = self.dialect
-        if len(text) == max_bytes or end_state(text, dialect=dialect) is QUOTED:
+        if len(text) == max_bytes or is_open(end_state(text, dialect=dialect)):
             spans = row_spans(text, dialect)
             text = text[: spans[-1][0]] if spans else b""
         at = input_range.unclosed - begin
@@ -307,7 +333,7 @@ def _cut_batches(body: bytes, dialect: Dialect) -> Iterator[tuple[int, int]]:
     while start < len(body):
         stop = min(start + BATCH_BYTES, len(body))
         if stop < len(body):
-            state = end_states(body, start, stop, dialect)[0]  # a row starts there
+            state = end_state(body, None, dialect, start, stop)
             found = row_start(lambda a, b: body[a:b], stop, state, len(body), dialect)
             stop = len(body) if found is None else found
         yield start, stop

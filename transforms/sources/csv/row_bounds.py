@@ -6,11 +6,14 @@ from collections.abc import Callable
 
 from recordmill.transforms.sources.csv.dialect import RFC_4180, Dialect
 from recordmill.transforms.sources.csv.quote_states import (
-    FIELD_START,
-    QuoteState,
     end_state,
 )
 from recordmill.transforms.sources.csv.row_patterns import row_patterns
+from recordmill.transforms.sources.csv.states import (
+    FIELD_START,
+    ROW_START,
+    QuoteState,
+)
 
 BOM = b"\xef\xbb\xbf"
 _READ_AHEAD = 1 << 16
@@ -46,7 +49,7 @@ def row_start(
         return 0
     begin, size = offset - 1, min(_READ_AHEAD, limit + 1)
     block = read(begin, begin + size)
-    if state is FIELD_START and block[:1] in (b"\r", b"\n"):
+    if state in (FIELD_START, ROW_START) and block[:1] in (b"\r", b"\n"):
         return offset + (block[:2] == b"\r\n")
     at = 1
     rest_of_row = row_patterns(dialect).rest_of_row
@@ -66,12 +69,18 @@ def row_start(
 
 
 def row_spans(body: bytes, dialect: Dialect = RFC_4180) -> list[tuple[int, int]]:
-    """Returns start and end of every row that is not blank, without its newline.
+    """Returns start and end of every row, without its newline.
+
+    Blank lines and comments are no rows.
 
     One regular expression: only for ranges that hold something to reject.
     """
-    return [
+    spans = [
         (row.start(), row.start(1))
         for row in row_patterns(dialect).row.finditer(body)
         if row.start(1) > row.start()
     ]
+    if dialect.comment:
+        mark = ord(dialect.comment)
+        return [span for span in spans if body[span[0]] != mark]
+    return spans

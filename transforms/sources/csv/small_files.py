@@ -15,17 +15,24 @@ from itertools import accumulate, chain
 import numpy as np
 import pyarrow as pa
 
-from recordmill.schemas.ranges import InputRange, RangeFile, Reject
+from recordmill.schemas.ranges import InputRange, OddRows, RangeFile, Reject
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.exchange.keys import origins_of, range_hash
 from recordmill.transforms.sources.csv.broken_rows import find_broken_rows
 from recordmill.transforms.sources.csv.dialect import RFC_4180, Dialect
-from recordmill.transforms.sources.csv.quote_states import QUOTED, end_state
+from recordmill.transforms.sources.csv.leave_out import without_comments
+from recordmill.transforms.sources.csv.quote_states import (
+    end_state,
+)
 from recordmill.transforms.sources.csv.row_bounds import row_spans
 from recordmill.transforms.sources.csv.split_cells import (
     is_utf8,
     parse_rows,
     split_cells,
+)
+from recordmill.transforms.sources.csv.states import (
+    ESCAPED,
+    is_open,
 )
 from recordmill.transforms.sources.csv.text_rows import TextRows
 
@@ -119,6 +126,7 @@ class _Split:
       ordinals: of each row, among all of its file.
       counts: rows of each file, rejects included.
       rejects: rows that could not be split.
+      odd: as in `TextRows`.
     """
 
     table: pa.Table
@@ -126,6 +134,7 @@ class _Split:
     ordinals: I64
     counts: I64
     rejects: list[Reject] = field(default_factory=list)
+    odd: tuple[OddRows, ...] = ()
 
 
 def rows_of_files(
@@ -168,6 +177,7 @@ def rows_of_files(
         raw=raw,
         paths=[paths[owner] for owner in owners.tolist()],
         rejects=list(chain.from_iterable(part.rejects for part in parts)),
+        odd=OddRows.merged(part.odd for part in parts),
     )
 
 
@@ -192,7 +202,15 @@ def _split_alone(file: FileText) -> _Split:
     parsed = parse_rows(body, file.names, path, file.begin, broken, dialect)
     owners = np.zeros(len(parsed.ordinals), np.int64)
     counts = np.array([parsed.num_rows], np.int64)
-    return _Split(parsed.table, owners, parsed.ordinals, counts, parsed.rejects)
+    return _Split(
+        parsed.table, owners, parsed.ordinals, counts, parsed.rejects, parsed.odd
+    )
+
+
+def _is_unfinished(text: bytes, dialect: Dialect) -> bool:
+    """Tells whether the last field could go on behind the text."""
+    state = end_state(text, dialect=dialect)
+    return is_open(state) or state is ESCAPED
 
 
 def _split_joined(files: Sequence[FileText]) -> _Split | None:
@@ -212,12 +230,13 @@ def _split_joined(files: Sequence[FileText]) -> _Split | None:
     names, dialect = files[0].names, files[0].dialect
     if any(file.names != names for file in files):
         return None
+    rests = [without_comments(file.body, dialect) for file in files]
     bodies = [
         body if body.endswith((b"\n", b"\r")) or not body else body + b"\n"
-        for body in (file.body for file in files)
+        for body in (rest.body for rest in rests)
     ]
     text = b"".join(bodies)
-    if not is_utf8(text) or end_state(text, dialect=dialect) is QUOTED:
+    if not is_utf8(text) or _is_unfinished(text, dialect):
         return None
     in_row = ~_NEWLINES[np.frombuffer(text, np.uint8)]
     row_starts = np.flatnonzero(in_row & ~np.concatenate([[False], in_row[:-1]]))
@@ -232,4 +251,5 @@ def _split_joined(files: Sequence[FileText]) -> _Split | None:
         np.repeat(np.arange(len(files)), counts),
         np.arange(len(row_starts)) - np.repeat(first_rows[:-1], counts),
         counts,
+        odd=OddRows.merged(rest.odd for rest in rests),
     )

@@ -105,18 +105,19 @@ def find_delimiter(
     """
     if asked.delimiter:
         return asked.delimiter
-    comma = CANDIDATES[0]
+    candidates = [each for each in CANDIDATES if each not in asked.marks]
+    comma = candidates[0]
     sample, is_whole = _sample(read, uri, asked.with_delimiter(comma))
     readings = [
         read_with(sample, asked.with_delimiter(delimiter), is_whole=is_whole)
-        for delimiter in CANDIDATES
+        for delimiter in candidates
         if delimiter == comma or delimiter in sample
     ]
     if wanted and asked.has_header:
         for reading in readings:
             if {*wanted} <= {*numbered([*reading.first])}:
                 return reading.delimiter
-    return choose(uri, [reading for reading in readings if reading.is_possible])
+    return choose(uri, [each for each in readings if each.is_possible], comma)
 
 
 def _sample(read: Reader, uri: str, dialect: Dialect) -> tuple[bytes, bool]:
@@ -132,16 +133,16 @@ def _sample(read: Reader, uri: str, dialect: Dialect) -> tuple[bytes, bool]:
         size *= 4
 
 
-def choose(uri: str, possible: Sequence[DelimiterReading]) -> bytes:
-    """Returns the delimiter of the best reading; a comma if none is possible.
+def choose(uri: str, possible: Sequence[DelimiterReading], usual: bytes) -> bytes:
+    """Returns the delimiter of the best reading; the usual one if none is possible.
 
     Raises:
       InputError: two are about as good.
     """
     if not possible:
-        return CANDIDATES[0]
+        return usual
     best = max(possible, key=lambda reading: reading.score)
-    if possible[0].delimiter == CANDIDATES[0]:
+    if possible[0].delimiter == usual:
         best = possible[0]
     rivals = [
         reading

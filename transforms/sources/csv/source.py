@@ -29,6 +29,7 @@ from recordmill.schemas.ranges import (
 from recordmill.schemas.rounded import Rounded, exact_error, rounded_warnings
 from recordmill.schemas.text import count
 from recordmill.schemas.understood import Understood
+from recordmill.transforms.cast.decimal_commas import swap_in_numbers
 from recordmill.transforms.sources.base import (
     RANGE_BYTES,
     Rows,
@@ -50,11 +51,18 @@ from recordmill.transforms.sources.csv.first_rows import (
 )
 from recordmill.transforms.sources.csv.fixed_schema import fit_rows, fixed_columns
 from recordmill.transforms.sources.csv.header_problems import (
+    commented,
     given_twice,
     headerless,
     misfit,
 )
+from recordmill.transforms.sources.csv.leave_out import comment_fact
 from recordmill.transforms.sources.csv.missing_words import missing_fact
+from recordmill.transforms.sources.csv.number_marks import (
+    count_marked,
+    marked_columns,
+    marked_warnings,
+)
 from recordmill.transforms.sources.csv.prepare_files import (
     find_rows,
     look_at,
@@ -101,6 +109,7 @@ class CsvSource(Source):
       sampled_rows: how many of the first rows were looked at.
       sampled_types: their type flags.
       warnings: what looks wrong in them.
+      marked: columns of text in them that look like numbers with marks.
       names_files: whether cells name files that are read for their rows.
     """
 
@@ -119,6 +128,7 @@ class CsvSource(Source):
     sampled_rows: int = 0
     sampled_types: TypeFlags = ()
     warnings: tuple[str, ...] = ()
+    marked: tuple[OddRows, ...] = ()
     names_files: bool = False
 
     tells_checksums = True
@@ -179,7 +189,10 @@ class CsvSource(Source):
             self,
             sampled_rows=min(first.cells.num_rows, LOOKED_AT),
             sampled_types=tuple(types[name] for name in self.names),
-            warnings=tuple(filter(None, [first.one_column(), misfit(first)])),
+            warnings=tuple(
+                filter(None, [first.one_column(), misfit(first), commented(first)])
+            ),
+            marked=marked_columns(first) if self.infers_types else (),
         )
 
     def _describe(
@@ -197,7 +210,8 @@ class CsvSource(Source):
             column_dtype(flags) if flags else "empty" for flags in self.sampled_types
         ]
         basis = f"so far, by the first {count(self.sampled_rows, 'row')}"
-        return self._describe(dtypes, basis, self.warnings)
+        warnings = (*self.warnings, *marked_warnings(self.marked, self.dialect.decimal))
+        return self._describe(dtypes, basis, warnings)
 
     def understood_at_end(
         self,
@@ -208,14 +222,21 @@ class CsvSource(Source):
     ) -> Understood:
         lost = rounded_warnings(rounded)
         if not self.infers_types:
-            return self.understood().with_warnings(lost)
+            found = self.understood().with_warnings(lost)
+            return replace(found, facts=(*found.facts, *comment_fact(odd)))
         dtypes = _dtypes(schema, self.names)
         huge = [
             n for n, flags in zip(self.names, observed, strict=False) if is_huge(flags)
         ]
-        warnings = (*self.warnings, *huge_warnings(huge), *lost)
+        warnings = (
+            *self.warnings,
+            *huge_warnings(huge),
+            *lost,
+            *marked_warnings(odd, self.dialect.decimal),
+        )
         found = self._describe(dtypes, "of all rows", warnings)
-        return replace(found, facts=(*found.facts, *missing_fact(odd, schema)))
+        told = (*missing_fact(odd, schema), *comment_fact(odd))
+        return replace(found, facts=(*found.facts, *told))
 
     def rounding_problem(self, rounded: Sequence[Rounded]) -> str:
         return exact_error(rounded) if self.exact and rounded else ""
@@ -277,19 +298,27 @@ class CsvSource(Source):
 
     def read(self, input_range: InputRange, expected: TypeFlags) -> Iterator[Rows]:
         expected = expected or (int(TypeFlag.NOTHING),) * len(self.names)
+        decimal = self.dialect.decimal
         for rows in self._rows.text_rows(input_range):
             rounded: tuple[Rounded, ...] = ()
+            marked: tuple[OddRows, ...] = ()
             if rows.is_nothing:
                 none = pa.RecordBatch.from_pylist([], schema=self.columns())
                 typed = TypedRows(none)
             elif self.fixed_schema is not None:
-                rows, batch = fit_rows(rows, self.names, self.fixed_schema, input_range)
+                rows, batch = fit_rows(
+                    rows, self.names, self.fixed_schema, input_range, decimal
+                )
                 typed = TypedRows(batch)
             else:
-                typed = typed_rows(rows, self.names, expected, as_text=self.as_text)
+                typed = typed_rows(
+                    rows, self.names, expected, decimal, as_text=self.as_text
+                )
                 expected = merge_type_flags(expected, typed.observed)
             if not self.as_text and not rows.is_nothing:
-                rounded = rounded_in(rows.table, typed.batch)
+                rounded = rounded_in(rows.table, typed.batch, decimal)
+            if self.marked and not rows.is_nothing:
+                marked = count_marked(rows.table, self.marked, decimal)
             yield Rows(
                 batch=typed.batch,
                 origins=rows.origins,
@@ -299,14 +328,25 @@ class CsvSource(Source):
                 rejects=rows.rejects,
                 observed=typed.observed,
                 nulls=typed.nulls,
-                odd=typed.odd,
+                odd=(*rows.odd, *typed.odd, *marked),
                 rounded=rounded,
                 checksums=rows.checksums,
             )
 
     def read_for_statistics(self, input_range: InputRange) -> Iterator[Rows]:
-        """Reads a range with all cells as text."""
-        return self.read(input_range, (int(TypeFlag.TEXT),) * len(self.names))
+        """Reads a range with all cells as text, numbers with a point."""
+        text = (int(TypeFlag.TEXT),) * len(self.names)
+        for rows in self.read(input_range, text):
+            if self.decimal_comma:
+                columns = [swap_in_numbers(column) for column in rows.batch.columns]
+                rows.batch = pa.RecordBatch.from_arrays(
+                    columns, schema=rows.batch.schema
+                )
+            yield rows
+
+    @property
+    def decimal_comma(self) -> bool:
+        return self.dialect.decimal == ","
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
         # A short cell ("1,") becomes an entry with the column's name.

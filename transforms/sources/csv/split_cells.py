@@ -17,12 +17,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
-from recordmill.schemas.ranges import Reject
+from recordmill.schemas.ranges import OddRows, Reject
 from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.encode.value_limits import utf8_reason
 from recordmill.transforms.sources.csv.broken_rows import BrokenRow
 from recordmill.transforms.sources.csv.dialect import RFC_4180, Dialect
+from recordmill.transforms.sources.csv.leave_out import (
+    unescaped_nulls,
+    with_escaped_nulls,
+    without_comments,
+)
 from recordmill.transforms.sources.csv.row_bounds import BOM, row_spans
 
 _BLANK = re.compile(rb"[\r\n]*")
@@ -39,6 +44,7 @@ class Parsed:
     body: bytes
     begin: int  # byte offset of the body in the file
     dialect: Dialect
+    odd: tuple[OddRows, ...] = ()  # lines that are comments
 
     @cached_property
     def spans(self) -> list[tuple[int, int]]:
@@ -69,10 +75,11 @@ def parse_rows(
       broken: rows that are known to have no end of their own.
       dialect: of the file.
     """
+    rest = without_comments(body, dialect)
     spans: Sequence[tuple[int, int]] = ()
     raws: dict[int, bytes] = {}
     reasons: dict[int, str] = {}
-    if broken or not is_utf8(body):
+    if broken or not is_utf8(rest.body):
         # Take out the rows that Arrow cannot split, and split the others.
         spans = row_spans(body, dialect)
         for each in broken:
@@ -86,7 +93,7 @@ def parse_rows(
         table, wrong = split_cells(text, names, dialect)
         reasons |= {kept[row]: reason for row, reason in wrong.items()}
     else:
-        table, reasons = split_cells(body, names, dialect)
+        table, reasons = split_cells(rest.body, names, dialect)
         if reasons:
             spans = row_spans(body, dialect)
     rejects = [
@@ -102,17 +109,18 @@ def parse_rows(
     ordinals = np.arange(num_rows, dtype=np.int64)
     if reasons:
         ordinals = np.delete(ordinals, sorted(reasons))
-    return Parsed(table, ordinals, num_rows, rejects, body, begin, dialect)
+    return Parsed(table, ordinals, num_rows, rejects, body, begin, dialect, rest.odd)
 
 
 def split_cells(
     body: bytes, names: Sequence[str], dialect: Dialect = RFC_4180
 ) -> tuple[pa.Table, dict[int, str]]:
-    """Splits rows of UTF-8 in which every quoted field is closed.
+    """Splits rows of UTF-8, no comments, in which every quoted field is closed.
 
     Returns:
       All cells as text (empty: null), and the rows left out with the reason.
     """
+    body = with_escaped_nulls(body, dialect)
     if _BLANK.fullmatch(body):
         empty = pa.chunked_array([], pa.string())
         return pa.table([empty] * len(names), names=list(names)), {}
@@ -136,14 +144,17 @@ def split_cells(
         pa_csv.ParseOptions(
             delimiter=dialect.delimiter.decode(),
             quote_char=dialect.quote.decode() or False,
-            newlines_in_values=bool(dialect.quote) and dialect.quote in body,
+            escape_char=dialect.escape.decode() or False,
+            newlines_in_values=any(
+                mark and mark in body for mark in (dialect.quote, dialect.escape)
+            ),
             invalid_row_handler=note,
         ),
         pa_csv.ConvertOptions(
             check_utf8=False,
             column_types={name: pa.string() for name in names},
             strings_can_be_null=True,
-            null_values=["", *dialect.null_values],
+            null_values=["", *unescaped_nulls(dialect)],
         ),
     )
     return table, wrong

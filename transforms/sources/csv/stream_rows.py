@@ -26,12 +26,13 @@ from recordmill.transforms.sources.csv.broken_rows import (
 )
 from recordmill.transforms.sources.csv.dialect import Dialect
 from recordmill.transforms.sources.csv.quote_states import (
-    QUOTED,
     end_state,
-    end_states,
 )
 from recordmill.transforms.sources.csv.row_bounds import Reader, row_start
 from recordmill.transforms.sources.csv.split_cells import parse_rows
+from recordmill.transforms.sources.csv.states import (
+    is_open,
+)
 from recordmill.transforms.sources.csv.text_rows import TextRows
 from recordmill.transforms.sources.csv.unpack import UnpackedText
 
@@ -117,6 +118,7 @@ def stream_rows(
             positions=positions.of_rows(ordinals, num_rows, at, at + len(body)),
             raw=parsed.raw,
             rejects=parsed.rejects,
+            odd=parsed.odd,
         )
         rows_before += num_rows
     text.file.drain()
@@ -187,7 +189,7 @@ def _cuts(body: bytes, dialect: Dialect, part_bytes: int) -> Iterator[int]:
     start = 0
     while start + part_bytes < len(body):
         stop = start + part_bytes
-        state = end_states(body, start, stop, dialect)[0]  # a row starts there
+        state = end_state(body, None, dialect, start, stop)
         limit = len(body) - stop
         found = row_start(lambda a, b: body[a:b], stop, state, limit, dialect)
         if found is None or found >= len(body):
@@ -201,8 +203,8 @@ def _last_parts(
 ) -> Iterator[StreamPart]:
     """Yields what is left at the end of a text; the last field may be open."""
     unclosed = -1
-    if end_state(body, dialect=dialect) is QUOTED:
-        quote = unclosed_quote(lambda a, b: body[a:b], len(body), dialect.quote)
+    if is_open(end_state(body, dialect=dialect)):
+        quote = unclosed_quote(lambda a, b: body[a:b], len(body), dialect)
         if len(body) - quote > UNCLOSED_BYTES:
             whole = body
             body = masked(lambda a, b: whole[a:b], quote, dialect)(0, len(whole))

@@ -54,6 +54,14 @@ def describe(
         facts[0] = ("delimiter", f"{facts[0][1]}, found in the first rows")
     if dialect.quote != RFC_4180.quote:
         facts.insert(1, ("quote", dialect.quote.decode() or "none"))
+    if dialect.escape:
+        facts.insert(1, ("escape", dialect.escape.decode()))
+    if dialect.comment:
+        facts.insert(
+            1, ("comments", f"lines that begin with {dialect.comment.decode()}")
+        )
+    if dialect.decimal == ",":
+        facts.append(("decimals", "with a comma"))
     if dialect.null_values:
         facts.append(("null values", ", ".join(map(shown, dialect.null_values))))
     if not rows.packing.is_plain:
@@ -66,7 +74,8 @@ def describe(
 
 def _header_fact(dialect: Dialect) -> str:
     if dialect.has_header:
-        return f"line {dialect.skip_rows + 1}"
+        behind = ", comments not counted" if dialect.comment else ""
+        return f"line {dialect.skip_rows + 1}{behind}"
     return "none, the columns are named by the job" if dialect.columns else "none"
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.file_checksums import FileChecksum
-from recordmill.schemas.ranges import Reject
+from recordmill.schemas.ranges import OddRows, Reject
 from recordmill.transforms.arrow import I64, U64
 
 
@@ -23,6 +23,7 @@ class TextRows:
       origins, positions, raw, paths: of the rows, as in `Rows`.
       rejects: rows that could not be split.
       checksums: of what was read for these rows.
+      odd: lines that are comments.
     """
 
     table: pa.Table
@@ -33,6 +34,7 @@ class TextRows:
     paths: Sequence[str] = ()
     rejects: list[Reject] = field(default_factory=list)
     checksums: Sequence[FileChecksum] = ()
+    odd: tuple[OddRows, ...] = ()
 
     @classmethod
     def nothing(cls, checksums: Sequence[FileChecksum]) -> TextRows:

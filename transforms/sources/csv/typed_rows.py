@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.types as pt
 
 from recordmill.schemas.ranges import OddRows, TypeFlags
+from recordmill.transforms.cast.decimal_commas import swap_points
 from recordmill.transforms.sources.csv.missing_words import count_missing
 from recordmill.transforms.sources.csv.split_cells import columns_of
 from recordmill.transforms.sources.csv.text_rows import TextRows
@@ -32,7 +34,12 @@ class TypedRows:
 
 
 def typed_rows(
-    rows: TextRows, names: Sequence[str], expected: TypeFlags, *, as_text: bool
+    rows: TextRows,
+    names: Sequence[str],
+    expected: TypeFlags,
+    decimal: str = ".",
+    *,
+    as_text: bool,
 ) -> TypedRows:
     """Returns rows with typed columns.
 
@@ -40,12 +47,17 @@ def typed_rows(
       rows: as text.
       names: of the columns.
       expected: type flags to assume.
+      decimal: as in `Dialect`.
       as_text: whether all cells stay text.
     """
     cells = columns_of(rows.table, names)
     if as_text:
         return TypedRows(pa.RecordBatch.from_arrays(cells, names=list(names)))
-    columns, observed = convert_columns(cells, expected, rows.num_bytes)
+    with_points = [swap_points(each) for each in cells] if decimal == "," else cells
+    columns, observed = convert_columns(with_points, expected, rows.num_bytes)
+    if decimal == ",":  # what is no number stays as it is written
+        pairs = zip(cells, columns, strict=True)
+        columns = [own if pt.is_string(to.type) else to for own, to in pairs]
     return TypedRows(
         batch=pa.RecordBatch.from_arrays(columns, names=list(names)),
         observed=tuple(observed),
