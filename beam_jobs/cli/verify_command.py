@@ -26,12 +26,16 @@ _EXIT_FAILED = 1
     "--quick", is_flag=True, help="Read no records: sizes, counts, stored checksums."
 )
 @click.option("--deep", is_flag=True, help="Decode every record: does it fit?")
+@click.option(
+    "--duplicates", is_flag=True, help="Compare contents between splits: any the same?"
+)
 @json_option
 @storage_option
 def verify_command(
     output: str,
     quick: bool,
     deep: bool,
+    duplicates: bool,
     as_json: bool,
     storage: tuple[str, ...],
 ) -> None:
@@ -55,7 +59,12 @@ def verify_command(
             on_progress(read, None)
 
         result = verify_dataset(
-            dataset, full=not quick, deep=deep, storage=options, on_progress=add
+            dataset,
+            full=not quick,
+            deep=deep,
+            duplicates=duplicates,
+            storage=options,
+            on_progress=add,
         )
     show_verify(result, as_json=as_json)
     if result.problems:

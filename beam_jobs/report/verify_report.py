@@ -25,6 +25,9 @@ _ADVICE = {
     "stray": "{output} has files that are not its own. Delete those that the table names",
     "values": "{output} has records that do not fit its schema, and were written so. Mend "
     "the inputs or the schema, and convert again with --overwrite",
+    "duplicates": "{output} is whole, but its splits are not apart. Look at a record with "
+    "`recordmill inspect {output} --split NAME --index NUMBER`. Remove the copies from the "
+    "inputs, and convert again with --overwrite",
 }
 
 

@@ -112,6 +112,7 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
         part=run.append_plan.part if run.append_plan else 0,
         base=run.base_fingerprint,
         verify=options.verify,
+        duplicates=options.duplicates,
         inputs=options.inputs,
         input_root=input_root(inputs.files),
         reading=describe_inputs(job, inputs.files) if inputs.files else "",

@@ -187,6 +187,11 @@ OPTIONS = (
            help="column of a table that names the split of each row; it is no feature",
            label="Column that names the split", group=_SHARDS,
            page="splits.md#by-a-column"),
+    Option(name="duplicates", kind="choice", fronts=_fronts("CJT"), default="ignore",
+           choices=("ignore", "report", "fail"),
+           help="look for records with the same content in several splits: report tells, "
+           "fail publishes nothing", label="Same content in several splits",
+           group=_SHARDS, page="splits.md#the-same-content-in-several-splits"),
     Option(name="shuffle", kind="flag", fronts=_fronts("CJT"), default=True,
            help="shuffle the whole dataset, or keep the order of the input",
            label="Shuffle", group=_SHARDS),

@@ -23,6 +23,7 @@ _NO_STORAGE_OPTIONS = BothSides()
 
 WantedExchange = Literal["auto", "reference", "scratch", "engine"]
 Grace = Literal["next-run", "0"]
+Duplicates = Literal["ignore", "report", "fail"]
 VerifyLevel = Literal["quick", "full"]
 LogFormat = Literal["text", "json"]
 
@@ -47,6 +48,8 @@ class RunOptions:
       keep: versions to keep then; 0 keeps all.
       verify: what is checked before a dataset is published: quick looks at names,
         sizes, counts and checksums that the store keeps, full reads every byte again.
+      duplicates: what is done about records with equal content in several splits: ignore
+        does not look for them, report tells, fail publishes nothing.
       expect_schema: schema file or dataset that the new dataset must keep to.
       storage: non-secret options of the inputs' and the output's storage.
       detach: submit the job to the runner and do not wait for its end.
@@ -68,6 +71,7 @@ class RunOptions:
     auto_version: bool = False
     keep: int = 0
     verify: VerifyLevel = "quick"
+    duplicates: Duplicates = "ignore"
     expect_schema: str = ""
     storage: BothSides = _NO_STORAGE_OPTIONS
     detach: bool = False

@@ -45,6 +45,7 @@ from recordmill.transforms.commit.converted_inputs import (
     forget_what_was_read,
     list_converted,
 )
+from recordmill.transforms.commit.duplicates import check_duplicates
 from recordmill.transforms.commit.finish import TFDS_FILES
 from recordmill.transforms.commit.input_check import require_same_inputs
 from recordmill.transforms.commit.input_log import KeptInputs, dump_inputs, parse_inputs
@@ -97,6 +98,7 @@ def stage(
     if is_staged(workspace):
         return read_manifest(store, workspace.store_name(STAGED_MANIFEST))
     own = build_manifest(context, ranges, shards)
+    run_metadata = check_duplicates(context, own, found, run_metadata)
     unnamed = {run_metadata_name(context.part): run_metadata}  # tells when the run was
     described = {}
     listed = _read_inventory(context) if context.inputs else None

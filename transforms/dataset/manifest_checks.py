@@ -30,12 +30,12 @@ class Problem:
       kind: "damage" if a run with overwrite mends it; "unfinished" for a file that the
         commit of this dataset has not put in place yet; "stray" for a file that does
         not belong to the dataset; "values" for records that were written as they are,
-        but do not fit the schema.
+        but do not fit the schema; "duplicates" for content in several splits.
     """
 
     file: str
     message: str
-    kind: Literal["damage", "unfinished", "stray", "values"] = "damage"
+    kind: Literal["damage", "unfinished", "stray", "values", "duplicates"] = "damage"
 
 
 def manifest_problems(manifest: Manifest) -> Iterator[Problem]:

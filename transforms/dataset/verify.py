@@ -90,6 +90,7 @@ def verify_dataset(
     *,
     full: bool = True,
     deep: bool = False,
+    duplicates: bool = False,
     storage: StorageOptions = NO_OPTIONS,
     on_progress: Callable[[int], None] | None = None,
     workers: int = 2,
@@ -101,6 +102,7 @@ def verify_dataset(
       full: read every byte; otherwise only file names, sizes and the checksums that
         the store keeps.
       deep: decode every record as well and check that it fits the schema.
+      duplicates: read a whole dataset once more, and compare contents between splits.
       storage: options of the dataset's storage.
       on_progress: called from time to time with the number of stored bytes that were
         read since its last call; from other threads, but never from two at once.
@@ -115,6 +117,18 @@ def verify_dataset(
     result = verify_store(
         store, manifest, full=full, deep=deep, on_progress=on_progress, workers=workers
     )
+    if duplicates and result.ok:
+        # Only here: it imports all that reads records, which runs do not need.
+        from recordmill.transforms.dataset.split_overlap import find_overlap
+
+        shards = [
+            (name, shard_to_read(store, manifest, shard))
+            for name, split in manifest.splits.items()
+            for shard in split.shards
+        ]
+        found = find_overlap(manifest, shards, on_progress or (lambda _: None))
+        problems = [Problem(MANIFEST_NAME, t, "duplicates") for t in found.lines()]
+        result = replace(result, problems=tuple(problems))
     return replace(result, output=output)
 
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.job_spec import DEFAULT_SPLITS, JobSpec, parse_fraction
-from recordmill.schemas.job.run_options import Grace, VerifyLevel
+from recordmill.schemas.job.run_options import Duplicates, Grace, VerifyLevel
 from recordmill.schemas.ranges import InputFile, InputRange, TypeFlags
 from recordmill.transforms.arrow import U64
 from recordmill.transforms.exchange.exact_splits import SplitLimits
@@ -72,6 +72,7 @@ class RunContext:
         recordmill.schemas.dataset.parts); 0 for a whole dataset.
       base: fingerprint of the dataset to which the part is appended, or "".
       verify: what is checked before publishing: "quick" (sizes) or "full" (every byte).
+      duplicates: what is done about equal content in several splits.
       inputs: files, folders or globs as the job has them; () for a pipeline's rows.
       input_root: the folder below which all of them lie.
       reading: what `registry.describe_inputs` says of the inventory.
@@ -94,6 +95,7 @@ class RunContext:
     part: int = 0
     base: str = ""
     verify: VerifyLevel = "quick"
+    duplicates: Duplicates = "ignore"
     inputs: tuple[str, ...] = ()
     input_root: str = ""
     reading: str = ""
