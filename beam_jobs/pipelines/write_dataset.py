@@ -104,6 +104,7 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
         shard_size: int | str = DEFAULT_SHARD_BYTES,
         seed: int = 0,
         compression: Compression = "none",
+        gzip_level: int = 6,
         index: bool = False,
         container: Container = "tfrecord",
         payload: Payload = "example",
@@ -129,6 +130,7 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
           shard_size: bytes of a shard, or text like "128MiB".
           seed: of the order and the splits; another seed changes both.
           compression: of the shards, "none" or "gzip".
+          gzip_level: from 1, fast, to 9, small.
           index: whether to write SHARD.idx beside each shard, by which readers find
             single records.
           container: file format of the shards, "tfrecord" or "array_record".
@@ -191,6 +193,7 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
                 else Sharding(shard_bytes=shard_size),
                 seed=seed,
                 compression=compression,
+                gzip_level=gzip_level,
                 index=index,
                 container=container,
                 max_rejects=RejectLimit(text=str(max_rejects)),

@@ -196,6 +196,7 @@ class JobSpec(_Frozen):
     shuffle: bool = True
     seed: Seed = 0
     compression: Compression = "none"
+    gzip_level: Annotated[int, Field(ge=1, le=9)] = 6
     max_rejects: RejectLimit = RejectLimit()
     source_options: SerializeAsAny[SourceOptions] = SourceOptions()
     declared: DeclaredSchema | None = None  # None: the source's own, or inferred

@@ -157,6 +157,8 @@ def _contradictions(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         *map(given.get, ("container", "compression", "index"))
     )
     yield from split_contradictions(given)
+    if "gzip_level" in given and given.get("compression") != "gzip":
+        yield "gzip_level", "requires `compression=gzip`"
     is_auto = given.get("version") == AUTO_VERSION
     if "keep" in given and not is_auto:
         yield "keep", "requires `version=auto`"

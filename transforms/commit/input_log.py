@@ -35,6 +35,7 @@ from recordmill.schemas.errors import OutputRefusedError
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.ranges import InputFile
 from recordmill.transforms.file_content import bytes_of_content
+from recordmill.transforms.storage.gzip_packer import gzip_packer
 from recordmill.transforms.tasks.context import FORMAT_VERSION, fixed_fields
 
 _SIDE = "side"
@@ -145,7 +146,7 @@ def dump_kept(inputs: KeptInputs, contents: Mapping[str, str] | None = None) -> 
         kind = [_UNREADABLE] * file.is_unreadable + [_SIDE] * file.is_side
         lines.append(_file_line(path, file.size, told, kind))
     # Python's gzip module writes the operating system and, by default, the time.
-    packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
+    packer = gzip_packer(_LEVEL)
     return packer.compress("".join(lines).encode()) + packer.flush()
 
 

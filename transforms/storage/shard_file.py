@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,10 +17,10 @@ from recordmill.transforms.hollow_records import (
 )
 from recordmill.transforms.storage.atomic_files import sync_folder, temp_path
 from recordmill.transforms.storage.direct_io import BlockWriter
+from recordmill.transforms.storage.gzip_packer import DEFAULT_LEVEL, gzip_packer
 from recordmill.transforms.tfrecord import FRAME_BYTES, crc32c
 
-GZIP_LEVEL = 6
-_GZIP_WINDOW = 16 + zlib.MAX_WBITS  # writes a gzip header with mtime 0
+_BLOCK_BYTES = 256 << 10  # packed at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,10 @@ class WrittenFile:
 
 
 def write_records(
-    path: Path, windows: Iterable[Window], compression: str
+    path: Path,
+    windows: Iterable[Window],
+    compression: str,
+    gzip_level: int = DEFAULT_LEVEL,
 ) -> WrittenFile:
     """Writes framed records to a file that appears whole or not at all.
 
@@ -53,12 +55,14 @@ def write_records(
       path: final name of the shard.
       windows: framed records, in order.
       compression: "none" or "gzip".
+      gzip_level: from 1, fast, to 9, small.
     """
     temporary = temp_path(path)
     tally = _Tally()
-    pieces = (
-        _packed(windows, tally) if compression == "gzip" else _plain(windows, tally)
-    )
+    if compression == "gzip":
+        pieces: Iterator[memoryview | bytes] = _packed(windows, tally, gzip_level)
+    else:
+        pieces = _plain(windows, tally)
     try:
         # A shard counts only once it is on disk, so the page cache is of no use.
         with BlockWriter(temporary, direct=True) as file:
@@ -107,14 +111,34 @@ def _plain(windows: Iterable[Window], tally: _Tally) -> Iterator[memoryview]:
         yield from pieces_of(window)
 
 
-def _packed(windows: Iterable[Window], tally: _Tally) -> Iterator[bytes]:
-    packer = zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW)
-    for window in windows:
-        tally.add_window(window)
-        for piece in pieces_of(window):
-            if packed := packer.compress(piece):
-                tally.add_part(crc32c(packed), len(packed))
-                yield packed
+def _packed(windows: Iterable[Window], tally: _Tally, level: int) -> Iterator[bytes]:
+    packer = gzip_packer(level)
+    for block in _blocks_of(windows, tally):
+        if packed := packer.compress(block):
+            tally.add_part(crc32c(packed), len(packed))
+            yield packed
     packed = packer.flush()
     tally.add_part(crc32c(packed), len(packed))
     yield packed
+
+
+def _blocks_of(windows: Iterable[Window], tally: _Tally) -> Iterator[memoryview]:
+    """Yields the bytes of windows in blocks of one size, and the rest.
+
+    At level 1 zlib-ng looks for matches in what one call gives it, so the bytes that
+    come out would depend on the windows.
+    """
+    block, filled = memoryview(bytearray(_BLOCK_BYTES)), 0
+    for window in windows:
+        tally.add_window(window)
+        for piece in pieces_of(window):
+            source = memoryview(piece)
+            while source:
+                some = source[: _BLOCK_BYTES - filled]
+                block[filled : filled + len(some)] = some
+                filled += len(some)
+                source = source[len(some) :]
+                if filled == _BLOCK_BYTES:
+                    yield block
+                    filled = 0
+    yield block[:filled]

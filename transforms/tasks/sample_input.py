@@ -7,7 +7,6 @@ name files to read, only some rows are encoded, and the counts are scaled up.
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -15,11 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.errors import InputError
+from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.ranges import InputRange, TypeFlags, merge_type_flags
 from recordmill.transforms.arrow import array_parts
 from recordmill.transforms.exchange.plan import Histogram
 from recordmill.transforms.sources.base import REFERENCE, Rows
-from recordmill.transforms.storage.shard_file import GZIP_LEVEL
+from recordmill.transforms.storage.gzip_packer import gzip_packer
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.frame_records import frame_rows
 from recordmill.transforms.tasks.read_range import keys_and_splits, side_files_of
@@ -84,7 +84,7 @@ def sample_input(
         for _, batches in _read_ranges(context, input_ranges, final_types, whole=whole):
             for rows in batches:
                 final_types = merge_type_flags(final_types, rows.observed)
-    compressor = _SampleCompressor(context.job.compression)
+    compressor = _SampleCompressor(context.job)
     for input_range, batches in _read_ranges(
         context, input_ranges, final_types, whole=whole
     ):
@@ -142,10 +142,9 @@ def _read_ranges(
 class _SampleCompressor:
     """A compressor of the first records, to measure the compression ratio."""
 
-    def __init__(self, compression: str) -> None:
-        self._compressor = (
-            zlib.compressobj(GZIP_LEVEL) if compression == "gzip" else None
-        )
+    def __init__(self, job: JobSpec) -> None:
+        packs = job.compression == "gzip"
+        self._compressor = gzip_packer(job.gzip_level) if packs else None
         self._compressed_bytes = self._bytes = 0
 
     def add(self, records: pa.BinaryArray) -> None:

@@ -208,7 +208,7 @@ def _write_files(
     if job.container == "array_record":
         return write_array_records(path, map(whole, windows)), None
     if not job.index:
-        return write_records(path, windows, job.compression), None
+        return write_records(path, windows, job.compression, job.gzip_level), None
     with IndexFile(_index_path(path)) as index:
         written = write_records(path, index.noted(windows), job.compression)
         return written, index.finish()

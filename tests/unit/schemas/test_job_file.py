@@ -249,12 +249,13 @@ splits: {train: 0.9, 'a b': x}
 seed: '{{ sed }}'
 name: 7up
 keep: 2
+gzip_level: 3
 storage: {input: {secret_key: a}, outptu: 3}
 beam: [1, {a: b}]
 variant: cifar10
 """
     assert problems(text, seed="1").splitlines() == [
-        "/jobs/job.yaml: 15 problems:",
+        "/jobs/job.yaml: 16 problems:",
         "  `set` seed: nothing in the file uses it; did you mean sed?",
         "  inputs: not given",
         "  output: not given",
@@ -268,13 +269,14 @@ variant: cifar10
         "  line 7: name: expected a name of letters, digits and '_' that "
         "starts with a letter, found '7up'",
         "  line 8: keep: requires `version=auto`",
-        "  line 9: storage: input: secret_key looks like a secret, and options are "
+        "  line 9: gzip_level: requires `compression=gzip`",
+        "  line 10: storage: input: secret_key looks like a secret, and options are "
         "sent to workers and may be written down: credentials come from the "
         "environment, a profile or workload identity, never from options "
         "(docs/storage.md)",
-        "  line 9: storage: outptu: unknown field 'outptu'; did you mean output?",
-        "  line 10: beam: item 2: expected text, found {'a': 'b'}",
-        "  line 11: variant: is an option of cifar: write cifar: {variant: ...}",
+        "  line 10: storage: outptu: unknown field 'outptu'; did you mean output?",
+        "  line 11: beam: item 2: expected text, found {'a': 'b'}",
+        "  line 12: variant: is an option of cifar: write cifar: {variant: ...}",
     ]
 
 
