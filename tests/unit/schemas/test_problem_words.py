@@ -21,7 +21,7 @@ from recordmill.schemas.parsing.schema_file import load_schema
 from recordmill.transforms.sources.registry import InstalledFormats
 
 THEIRS = re.compile(
-    r"Input should|[Ii]nput_|pydantic|[Vv]alidation|instance of|Value error"
+    r"Input should|[Ii]nput_(?:value|type|url)|pydantic|[Vv]alidation|instance of|Value error"
 )
 # Only for models that are made from Python objects, or with types that ours do not have.
 NOT_OURS = re.compile(
