@@ -157,8 +157,9 @@ def _infer(
     with showing(
         sys.stderr, "read", "listing the inputs", unit="range", wanted=not as_json
     ) as on_progress:
-        _, files = list_inputs(inputs, access)
-        inferred = infer_schema(make_source(job, access), files, workers, on_progress)
+        made = make_source(job, access)
+        _, files = list_inputs(inputs, access, open_archives=not made.reads_archives)
+        inferred = infer_schema(made, files, workers, on_progress)
     text = dump_yaml(
         inferred.declared, feature_comments(inferred), header_lines(inferred)
     )

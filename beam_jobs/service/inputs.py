@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from recordmill.beam_jobs.service.outside_output import files_outside, inputs_outside
+from recordmill.schemas.archive_member import member_of
 from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.job.job_spec import JobSpec
@@ -20,7 +21,8 @@ from recordmill.transforms.commit.same_content import ContentCheck
 from recordmill.transforms.sources.listing import list_inputs, unreadable_error
 from recordmill.transforms.sources.registry import describe_inputs, make_source
 from recordmill.transforms.storage import Store
-from recordmill.transforms.storage.reading import full_uri
+from recordmill.transforms.storage.reading import full_uri, is_local
+from recordmill.transforms.storage.unpacked import unpack_into
 from recordmill.transforms.tasks.context import fingerprint_of
 
 _SHOWN_LINKS = 5
@@ -85,7 +87,17 @@ def list_all_inputs(
     storage, output = options.storage.input, options.output
     given = inputs_outside(options.inputs, output)
     links: list[str] = []
-    root, found = list_inputs(given, storage, keep_unreadable=True, note=links.append)
+    source = make_source(job, storage)
+    # Where an archive has to be unpacked: on the disk of the other temporary files.
+    if options.scratch or is_local(output):
+        unpack_into(options.scratch or full_uri(output))
+    root, found = list_inputs(
+        given,
+        storage,
+        keep_unreadable=True,
+        note=links.append,
+        open_archives=not source.reads_archives,
+    )
     files = files_outside(found, output)
     warnings = _told(links)
     if passed_over := len(found) - len(files):
@@ -96,7 +108,6 @@ def list_all_inputs(
             )
         warnings += (f"passed over: {left}, as it lies inside the input",)
     unreadable = [file for file in files if file.problem]
-    source = make_source(job, storage)
     if unreadable and not source.handles_unreadable:
         raise unreadable_error(unreadable[0])
     check = ContentCheck(storage, tell)
@@ -108,6 +119,12 @@ def list_all_inputs(
                 "or leave out `files_root`"
             )
         return Inputs(files, [], check, warnings, listed_at)
+    if not source.files_root and any(member_of(file.version) for file in files):
+        raise UsageError(
+            "tables in an archive cannot name files beside them (bytes_from: path): "
+            "unpack the archive and give its folder as the input, or name the folder of "
+            "the files by `files_root`"
+        )
     if source.files_root:
         below = _list_files_root(source.files_root, storage)
     else:

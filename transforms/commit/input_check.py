@@ -16,11 +16,13 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 
-from recordmill.schemas.errors import ChangedInputError
+from recordmill.schemas.archive_member import member_of
+from recordmill.schemas.errors import ChangedInputError, InputError
 from recordmill.schemas.file_checksums import FileChecksum
 from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.ranges import InputFile, Seen
 from recordmill.schemas.text import count
 from recordmill.transforms.commit.input_log import KeptFile
 from recordmill.transforms.file_content import bytes_of_content, contents
@@ -62,15 +64,18 @@ def require_same_inputs(
     }
     if is_local(root):
         known = converted or {} if since is not None else {}
-        changed = list(
-            _changed_locally(listed, str(local_path(root)), known, since or 0.0)
+        found_changes = _changed_locally(
+            listed, str(local_path(root)), known, since or 0.0
         )
     else:
         found = {
             file.uri: file
-            for file in list_inputs(inputs, storage, keep_unreadable=True)[1]
+            for file in list_inputs(
+                inputs, storage, keep_unreadable=True, open_archives=False
+            )[1]
         }
-        changed = list(_changed_in_store(listed, root, found))
+        found_changes = _changed_in_store(listed, root, found)
+    changed = list(dict.fromkeys(found_changes))  # an archive has many members
     if changed:
         more = len(changed) - _SHOWN
         raise ChangedInputError(
@@ -85,17 +90,21 @@ def _changed_locally(
     files: Mapping[str, KeptFile], folder: str, known: Mapping[str, str], since: float
 ) -> Iterator[str]:
     above = f"{folder.rstrip('/')}/"
+    # The members of an archive are as it is, so it is asked once for all of them.
+    status = lru_cache(maxsize=16)(os.stat)
     for path, file in files.items():
-        name = above + path
+        name, seen = _file_of(above + path, file)
         try:
-            now = os.stat(name)  # noqa: PTH116 (a million files take a second or two)
+            now = status(name)  # a million files take a second or two
         except OSError as error:
             yield f"{name}: {error.strerror}"
             continue
-        difference = _difference(name, file, now.st_size, str(now.st_mtime_ns))
+        difference = _difference(name, seen, now.st_size, str(now.st_mtime_ns))
         if difference:
             yield difference
-        elif now.st_ctime > since and not _is_as_read(name, known.get(path, ""), file):
+        elif now.st_ctime > since and not _is_as_read(
+            above + path, known.get(path, ""), file
+        ):
             yield f"{name}: was replaced by another file of the same size and time"
 
 
@@ -107,25 +116,42 @@ def _is_as_read(name: str, content: str, file: KeptFile) -> bool:
     parts = (
         FileChecksum(name, start, start + len(data), crc32c(data))
         for start in range(0, size, _READ_BYTES)
-        if (data := read_range(name, start, min(start + _READ_BYTES, size)))
+        if (data := _read(name, start, min(start + _READ_BYTES, size), file))
     )
     return contents(parts, {name: file.size}).get(name) == content
+
+
+def _read(name: str, start: int, stop: int, file: KeptFile) -> bytes:
+    version = file.version or ""
+    seen = Seen(file.size, version) if member_of(version) else None
+    try:
+        return read_range(name, start, stop, seen=seen)
+    except InputError:
+        return b""  # of an archive that is another one
+
+
+def _file_of(name: str, file: KeptFile) -> tuple[str, Seen]:
+    """Returns the name of a file, or of the archive that it is in, and what it was."""
+    member = member_of(file.version or "")
+    if member is None:
+        return name, Seen(file.size, file.version or "")
+    return member.archive_uri(name), member.archive
 
 
 def _changed_in_store(
     files: Mapping[str, KeptFile], root: str, found: Mapping[str, InputFile]
 ) -> Iterator[str]:
     for path, file in files.items():
-        uri = posixpath.join(root, path)
+        uri, seen = _file_of(posixpath.join(root, path), file)
         if uri not in found:
             yield f"{uri}: is missing"
             continue
         now = found[uri]
-        if difference := _difference(uri, file, now.size, now.version):
+        if difference := _difference(uri, seen, now.size, now.version):
             yield difference
 
 
-def _difference(name: str, file: KeptFile, size: int, version: str) -> str:
+def _difference(name: str, file: Seen, size: int, version: str) -> str:
     """Returns how a file differs from that of the inventory, or ""."""
     if size != file.size:
         return f"{name}: {size:,} bytes, was {file.size:,} when the run began"

@@ -109,6 +109,8 @@ class Source(ABC):
         as a clause that follows "because", or "".
       handles_unreadable: whether `prepare` takes files that have a `problem`, too; if
         not, such a file is an error before that.
+      reads_archives: whether tar archives and zip files are what it reads; if not, one
+        that is an input stands for its members, as a folder for its files.
       tells_checksums: whether rows come with the checksums of all that was read. If
         not, a file that was written again is another one, even with the same bytes.
       has_positions: whether rows have a position in an input; without one, rows with
@@ -124,6 +126,7 @@ class Source(ABC):
     sizes_known_upfront = False
     sizes_unknown = ""
     handles_unreadable = False
+    reads_archives = False
     tells_checksums = False
     has_positions = True
     read_rate = 100e6

@@ -14,6 +14,7 @@ class FoundFile(NamedTuple):
       version: the store's etag, or mtime in nanoseconds.
       given: uri of the input folder that it was found below.
       problem: why it cannot be read, or "".
+      is_named: whether the input or its glob names this file, not a folder above it.
     """
 
     uri: str
@@ -21,3 +22,4 @@ class FoundFile(NamedTuple):
     version: str
     given: str
     problem: str = ""
+    is_named: bool = False

@@ -92,7 +92,7 @@ def expand_braces(pattern: str) -> list[str]:
 
 
 def search(tree: Tree, root: str, pattern: str) -> dict[str, str]:
-    """Returns the files that a glob matches, each with the folder that it was found below.
+    """Returns the files that a glob matches, each with the folder that matches, or "".
 
     Args:
       tree: of the folders.
@@ -117,9 +117,9 @@ def search(tree: Tree, root: str, pattern: str) -> dict[str, str]:
             direct = [(path, "") for path, is_folder in found if not is_folder]
             matches = iter([*direct, *below(folders)])
         for file, folder in matches:
-            known = files.setdefault(file, folder or root)
+            known = files.setdefault(file, folder)
             # A folder that matches stands before what is in it, which may match, too.
-            if folder and (known == root or len(folder) < len(known)):
+            if folder and (not known or len(folder) < len(known)):
                 files[file] = folder
     return files
 

@@ -46,7 +46,10 @@ def list_local(name: str, note: Note = no_notes) -> tuple[str, list[FoundFile]]:
     """
     try:
         root, files = _search(name, note)
-        return root, [_found(path, given) for path, given in files.items()]
+        return root, [
+            _found(path, given or root)._replace(is_named=not given)
+            for path, given in files.items()
+        ]
     except (OSError, ValueError) as error:
         raise input_error(error, f"{name}: cannot be listed: {error}") from error
 
@@ -57,7 +60,7 @@ def has_files(folder: str) -> bool:
 
 
 def _search(name: str, note: Note) -> tuple[str, dict[str, str]]:
-    """Returns the root, and the folder that each file was found below."""
+    """Returns the root, and the folder that each file was found below; "" if it is named."""
     path = os.path.abspath(local_path(name))  # noqa: PTH100 (keeps links)
     parent = os.path.dirname(path)  # noqa: PTH120
     if os.path.isdir(path):  # noqa: PTH112
@@ -71,13 +74,13 @@ def _search(name: str, note: Note) -> tuple[str, dict[str, str]]:
                 f"{name}: is {kind}, expected a file or a folder; write what it gives "
                 "into a file first"
             )
-        return parent, {path: parent}
+        return parent, {path: ""}
     root = (literal_root(path) if has_magic(path) else parent) or "/"
     files = {}
     if has_magic(path):
         files = search(_LocalTree(note), root, path)
     elif os.path.islink(path):  # noqa: PTH114
-        files = {path: parent}
+        files = {path: ""}
     if not files:
         there = root
         while not os.path.isdir(there):  # noqa: PTH112

@@ -68,7 +68,7 @@ def _search(url: str, options: StorageOptions) -> tuple[str, list[FoundFile]]:
         found = tree.find(path)
         if path in found:
             root = path.rpartition("/")[0]
-            given = {path: root}
+            given = {path: ""}
         else:
             given = dict.fromkeys(_visible(found, path), path)
 
@@ -77,7 +77,11 @@ def _search(url: str, options: StorageOptions) -> tuple[str, list[FoundFile]]:
 
     files = [
         FoundFile(
-            uri_of(name), _size(uri_of(name), info), version_of(info), uri_of(folder)
+            uri_of(name),
+            _size(uri_of(name), info),
+            version_of(info),
+            uri_of(folder or root),
+            is_named=not folder,
         )
         for name, folder in given.items()
         for info in (tree.infos[name],)

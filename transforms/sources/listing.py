@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from recordmill.schemas.archive_member import is_archive_name
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.ranges import InputFile
@@ -11,6 +12,7 @@ from recordmill.schemas.text import escaped
 from recordmill.transforms.sources.found_files import FoundFile
 from recordmill.transforms.sources.list_local import list_local
 from recordmill.transforms.sources.list_remote import list_remote
+from recordmill.transforms.sources.open_archive import open_archive
 from recordmill.transforms.sources.walk_folders import Note, no_notes
 from recordmill.transforms.storage.reading import is_local
 
@@ -21,6 +23,7 @@ def list_inputs(
     *,
     keep_unreadable: bool = False,
     note: Note = no_notes,
+    open_archives: bool = True,
 ) -> tuple[str, list[InputFile]]:
     """Lists every file below the inputs: files, folders with all below them, or globs.
 
@@ -35,6 +38,8 @@ def list_inputs(
       keep_unreadable: whether to return files that cannot be read, too, with a
         `problem`: broken links, pipes, and names that are not UTF-8.
       note: is told of links that are passed over.
+      open_archives: whether an archive that is named, or matched by a glob, stands for
+        its members, as a folder does.
 
     Returns:
       The input root, below which all files are, and the files with paths relative
@@ -65,6 +70,8 @@ def list_inputs(
                 "datasets must be; rename it"
             )
         roots.append(root)
+        if open_archives:
+            files = list(_opened(files, options))
         for file in sorted(files, key=lambda file: file.uri.split("/")):
             found.setdefault(file.uri, file)
     root = _common_folder(roots)
@@ -76,6 +83,15 @@ def list_inputs(
         if each.problem and not keep_unreadable:
             raise unreadable_error(each)
     return root, listing
+
+
+def _opened(files: Iterable[FoundFile], options: StorageOptions) -> Iterator[FoundFile]:
+    """Yields the files, and the members of archives in their place."""
+    for file in files:
+        if file.is_named and is_archive_name(file.uri) and not file.problem:
+            yield from open_archive(file, options)
+        else:
+            yield file
 
 
 def unreadable_error(file: InputFile) -> InputError:

@@ -5,13 +5,9 @@ from __future__ import annotations
 import codecs
 from dataclasses import dataclass
 
+from recordmill.transforms.storage.compressions import compression_of as compression_of
+
 UTF_8 = "utf-8"
-COMPRESSIONS = {
-    b"\x1f\x8b": "gzip",
-    b"BZh": "bz2",
-    b"\xfd7zXZ\x00": "xz",
-    b"\x28\xb5\x2f\xfd": "zstd",
-}
 # Those of 32 bits first: one of 16 bits is the start of one of them.
 _BOMS = {
     codecs.BOM_UTF32_LE: "utf-32",
@@ -60,12 +56,6 @@ class AskedPacking:
 PLAIN = Packing()
 FIND_PACKING = AskedPacking()
 MARK_BYTES = 8  # at a file's start, that tell its compression or encoding
-
-
-def compression_of(start: bytes) -> str:
-    """Returns the compression of a file by its first bytes, or ""."""
-    found = (name for mark, name in COMPRESSIONS.items() if start.startswith(mark))
-    return next(found, "")
 
 
 def encoding_of(start: bytes) -> str:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from recordmill.schemas.archive_member import member_of
 from recordmill.schemas.errors import ChangedInputError, InputError
 from recordmill.schemas.job.storage_options import (
     NO_OPTIONS,
@@ -23,6 +25,7 @@ from recordmill.schemas.job.storage_options import (
 from recordmill.schemas.ranges import Seen
 from recordmill.transforms.arrow import I64, U8
 from recordmill.transforms.storage.filesystems import filesystem_of
+from recordmill.transforms.storage.read_member import read_member
 from recordmill.transforms.storage.read_version import (
     AnotherVersionError,
     can_read_version,
@@ -82,6 +85,8 @@ def read_range(
     """
     if start >= stop:
         return b""
+    if seen is not None and (member := member_of(seen.version)):
+        return read_member(uri, seen, member, start, stop, _ArchiveReader(options))
     try:
         if is_local(uri):
             with local_path(uri).open("rb", buffering=0) as file:
@@ -103,6 +108,16 @@ def read_range(
         return bytes(system.cat_file(path, start=start, end=min(stop, size)))
 
     return _read_remote(uri, read)
+
+
+@dataclass(frozen=True, slots=True)
+class _ArchiveReader:
+    """Reads archives, if they are as they were listed."""
+
+    options: StorageOptions
+
+    def __call__(self, uri: str, start: int, stop: int, seen: Seen) -> bytes:
+        return read_range(uri, start, stop, self.options, seen)
 
 
 def _require_seen(descriptor: int, uri: str, seen: Seen | None) -> None:
@@ -215,7 +230,7 @@ def read_rows(
       ChangedInputError: it is another one by now, or ends before a row does.
       InputError: the file cannot be read.
     """
-    if is_local(uri):
+    if is_local(uri) and not (seen is not None and member_of(seen.version)):
         _read_local_rows(uri, offsets, target, positions, seen)
         return
     size = target.shape[1]
@@ -282,6 +297,8 @@ def read_file(
       ChangedInputError: it is another one by now.
       InputError: the file cannot be read.
     """
+    if seen is not None and member_of(seen.version):
+        return read_range(uri, 0, seen.size, options, seen)
     try:
         if is_local(uri):
             if seen is not None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import posixpath
 from dataclasses import dataclass
+from functools import lru_cache
 
+from recordmill.schemas.archive_member import MEMBER_MARK, is_archive_name
 from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.ranges import Reject
+from recordmill.schemas.ranges import Reject, Seen
 from recordmill.schemas.text import printable
+from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.sources.registry import load_format
 from recordmill.transforms.storage.reading import read_range
 
@@ -49,9 +52,10 @@ class RejectLocator:
         wanted = reject.raw[:_COMPARED_BYTES]
 
         def read(start: int, stop: int) -> bytes:
-            return read_range(uri, start, stop, self.storage)
+            return read_range(uri, start, stop, self.storage, seen)
 
         try:
+            seen = _seen_in_archive(uri, self.storage)
             if read(reject.position, reject.position + len(wanted)) != wanted:
                 return None  # the file has changed since
             return line_of(read, reject.position)
@@ -73,6 +77,16 @@ class RejectLocator:
             return load_format(self.source).position_unit if self.source else "byte"
         except UsageError:  # of a package that is not installed here
             return "byte"
+
+
+@lru_cache(maxsize=64)
+def _seen_in_archive(uri: str, storage: StorageOptions) -> Seen | None:
+    """Returns where a member of an archive lies; None of a file that is in none."""
+    archive, is_inside, _ = uri.partition(f"{MEMBER_MARK}/")
+    if not is_inside or not is_archive_name(archive):
+        return None
+    _, files = list_inputs([archive], storage, keep_unreadable=True)
+    return next((file.seen for file in files if file.uri == uri), None)
 
 
 UNKNOWN_INPUT = RejectLocator()

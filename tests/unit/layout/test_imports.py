@@ -30,6 +30,7 @@ ROOMS = (
     "transforms/cast",
     "transforms/decode",
     "transforms/exchange",
+    "transforms/archives",
     "transforms/sources",
     "transforms/sources/csv",
     "transforms/sources/images",

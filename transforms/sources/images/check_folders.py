@@ -112,6 +112,8 @@ def _empty_folders(
 
 def _folders_in(root: str, parent: str) -> Iterable[str]:
     path = local_path(f"{root}{parent}")
+    if not path.is_dir():  # an archive
+        return ()
     with os.scandir(path) as entries:
         return sorted(
             entry.name

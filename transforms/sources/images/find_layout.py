@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from recordmill.schemas.archive_member import folder_title
 from recordmill.schemas.ranges import InputFile
 from recordmill.schemas.text import count, first_names
 from recordmill.transforms.sources.images.find_pictures import ENDINGS
@@ -27,15 +28,7 @@ from recordmill.transforms.sources.images.folder_layout import (
     given_above,
 )
 from recordmill.transforms.sources.listing import input_root
-
-SPLIT_NAMES = frozenset(
-    {"train", "training", "val", "valid", "validation", "dev", "test", "testing"}
-)
-
-
-def is_split_name(name: str) -> bool:
-    """Tells whether a folder of this name may be a split."""
-    return name.casefold() in SPLIT_NAMES
+from recordmill.transforms.sources.split_names import is_split_name
 
 
 @dataclass(slots=True)
@@ -57,6 +50,10 @@ class _Given:
     @property
     def parts(self) -> list[str]:
         return self.folder.split("/") if self.folder else []
+
+    @property
+    def name(self) -> str:
+        return folder_title(self.parts[-1])
 
     @property
     def has_pictures(self) -> bool:
@@ -188,7 +185,7 @@ def _find_splits(every: Iterable[_Given], label_from: str) -> list[str]:
             given.split = 1
         else:
             warnings.append(_flat_warning(likely))
-    names = {given.parts[-1] for given in nested if given.parts}
+    names = {given.name for given in nested if given.parts}
     if (
         1 < len(nested) == len(names)
         and all(given.split is None for given in nested)
@@ -202,7 +199,7 @@ def _find_splits(every: Iterable[_Given], label_from: str) -> list[str]:
         for given in classes:
             given.split = -1
     elif label_from == "auto":
-        own_names = [given.parts[-1] for given in classes if given.parts]
+        own_names = [given.name for given in classes if given.parts]
         if likely := sorted(filter(is_split_name, own_names)):
             warnings.append(_flat_warning(likely))
     return warnings

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from recordmill.schemas.archive_member import folder_title
+
 NONE = -2  # no folder
 ROOT = -1  # the input root itself, whose name is in no path
 PARENT = -3  # the folder that holds the picture
@@ -103,7 +105,7 @@ class FolderLayout:
     def _name(self, parts: list[str], index: int) -> str:
         if index == ROOT:
             return self.root_name
-        return parts[index] if index < len(parts) else ""
+        return folder_title(parts[index]) if index < len(parts) else ""
 
 
 EMPTY = FolderLayout()

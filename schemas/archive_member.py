@@ -1,0 +1,98 @@
+"""Describes where the bytes of a member of an archive are.
+
+A member is listed as a file of the input. It is read from its archive, so its version says
+where: it goes wherever the version of a file goes, to workers and into checkpoints.
+
+    uri        /data/photos.zip!/cat/1.jpg
+    version    member:deflated:4096:1234:89abcdef:9:70000:1700000000000000000
+               (kind, offset, bytes there, CRC-32, characters of "cat/1.jpg", and size and
+               version of the archive)
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+from recordmill.schemas.ranges import Seen
+
+MEMBER_MARK = "!"
+"""What stands behind the name of an archive that is taken for a folder."""
+
+_VERSION = "member:"
+_ENDING = re.compile(
+    r"\.(?:zip|tar|tgz|tbz2?|txz|tzst|tar\.(?:gz|bz2|xz|zst))$", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveMember:
+    """Where the bytes of a member are.
+
+    Attributes:
+      kind: "stored" in a zip file, "deflated" in one, "tar"; or the compression of a
+        whole tar archive: "gzip", "bz2", "xz", "zstd".
+      offset: of its header in a zip file; of its data in a tar archive, once that is
+        unpacked.
+      stored_bytes: that it takes there, without its header.
+      crc32: of its data, in hexadecimal digits; "" in tar archives.
+      name_chars: of its name in the archive.
+      archive: size and version of the archive.
+    """
+
+    kind: str
+    offset: int
+    stored_bytes: int
+    crc32: str
+    name_chars: int
+    archive: Seen
+
+    @property
+    def version(self) -> str:
+        """Returns the version of the member, as the inventory has it."""
+        return (
+            f"{_VERSION}{self.kind}:{self.offset}:{self.stored_bytes}:{self.crc32}:"
+            f"{self.name_chars}:{self.archive.size}:{self.archive.version}"
+        )
+
+    def archive_uri(self, uri: str) -> str:
+        """Returns the uri of the archive, given that of the member."""
+        return uri[: -(self.name_chars + len(MEMBER_MARK) + 1)]
+
+
+def member_of(version: str) -> ArchiveMember | None:
+    """Returns what a version says of a member; None if it is that of a file."""
+    return _parse(version) if version.startswith(_VERSION) else None
+
+
+@lru_cache(maxsize=1024)
+def _parse(version: str) -> ArchiveMember:
+    _, kind, offset, stored, crc32, chars, size, archive = version.split(":", 7)
+    return ArchiveMember(
+        kind, int(offset), int(stored), crc32, int(chars), Seen(int(size), archive)
+    )
+
+
+def member_uri(archive: str, name: str) -> str:
+    """Returns the uri of a member of this name."""
+    return f"{archive}{MEMBER_MARK}/{name}"
+
+
+def is_archive_name(path: str) -> bool:
+    """Tells whether a file is named as an archive.
+
+    >>> [is_archive_name(p) for p in ("a.zip", "b.tar.gz", "c.TGZ", "d.csv.gz", "e")]
+    [True, True, True, False, False]
+    """
+    return _ENDING.search(path) is not None
+
+
+def folder_title(name: str) -> str:
+    """Returns the name of a folder; of an archive in place of one, without its ending.
+
+    >>> folder_title("cat"), folder_title("cat.tar.gz!"), folder_title("cat.zip")
+    ('cat', 'cat', 'cat.zip')
+    """
+    bare = name.removesuffix(MEMBER_MARK)
+    return _ENDING.sub("", bare) if bare != name else name

@@ -1,0 +1,55 @@
+"""Damaged archives: each member is read as it was, or the archive is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+from archive_tools import ARCHIVES
+from example_counts import FUZZ
+from mutations import damaged
+
+from recordmill.schemas.errors import InputError
+from recordmill.transforms.sources.listing import list_inputs
+from recordmill.transforms.storage.reading import read_file
+from recordmill.transforms.storage.unpacked import close_all
+
+pytestmark = pytest.mark.fuzz
+
+
+def test_damaged_archives(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    read, errors = 0, list[str]()
+    for number in range(FUZZ):
+        random = Random(number)
+        kind = random.choice([*ARCHIVES])
+        members = {
+            f"{random.choice('ab')}/{n}.csv": random.randbytes(random.randrange(99))
+            * random.randrange(30)
+            for n in range(random.randrange(1, 5))
+        }
+        path = folder / kind
+        path.write_bytes(damaged(ARCHIVES[kind](members), number))
+        try:
+            _, files = list_inputs([str(path)], keep_unreadable=True)
+            for file in files:
+                if file.problem:
+                    continue
+                data = read_file(file.uri, seen=file.seen)
+                assert len(data) == file.size
+                # Tar archives have a checksum of headers alone, bzip2 and gzip of all.
+                assert data in members.values() or kind in ("in.tar", "in.tar.zst"), (
+                    number
+                )
+                read += 1
+        except InputError as error:
+            errors.append(str(error))
+        path.unlink()
+        assert [*tmp_path.rglob("*")] == [folder], number
+        if number % 50 == 49:
+            close_all()
+    assert read > FUZZ / 4
+    assert len(errors) > FUZZ / 4
+    assert all(str(folder) in error for error in errors)

@@ -1,0 +1,69 @@
+"""Packs folders into archives of each kind."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pyarrow as pa
+
+Members = Mapping[str, bytes]
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    """Returns the files below a folder by their paths."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def tar_of(members: Members) -> bytes:
+    """Returns a tar archive."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return out.getvalue()
+
+
+def compressed_tar_of(members: Members, compression: str) -> bytes:
+    """Returns a tar archive that is compressed as Arrow or Python's tarfile calls it."""
+    if compression in ("gzip", "zstd"):
+        out = pa.BufferOutputStream()
+        with pa.CompressedOutputStream(out, compression) as packed:
+            packed.write(tar_of(members))
+        return out.getvalue().to_pybytes()
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode=f"w:{compression}") as tar:  # type: ignore[call-overload]
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return file.getvalue()
+
+
+def zip_of(members: Members, method: int = zipfile.ZIP_DEFLATED) -> bytes:
+    """Returns a zip file."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", method) as packed:
+        for name, data in members.items():
+            packed.writestr(zipfile.ZipInfo(name), data, method)
+    return out.getvalue()
+
+
+ARCHIVES: dict[str, Callable[[Members], bytes]] = {
+    "in.tar": tar_of,
+    "in.tar.gz": lambda members: compressed_tar_of(members, "gzip"),
+    "in.tar.zst": lambda members: compressed_tar_of(members, "zstd"),
+    "in.tbz2": lambda members: compressed_tar_of(members, "bz2"),
+    "in.tar.xz": lambda members: compressed_tar_of(members, "xz"),
+    "in.zip": zip_of,
+    "stored.zip": lambda members: zip_of(members, zipfile.ZIP_STORED),
+}
