@@ -35,8 +35,8 @@ _SEVERAL = "several with spaces between"
 
 def metadata() -> dict[str, Any]:
     """Returns the template's parameters: those of jobs, and two of Beam's workers."""
-    own = [option for options in format_options().values() for option in options]
-    parameters = [_parameter(option) for option in (*offered_by("template"), *own)]
+    parameters = [_parameter(option) for option in offered_by("template")]
+    parameters += _format_parameters()
     parameters += [
         _made(
             "job_file",
@@ -69,6 +69,36 @@ def metadata() -> dict[str, Any]:
         "streaming": False,
         "parameters": parameters,
     }
+
+
+def _format_parameters() -> list[dict[str, Any]]:
+    """Returns the parameters of the formats; one that several have is there once."""
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for source, options in format_options().items():
+        for option in options:
+            found.setdefault(option.parameter, {})[source] = _parameter(option)
+    return [_merged(by_source) for by_source in found.values()]
+
+
+def _merged(by_source: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Returns the parameter of several formats; of one, as it is."""
+    first = next(iter(by_source.values()))
+    if len(by_source) == 1:
+        return first
+    same_help: dict[str, list[str]] = {}
+    for source, made in by_source.items():
+        same_help.setdefault(made["helpText"], []).append(source)
+    parts = [f"{', '.join(names)}: {text}" for text, names in same_help.items()]
+    title = first["label"].rpartition(" (")[0]
+    merged = first | {"label": f"{title} ({', '.join(by_source)})"}
+    merged["helpText"] = " ".join(parts)
+    if any(
+        made.get("enumOptions") != first.get("enumOptions")
+        for made in by_source.values()
+    ):
+        merged.pop("enumOptions", None)
+        merged["paramType"] = "TEXT"
+    return merged
 
 
 def _parameter(option: Option) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import os
 import pickle
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -109,7 +110,9 @@ def test_ranges_are_contiguous_and_cover_the_input(case: Case, folder: Path) -> 
         assert after.start == (before.stop if same else 0)
     if not case.source.sizes_known_upfront and case.unit == "byte":
         ends = {input_range.path: input_range.stop for input_range in ranges}
-        assert ends == {file.path: file.size for file in reading.files}
+        names = {file.path for file in reading.source.checksums_of_prepare()}
+        files = [file for file in reading.files if file.path not in names]
+        assert ends == {file.path: file.size for file in files}
 
 
 def test_ranges_are_cut_by_constants(case: Case, folder: Path) -> None:
@@ -193,7 +196,7 @@ def test_a_source_is_small_and_touches_no_storage(
         (fsspec.core, "url_to_fs"),
     ):
         monkeypatch.setattr(module, name, refuse)
-    built = type(case.source)()
+    built = replace(case.source)
     pickled = pickle.dumps(built)
     restored = pickle.loads(pickled)
     monkeypatch.undo()

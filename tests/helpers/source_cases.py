@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import gzip
 import json
+import struct
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pixel_zoo import PICTURES
 
+from recordmill.transforms.sources.arrays.source import ArraysSource
 from recordmill.transforms.sources.base import Source
+from recordmill.transforms.sources.binary.find_records import BinaryFinder
 from recordmill.transforms.sources.cifar.source import CifarSource
 from recordmill.transforms.sources.columnar.source import ColumnarSource
 from recordmill.transforms.sources.columnar.table_files import FileKind
 from recordmill.transforms.sources.csv.dialect import AskedDialect
 from recordmill.transforms.sources.csv.source import CsvSource
+from recordmill.transforms.sources.idx.find_idx import IdxFinder
 from recordmill.transforms.sources.images.source import ImagesSource
 from recordmill.transforms.sources.jsonl.source import JsonLinesSource
+from recordmill.transforms.sources.numpy_files.find_arrays import NumpyFinder
+from recordmill.transforms.sources.svhn.find_digits import SvhnFinder
 
 JPEG, _ = PICTURES["rgb.jpg"]
 
@@ -130,6 +138,101 @@ def make_typed(kind: FileKind, folder: Path) -> list[tuple[str, int, bytes]]:
     return rows
 
 
+def make_records(folder: Path) -> list[tuple[str, int, bytes]]:
+    """Makes records of 11 bytes behind a header of 5, with names of classes."""
+    (folder / "names.txt").write_text("cat\ndog\n")
+    rows = []
+    for path, count in (("1.bin", 20), ("test_2.bin", 3)):
+        records = [struct.pack(">BHd", n % 2, n, n / 4) for n in range(count)]
+        (folder / path).write_bytes(b"HEAD\n" + b"".join(records))
+        rows += [(path, 5 + n * 11, record) for n, record in enumerate(records)]
+    return rows
+
+
+def make_idx(folder: Path) -> list[tuple[str, int, bytes]]:
+    """Makes images and labels in two files each, one of them compressed."""
+    rows = []
+    for split, count in (("t10k", 3), ("train", 20)):
+        images = np.arange(count * 6, dtype=np.uint8).reshape(count, 3, 2)
+        labels = np.arange(count, dtype=np.uint8) % 4
+        path = f"{split}-images-idx3-ubyte"
+        (folder / path).write_bytes(idx_bytes(images))
+        packed = gzip.compress(idx_bytes(labels), mtime=0)
+        if split == "t10k":
+            (folder / f"{split}-labels-idx1-ubyte.gz").write_bytes(packed)
+        else:
+            (folder / f"{split}-labels-idx1-ubyte").write_bytes(idx_bytes(labels))
+        rows += [
+            (path, n, images[n].tobytes() + labels[n].tobytes()) for n in range(count)
+        ]
+    return rows
+
+
+def idx_bytes(array: np.ndarray[Any, np.dtype[np.uint8]]) -> bytes:
+    """An array of uint8 as an IDX file."""
+    head = bytes([0, 0, 8, array.ndim])
+    return head + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+
+
+def make_arrays(folder: Path) -> list[tuple[str, int, bytes]]:
+    """Makes arrays in two files, one of them in Fortran order, and in an archive."""
+    images = np.arange(20 * 6, dtype=np.uint8).reshape(20, 3, 2)
+    values = np.arange(20 * 2, dtype=">f4").reshape(20, 2)
+    np.save(folder / "images_train.npy", images)
+    np.save(folder / "values_train.npy", np.asfortranarray(values))
+    np.savez_compressed(
+        folder / "test.npz", images=images[:3] + 100, values=values[:3] * 2
+    )
+    rows = [
+        ("images_train.npy", n, images[n].tobytes() + values[n].tobytes())
+        for n in range(20)
+    ]
+    packed = [
+        ("test.npz", n, (images[n] + 100).tobytes() + (values[n] * 2).tobytes())
+        for n in range(3)
+    ]
+    return [*rows, *packed]
+
+
+def make_digits(folder: Path) -> list[tuple[str, int, bytes]]:
+    """Makes images and labels as MATLAB has them: the last axis counts the images."""
+    rows = []
+    for path, count in (("test_32x32.mat", 3), ("train_32x32.mat", 20)):
+        images = np.arange(count * 12, dtype=np.uint8).reshape(2, 2, 3, count)
+        labels = np.arange(1, count + 1, dtype=np.uint8) % 10 + 1
+        data = mat_bytes({"X": images, "y": labels[:, np.newaxis]}, packed=count == 3)
+        (folder / path).write_bytes(data)
+        rows += [
+            (path, n, images[..., n].tobytes("F") + labels[n].tobytes())
+            for n in range(count)
+        ]
+    return rows
+
+
+def mat_bytes(
+    arrays: dict[str, np.ndarray[Any, np.dtype[np.uint8]]], *, packed: bool
+) -> bytes:
+    """Arrays of uint8 as a MATLAB file of version 5."""
+
+    def element(kind: int, data: bytes) -> bytes:
+        return struct.pack("<II", kind, len(data)) + data + bytes(-len(data) % 8)
+
+    result = b"MATLAB 5.0 MAT-file".ljust(124) + b"\0\1IM"
+    for name, array in arrays.items():
+        parts = (
+            element(6, struct.pack("<II", 9, 0)),
+            element(5, struct.pack(f"<{array.ndim}i", *array.shape)),
+            element(1, name.encode()),
+            element(2, array.tobytes("F")),
+        )
+        matrix = element(14, b"".join(parts))
+        if packed:
+            data = zlib.compress(matrix)
+            matrix = struct.pack("<II", 15, len(data)) + data
+        result += matrix
+    return result
+
+
 def write_typed(table: pa.Table, kind: FileKind, path: Path, group_rows: int) -> None:
     """Writes a table in groups of so many rows."""
     if kind == "parquet":
@@ -234,6 +337,43 @@ CASES = {
         cut_short=("1.arrow", 300),
         reason="cannot be read as an Arrow IPC file",
         empty="0.arrow",
+        unit="row",
+    ),
+    "binary": Case(
+        ArraysSource(
+            BinaryFinder(
+                "label:u8,n:u16,x:f64", "big", header_bytes=5, class_names="names.txt"
+            ),
+            range_bytes=50,
+        ),
+        make_records,
+        cut_short=("1.bin", 5 + 4 * 11 + 10),
+        reason="10 bytes at the end of the file, expected a whole record of 11",
+        empty="readme.html",
+    ),
+    "idx": Case(
+        ArraysSource(IdxFinder(), range_bytes=50),
+        make_idx,
+        cut_short=("train-images-idx3-ubyte", 50),
+        reason="its header says 20 x 3 x 2 values of 1 bytes, 136 bytes with the header, "
+        "but the file has 50",
+        empty="readme.html",
+        unit="row",
+    ),
+    "numpy": Case(
+        ArraysSource(NumpyFinder(), range_bytes=50),
+        make_arrays,
+        cut_short=("images_train.npy", 200),
+        reason="20 x 3 x 2 values of 1 bytes, 248 bytes with the header, but there are 200",
+        empty="readme.html",
+        unit="row",
+    ),
+    "svhn": Case(
+        ArraysSource(SvhnFinder(), range_bytes=50),
+        make_digits,
+        cut_short=("train_32x32.mat", 300),
+        reason="has an element of 304 bytes at byte 128, but 164 are left",
+        empty="readme.html",
         unit="row",
     ),
 }

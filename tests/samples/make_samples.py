@@ -8,8 +8,10 @@ project itself needs neither. What comes from where: README.md beside this file.
 """
 
 import csv
+import gzip
 import json
 import shutil
+import struct
 import sys
 from pathlib import Path
 
@@ -17,6 +19,7 @@ import numpy as np
 import pyarrow.csv
 import pyarrow.ipc
 import pyarrow.parquet
+import scipy.io
 import skimage
 import sklearn.datasets
 
@@ -92,11 +95,42 @@ def make_typed(folder: Path, iris: Path) -> None:
     (folder / "iris.jsonl").write_text("".join(lines))
 
 
+def make_digits(folder: Path, cifar: Path) -> None:
+    """Writes the digits of 8x8 as IDX, as .npy and as MATLAB files."""
+    for name in ("idx", "numpy", "svhn"):
+        (folder / name).mkdir(parents=True)
+    found = {}
+    for split, file in ("train", "data_batch_1.bin"), ("t10k", "test_batch.bin"):
+        records = np.fromfile(cifar / file, np.uint8).reshape(-1, 3073)
+        images = records[:, 1:1025].reshape(-1, 32, 32)[:, ::4, ::4]
+        found[split] = images, records[:, 0]
+        for kind, array in zip(("images", "labels"), found[split], strict=True):
+            head = bytes([0, 0, 8, array.ndim]) + struct.pack(
+                f">{array.ndim}I", *array.shape
+            )
+            path = folder / "idx" / f"{split}-{kind}-idx{array.ndim}-ubyte.gz"
+            path.write_bytes(gzip.compress(head + array.tobytes(), mtime=0))
+    images, labels = found["t10k"]
+    np.save(folder / "numpy" / "images.npy", np.ascontiguousarray(images))
+    np.save(folder / "numpy" / "labels.npy", labels)
+    shutil.copy(cifar / "batches.meta.txt", folder / "numpy" / "names.txt")
+    coloured = images[..., np.newaxis].repeat(3, axis=3)
+    values = {
+        "X": np.moveaxis(coloured, 0, -1),
+        "y": np.where(labels == 0, 10, labels)[:, np.newaxis],
+    }
+    path = folder / "svhn" / "test_32x32.mat"
+    scipy.io.savemat(path, values, do_compression=True)
+    with path.open("r+b") as file:
+        file.write(b"MATLAB 5.0 MAT-file".ljust(116))  # without the time
+
+
 def main(folder: Path) -> None:
     make_images(folder / "images")
     make_cifar(folder / "cifar")
     make_iris(folder / "iris")
     make_typed(folder / "typed", folder / "iris" / "iris.csv")
+    make_digits(folder / "digits", folder / "cifar")
 
 
 if __name__ == "__main__":

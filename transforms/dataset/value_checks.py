@@ -23,6 +23,10 @@ from recordmill.transforms.encode.value_limits import bound_errors
 from recordmill.transforms.pictures.check import check_picture
 from recordmill.transforms.pictures.header import ImageHeaderError
 
+NO_LABEL = (
+    -1
+)  # of an example without a class, as TFDS has it in STL-10's unlabelled split
+
 
 def check_values(batch: pa.RecordBatch, schema: Schema) -> RowErrors:
     """Finds rows that lack a feature or have a value that the schema does not allow.
@@ -55,7 +59,8 @@ def _problems(array: pa.Array, feature: FeatureSpec) -> RowErrors:
     starts, values = _flatten_column(array, feature)
     errors: RowErrors = {}
     if feature.class_names:
-        errors = index_errors(values, feature.class_names)
+        labels = np.where(values == NO_LABEL, 0, values)
+        errors = index_errors(labels, feature.class_names)
     # A bound is rounded as the value was when it was stored: 0.1 is allowed up to 0.1.
     if values.dtype == np.float64 and feature.kind is Kind.FLOAT:
         values = values.astype(np.float32)

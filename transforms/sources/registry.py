@@ -40,6 +40,10 @@ BUILT_IN = {
     "parquet": "recordmill.transforms.sources.columnar.parquet_plugin",
     "arrow": "recordmill.transforms.sources.columnar.arrow_plugin",
     "jsonl": "recordmill.transforms.sources.jsonl.plugin",
+    "binary": "recordmill.transforms.sources.binary.plugin",
+    "idx": "recordmill.transforms.sources.idx.plugin",
+    "numpy": "recordmill.transforms.sources.numpy_files.plugin",
+    "svhn": "recordmill.transforms.sources.svhn.plugin",
 }
 
 Options = TypeVar("Options", bound=SourceOptions)

@@ -222,7 +222,10 @@ def split_names(
       UsageError: a split of the job is one of the input, too, or has nothing to divide.
     """
     if own_splits and job.splits == DEFAULT_SPLITS:
-        return tuple(own_splits)
+        # The job's own first, as its share is told by its position.
+        return tuple(
+            sorted(own_splits, key=lambda name: name != DEFAULT_SPLITS[0].name)
+        )
     names = [split.name for split in job.splits]
     found = list(own_splits) or sorted({input_range.split for input_range in ranges})
     own = [name for name in found if name and name.casefold() not in TRAIN_NAMES]
@@ -234,8 +237,8 @@ def split_names(
         )
     if own_splits and len(own) == len(own_splits):
         raise UsageError(
-            f"`splits` has nothing to divide, because the folders of the input are the "
-            f"splits {', '.join(own)}: leave out `splits`, or use `split_from=none`"
+            f"`splits` has nothing to divide, because folders or files of the "
+            f"input are the splits {', '.join(own)}: leave out `splits`, or use `split_from=none`"
         )
     return (*names, *own)
 

@@ -1,0 +1,1 @@
+"""What all formats of arrays share: rows of equal size, side by side in several files."""

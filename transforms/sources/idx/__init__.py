@@ -1,0 +1,1 @@
+"""The input format IDX, in which MNIST is published."""

@@ -1,0 +1,1 @@
+"""The input format NumPy: .npy and .npz files."""

@@ -1,0 +1,1 @@
+"""The input format of SVHN: MATLAB files of version 5."""
