@@ -37,7 +37,7 @@ endif
 BRIEFLY := | awk '/^Collecting/ { print "  " $$2 } /^Installing coll/ { print "  unpacking" } \
 	!/^(Collecting|Installing|Downloading|Using|Looking|Obtaining|Requirement|Ignoring|Successfully| )/ { print } { fflush() }'
 
-.PHONY: demo test test-fast test-integration test-long fuzz adversary power-loss soak image environments tools check bench lock clean
+.PHONY: demo test test-fast test-integration test-long fuzz adversary power-loss soak image environments tools check bench bench-quick lock clean
 
 demo: $(VENV)/.run
 	sh tests/demo.sh $(BIN)/recordmill
@@ -97,6 +97,10 @@ check: $(VENV)/.ready $(LINKS)
 
 bench: $(VENV)/.ready $(INTEROP)/.ready
 	$(BIN)/python tests/bench/run.py all
+
+# What is checked out here beside another commit, in pairs: make bench-quick COMMIT=main
+bench-quick: $(VENV)/.ready
+	$(BIN)/python tests/bench/quick.py $(COMMIT)
 
 # What is needed to run: the lock, then the project itself in place.
 $(VENV)/.run: requirements.lock deploy/requirements-build.lock pyproject.toml setup.py $(wildcard transforms/compiled/*.[ch])
