@@ -39,13 +39,20 @@ def a_table(random: Random) -> pa.Table:
     )
 
 
-@pytest.mark.parametrize("kind", ["parquet", "arrow"])
-def test_damaged_files(kind: FileKind, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "is_stream"), [("parquet", False), ("arrow", False), ("arrow", True)]
+)
+def test_damaged_files(kind: FileKind, is_stream: bool, tmp_path: Path) -> None:
     path = tmp_path / f"in.{kind}"
     kinds = [number % 20 for number in range(20)]
     originals = []
     for number in kinds:
         write_typed(a_table(Random(number)), kind, path, 1 + number % 4)
+        if is_stream:
+            with pa.ipc.open_file(path) as file:
+                table = file.read_all()
+            with pa.ipc.new_stream(path, table.schema) as writer:
+                writer.write_table(table)
         originals.append(path.read_bytes())
     converted, errors = 0, list[str]()
     for number in range(FUZZ):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
+import lzma
 from pathlib import Path
 from random import Random
 
@@ -52,5 +55,28 @@ def test_damaged_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert all(data[at:].startswith(raw) for at, raw in found)
         assert all(each.reason.encode() for each in reading.rejects)
         converted += len(reading.rows) > 0
+    assert converted > FUZZ / 4
+    assert all(str(path) in error or "input file" in error for error in errors)
+
+
+def test_damaged_compressed_lines(tmp_path: Path) -> None:
+    """Give the rows and rejects of plain ones, or an error."""
+    path = tmp_path / "in.jsonl"
+    converted, errors = 0, list[str]()
+    for number in range(FUZZ):
+        data = damaged(lines(Random(number)), number)
+        packed = (gzip.compress, bz2.compress, lzma.compress)[number % 3](data)
+        path.write_bytes(damaged(packed, number) if number % 2 else packed)
+        try:
+            reading = read(JsonLinesSource(), path)
+        except InputError as error:
+            errors.append(str(error))
+            continue
+        if number % 2 == 0:
+            path.write_bytes(data)
+            plain = read(JsonLinesSource(), path)
+            assert reading.rows == plain.rows
+            assert reading.rejects == plain.rejects
+        converted += 1
     assert converted > FUZZ / 4
     assert all(str(path) in error or "input file" in error for error in errors)

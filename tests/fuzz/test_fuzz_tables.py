@@ -16,7 +16,8 @@ from mutations import damaged
 from source_tools import prepare, read, read_one
 
 from recordmill.schemas.errors import InputError
-from recordmill.transforms.sources.csv import range_rows, unpack
+from recordmill.transforms.sources import unpack
+from recordmill.transforms.sources.csv import range_rows
 from recordmill.transforms.sources.csv.dialect import AskedDialect
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.packing import AskedPacking

@@ -124,6 +124,16 @@ def make_json_lines(folder: Path) -> list[tuple[str, int, bytes]]:
     return rows
 
 
+def make_packed_lines(folder: Path) -> list[tuple[str, int, bytes]]:
+    rows = []
+    for path in ("1.jsonl.gz", "2.jsonl.gz", "3.jsonl.gz"):
+        lines = [b'{"id": %d, "text": "%d"}' % (n * 7919, n**5) for n in range(5)]
+        packed = gzip.compress(b"\n".join(lines) + b"\n", mtime=0)
+        (folder / path).write_bytes(packed)
+        rows += in_lines(path, lines, 0)
+    return rows
+
+
 def make_typed(kind: FileKind, folder: Path) -> list[tuple[str, int, bytes]]:
     """Makes tables of typed columns in several groups; a row stands at its number."""
     (folder / "sub").mkdir()
@@ -233,6 +243,17 @@ def mat_bytes(
     return result
 
 
+def make_streams(folder: Path) -> list[tuple[str, int, bytes]]:
+    rows = []
+    for path in ("1.arrows", "2.arrows", "3.arrows"):
+        values = [{"id": n, "text": f"text {n} of {path}"} for n in range(5)]
+        table = pa.Table.from_pylist(values)
+        with pa.ipc.new_stream(folder / path, table.schema) as writer:
+            writer.write_table(table, max_chunksize=2)
+        rows += [(path, at, json.dumps(row).encode()) for at, row in enumerate(values)]
+    return rows
+
+
 def write_typed(table: pa.Table, kind: FileKind, path: Path, group_rows: int) -> None:
     """Writes a table in groups of so many rows."""
     if kind == "parquet":
@@ -323,12 +344,29 @@ CASES = {
         reason="not JSON: ",
         empty="0.jsonl",
     ),
+    "jsonl, compressed": Case(
+        JsonLinesSource(range_bytes=50),
+        make_packed_lines,
+        cut_short=("1.jsonl.gz", 50),
+        reason="cannot be decompressed",
+        empty="0.jsonl",
+        pack=partial(gzip.compress, mtime=0),
+        unpack=gzip.decompress,
+    ),
     "parquet": Case(
         ColumnarSource(kind="parquet", range_bytes=1),
         partial(make_typed, "parquet"),
         cut_short=("1.parquet", 300),
         reason="cannot be read as a Parquet file",
         empty="_SUCCESS",
+        unit="row",
+    ),
+    "arrow, streams": Case(
+        ColumnarSource(kind="arrow", range_bytes=1),
+        make_streams,
+        cut_short=("1.arrows", 300),
+        reason="the stream has no mark of its end",
+        empty="0.arrows",
         unit="row",
     ),
     "arrow": Case(

@@ -55,7 +55,16 @@ class AskedPacking:
 
 PLAIN = Packing()
 FIND_PACKING = AskedPacking()
+UNPACKED_TIMES = 8  # as many bytes as a compressed file has, mostly fewer
 MARK_BYTES = 8  # at a file's start, that tell its compression or encoding
+
+
+def other_compression(uri: str, found: str, expected: str) -> str:
+    """Describes a file that is compressed in another way than the first one."""
+    return (
+        f"{uri}: is {found or 'not'} compressed, but the first file is "
+        f"{expected or 'not'}. Convert such files by themselves, or make them alike"
+    )
 
 
 def encoding_of(start: bytes) -> str:

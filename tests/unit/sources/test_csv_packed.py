@@ -17,12 +17,8 @@ import pytest
 from source_tools import read, read_text
 
 from recordmill.schemas.errors import InputError
-from recordmill.transforms.sources.csv import (
-    block_states,
-    range_rows,
-    stream_rows,
-    unpack,
-)
+from recordmill.transforms.sources import unpack
+from recordmill.transforms.sources.csv import block_states, range_rows, stream_rows
 from recordmill.transforms.sources.csv.dialect import AskedDialect
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.packing import AskedPacking

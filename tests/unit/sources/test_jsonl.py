@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
+import lzma
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from hypothesis import given
 from source_tools import Reading, prepare, read, read_one
 
 from recordmill.schemas.errors import InputError, SchemaError
+from recordmill.transforms.sources import unpack
 from recordmill.transforms.sources.jsonl import source as jsonl
 from recordmill.transforms.sources.jsonl.read_lines import read_lines
 from recordmill.transforms.sources.jsonl.source import JsonLinesSource
@@ -186,13 +189,37 @@ def test_what_cannot_be_converted(text: str, message: str, tmp_path: Path) -> No
         prepare(JsonLinesSource(), [tmp_path])
 
 
-def test_a_compressed_file_has_to_be_unpacked(tmp_path: Path) -> None:
-    path, lines = tmp_path / "x", b'{"a": 1}\n'
-    path.write_bytes(gzip.compress(lines))
-    with pytest.raises(InputError, match="/x is compressed with gzip: unpack it first"):
-        prepare(JsonLinesSource(), [path])
-    path.write_bytes(gzip.decompress(path.read_bytes()))
-    assert read(JsonLinesSource(), path).rows == [{"a": 1}]
+@pytest.mark.parametrize("step", [1, 9, 1 << 20])
+def test_compressed_files(
+    tmp_path: Path, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Give the rows, rejects and origins of plain ones, in parts of whatever size."""
+    text = b"".join(b'{"n": %d}%s\n' % (n, b"\r" * (n % 2)) for n in range(50))
+    text += b'\n{"n": }\n{"n": 50}'
+    path = tmp_path / "x"
+    path.write_bytes(text)
+    plain = read(JsonLinesSource(), path)
+    monkeypatch.setattr(unpack, "TEXT_BYTES", 7)
+    monkeypatch.setattr(jsonl, "BATCH_BYTES", step)
+    for compress in (gzip.compress, bz2.compress, lzma.compress):
+        path.write_bytes(compress(text))
+        packed = read(JsonLinesSource(range_bytes=20), path)
+        assert packed.rows == plain.rows
+        assert packed.rejects == plain.rejects
+        assert packed.origins == plain.origins
+        positions = [at for part in packed.parts for at in part.positions]
+        assert positions == sorted(positions)
+        assert positions[-1] < path.stat().st_size
+    assert dict(packed.source.understood().facts)["file"] == "xz"
+
+
+def test_files_that_are_compressed_in_two_ways(tmp_path: Path) -> None:
+    """Are refused, whichever comes first."""
+    (tmp_path / "2").write_bytes(gzip.compress(b'{"n": 1}\n'))
+    for first in (b'{"n": 1}\n', bz2.compress(b'{"n": 1}\n')):
+        (tmp_path / "1").write_bytes(first)
+        with pytest.raises(InputError, match="/2: is gzip compressed, but the first"):
+            read(JsonLinesSource(), tmp_path)
 
 
 def test_a_declared_schema_says_which_keys_matter(tmp_path: Path) -> None:

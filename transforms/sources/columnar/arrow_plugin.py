@@ -5,5 +5,7 @@ from __future__ import annotations
 from recordmill.transforms.sources.columnar.table_format import table_format
 
 FORMAT = table_format(
-    "arrow", "Arrow IPC files (.arrow, .feather of version 2).", folder="frames"
+    "arrow",
+    "Arrow IPC files and streams (.arrow, .feather of version 2, .arrows).",
+    folder="frames",
 )

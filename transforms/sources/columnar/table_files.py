@@ -1,4 +1,4 @@
-"""Reads Parquet and Arrow IPC files: what is in them, and rows of some of their groups.
+"""Reads Parquet and Arrow IPC files and streams: what is in them, and rows of some of their groups.
 
 A group is what a file is written in: a row group of Parquet, a record batch of Arrow.
 """
@@ -18,6 +18,8 @@ from recordmill.transforms.sources.columnar.input_window import InputWindow
 FileKind = Literal["parquet", "arrow"]
 BATCH_BYTES = 4 << 20  # of rows that are read and encoded at once, about
 BATCH_ROWS = 1 << 16
+_CONTINUED = b"\xff" * 4  # before each message of a stream
+_STREAM_END = _CONTINUED + bytes(4)
 _READ_BYTES = 1 << 20  # of a column, at once
 
 
@@ -55,7 +57,13 @@ def open_table(kind: FileKind, window: InputWindow, size: int) -> TableFile:
       pa.ArrowException, OSError: it is not of this kind.
     """
     file = pa.PythonFile(window, mode="r")
-    return _Parquet(file) if kind == "parquet" else _Arrow(file, size)
+    if kind == "parquet":
+        return _Parquet(file)
+    head = window.read(2 * len(_CONTINUED))
+    window.seek(0)
+    # A stream before Arrow 0.15 begins with a length, as any file may.
+    is_stream = head.startswith(_CONTINUED)
+    return _ArrowStream(file, window, size) if is_stream else _Arrow(file, size)
 
 
 class _Parquet(TableFile):
@@ -100,11 +108,43 @@ class _Arrow(TableFile):
 
     def batches(self, first: int, stop: int) -> Iterator[pa.RecordBatch]:
         for index in range(first, stop):
-            batch = self._file.get_batch(index)
-            _require_sound(batch)
-            step = _batch_rows(batch.num_rows, batch.nbytes)
-            for start in range(0, batch.num_rows, step):
-                yield batch.slice(start, step)
+            yield from _in_steps(self._file.get_batch(index))
+
+
+class _ArrowStream(TableFile):
+    """A stream has no table of its batches: all of it is one group."""
+
+    def __init__(self, file: pa.NativeFile, window: InputWindow, size: int) -> None:
+        self._source = file
+        self._size = size
+        window.seek(max(0, size - len(_STREAM_END)))
+        if window.read(len(_STREAM_END)) != _STREAM_END:
+            raise pa.ArrowInvalid(
+                "the stream has no mark of its end: it is cut short, or its writer was "
+                "not closed"
+            )
+        self.schema = self._open().schema
+
+    def _open(self) -> pa.ipc.RecordBatchStreamReader:
+        self._source.seek(0)
+        return pa.ipc.open_stream(self._source)
+
+    def groups(self) -> list[Group]:
+        rows = sum(batch.num_rows for batch in self._open())
+        return [Group(rows, self._size)] if rows else []
+
+    def batches(self, first: int, stop: int) -> Iterator[pa.RecordBatch]:
+        if first < stop:
+            for batch in self._open():
+                yield from _in_steps(batch)
+
+
+def _in_steps(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of a batch, few at once."""
+    _require_sound(batch)
+    step = _batch_rows(batch.num_rows, batch.nbytes)
+    for start in range(0, batch.num_rows, step):
+        yield batch.slice(start, step)
 
 
 def _require_sound(batch: pa.RecordBatch) -> None:

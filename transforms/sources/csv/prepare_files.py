@@ -16,7 +16,6 @@ from recordmill.transforms.sources.csv.first_rows import LOOKED_AT, FirstRows
 from recordmill.transforms.sources.csv.header_row import header_start, read_header
 from recordmill.transforms.sources.csv.range_rows import RangeRows, columns_differ
 from recordmill.transforms.sources.csv.sniff import find_delimiter
-from recordmill.transforms.sources.csv.unpack import unpack
 from recordmill.transforms.sources.packing import (
     MARK_BYTES,
     PLAIN,
@@ -24,7 +23,9 @@ from recordmill.transforms.sources.packing import (
     Packing,
     compression_of,
     encoding_of,
+    other_compression,
 )
+from recordmill.transforms.sources.unpack import unpack
 from recordmill.transforms.storage.reading import read_range
 
 
@@ -144,10 +145,7 @@ def _require_packing(rows: RangeRows, file: InputFile) -> None:
     start = read_range(file.uri, 0, MARK_BYTES, rows.storage, file.seen)
     found, expected = compression_of(start), rows.packing.compression
     if found != expected:
-        raise InputError(
-            f"{file.uri}: is {found or 'not'} compressed, but the first file is "
-            f"{expected or 'not'}. Convert such files by themselves, or make them alike"
-        )
+        raise InputError(other_compression(file.uri, found, expected))
 
 
 def _other_delimiter(

@@ -41,12 +41,12 @@ from recordmill.transforms.sources.csv.states import (
 )
 from recordmill.transforms.sources.csv.stream_rows import stream_rows
 from recordmill.transforms.sources.csv.text_rows import TextRows
-from recordmill.transforms.sources.csv.unpack import (
+from recordmill.transforms.sources.packing import PLAIN, Packing
+from recordmill.transforms.sources.unpack import (
     UnpackedReader,
     UnpackedText,
     unpack,
 )
-from recordmill.transforms.sources.packing import PLAIN, Packing
 from recordmill.transforms.storage.reading import read_range
 from recordmill.transforms.tfrecord import crc32c
 

@@ -75,6 +75,7 @@ from recordmill.transforms.sources.float_columns import rounded_in
 from recordmill.transforms.sources.packing import (
     FIND_PACKING,
     PLAIN,
+    UNPACKED_TIMES,
     AskedPacking,
     Packing,
 )
@@ -84,7 +85,6 @@ from recordmill.transforms.sources.text_types import (
     is_huge,
 )
 
-UNPACKED_TIMES = 8  # as many bytes as a compressed file has, mostly fewer
 ENTRY_BYTES = 24  # what a feature's map entry costs beside its name and value
 
 

@@ -7,14 +7,11 @@ file, and a row's offset is that in the unpacked text. Few parts are held at onc
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-
-import numpy as np
+from dataclasses import dataclass, replace
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.file_checksums import FileChecksum
 from recordmill.schemas.ranges import InputRange
-from recordmill.transforms.arrow import I64
 from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.sources.csv.block_states import UNCLOSED_BYTES
 from recordmill.transforms.sources.csv.broken_rows import (
@@ -34,7 +31,7 @@ from recordmill.transforms.sources.csv.states import (
     is_open,
 )
 from recordmill.transforms.sources.csv.text_rows import TextRows
-from recordmill.transforms.sources.csv.unpack import UnpackedText
+from recordmill.transforms.sources.unpack import UnpackedText
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,31 +47,6 @@ class StreamPart:
     body: bytes
     begin: int
     unclosed: int = -1
-
-
-@dataclass(slots=True)
-class StreamPositions:
-    """Where in its file each byte of a text comes from, about."""
-
-    offsets: list[int] = field(default_factory=lambda: [0])
-    consumed: list[int] = field(default_factory=lambda: [0])
-
-    def add(self, offset: int, consumed: int) -> None:
-        """Notes that so many bytes of the text took so many bytes of the file."""
-        self.offsets.append(offset)
-        self.consumed.append(consumed)
-
-    def of_rows(self, ordinals: I64, num_rows: int, begin: int, end: int) -> I64:
-        """Returns about where each row of a part starts in the file, rising.
-
-        Args:
-          ordinals: of each row in the part.
-          num_rows: of the part.
-          begin, end: of the part in the text.
-        """
-        offsets = begin + ordinals * (end - begin) // max(1, num_rows)
-        found = np.interp(offsets, self.offsets, self.consumed).astype(np.int64)
-        return np.minimum(found, max(0, self.consumed[-1] - 1))
 
 
 def stream_rows(
@@ -100,11 +72,10 @@ def stream_rows(
     Raises:
       InputError: as `stream_parts`.
     """
-    positions = StreamPositions()
     path = input_range.path
     rows_before = 0
     found: TextRows | None = None  # held until it is known whether it is the last one
-    for part in stream_parts(text, positions, begin, dialect, reread, part_bytes):
+    for part in stream_parts(text, begin, dialect, reread, part_bytes):
         body, at = part.body, part.begin
         broken = find_broken_rows(reread, body, at, part.unclosed, dialect)
         parsed = parse_rows(body, names, path, at, broken, dialect)
@@ -115,7 +86,7 @@ def stream_rows(
             table=parsed.table,
             num_bytes=len(body),
             origins=origins_in(path, 0, ordinals + rows_before),
-            positions=positions.of_rows(ordinals, num_rows, at, at + len(body)),
+            positions=text.positions.of_rows(ordinals, num_rows, at, at + len(body)),
             raw=parsed.raw,
             rejects=parsed.rejects,
             odd=parsed.odd,
@@ -131,7 +102,6 @@ def stream_rows(
 
 def stream_parts(
     text: UnpackedText,
-    positions: StreamPositions,
     begin: int,
     dialect: Dialect,
     reread: Reader,
@@ -141,7 +111,6 @@ def stream_parts(
 
     Args:
       text: from its start.
-      positions: is told how the text was read.
       begin: byte offset of the first row.
       dialect: of the text.
       reread: another reader of the text, for messages.
@@ -155,7 +124,6 @@ def stream_parts(
     held = 0
     while piece := text.read():
         offset += len(piece)
-        positions.add(offset, text.file.consumed)
         if offset <= begin:
             continue
         pieces.append(piece[max(0, begin - (offset - len(piece))) :])

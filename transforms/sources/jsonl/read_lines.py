@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from recordmill.schemas.errors import InputError
+from recordmill.transforms.sources.unpack import UnpackedText
 
 MAX_LINE_BYTES = 256 << 20
 
@@ -60,10 +61,41 @@ def read_lines(
         if not more and start < size:
             return
         if len(rest) > MAX_LINE_BYTES:
-            raise InputError(
-                f"{uri}: the line that begins at byte {start:,} has more than "
-                f"{MAX_LINE_BYTES:,} bytes; expected one JSON object in each line"
-            )
+            raise InputError(too_long(uri, start))
+
+
+def stream_lines(text: UnpackedText, step: int) -> Iterator[list[Line]]:
+    """Yields the lines of an unpacked text that are not blank, a few at a time.
+
+    Args:
+      text: from its start.
+      step: how many bytes to split at once, at least.
+
+    Raises:
+      InputError: the file cannot be unpacked, or a line is too long.
+    """
+    start, held, pieces = 0, 0, list[bytes]()
+    while piece := text.read():
+        pieces.append(piece)
+        held += len(piece)
+        if held < step or b"\n" not in piece:
+            if held > MAX_LINE_BYTES + step:
+                raise InputError(too_long(text.uri, start))
+            continue
+        data = b"".join(pieces)
+        end = data.rfind(b"\n") + 1
+        yield _lines(data[:end], start, start + end)
+        pieces, start, held = [data[end:]], start + end, len(data) - end
+    if held and not text.is_cut:  # else the last line may be half of one
+        yield _lines(b"".join(pieces), start, start + held)
+
+
+def too_long(uri: str, start: int) -> str:
+    """Describes a line that is longer than a line may be."""
+    return (
+        f"{uri}: the line that begins at byte {start:,} has more than "
+        f"{MAX_LINE_BYTES:,} bytes; expected one JSON object in each line"
+    )
 
 
 def _lines(data: bytes, start: int, stop: int) -> list[Line]:

@@ -38,11 +38,26 @@ from recordmill.transforms.sources.jsonl.json_values import (
     is_text,
     parse_line,
 )
-from recordmill.transforms.sources.jsonl.read_lines import Line, read_lines
-from recordmill.transforms.sources.packing import MARK_BYTES, compression_of
+from recordmill.transforms.sources.jsonl.read_lines import (
+    Line,
+    read_lines,
+    stream_lines,
+)
+from recordmill.transforms.sources.packing import (
+    MARK_BYTES,
+    UNPACKED_TIMES,
+    Packing,
+    compression_of,
+    other_compression,
+)
 from recordmill.transforms.sources.plain_types import plain_schema
 from recordmill.transforms.sources.required_values import missing_required
 from recordmill.transforms.sources.single_values import single_values
+from recordmill.transforms.sources.unpack import (
+    StreamPositions,
+    UnpackedText,
+    unpack,
+)
 from recordmill.transforms.storage.reading import read_range
 from recordmill.transforms.tfrecord import crc32c
 
@@ -65,6 +80,7 @@ class JsonLinesSource(Source):
       sampled_rows: how many rows told them.
       is_sampled: whether there are more.
       passed_over: empty files.
+      compression: of all files, as in `Packing`.
       storage: options of the inputs' storage.
     """
 
@@ -76,6 +92,7 @@ class JsonLinesSource(Source):
     sampled_rows: int = 0
     is_sampled: bool = False
     passed_over: tuple[PassedOver, ...] = ()
+    compression: str = ""
     storage: StorageOptions = NO_OPTIONS
 
     tells_checksums = True
@@ -90,12 +107,20 @@ class JsonLinesSource(Source):
             raise InputError(
                 "every input file is empty; expected JSON objects in lines"
             )
+        head = read_range(full[0].uri, 0, MARK_BYTES, self.storage, full[0].seen)
+        source = replace(self, compression=compression_of(head))
+        return source._look_at(full, [file.path for file in files if not file.size])
+
+    def _look_at(self, full: Sequence[InputFile], empty: Sequence[str]) -> Self:
+        """Returns the source with the columns of the first rows of its files."""
         observed: dict[str, ObservedColumn] = {}
         share = max(_LEAST_BYTES, SAMPLE_BYTES // len(full))
         chosen = full[:: -(-len(full) * _LEAST_BYTES // SAMPLE_BYTES)]
-        rows, problem = 0, ""
+        rows, problem, is_sampled = 0, "", len(chosen) < len(full)
+        if not self.compression:
+            is_sampled = is_sampled or max(file.size for file in full) > share
         for file in chosen:
-            for lines in self._lines(file, 0, min(share, file.size)):
+            for lines in self._first_lines(file, share):
                 parsed = [parse_line(line) for _, line in lines]
                 found = [row for row in parsed if not isinstance(row, str)]
                 wrong = [row for row in parsed if isinstance(row, str)]
@@ -104,22 +129,21 @@ class JsonLinesSource(Source):
                 for name in dict.fromkeys(chain.from_iterable(found)):
                     column = observed.setdefault(name, ObservedColumn())
                     column.add([row.get(name) for row in found])
+                if self.compression and lines and lines[-1][0] >= share:
+                    is_sampled = True
+                    break
         if not rows:
             told = f": {problem}" if problem else ""
-            head = read_range(full[0].uri, 0, MARK_BYTES, self.storage, full[0].seen)
-            if packed := compression_of(head):
-                told = f": {full[0].uri} is compressed with {packed}: unpack it first"
             raise InputError(
                 f"no line of {count(len(full), 'input file')} is a JSON object{told}"
             )
         types = self._types(observed, full[0].uri)
-        empty = [("empty", file.path) for file in files if not file.size]
         return replace(
             self,
             types=tuple(types.items()),
             sampled_rows=rows,
-            is_sampled=len(chosen) < len(full) or max(f.size for f in full) > share,
-            passed_over=PassedOver.counted(empty),
+            is_sampled=is_sampled,
+            passed_over=PassedOver.counted(("empty", path) for path in empty),
         )
 
     def _types(
@@ -166,19 +190,21 @@ class JsonLinesSource(Source):
         basis = f"the first {count(self.sampled_rows, 'row')}"
         if not self.is_sampled:
             basis = f"all {count(self.sampled_rows, 'row')}"
-        facts = (("columns", columns), ("types", f"by {basis}"))
+        file = [("file", self.compression)] if self.compression else []
+        facts = (*file, ("columns", columns), ("types", f"by {basis}"))
         return Understood(facts, (), self.passed_over)
 
     def columns(self) -> pa.Schema:
         return pa.schema(list(self.types))
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
-        step = self.range_bytes
+        # A compressed file can be read only from its start.
         return number_ranges(
             [
                 (file, start, min(start + step, file.size), "")
                 for file in files
-                for start in range(0, file.size, step)
+                for step in (file.size if self.compression else self.range_bytes,)
+                for start in range(0, file.size, max(1, step))
             ]
         )
 
@@ -187,7 +213,9 @@ class JsonLinesSource(Source):
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
         # A key is in each line, too; short values become longer.
-        return 2 * sum(file.size for file in files) + _ENTRY_BYTES * len(self.types)
+        unpacked = UNPACKED_TIMES if self.compression else 1
+        growth = 2 * unpacked * sum(file.size for file in files)
+        return growth + _ENTRY_BYTES * len(self.types)
 
     def _lines(
         self, file: InputFile, start: int, stop: int, held: bytes = b""
@@ -201,13 +229,44 @@ class JsonLinesSource(Source):
 
         return read_lines(read, (start, stop), file.size, BATCH_BYTES, file.uri)
 
+    def _unpacked(self, file: InputFile) -> UnpackedText:
+        head = read_range(file.uri, 0, MARK_BYTES, self.storage, file.seen)
+        if (found := compression_of(head)) != self.compression:
+            raise InputError(other_compression(file.uri, found, self.compression))
+        packing = Packing(self.compression)
+        return unpack(file.uri, file.size, packing, self.storage, file.seen)
+
+    def _first_lines(self, file: InputFile, size: int) -> Iterator[list[Line]]:
+        """Yields the lines at the start of a file; all of a compressed one."""
+        if self.compression:
+            return stream_lines(self._unpacked(file), BATCH_BYTES)
+        return self._lines(file, 0, min(size, file.size))
+
+    def _read_stream(self, file: InputFile, input_range: InputRange) -> Iterator[Rows]:
+        """Yields the rows of a compressed file, and the checksum of all its bytes."""
+        text = self._unpacked(file)
+        found: Rows | None = None  # held until it is known whether it is the last one
+        for lines in stream_lines(text, BATCH_BYTES):
+            if found is not None:
+                yield found
+            found = self._rows(lines, input_range, text.positions)
+        text.file.drain()
+        found = found or self._rows([], input_range)
+        found.checksums = [FileChecksum(file.path, 0, file.size, text.file.crc)]
+        yield found
+
     def read(self, input_range: InputRange, expected: TypeFlags) -> Iterator[Rows]:
         if input_range.seen is None:
             raise ValueError(f"{input_range.uri}: the range has no size of its file")
         file = InputFile(input_range.path, input_range.uri, *input_range.seen)
         start, stop = input_range.start, input_range.stop
+        if self.compression:
+            yield from self._read_stream(file, input_range)
+            return
         # At once: for the checksum and for the lines, by one request.
         held = read_range(file.uri, start, stop, self.storage, file.seen)
+        if start == 0 and (found := compression_of(held)):
+            raise InputError(other_compression(file.uri, found, ""))
         checksums = [FileChecksum(file.path, start, stop, crc32c(held))]
         for lines in self._lines(file, start, stop, held):
             rows = self._rows(lines, input_range)
@@ -218,8 +277,19 @@ class JsonLinesSource(Source):
             rows.checksums = checksums
             yield rows
 
-    def _rows(self, lines: list[Line], input_range: InputRange) -> Rows:
-        """Makes rows of lines; those that do not fit are rejects."""
+    def _rows(
+        self,
+        lines: list[Line],
+        input_range: InputRange,
+        positions: StreamPositions | None = None,
+    ) -> Rows:
+        """Makes rows of lines; those that do not fit are rejects.
+
+        Args:
+          lines: of the range.
+          input_range: the range.
+          positions: of its text in a compressed file.
+        """
         types = dict(self.types)
         reasons: dict[int, str] = {}
         found: list[Row] = []
@@ -255,7 +325,9 @@ class JsonLinesSource(Source):
         return Rows(
             batch=batch,
             origins=origins_in(input_range.path, 0, offsets),
-            positions=offsets - input_range.start,
+            positions=positions.of(offsets)
+            if positions
+            else offsets - input_range.start,
             raw=lambda row: lines[kept[row]],
             rejects=[
                 Reject(

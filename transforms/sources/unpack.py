@@ -9,14 +9,16 @@ import codecs
 import io
 import lzma
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO, Protocol, cast
 
+import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.errors import ChangedInputError, InputError
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import Seen
+from recordmill.transforms.arrow import I64
 from recordmill.transforms.sources.packing import UTF_8, Packing
 from recordmill.transforms.storage.reading import read_range
 from recordmill.transforms.tfrecord import crc32c
@@ -92,6 +94,34 @@ class FileBytes(io.RawIOBase):
 
 
 @dataclass(slots=True)
+class StreamPositions:
+    """Where in its file each byte of a text comes from, about."""
+
+    offsets: list[int] = field(default_factory=lambda: [0])
+    consumed: list[int] = field(default_factory=lambda: [0])
+
+    def add(self, offset: int, consumed: int) -> None:
+        """Notes that so many bytes of the text took so many bytes of the file."""
+        self.offsets.append(offset)
+        self.consumed.append(consumed)
+
+    def of_rows(self, ordinals: I64, num_rows: int, begin: int, end: int) -> I64:
+        """Returns about where each row of a part starts in the file, rising.
+
+        Args:
+          ordinals: of each row in the part.
+          num_rows: of the part.
+          begin, end: of the part in the text.
+        """
+        return self.of(begin + ordinals * (end - begin) // max(1, num_rows))
+
+    def of(self, offsets: I64) -> I64:
+        """Returns about where bytes of the text come from in the file, rising."""
+        found = np.interp(offsets, self.offsets, self.consumed).astype(np.int64)
+        return np.minimum(found, max(0, self.consumed[-1] - 1))
+
+
+@dataclass(slots=True)
 class UnpackedText:
     """The text of a file as a stream of UTF-8.
 
@@ -102,6 +132,8 @@ class UnpackedText:
       packing: of the file.
       decoder: of the text, or None for UTF-8.
       is_cut: whether the file's end is left out, so that it may break off anywhere.
+      size: of the text that was read.
+      positions: where in the file it came from.
     """
 
     file: FileBytes
@@ -111,6 +143,8 @@ class UnpackedText:
     decoder: codecs.IncrementalDecoder | None
     is_cut: bool
     is_ended: bool = False
+    size: int = 0
+    positions: StreamPositions = field(default_factory=StreamPositions)
 
     def read(self) -> bytes:
         """Returns the next bytes of the text; none at its end.
@@ -118,6 +152,12 @@ class UnpackedText:
         Raises:
           InputError: the file cannot be decompressed.
         """
+        text = self._read()
+        self.size += len(text)
+        self.positions.add(self.size, self.file.consumed)
+        return text
+
+    def _read(self) -> bytes:
         while not self.is_ended:
             raw = self._read_raw()
             self.is_ended = not raw
