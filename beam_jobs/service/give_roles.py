@@ -11,6 +11,7 @@ import pyarrow.types as pt
 from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.features.feature import FeatureSpec, Kind, Schema
 from recordmill.schemas.job.job_spec import MAX_SPLITS, SPLIT_PATTERN, JobSpec
+from recordmill.schemas.job.split_times import parse_split_times
 from recordmill.schemas.ranges import InputFile, InputRange
 from recordmill.schemas.text import count, first_names
 from recordmill.transforms.profile.census import MAX_CLASSES, Sketches, count_rows
@@ -20,6 +21,7 @@ from recordmill.transforms.sources.column_roles import (
     LabelRole,
     SourceWithRoles,
     SplitRole,
+    TimeRole,
 )
 from recordmill.transforms.tasks.context import TRAIN_NAMES
 
@@ -28,7 +30,8 @@ _WHOLE = re.compile(r"-?(0|[1-9]\d*)", re.ASCII)
 
 def has_roles(job: JobSpec) -> bool:
     """Tells whether a job gives a column a role."""
-    return job.label is not None or job.split_column is not None
+    given = (job.label, job.split_column, job.split_by_time)
+    return any(each is not None for each in given)
 
 
 def schema_of_table(
@@ -81,7 +84,8 @@ def give_roles(
     label, split = job.label, job.split_column
     facts: list[tuple[str, str]] = []
     warnings: tuple[str, ...] = ()
-    label_role = split_role = None
+    label_role: LabelRole | None = None
+    split_role: SplitRole | None = None
     if label is not None:
         _require_column(job, source, "label", label)
         if schema is not None:
@@ -107,10 +111,17 @@ def give_roles(
         told = ", ".join(f"{name} {found[name].count:,}" for name in kept)
         left = "" if job.declared else "; it is no feature"
         facts.append(("splits", f"rows by column {split}: {told}{left}"))
+    if job.split_by_time is not None:
+        times = parse_split_times(job.split_by_time)
+        _require_column(job, source, "split_by_time", times.column, any_type=True)
+        split_role = TimeRole.of(times)
+        facts.append(("splits", f"by the value of {times.column}: {job.split_by_time}"))
     return SourceWithRoles(source, label_role, split_role, tuple(facts), warnings)
 
 
-def _require_column(job: JobSpec, source: Source, option: str, column: str) -> None:
+def _require_column(
+    job: JobSpec, source: Source, option: str, column: str, *, any_type: bool = False
+) -> None:
     """Checks that a column can have a role.
 
     Raises:
@@ -121,7 +132,14 @@ def _require_column(job: JobSpec, source: Source, option: str, column: str) -> N
             f"`{option}` names a column of a table, but {job.source} has none: its "
             f"labels and splits are those of its files. Leave out `{option}`"
         )
-    require_class_column(option, column, source.columns())
+    columns = source.columns()
+    if not any_type or column not in columns.names:
+        require_class_column(option, column, columns)
+    elif pt.is_nested(found := columns.field(column).type) or pt.is_boolean(found):
+        raise UsageError(
+            f"`{option}` {column}: is {found}; expected times or numbers. Name another "
+            "column"
+        )
 
 
 def require_class_column(option: str, column: str, columns: pa.Schema) -> None:

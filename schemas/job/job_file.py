@@ -42,6 +42,7 @@ from recordmill.schemas.job.job_spec import (
 )
 from recordmill.schemas.job.options import Kind, Option, offered_by
 from recordmill.schemas.job.source_options import SourceOptions
+from recordmill.schemas.job.split_times import parse_split_times
 from recordmill.schemas.job.storage_options import (
     StorageOptions,
     require_secretless_arguments,
@@ -52,7 +53,7 @@ REQUIRED = ("source", "inputs", "output")
 # Kinds of options whose values are text, whatever YAML makes of them.
 TEXT_KINDS: tuple[Kind, ...] = (
     *("text", "file", "folder", "name", "version", "limit"),
-    *("splits", "inputs", "size", "memory", "beam"),
+    *("splits", "split_times", "inputs", "size", "memory", "beam"),
 )
 PATH_KINDS: tuple[Kind, ...] = ("file", "folder", "inputs")
 
@@ -80,6 +81,11 @@ def _limit(given: Any) -> Any:
             f"expected a count like 10 or a share like 0.5%, found {given!r}"
         )
     return {"text": given}
+
+
+def _split_times(given: str) -> str:
+    parse_split_times(given)
+    return given
 
 
 def _size(given: Any) -> Any:
@@ -143,6 +149,7 @@ _TYPES: dict[Kind, Any] = {
     ],
     "size": Annotated[int, BeforeValidator(_size, json_schema_input_type=str | int)],
     "memory": Annotated[str, AfterValidator(_memory)],
+    "split_times": Annotated[Text, AfterValidator(_split_times)],
     "splits": Annotated[
         Splits,
         BeforeValidator(_from_mapping, json_schema_input_type=dict[str, Fraction]),

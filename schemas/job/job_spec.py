@@ -205,6 +205,7 @@ class JobSpec(_Frozen):
     container: Container = "tfrecord"
     label: str | None = None
     split_column: str | None = None
+    split_by_time: str | None = None
     split_exact: bool = False
     stratify_by: str | None = None
 

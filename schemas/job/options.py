@@ -33,6 +33,7 @@ Kind = Literal[
     "version",
     "limit",
     "splits",
+    "split_times",
     "inputs",
     "source",
     "schema",
@@ -187,6 +188,11 @@ OPTIONS = (
            help="column of a table that names the split of each row; it is no feature",
            label="Column that names the split", group=_SHARDS,
            page="splits.md#by-a-column"),
+    Option(name="split_by_time", kind="split_times", fronts=_fronts("CJT"),
+           metavar="COLUMN=A,TIME,B", default_text="`splits` decide",
+           help="column of a table, and splits with the times or numbers between them, like "
+           "date=train,2026-01-01,test",
+           label="Splits by time", group=_SHARDS, page="splits.md#by-time"),
     Option(name="duplicates", kind="choice", fronts=_fronts("CJT"), default="ignore",
            choices=("ignore", "report", "fail"),
            help="look for records with the same content in several splits: report tells, "

@@ -18,12 +18,12 @@ def split_contradictions(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             "a schema file says itself which column is a class label (`classes`); leave "
             "out `label` or `schema`",
         )
-    if "split_column" in given:
-        others = ("splits", "split_by", "split_exact", "stratify_by")
-        if other := _first(given, *others):
+    others = ("splits", "split_by", "split_exact", "stratify_by")
+    for option, more in (("split_column", "split_by_time"), ("split_by_time", "")):
+        if option in given and (other := _first(given, more, *others)):
             yield (
-                "split_column",
-                f"names the split of each row, and so leaves nothing to `{other}`; leave "
+                option,
+                f"tells the split of each row, and so leaves nothing to `{other}`; leave "
                 "out one of them",
             )
     if exact := _first(given, "stratify_by", "split_exact"):

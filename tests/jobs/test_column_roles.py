@@ -129,10 +129,10 @@ def test_rows_without_a_role_are_rejects(
         for line in rejects.read_text().splitlines()
     }
     assert reasons == {
-        "animal: no value; each row needs a class (`label`)",
+        "animal: no value; each row needs a class",
         "part: 'not a name' is not a valid name of a split; expected letters, digits, "
         "'_' and '-'",
-        "part: no value; each row needs a split (`split_column`)",
+        "part: no value; each row needs a split",
     }
 
 
@@ -201,3 +201,37 @@ def test_a_declared_schema_decides_on_the_column_of_splits(tmp_path: Path) -> No
         convert("csv", file, tmp_path / "out", *job, "--split-column", "part")
         (example,) = examples_of(tmp_path / "out", "test")
         assert sorted(example.features.feature) == sorted(names)
+
+
+@pytest.mark.parametrize("source", ["csv", "parquet"])
+def test_splits_by_time(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The column stays a feature; a row without a time is a reject."""
+    cut_small(monkeypatch)
+    days = [f"2026-0{month}-15" for month in (3, 1, 2, 1, 4)] + ["soon"]
+    file = write_table(tmp_path / "a", source, {"id": list(range(6)), "day": days})
+    job: list[Argument] = [
+        "--split-by-time",
+        "day=train,2026-02-01,val,2026-03-15,test",
+    ]
+    job += ["--max-rejects", 1, "--name", "same"]
+    ran = convert(source, file, tmp_path / "out", *job)
+    found = {
+        split: sorted(ints(tmp_path / "out", "id", split))
+        for split in manifest_of(tmp_path / "out")["splits"]
+    }
+    assert found == {"train": [1, 3], "val": [2], "test": [0, 4]}
+    example = next(examples_of(tmp_path / "out"))
+    assert sorted(example.features.feature) == ["day", "id"]
+    ran = recordmill("rejects", tmp_path / "out")
+    assert "day: 'soon'; expected a time like 2026-01-01" in ran.out
+    convert(source, file, tmp_path / "engine", *job, "--exchange", "engine")
+    records = manifest_of(tmp_path / "out")["splits"]
+    assert manifest_of(tmp_path / "engine")["splits"] == records  # with checksums
+    ran = recordmill(
+        *("convert", source, file, tmp_path / "out", "--split-by-time"),
+        *("day=a,2026,b,2025,c", "--split", "a=1"),
+    )
+    assert ran.status == 2
+    assert "--split-by-time: tells the split of each row" in ran.err

@@ -19,6 +19,7 @@ import pyarrow.types as pt
 
 from recordmill.schemas.features.feature import FeatureSpec, Kind, Schema
 from recordmill.schemas.file_checksums import FileChecksum
+from recordmill.schemas.job.split_times import SplitTimes
 from recordmill.schemas.ranges import InputFile, InputRange, OddRows, Reject, TypeFlags
 from recordmill.schemas.rounded import Rounded
 from recordmill.schemas.text import first_names
@@ -27,6 +28,7 @@ from recordmill.transforms.arrow import I64
 from recordmill.transforms.cast.cast_result import shown
 from recordmill.transforms.sources.base import Rows, Source
 from recordmill.transforms.sources.text_types import TypeFlag
+from recordmill.transforms.sources.time_splits import split_by_time
 from recordmill.transforms.storage import Store
 
 
@@ -54,7 +56,7 @@ class LabelRole:
     def reason(self, text: str | None) -> str:
         """Returns why a row with this value cannot be converted."""
         if not text:
-            return f"{self.column}: no value; each row needs a class (`label`)"
+            return f"{self.column}: no value; each row needs a class"
         if not self.kept:
             return (
                 f"{self.column}: {shown(text)} was not there when classes were counted"
@@ -62,7 +64,7 @@ class LabelRole:
         return (
             f"{self.column}: {shown(text)} is a new class; the dataset has "
             f"{first_names(self.names)}, and its labels are positions in that list. "
-            "Convert all inputs again without `append`"
+            "Convert all inputs again without appending"
         )
 
 
@@ -82,14 +84,45 @@ class SplitRole:
     rows: tuple[int, ...]
     dropped: bool = True
 
+    def find(self, values: pa.Array) -> pa.Int64Array:
+        """Returns the index of each value's split; null where it is none."""
+        return _index_in(values, self.names)
+
     def reason(self, text: str | None) -> str:
         """Returns why a row with this value cannot be converted."""
         if not text:
-            return f"{self.column}: no value; each row needs a split (`split_column`)"
+            return f"{self.column}: no value; each row needs a split"
         return (
             f"{self.column}: {shown(text)} is not a valid name of a split; expected "
             "letters, digits, '_' and '-'"
         )
+
+
+@dataclass(frozen=True)
+class TimeRole(SplitRole):
+    """The column by whose times, or numbers, rows are divided; it stays a feature.
+
+    Attributes:
+      times: where the splits begin.
+    """
+
+    times: SplitTimes | None = None
+
+    @classmethod
+    def of(cls, times: SplitTimes) -> Self:
+        """Returns the role; how many rows a split has is not known."""
+        same = (1,) * len(times.names)
+        return cls(times.column, times.names, same, dropped=False, times=times)
+
+    def find(self, values: pa.Array) -> pa.Int64Array:
+        assert self.times is not None  # by `of`
+        return split_by_time(values, self.times)
+
+    def reason(self, text: str | None) -> str:
+        assert self.times is not None  # by `of`
+        what = "a time like 2026-01-01" if self.times.are_times else "a number"
+        found = shown(text) if text else "no value"
+        return f"{self.column}: {found}; expected {what}"
 
 
 @dataclass(frozen=True)
@@ -119,7 +152,8 @@ class SourceWithRoles(Source):
         object.__setattr__(self, "has_positions", inner.has_positions)
         object.__setattr__(self, "read_rate", inner.read_rate)
         object.__setattr__(self, "reference_rate", inner.reference_rate)
-        roles = [role.column for role in (self.label, self.split) if role]
+        by_text = () if isinstance(self.split, TimeRole) else (self.split,)
+        roles = [role.column for role in (self.label, *by_text) if role]
         names = inner.columns().names
         numbers = tuple(number for number, n in enumerate(names) if n in roles)
         object.__setattr__(self, "_texts", numbers)
@@ -242,16 +276,20 @@ class SourceWithRoles(Source):
         """Returns the rows with their labels and splits; the others are rejects."""
         batch = rows.batch
         reasons: dict[int, str] = {}
-        if self.label is not None:
-            number = batch.schema.get_field_index(self.label.column)
-            labels = _find(batch.column(number), self.label, reasons)
-            batch = batch.set_column(number, self.label.column, labels)
         splits = None
         if self.split is not None:
-            found = _find(batch.column(self.split.column), self.split, reasons)
+            values = batch.column(self.split.column)
+            found = self.split.find(values)
+            _note(values, found, self.split, reasons)
             splits = found.fill_null(0).to_numpy().astype(np.uint8)
             if self.split.dropped:
                 batch = batch.drop_columns([self.split.column])
+        if self.label is not None:
+            number = batch.schema.get_field_index(self.label.column)
+            values = batch.column(number)
+            labels = _index_in(values, self.label.names)
+            _note(values, labels, self.label, reasons)
+            batch = batch.set_column(number, self.label.column, labels)
         rows = replace(
             rows, batch=batch, splits=splits, observed=self._as_text(rows.observed)
         )
@@ -267,17 +305,23 @@ class SourceWithRoles(Source):
         return self.inner.estimated_bytes(files)
 
 
-def _find(
-    values: pa.Array, role: LabelRole | SplitRole, reasons: dict[int, str]
-) -> pa.Int64Array:
-    """Returns the index of each value among a role's names; notes those that are none."""
+def _index_in(values: pa.Array, names: Sequence[str]) -> pa.Int64Array:
     texts = values if pt.is_string(values.type) else values.cast(pa.string())
-    found = pc.index_in(texts, value_set=pa.array(role.names, pa.string()))
-    found = found.cast(pa.int64())
+    return pc.index_in(texts, value_set=pa.array(names, pa.string())).cast(pa.int64())
+
+
+def _note(
+    values: pa.Array,
+    found: pa.Int64Array,
+    role: LabelRole | SplitRole,
+    reasons: dict[int, str],
+) -> None:
+    """Notes why rows whose value was not found cannot be converted."""
     if found.null_count:
         for row in np.flatnonzero(found.is_null().to_numpy(zero_copy_only=False)):
-            reasons.setdefault(int(row), role.reason(texts[int(row)].as_py()))
-    return found
+            value = values[int(row)].as_py()
+            text = None if value is None else str(value)
+            reasons.setdefault(int(row), role.reason(text))
 
 
 def _without(rows: Rows, reasons: dict[int, str], input_range: InputRange) -> Rows:

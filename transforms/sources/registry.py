@@ -157,7 +157,8 @@ def make_source(job: JobSpec, storage: StorageOptions = NO_OPTIONS) -> Source:
     source = found.make_source(options, job.declared is not None, storage)
     if job.declared is not None:
         columns = {job.declared.column_of(name) for name in job.declared.features}
-        others = (job.split_column, job.split_by, job.stratify_by)
+        times = job.split_by_time.rpartition("=")[0] if job.split_by_time else None
+        others = (job.split_column, job.split_by, job.stratify_by, times)
         columns |= {name for name in others if name is not None}
         source = source.expecting(sorted(columns))
     return source.naming_files() if _names_files(job) else source

@@ -29,8 +29,8 @@ FORMAT_VERSION = 1  # raise it when the same job would give other bytes
 TRAIN_NAMES = frozenset({"train", "training"})  # of files that a job's splits divide
 # Of JobSpec: left out where they have their default.
 _LATER_FIELDS = (
-    *("gzip_level", "index", "container"),
-    *("label", "split_column", "split_exact", "stratify_by"),
+    *("gzip_level", "index", "container", "label"),
+    *("split_column", "split_by_time", "split_exact", "stratify_by"),
 )
 _FIRST_OPTIONS = {"feature_names": "default", "variant": "auto"}  # of images and cifar
 

@@ -1,0 +1,71 @@
+"""Splits by time: texts, times and numbers, as Python compares them."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from example_counts import examples
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recordmill.schemas.job.split_times import SplitTimes, parse_split_times
+from recordmill.transforms.sources.time_splits import split_by_time
+
+MOMENTS = st.datetimes(datetime(1960, 1, 1), datetime(2090, 1, 1))
+
+
+@given(st.lists(MOMENTS, max_size=9), st.lists(MOMENTS, min_size=1, max_size=3))
+@examples(100)
+def test_times_of_every_type(values: list[datetime], bounds: list[datetime]) -> None:
+    starts = sorted({bound.replace(tzinfo=UTC) for bound in bounds})
+    names = tuple("abcd"[: len(starts) + 1])
+    times = SplitTimes("t", names, tuple(starts))
+    expected = [
+        sum(value.replace(tzinfo=UTC) >= start for start in starts) for value in values
+    ]
+    zoned = [f"{value + timedelta(hours=2)}+02:00" for value in values]
+    for column in (
+        pa.array(values, pa.timestamp("us")),
+        pa.array(values, pa.timestamp("us", tz="Europe/Paris")),
+        pa.array([value.isoformat() for value in values], pa.string()),
+        pa.array([str(value) for value in values], pa.string()),
+        pa.array(zoned, pa.string()),
+    ):
+        assert split_by_time(column, times).to_pylist() == expected
+
+
+def test_dates_and_numbers() -> None:
+    times = parse_split_times("day=a,2026-01-01,b,2026-01-01T12:00,c")
+    days = pa.array([date(2025, 12, 31), date(2026, 1, 1), date(2026, 1, 2), None])
+    assert split_by_time(days, times).to_pylist() == [0, 1, 2, None]
+    assert split_by_time(pa.array([1, 2]), times).to_pylist() == [None, None]
+    numbers = parse_split_times("n=a,3,b,4.5,c")
+    assert split_by_time(pa.array([2, 3, 4, 5]), numbers).to_pylist() == [0, 1, 1, 2]
+    floats = pa.array([2.9, 3.0, 4.5, np.nan, None])
+    assert split_by_time(floats, numbers).to_pylist() == [0, 1, 2, None, None]
+    texts = pa.array(["2.9", " 3", "x", "", "nan"])
+    assert split_by_time(texts, numbers).to_pylist() == [0, 1, None, None, None]
+    large = parse_split_times(f"n=a,{2**53 + 1},b")
+    integers = pa.array([2**53, 2**53 + 1])
+    assert split_by_time(integers, large).to_pylist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("date", "expected a column, and splits"),
+        ("=a,1,b", "expected a column, and splits"),
+        ("d=a,1", "expected a column, and splits"),
+        ("d=a,1,a b", "found 'a b'"),
+        ("d=a,1,a", "different splits, found a, a"),
+        ("d=a,yesterday,b", "found 'yesterday'"),
+        ("d=a,1,b,2026-01-01,c", "all times or all numbers"),
+        ("d=a,2,b,1,c", "expected times that rise, found 2 before 1"),
+    ],
+)
+def test_what_is_written_wrongly_is_told(text: str, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        parse_split_times(text)
