@@ -238,7 +238,7 @@ def test_interrupted(tmp_path: Path, mixed: MixedInput) -> None:
     output = tmp_path / "mixed"
     with started("convert", "csv", *mixed.files, output) as process:
         deadline = time.monotonic() + HANG_SECONDS
-        while not list(output.glob(".recordmill/*/runs/*range*")):
+        while not list(output.glob(".recordmill/*/facts/range*")):
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.002)

@@ -344,8 +344,8 @@ def test_scratch_estimate(
 ) -> None:
     """What the sorted runs really take, by value and by reference."""
     jobs: list[tuple[str, list[Argument]]] = [
-        ("csv", [*mixed.files]),
-        ("cifar", ["--exchange", "scratch", cifar_folder]),
+        ("csv", ["--memory", "0", *mixed.files]),
+        ("cifar", ["--memory", "0", "--exchange", "scratch", cifar_folder]),
         ("cifar", ["--exchange", "reference", cifar_folder]),
     ]
     for number, (source, arguments) in enumerate(jobs):

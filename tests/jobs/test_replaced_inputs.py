@@ -154,7 +154,7 @@ def test_replaced_so_before_a_run_is_resumed(
     The note of when that was may be damaged, by a power loss above all.
     """
     file = inputs / "csv" / FILES["csv"]
-    job = ("convert", "csv", inputs / "csv", tmp_path / "out")
+    job = ("convert", "csv", inputs / "csv", tmp_path / "out", "--memory", 0)
 
     def fail() -> None:
         raise RuntimeError("killed")

@@ -111,13 +111,14 @@ def test_goes_on_from_finished_ranges(
     output = tmp_path / "out"
     with monkeypatch.context() as patch:
         patch.setattr("recordmill.beam_jobs.pipelines.convert.stage", broken)
-        assert recordmill("convert", "csv", folder, output, *OPTIONS).status == 1
+        on_disk: list[Argument] = [*OPTIONS, "--memory", 0]
+        assert recordmill("convert", "csv", folder, output, *on_disk).status == 1
     # As if the second range and the shards had never been finished.
     for name in ("range-scratch-000001", "shard-*"):
         for gone in output.glob(f".recordmill/*/facts/{name}.json"):
             gone.unlink()
     ranges_read.clear()
-    convert("csv", folder, output, *OPTIONS)
+    convert("csv", folder, output, *on_disk)
     assert [each.index for each in ranges_read] == [1]
     assert sorted(ints(output, "a")) == [*range(2 * FILES)]
 

@@ -121,7 +121,7 @@ def test_failed_run_leaves_the_last_version(tmp_path: Path) -> None:
     source.write_text("a,b\n1,2\n")
     recordmill("convert", "csv", source, output, *AUTO)
     source.write_text("a,b\n1,2\n3\n")
-    ran = recordmill("convert", "csv", source, output, *AUTO)
+    ran = recordmill("convert", "csv", source, output, *AUTO, "--memory", 0)
     assert ran.status == 65
     assert "1 of 2 rows rejected" in ran.err
     assert latest(output) == "1.0.0"
@@ -134,7 +134,8 @@ def test_failed_run_leaves_the_last_version(tmp_path: Path) -> None:
             "recordmill.transforms.tasks.workspace.Workspace.remove",
             lambda workspace: None,
         )
-        convert("csv", source, output, *AUTO, "--max-rejects", 1)
+        options: list[Argument] = ["--max-rejects", 1, "--memory", 0]
+        convert("csv", source, output, *AUTO, *options)
     assert before.stat().st_mtime_ns == stamp
     shutil.rmtree(facts)
     assert latest(output) == "1.0.1"
