@@ -30,7 +30,7 @@ from recordmill.schemas.understood import Understood
 from recordmill.transforms.commit.name_limits import check_names
 from recordmill.transforms.dataset.expected import require_schema
 from recordmill.transforms.exchange.plan import bucket_bits
-from recordmill.transforms.sources.base import Source
+from recordmill.transforms.sources.base import FRAMED, Source
 from recordmill.transforms.sources.listing import input_root
 from recordmill.transforms.sources.registry import describe_inputs, make_source
 from recordmill.transforms.tasks.context import (
@@ -151,7 +151,10 @@ def _check_schema(job: JobSpec, source: Source, expected: Schema | None) -> None
     from recordmill.transforms.encode.arrow_types import check_types
     from recordmill.transforms.encode.payloads import check_payload
 
-    if job.declared is not None:
+    if source.columns().names == [FRAMED]:  # whole records: nothing is cast or encoded
+        schema = job.declared.to_schema() if job.declared else source.schema()
+        _require_no_bounds(expected)
+    elif job.declared is not None:
         check_columns(source.columns(), job.declared)
         schema = job.declared.to_schema()
     elif source.infers_types:
@@ -161,3 +164,17 @@ def _check_schema(job: JobSpec, source: Source, expected: Schema | None) -> None
         check_types(source.columns(), schema)
     check_payload(schema, job.payload)
     require_schema(expected, schema)
+
+
+def _require_no_bounds(expected: Schema | None) -> None:
+    """Refuses bounds of values that are not read.
+
+    Raises:
+      SchemaError: the expected schema has some.
+    """
+    for feature in expected.features if expected else ():
+        if feature.minimum is not None or feature.maximum is not None:
+            raise SchemaError(
+                f"`expect_schema`: feature {feature.name!r} has bounds, but records that "
+                "are kept as they are are not read: use `records=decode`"
+            )

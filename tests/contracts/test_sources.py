@@ -26,7 +26,12 @@ from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.ranges import InputFile, InputRange
 from recordmill.transforms.arrow import array_parts
 from recordmill.transforms.file_content import contents
-from recordmill.transforms.sources.base import REFERENCE, Rows, number_ranges
+from recordmill.transforms.sources.base import (
+    FRAMED,
+    REFERENCE,
+    Rows,
+    number_ranges,
+)
 from recordmill.transforms.sources.cifar import source as fixed_length
 from recordmill.transforms.sources.cifar.source import CifarSource
 from recordmill.transforms.sources.csv.source import CsvSource
@@ -283,6 +288,8 @@ def test_a_file_that_vanished_after_the_inventory(case: Case, folder: Path) -> N
 def test_the_schema_names_columns_that_are_read(case: Case, folder: Path) -> None:
     case.make(folder)
     reading = read(case.source, folder)
+    if FRAMED in reading.rows[0]:
+        return  # the features are in the records, which are not read
     columns = {feature.column for feature in reading.source.schema().features}
     assert columns <= reading.rows[0].keys()
 

@@ -15,8 +15,10 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from frames import frame
 from pixel_zoo import PICTURES
 
+from recordmill.schemas.proto.example_pb2 import Example
 from recordmill.transforms.sources.arrays.source import ArraysSource
 from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.binary.find_records import BinaryFinder
@@ -30,6 +32,7 @@ from recordmill.transforms.sources.images.source import ImagesSource
 from recordmill.transforms.sources.jsonl.source import JsonLinesSource
 from recordmill.transforms.sources.numpy_files.find_arrays import NumpyFinder
 from recordmill.transforms.sources.svhn.find_digits import SvhnFinder
+from recordmill.transforms.sources.tfrecord.source import TfrecordSource
 
 JPEG, _ = PICTURES["rgb.jpg"]
 
@@ -131,6 +134,26 @@ def make_packed_lines(folder: Path) -> list[tuple[str, int, bytes]]:
         packed = gzip.compress(b"\n".join(lines) + b"\n", mtime=0)
         (folder / path).write_bytes(packed)
         rows += in_lines(path, lines, 0)
+    return rows
+
+
+def make_tfrecords(folder: Path) -> list[tuple[str, int, bytes]]:
+    """Makes TFRecord files; a row's raw bytes are its frame."""
+    (folder / "sub").mkdir()
+    rows = []
+    for path, count in (("1.tfrecord", 20), ("sub/2.tfrecord", 3)):
+        position = 0
+        for number in range(count):
+            example = Example()
+            example.features.feature["id"].int64_list.value.append(100 * count + number)
+            example.features.feature["text"].bytes_list.value.append(
+                b"a" * (number % 3)
+            )
+            framed = frame([example.SerializeToString(deterministic=True)])
+            rows.append((path, position, framed))
+            position += len(framed)
+        files = [raw for name, _, raw in rows if name == path]
+        (folder / path).write_bytes(b"".join(files))
     return rows
 
 
@@ -352,6 +375,20 @@ CASES = {
         empty="0.jsonl",
         pack=partial(gzip.compress, mtime=0),
         unpack=gzip.decompress,
+    ),
+    "tfrecord": Case(
+        TfrecordSource(whole_bytes=100, step_bytes=200),
+        make_tfrecords,
+        cut_short=("1.tfrecord", 310),
+        reason="the file ends ",
+        empty="0.tfrecord",
+    ),
+    "tfrecord, decoded": Case(
+        TfrecordSource(records="decode", whole_bytes=100, step_bytes=200),
+        make_tfrecords,
+        cut_short=("1.tfrecord", 310),
+        reason="the file ends ",
+        empty="0.tfrecord",
     ),
     "parquet": Case(
         ColumnarSource(kind="parquet", range_bytes=1),

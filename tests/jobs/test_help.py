@@ -94,6 +94,7 @@ def test_examples_do_what_they_say(
     for folder, kind in ("tables", "parquet"), ("frames", "arrow"), ("texts", "jsonl"):
         (tmp_path / folder).mkdir()
         shutil.copy(SAMPLES / f"typed/iris.{kind}", tmp_path / folder)
+    assert recordmill("convert", "csv", IRIS, tmp_path / "shards").status == 0
     (tmp_path / "job.yaml").write_text(JOB)
     monkeypatch.chdir(tmp_path)
     lines = [line for _, command in commands() for _, line in examples_of(command)]

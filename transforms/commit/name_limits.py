@@ -11,12 +11,12 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from recordmill.schemas.dataset.labels_files import labels_file_name
 from recordmill.schemas.dataset.parts import MAX_APPENDS, commit_mark
 from recordmill.schemas.dataset.shards import index_file_name, shard_file_name
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.text import count, escaped
-from recordmill.transforms.dataset.tfds_files import labels_file_name
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.atomic_files import temp_path
 from recordmill.transforms.tasks.workspace import Workspace

@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from recordmill.schemas.dataset.labels_files import labels_file_name
 from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
 from recordmill.schemas.dataset.parts import (
     MARK,
@@ -31,11 +32,7 @@ from recordmill.schemas.dataset.shards import INDEX_SUFFIX
 from recordmill.schemas.parsing.pbtxt import SCHEMA_PBTXT_NAME
 from recordmill.transforms.dataset import files
 from recordmill.transforms.dataset.files import find_manifest
-from recordmill.transforms.dataset.tfds_files import (
-    DATASET_INFO_NAME,
-    FEATURES_NAME,
-    labels_file_name,
-)
+from recordmill.transforms.dataset.tfds_files import DATASET_INFO_NAME, FEATURES_NAME
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.store import WORK_FOLDER
 

@@ -46,6 +46,26 @@ class Loops(Protocol):
     def damaged(self, data: Buffer, starts: Buffer, lengths: Buffer) -> int:
         """Returns the first frame whose length or checksums are wrong, or -1."""
 
+    def frames(self, data: Buffer, at: int, starts: Buffer) -> int:
+        """Finds frames that follow each other from data[at] on, by their heads alone.
+
+        Writes where each begins, and behind these where the last one ends; at most as
+        many as there is place for. Returns how many.
+        """
+
+    def gather(
+        self,
+        descriptor: int,
+        offsets: Buffer,
+        starts: Buffer,
+        lengths: Buffer,
+        target: Buffer,
+    ) -> int:
+        """Reads lengths[i] bytes at offsets[i] of a file to target[starts[i]:].
+
+        Returns the first part that cannot be read to its end, or -1.
+        """
+
     def measure(self, columns: Sequence[Column], sizes: Buffer) -> None:
         """Writes the size of each row's Features message into `sizes`."""
 

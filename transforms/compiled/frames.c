@@ -72,3 +72,19 @@ int64_t find_damaged(
     }
     return -1;
 }
+
+int64_t find_frames(
+    const uint8_t *data, int64_t size, int64_t at, int64_t *starts, int64_t most)
+{
+    int64_t count = 0;
+    starts[0] = at;
+    while (count < most && size - at >= FRAME_BYTES) {
+        uint64_t length = load(data + at, 8);
+        if (length > (uint64_t)(size - at - FRAME_BYTES)
+            || load(data + at + 8, 4) != masked(crc32c(data + at, 8)))
+            break;
+        at += (int64_t)length + FRAME_BYTES;
+        starts[++count] = at;
+    }
+    return count;
+}

@@ -29,6 +29,20 @@ void seal_frames(uint8_t *data, const int64_t *starts, int64_t count);
 int64_t find_damaged(
     const uint8_t *data, const int64_t *starts, const int64_t *lengths, int64_t count);
 
+/* Finds frames that follow each other from data[at] on, by their heads alone: at most
+   `most`, up to one that does not lie in the data or whose length is damaged. Writes where
+   each begins, and where the last one ends. Returns their number. */
+int64_t find_frames(
+    const uint8_t *data, int64_t size, int64_t at, int64_t *starts, int64_t most);
+
+/* gather.c ---------------------------------------------------------------------------- */
+
+/* Reads parts of a file: lengths[i] bytes at offsets[i] to target + starts[i].
+   Returns the first part that cannot be read to its end, or -1. */
+int64_t gather_parts(
+    int descriptor, const int64_t *offsets, const int64_t *starts,
+    const int64_t *lengths, int64_t count, uint8_t *target);
+
 /* examples.c -------------------------------------------------------------------------- */
 
 enum Kind { BYTES_LIST = 0x0a, FLOAT_LIST = 0x12, INT64_LIST = 0x1a }; /* field tags */

@@ -79,6 +79,53 @@ static PyObject *find_one(PyObject *self, PyObject *args)
     return PyLong_FromLongLong(found);
 }
 
+static PyObject *find_all(PyObject *self, PyObject *args)
+{
+    Py_buffer data, starts;
+    Py_ssize_t at;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "y*nw*:frames", &data, &at, &starts))
+        return NULL;
+    int64_t most = starts.len / 8 - 1, found = 0;
+    int good = at >= 0 && at <= data.len && most >= 0;
+    Py_BEGIN_ALLOW_THREADS
+    if (good)
+        found = find_frames(data.buf, data.len, at, starts.buf, most);
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&data);
+    PyBuffer_Release(&starts);
+    if (!good)
+        return refuse("frames: outside the data, or no place for a start");
+    return PyLong_FromLongLong(found);
+}
+
+static PyObject *gather_all(PyObject *self, PyObject *args)
+{
+    Py_buffer offsets, starts, lengths, target;
+    int descriptor;
+    (void)self;
+    if (!PyArg_ParseTuple(
+            args, "iy*y*y*w*:gather", &descriptor, &offsets, &starts, &lengths, &target))
+        return NULL;
+    int64_t count = offsets.len / 8, found = -1;
+    const int64_t *from = offsets.buf, *to = starts.buf, *size = lengths.buf;
+    int good = starts.len == offsets.len && lengths.len == offsets.len;
+    Py_BEGIN_ALLOW_THREADS
+    for (int64_t each = 0; good && each < count; each++)
+        good = from[each] >= 0 && to[each] >= 0 && size[each] >= 0
+            && size[each] <= target.len && to[each] <= target.len - size[each];
+    if (good)
+        found = gather_parts(descriptor, from, to, size, count, target.buf);
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&offsets);
+    PyBuffer_Release(&starts);
+    PyBuffer_Release(&lengths);
+    PyBuffer_Release(&target);
+    if (!good)
+        return refuse("gather: a part is outside the target");
+    return PyLong_FromLongLong(found);
+}
+
 enum { FIELDS = 6, BUFFERS = 5 }; /* of a column; all but the kind are buffers */
 
 /* Columns whose buffers are held until `release_columns`. */
@@ -270,6 +317,8 @@ static PyMethodDef methods[] = {
     {"write", write_all, METH_VARARGS, "Writes each row's Example."},
     {"seal", seal_all, METH_VARARGS, "Seals frames."},
     {"damaged", find_one, METH_VARARGS, "Finds the first damaged frame."},
+    {"frames", find_all, METH_VARARGS, "Finds frames that follow each other."},
+    {"gather", gather_all, METH_VARARGS, "Reads parts of a file."},
     {NULL, NULL, 0, NULL},
 };
 

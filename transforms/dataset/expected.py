@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from recordmill.schemas.dataset.labels_files import labels_file_name
 from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest, schema_of
 from recordmill.schemas.errors import (
     InputError,
@@ -19,7 +20,6 @@ from recordmill.schemas.features.compare import differences, range_violations
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.dataset.files import class_names, read_manifest
-from recordmill.transforms.dataset.tfds_files import labels_file_name
 from recordmill.transforms.storage import LocalStore, Store, open_store
 from recordmill.transforms.storage.reading import read_file
 

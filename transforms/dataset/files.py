@@ -6,6 +6,7 @@ import io
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from recordmill.schemas.dataset.labels_files import labels_file_name, parse_labels
 from recordmill.schemas.dataset.manifest import (
     MANIFEST_NAME,
     FileEntry,
@@ -15,7 +16,6 @@ from recordmill.schemas.dataset.manifest import (
 from recordmill.schemas.dataset.parts import REJECTS_NAME, mark_of_rejects
 from recordmill.schemas.errors import MissingFileError, OutputError
 from recordmill.schemas.file_names import check_file_name
-from recordmill.transforms.dataset.tfds_files import labels_file_name, parse_labels
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.store import WORK_FOLDER
 from recordmill.transforms.tfrecord import crc32c

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from recordmill.schemas.dataset.labels_files import labels_file_name
 from recordmill.schemas.dataset.manifest import (
     MANIFEST_NAME,
     FileEntry,
@@ -17,7 +18,6 @@ from recordmill.schemas.dataset.manifest import (
 from recordmill.schemas.dataset.parts import is_shard_name, mark_of, part_of
 from recordmill.schemas.dataset.shards import INDEX_SUFFIX, shard_file_name
 from recordmill.schemas.text import count
-from recordmill.transforms.dataset.tfds_files import labels_file_name
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from recordmill.schemas.features.feature import FeatureSpec, Kind, Schema
 from recordmill.schemas.job.job_spec import JobSpec, parse_fraction
 from recordmill.transforms.arrow import I64, MAX_CELL_BYTES, U64, array_parts
 from recordmill.transforms.dataset.deep_check import invalid_rows
+from recordmill.transforms.decode.observed_features import ObservedFeatures
 from recordmill.transforms.exchange.block import Block
 from recordmill.transforms.exchange.keys import (
     assign_splits,
@@ -41,7 +42,6 @@ from recordmill.transforms.rows.elements import (
     parse_example,
     row_as_json,
 )
-from recordmill.transforms.rows.observed_features import ObservedFeatures
 from recordmill.transforms.rows.row_summary import (
     Digest,
     RowsSummary,

@@ -13,6 +13,7 @@ import pyarrow as pa
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.ranges import SortedRunRef
 from recordmill.transforms.arrow import U64, array_parts
+from recordmill.transforms.decode.observed_features import ObservedFeatures
 from recordmill.transforms.exchange.plan import (
     BUCKETS_PER_SHARD,
     MAX_BUCKET_BITS,
@@ -20,7 +21,6 @@ from recordmill.transforms.exchange.plan import (
     Histogram,
     PackedHistogram,
 )
-from recordmill.transforms.rows.observed_features import ObservedFeatures
 from recordmill.transforms.tasks.context import FORMAT_VERSION, fixed_fields
 from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES
 

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.file_checksums import FileChecksum
+from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import InputFile, InputRange, OddRows, Reject
 from recordmill.schemas.rounded import Rounded
@@ -32,6 +33,7 @@ from recordmill.transforms.combine_crcs import U32
 from recordmill.transforms.storage import Store
 
 REFERENCE = "reference"  # the column of references
+FRAMED = "framed record"  # the only column of a source that has whole records already
 RANGE_BYTES = 16 << 20  # input of one task; fixes the cut, so never depends on workers
 
 
@@ -173,6 +175,17 @@ class Source(ABC):
         Raises:
           InputError: the new files cannot be of one dataset with the others.
         """
+
+    def making(self, job: JobSpec) -> Self:
+        """Returns the source for a job; for one that may have whole records already.
+
+        Such a source gives framed records in the column FRAMED, which are written as
+        they are, and says in `schema` what they hold. Asked before `prepare`.
+
+        Raises:
+          UsageError: the job asks for what such a source cannot do.
+        """
+        return self
 
     def naming_files(self) -> Self:
         """Returns the source of a table whose cells name files, read for its rows."""

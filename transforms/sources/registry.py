@@ -44,6 +44,7 @@ BUILT_IN = {
     "idx": "recordmill.transforms.sources.idx.plugin",
     "numpy": "recordmill.transforms.sources.numpy_files.plugin",
     "svhn": "recordmill.transforms.sources.svhn.plugin",
+    "tfrecord": "recordmill.transforms.sources.tfrecord.plugin",
 }
 
 Options = TypeVar("Options", bound=SourceOptions)
@@ -161,6 +162,7 @@ def make_source(job: JobSpec, storage: StorageOptions = NO_OPTIONS) -> Source:
         others = (job.split_column, job.split_by, job.stratify_by, times)
         columns |= {name for name in others if name is not None}
         source = source.expecting(sorted(columns))
+    source = source.making(job)
     return source.naming_files() if _names_files(job) else source
 
 

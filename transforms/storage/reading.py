@@ -23,6 +23,7 @@ from recordmill.schemas.job.storage_options import (
     StorageOptions,
 )
 from recordmill.schemas.ranges import Seen
+from recordmill.transforms import compiled
 from recordmill.transforms.arrow import I64, U8
 from recordmill.transforms.storage.filesystems import filesystem_of
 from recordmill.transforms.storage.read_member import read_member
@@ -260,6 +261,50 @@ def _read_local_rows(
         _require_seen(descriptor, uri, seen)
     finally:
         os.close(descriptor)
+
+
+def gather_parts(
+    uri: str, offsets: I64, lengths: I64, target: U8, starts: I64, seen: Seen | None
+) -> None:
+    """Reads parts of different lengths from anywhere in a file of this machine.
+
+    Args:
+      uri: the file.
+      offsets: byte offset of each part.
+      lengths: its bytes.
+      target: what they are copied to.
+      starts: where each begins there.
+      seen: what the file has to be, or None.
+
+    Raises:
+      ChangedInputError: it is another one by now, or ends before a part does.
+      InputError: the file cannot be read.
+    """
+    try:
+        descriptor = os.open(local_path(uri), os.O_RDONLY)
+        try:
+            short = _gather(descriptor, offsets, lengths, target, starts)
+            _require_seen(descriptor, uri, seen)  # tells more
+            if short >= 0:
+                raise _cut_short(uri, int(offsets[short] + lengths[short]))
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise input_error(error, f"{uri}: cannot be read: {error}") from error
+
+
+def _gather(
+    descriptor: int, offsets: I64, lengths: I64, target: U8, starts: I64
+) -> int:
+    """Returns the first part that the file does not hold, or -1."""
+    if compiled.loops is not None:
+        return compiled.loops.gather(descriptor, offsets, starts, lengths, target)
+    parts = zip(offsets.tolist(), lengths.tolist(), starts.tolist(), strict=True)
+    for number, (offset, length, start) in enumerate(parts):
+        part = target.data[start : start + length]
+        if length and os.preadv(descriptor, [part], offset) != length:
+            return number
+    return -1
 
 
 def _cut_short(uri: str, stop: int) -> ChangedInputError:

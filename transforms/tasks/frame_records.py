@@ -20,6 +20,7 @@ from recordmill.transforms.encode.around_cells import encode_around, large_colum
 from recordmill.transforms.encode.payloads import encode_payload
 from recordmill.transforms.encode.record_sizes import slices_of
 from recordmill.transforms.hollow_records import HollowRecords, seal_around
+from recordmill.transforms.sources.base import FRAMED
 from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, seal
 
 
@@ -49,7 +50,7 @@ def frame_rows(
     """Yields framed records of all rows that can be encoded.
 
     Mostly it is one part; several of bounded size where the records would be large, or
-    where cells name files to read.
+    where cells name files to read. Records of the column FRAMED stay as they are.
 
     Args:
       batch: columns of the source.
@@ -61,6 +62,9 @@ def frame_rows(
     Raises:
       SchemaError: a value is outside the bounds of `expected_schema`.
     """
+    if batch.schema.names == [FRAMED]:
+        yield FramedRows(batch[FRAMED], np.arange(batch.num_rows, dtype=np.int64), [])
+        return
     for start, stop in slices_of(batch, schema):
         rows = batch.slice(start, stop - start)
         if job.declared is None:

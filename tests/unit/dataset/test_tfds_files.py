@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 from small_dataset import SCHEMA, write_dataset
 
+from recordmill.schemas.dataset.labels_files import (
+    format_labels,
+    labels_file_name,
+    parse_labels,
+)
 from recordmill.schemas.dataset.shards import ShardResult
 from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
 from recordmill.transforms.dataset.tfds_files import (
-    format_labels,
-    labels_file_name,
     metadata_files,
-    parse_labels,
 )
 
 GOLDEN = Path(__file__).parents[2] / "data" / "golden" / "tfds" / "golden" / "1.0.0"

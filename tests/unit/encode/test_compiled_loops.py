@@ -50,6 +50,27 @@ def test_frames_outside_are_not_checked(starts: Any, lengths: Any) -> None:
         _loops.damaged(bytes(64), starts, lengths)
 
 
+def test_frames_are_not_searched_outside() -> None:
+    for at, starts in ((-1, i64(0)), (65, i64(0)), (0, i64())):
+        with pytest.raises(ValueError, match="outside the data"):
+            _loops.frames(bytes(64), at, starts)
+
+
+@pytest.mark.parametrize(
+    ("starts", "lengths"),
+    [
+        (i64(-1), i64(4)),
+        (i64(61), i64(4)),
+        (i64(0), i64(-1)),
+        (i64(0), i64(1 << 62)),
+        (i64(0, 4), i64(4)),
+    ],
+)
+def test_parts_are_not_gathered_outside(starts: Any, lengths: Any) -> None:
+    with pytest.raises(ValueError, match="outside the target"):
+        _loops.gather(0, i64(0), starts, lengths, np.zeros(64, np.uint8))
+
+
 @pytest.mark.parametrize(
     "column",
     [

@@ -42,6 +42,7 @@ ROOMS = (
     "transforms/sources/idx",
     "transforms/sources/numpy_files",
     "transforms/sources/svhn",
+    "transforms/sources/tfrecord",
     "transforms/profile",
     "transforms/dataset",
     "transforms/tasks",

@@ -28,6 +28,11 @@ from recordmill.schemas.job.job_spec import (
 from recordmill.schemas.job.source_options import PIPELINE_ROWS
 from recordmill.schemas.parsing.problems import parse_declared
 from recordmill.schemas.ranges import InputFile
+from recordmill.transforms.decode.observed_features import (
+    MAX_FEATURES,
+    ObservedFeature,
+    ObservedFeatures,
+)
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.exchange.block import Block
 from recordmill.transforms.exchange.gather import gather
@@ -38,11 +43,6 @@ from recordmill.transforms.exchange.sorted_run_store import LocalSortedRuns
 from recordmill.transforms.rows.dict_tables import Table, TableBuilder
 from recordmill.transforms.rows.dicts import to_dicts
 from recordmill.transforms.rows.encode_rows import RowsEncoder, summarize_rejects
-from recordmill.transforms.rows.observed_features import (
-    MAX_FEATURES,
-    ObservedFeature,
-    ObservedFeatures,
-)
 from recordmill.transforms.rows.row_summary import (
     RowsTotals,
     rows_bucket_bits,

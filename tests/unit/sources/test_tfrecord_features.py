@@ -1,0 +1,247 @@
+"""What features TFRecord files are found to have, and what is said where they fit not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from frames import frame
+from pixel_zoo import PICTURES
+from small_dataset import SCHEMA, write_dataset
+from source_tools import prepare
+from tfrecord_tools import example, write_examples
+
+from recordmill.schemas.errors import InputError, SchemaError
+from recordmill.schemas.features.declared import DeclaredSchema
+from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.job.job_spec import JobSpec
+from recordmill.transforms.dataset.tfds_files import metadata_files
+from recordmill.transforms.sources.tfrecord.source import TfrecordSource
+
+JPEG, _ = PICTURES["rgb.jpg"]
+JOB = JobSpec(source="tfrecord", name="a")
+
+
+def source_of(folder: Path, **fields: Any) -> TfrecordSource:
+    source = TfrecordSource().making(JOB.model_copy(update=fields))
+    found = prepare(source, [folder]).source
+    assert isinstance(found, TfrecordSource)
+    return found
+
+
+def test_features_are_inferred_from_a_sample(tmp_path: Path) -> None:
+    rows = [
+        {"n": n, "x": n / 2, "three": [n] * 3, "many": [1] * (n + 1), "image": JPEG}
+        for n in range(5)
+    ]
+    write_examples(tmp_path / "a.tfrecord", [*rows, {"n": 5}])
+    source = source_of(tmp_path)
+    assert source.schema() == Schema(
+        (
+            FeatureSpec("n", Kind.INT64),
+            FeatureSpec("x", Kind.FLOAT, optional=True),
+            FeatureSpec("three", Kind.INT64, shape=(3,), optional=True),
+            FeatureSpec("many", Kind.INT64, shape=(None,), optional=True),
+            FeatureSpec(
+                "image",
+                Kind.BYTES,
+                dtype="uint8",
+                shape=(None, None, None),
+                content=Content.PICTURE,
+                optional=True,
+            ),
+        )
+    )
+    assert dict(source.understood().facts) == {
+        "records": "kept as they are, unread",
+        "features": "inferred from 6 records",
+    }
+
+
+def test_a_dataset_of_recordmill_tells_its_features(tmp_path: Path) -> None:
+    """With class names; what a dead run left beside its shards is no input."""
+    tmp_path /= "dataset"
+    write_dataset(tmp_path)
+    write_examples(tmp_path / "orphan-train.tfrecord-00000-of-00001", [{"n": 1}])
+    source = source_of(tmp_path)
+    assert source.schema() == SCHEMA
+    assert "no shard of the dataset" in str(source.understood().passed_over)
+    Path(prepare(source, [tmp_path]).ranges[0].uri).unlink()
+    with pytest.raises(InputError, match=r"is missing, but manifest.json"):
+        source_of(tmp_path)
+
+
+TFDS = Schema(
+    (
+        FeatureSpec("label", Kind.INT64, class_names=("cat", "dog")),
+        FeatureSpec("flag", Kind.INT64, dtype="bool"),
+        FeatureSpec("name", Kind.BYTES, dtype="string"),
+        FeatureSpec("box", Kind.FLOAT, shape=(4,)),
+        FeatureSpec("many", Kind.INT64, shape=(None,)),
+        FeatureSpec(
+            "pixels", Kind.BYTES, dtype="uint8", shape=(2, 2), content=Content.ARRAY
+        ),
+        FeatureSpec(
+            "deep/image",
+            Kind.BYTES,
+            dtype="uint8",
+            shape=(None, None, 3),
+            content=Content.PICTURE,
+        ),
+    )
+)
+ROW = {
+    "label": 1,
+    "flag": 1,
+    "name": b"x",
+    "many": [1, 2],
+    "pixels": bytes(4),
+    "deep/image": JPEG,
+}
+
+
+def write_tfds(folder: Path, rows: list[dict[str, Any]]) -> None:
+    """Files as TFDS has them; its boxes are lists of floats."""
+    for name, data in metadata_files("my_ds", "1.0.0", TFDS, []).items():
+        (folder / name).write_bytes(data)
+    info = {"name": "my_ds", "splits": [{"name": "train"}, {"name": "train-extra"}]}
+    (folder / "dataset_info.json").write_text(json.dumps(info))
+    write_examples(folder / "my_ds-train-extra.tfrecord-00000-of-00001", rows)
+    write_examples(folder / "my_ds-train.tfrecord-00000-of-00001", rows)
+
+
+def test_tfds_tells_its_features_and_splits(tmp_path: Path) -> None:
+    write_tfds(tmp_path, [ROW, {**ROW, "many": [1]}])
+    source = source_of(tmp_path)
+    kept = {feature.name: feature for feature in TFDS.features if feature.name != "box"}
+    assert {feature.name: feature for feature in source.schema().features} == kept
+    assert source.own_splits() == ("train-extra", "train")
+    assert "6 of 6 as features.json says" in str(source.understood().facts)
+
+
+def test_what_features_json_says_wrongly_is_told(tmp_path: Path) -> None:
+    write_tfds(tmp_path, [{**ROW, "name": 3, "pixels": bytes(5)}])
+    source = source_of(tmp_path)
+    assert source.schema()["name"] == FeatureSpec("name", Kind.INT64)
+    assert source.schema()["pixels"].content is Content.VALUES
+    (warning,) = source.understood().warnings
+    assert "describes name, pixels otherwise" in warning
+    (tmp_path / "features.json").write_text('{"pythonClassName": 7}')
+    assert source_of(tmp_path).schema()["label"].num_classes is None
+
+
+NAMES = [
+    ("train-00000-of-01024", "train"),
+    ("validation-00000-of-00128", "validation"),
+    ("mnist-test.tfrecord-00000-of-00001", "test"),
+    ("coco_val.record-00001-of-00010", "val"),
+    ("data.tfrecord", ""),
+    ("latest.tfrecord", ""),
+    ("trainer.tfrecord", ""),
+    ("test/part-0.tfrecord", "test"),
+    ("a/eval2.tfrec", "eval"),
+]
+
+
+@pytest.mark.parametrize(("name", "split"), NAMES)
+def test_names_of_files_tell_splits(tmp_path: Path, name: str, split: str) -> None:
+    write_examples(tmp_path / name, [{"n": 1}])
+    reading = prepare(TfrecordSource(), [tmp_path])
+    assert [each.split for each in reading.ranges] == [split]
+    none = prepare(TfrecordSource(split_from="none"), [tmp_path])
+    assert [each.split for each in none.ranges] == [""]
+
+
+def test_content_tells_what_is_a_tfrecord_file(tmp_path: Path) -> None:
+    write_examples(tmp_path / "noending", [{"n": 1}])
+    (tmp_path / "readme").write_text("a text that is no record")
+    (tmp_path / "empty.tfrecord").touch()
+    (tmp_path / "labels.txt").write_text("cat")
+    source = source_of(tmp_path)
+    told = {each.reason: each.example for each in source.understood().passed_over}
+    assert told == {
+        "no TFRecord at its start": "readme",
+        "empty": "empty.tfrecord",
+        "no records by its name": "labels.txt",
+    }
+    (tmp_path / "noending").unlink()
+    with pytest.raises(InputError, match="no TFRecord file among 3 input files"):
+        source_of(tmp_path)
+
+
+def declared(**features: Any) -> DeclaredSchema:
+    return DeclaredSchema.model_validate({"features": features})
+
+
+def test_a_schema_says_what_records_hold(tmp_path: Path) -> None:
+    write_examples(tmp_path / "a.tfrecord", [{"n": 1, "l": [1, 2]}])
+    source_of(tmp_path, declared=declared(n="uint8", l="int64[2]"))
+    with pytest.raises(
+        InputError, match=r"at byte 0 .*'n': int64_list, expected float"
+    ):
+        source_of(tmp_path, declared=declared(n="float32"))
+    with pytest.raises(InputError, match="feature 'm': missing"):
+        source_of(tmp_path, declared=declared(m="int64"))
+    with pytest.raises(SchemaError, match="feature 'm': its declaration makes it"):
+        source_of(tmp_path, declared=declared(m={"dtype": "int64", "column": "n"}))
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        (b"\xff\xff", "is not a tf.train.Example"),
+        (b"", "is empty"),
+        (b"\x12\x00", "has no feature"),
+        (b'{"a": 1}', "is not a tf.train.Example"),
+    ],
+)
+def test_records_that_are_no_examples(
+    tmp_path: Path, record: bytes, reason: str
+) -> None:
+    good = example({"n": 1})
+    (tmp_path / "a.tfrecord").write_bytes(frame([good, record]))
+    at = len(frame([good]))
+    with pytest.raises(InputError, match=f"the record at byte {at} {reason}"):
+        source_of(tmp_path)
+    raw = source_of(tmp_path, payload="raw")
+    assert raw.schema() == Schema((FeatureSpec("record", Kind.BYTES),))
+    decoded = prepare(TfrecordSource(records="decode"), [tmp_path]).source
+    assert decoded.schema() == Schema((FeatureSpec("n", Kind.INT64),))
+
+
+def test_sequence_examples_need_a_schema(tmp_path: Path) -> None:
+    from recordmill.schemas.proto.example_pb2 import SequenceExample
+
+    made = SequenceExample()
+    made.context.feature["n"].int64_list.value.append(1)
+    steps = made.feature_lists.feature_list["steps"]
+    for number in range(3):
+        steps.feature.add().int64_list.value.append(number)
+    (tmp_path / "a.tfrecord").write_bytes(frame([made.SerializeToString()]))
+    with pytest.raises(InputError, match=r"is a tf\.train\.SequenceExample"):
+        source_of(tmp_path)
+    with pytest.raises(InputError, match="are not inferred: declare them"):
+        source_of(tmp_path, payload="sequence_example")
+    source_of(
+        tmp_path,
+        payload="sequence_example",
+        declared=declared(n="int64", steps={"dtype": "int64", "sequence": True}),
+    )
+
+
+def test_features_of_several_kinds_are_refused(tmp_path: Path) -> None:
+    write_examples(tmp_path / "a.tfrecord", [{"n": 1}, {"n": 0.5}])
+    with pytest.raises(
+        SchemaError, match=r"(?s)'n' is float_list in some.*`payload=raw`"
+    ):
+        source_of(tmp_path)
+
+
+def test_the_first_records_of_all_files_are_looked_at(tmp_path: Path) -> None:
+    for number in range(40):
+        write_examples(tmp_path / f"{number:02}.tfrecord", [{"n": np.int64(7).item()}])
+    facts = dict(source_of(tmp_path).understood().facts)
+    assert facts["features"] == "inferred from 8 records"

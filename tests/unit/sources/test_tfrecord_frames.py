@@ -1,0 +1,188 @@
+"""Frames of TFRecord files: found, checked, found again behind damage; nothing is lost."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from frames import frame
+from tfrecord_tools import whole_file
+
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.job.storage_options import NO_OPTIONS
+from recordmill.schemas.ranges import InputFile
+from recordmill.transforms import compiled
+from recordmill.transforms.find_frames import find_frames, find_whole_frame
+from recordmill.transforms.sources.tfrecord import read_frames as frames_of
+from recordmill.transforms.sources.tfrecord.cut_files import cut_files
+from recordmill.transforms.sources.tfrecord.read_frames import (
+    FrameWindow,
+    Lost,
+    read_frames,
+)
+from recordmill.transforms.tfrecord import crc32c, mask
+
+RECORDS = [b"a" * n for n in (0, 5, 300, 1, 40, 2, 2, 90)]
+
+
+@pytest.fixture(params=["compiled", "python"])
+def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "python":
+        monkeypatch.setattr(compiled, "loops", None)
+
+
+def windows_of(path: Path, window_bytes: int = 1 << 20) -> list[FrameWindow]:
+    file = whole_file(path)
+    stop = None if file.is_packed else path.stat().st_size
+    return list(read_frames(file, 0, stop, window_bytes))
+
+
+def read_all(path: Path, window_bytes: int = 1 << 20) -> tuple[list[bytes], list[Lost]]:
+    """The frames and what is lost of a file."""
+    windows = windows_of(path, window_bytes)
+    found = [each for window in windows for each in window.records().to_pylist()]
+    return found, [each for window in windows for each in window.lost]
+
+
+@pytest.mark.usefixtures("loops")
+def test_frames_are_found_up_to_damage() -> None:
+    data = frame(RECORDS)
+    starts = find_frames(np.frombuffer(data, np.uint8)).tolist()
+    assert [b - a - 16 for a, b in pairwise(starts)] == [len(r) for r in RECORDS]
+    assert starts[-1] == len(data)
+    cut = find_frames(np.frombuffer(data[:-1], np.uint8)).tolist()
+    assert cut == starts[:-1]
+    broken = bytearray(data)
+    broken[starts[3] + 9] ^= 1  # in the checksum of a length
+    assert find_frames(np.frombuffer(broken, np.uint8)).tolist() == starts[:4]
+    assert find_whole_frame(np.frombuffer(broken, np.uint8), starts[3] + 1) == (
+        starts[4],
+        0,
+    )
+    assert find_frames(np.zeros(100, np.uint8)).tolist() == [0]  # no head is all zeros
+
+
+@pytest.mark.parametrize("window_bytes", [1, 30, 400, 1 << 20])
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, zlib.compress])
+def test_every_frame_is_read_from_any_packing(
+    tmp_path: Path, pack: Callable[[bytes], bytes], window_bytes: int
+) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(pack(frame(RECORDS)))
+    assert read_all(path, window_bytes) == ([frame([r]) for r in RECORDS], [])
+
+
+def test_gzip_files_that_were_joined_are_one(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    halves = [gzip.compress(frame(part)) for part in (RECORDS[:3], RECORDS[3:])]
+    path.write_bytes(bytes(5).join(halves) + bytes(3))
+    assert read_all(path, 50)[0] == [frame([r]) for r in RECORDS]
+
+
+def test_a_damaged_compressed_file_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    packed = gzip.compress(frame([bytes(range(256)) * 40]))
+    path.write_bytes(packed[:-20])
+    with pytest.raises(InputError, match="it ends before its compressed data do"):
+        windows_of(path)
+    path.write_bytes(packed[:60] + b"\xff\xff" + packed[62:])
+    with pytest.raises(InputError, match=r"cannot be decompressed: .*copy it again"):
+        windows_of(path)
+
+
+@pytest.mark.parametrize(
+    ("at", "reason", "lost"),
+    [
+        (
+            0,
+            "the checksum of the record's length is wrong; reading goes on 16 bytes",
+            1,
+        ),
+        (
+            10,
+            "the checksum of the record's length is wrong; reading goes on 16 bytes",
+            1,
+        ),
+        (16 + 14, "the checksum of the record's 5 bytes is wrong", 1),
+        (-1, "the checksum of the record's 90 bytes is wrong", 1),
+        (-95, "the checksum of the record's length is wrong; no whole record", 1),
+    ],
+)
+def test_damage_costs_its_record(
+    tmp_path: Path, at: int, reason: str, lost: int
+) -> None:
+    data = bytearray(frame(RECORDS))
+    data[at] ^= 0x10
+    path = tmp_path / "a.tfrecord"
+    path.write_bytes(data)
+    for window_bytes in (1, 100, 1 << 20):
+        found, (told,) = read_all(path, window_bytes)
+        assert told.reason.startswith(reason)
+        assert len(found) == len(RECORDS) - lost
+        assert bytes(data[told.offset :]).startswith(told.raw)
+        assert len(b"".join(found)) + len(told.raw) == len(data)
+
+
+def test_bytes_that_are_missing_in_the_middle_cost_what_they_touch(
+    tmp_path: Path,
+) -> None:
+    """A length that is right, but whose data runs into the next record."""
+    path = tmp_path / "a.tfrecord"
+    data = frame([b"a" * 50, b"b" * 50, b"c" * 50])
+    path.write_bytes(data[:90] + data[110:])
+    found, (lost,) = read_all(path)
+    assert found == [frame([b"a" * 50]), frame([b"c" * 50])]
+    assert "none begins behind; reading goes on 46 bytes later" in lost.reason
+
+
+def test_a_huge_length_is_damage(tmp_path: Path) -> None:
+    path = tmp_path / "a.tfrecord"
+    for length in (1 << 31, 1 << 60):
+        size = length.to_bytes(8, "little")
+        head = size + mask(crc32c(size)).to_bytes(4, "little")
+        path.write_bytes(head + frame([b"", b"after"]))
+        found, (lost,) = read_all(path)
+        assert found == [frame([b""]), frame([b"after"])]
+        assert f"has {length:,} bytes, expected at most" in lost.reason
+
+
+def test_the_search_gives_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames_of, "SEARCH_BYTES", 16)
+    monkeypatch.setattr(frames_of, "MOST_SEARCHED", 64)
+    path = tmp_path / "a.tfrecord"
+    path.write_bytes(frame([b"a"]) + bytes(500) + frame([b"b"]))
+    found, (lost,) = read_all(path)
+    assert found == [frame([b"a"])]
+    assert lost.reason.endswith("no whole record follows: 517 bytes are lost")
+    assert len(lost.raw) == 64
+
+
+def test_large_files_are_cut_where_records_begin(tmp_path: Path) -> None:
+    path = tmp_path / "a.tfrecord"
+    records = [bytes(n % 90) for n in range(200)] + [bytes(3 << 20)]
+    data = frame(records)
+    path.write_bytes(data)
+    starts = find_frames(np.frombuffer(data, np.uint8)).tolist()
+    file = InputFile(path.name, str(path), len(data), str(path.stat().st_mtime_ns))
+
+    def edges(step: int) -> list[int]:
+        cut = cut_files([file], NO_OPTIONS, whole_bytes=1000, step_bytes=step)
+        assert [start for _, start, _ in cut[1:]] == [stop for _, _, stop in cut[:-1]]
+        assert cut[-1][2] == len(data)
+        return [start for _, start, _ in cut]
+
+    assert edges(1) == starts[:-1]
+    few = edges(3000)
+    assert set(few) < set(starts)
+    assert all(b - a < 3200 for a, b in pairwise(few))
+    assert edges(1 << 30) == [0]
+    broken = bytearray(data)
+    broken[starts[90] + 9] ^= 1
+    path.write_bytes(broken)
+    file = InputFile(path.name, str(path), len(data), str(path.stat().st_mtime_ns))
+    assert edges(1) == starts[:91]  # behind damage nothing tells where records begin

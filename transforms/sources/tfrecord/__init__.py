@@ -1,0 +1,1 @@
+"""The input format TFRecord: records that are there already, kept or decoded."""
