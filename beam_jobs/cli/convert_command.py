@@ -86,14 +86,17 @@ def _convert(
     beam_args = tuple(ctx.find_root().obj or ())
     options = replace(loaded.options, detach=detach, beam_args=beam_args)
     report = replace(loaded.report, as_json=as_json)
-    if only_plan:
-        from recordmill.beam_jobs.report.plan_report import show_plan
+    from recordmill.beam_jobs.service.standard_input import with_standard_input
 
-        show_plan(loaded.job, options, report)
-    else:
-        from recordmill.beam_jobs.cli.execute import execute
+    with with_standard_input(options) as options:
+        if only_plan:
+            from recordmill.beam_jobs.report.plan_report import show_plan
 
-        execute(loaded.job, options, report)
+            show_plan(loaded.job, options, report)
+        else:
+            from recordmill.beam_jobs.cli.execute import execute
+
+            execute(loaded.job, options, report)
 
 
 def _load(values: dict[str, Any]) -> LoadedJob:

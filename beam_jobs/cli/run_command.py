@@ -60,12 +60,14 @@ def run_command(ctx: click.Context, /, **values: Any) -> None:
     the file's own.
     """
     from recordmill.beam_jobs.cli.execute import execute, report_failure
+    from recordmill.beam_jobs.service.standard_input import with_standard_input
     from recordmill.schemas.job.run_options import ReportOptions
 
     report = _with_given(ReportOptions(style="job_file"), values)
     with report_failure(report, ""):
         loaded = _load(ctx, values)
-    execute(loaded.job, loaded.options, loaded.report)
+    with with_standard_input(loaded.options) as options:
+        execute(loaded.job, options, loaded.report)
 
 
 @with_examples(
@@ -85,9 +87,11 @@ def plan_command(ctx: click.Context, /, **values: Any) -> None:
     Exit status: that of the run, if it would be refused.
     """
     from recordmill.beam_jobs.report.plan_report import show_plan
+    from recordmill.beam_jobs.service.standard_input import with_standard_input
 
     loaded = _load(ctx, values)
-    show_plan(loaded.job, loaded.options, loaded.report)
+    with with_standard_input(loaded.options) as options:
+        show_plan(loaded.job, options, loaded.report)
 
 
 def _load(ctx: click.Context, values: dict[str, Any]) -> LoadedJob:

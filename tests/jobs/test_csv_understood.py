@@ -230,19 +230,6 @@ def test_packed_tables_give_the_records_of_plain_ones(
     assert ids == [*range(500)]
 
 
-def test_standard_input_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ran = recordmill("convert", "csv", "-", tmp_path / "out")
-    assert ran.status == 65
-    assert "Write it to a file first" in ran.err
-    # A file of this name is meant by the path that the message tells.
-    (tmp_path / "-").write_text("h,k\n1,2\n")
-    monkeypatch.chdir(tmp_path)
-    [path] = re.findall(r"this name is (\S+)\n", ran.err)
-    convert("csv", path, tmp_path / "out")
-
-
 def test_an_encoding_is_asked_for(tmp_path: Path) -> None:
     source = tmp_path / "in.csv"
     source.write_bytes("größe,x\n1,ä\n".encode("cp1252"))

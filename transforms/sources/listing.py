@@ -55,9 +55,8 @@ def list_inputs(
     for name in inputs:
         if name == "-":
             raise InputError(
-                "-: standard input can be read only once, but inputs are read to tell "
-                "what they are, to convert them and to resume. Write it to a file first; "
-                "a file of this name is ./-"
+                "-: standard input can be read only by `recordmill convert` and "
+                "`recordmill run`. Write it to a file first; a file of this name is ./-"
             )
         if is_local(name):
             root, files = list_local(name, note)
