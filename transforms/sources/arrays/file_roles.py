@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Generic, NamedTuple, TypeVar
@@ -140,16 +140,20 @@ def _told(array: RowArray) -> str:
     return f"{array.file.uri} ({names})"
 
 
-def require_same_columns(parts: Sequence[Part]) -> None:
+def require_same_columns(parts: Sequence[Part], labels: Collection[str]) -> None:
     """Checks that all parts have the same columns of the same shapes.
+
+    Args:
+      parts: of the input.
+      labels: columns that are class labels, stored as numbers of any type.
 
     Raises:
       InputError: names two files and what differs.
     """
     first = parts[0]
-    expected = _columns(first)
+    expected = _columns(first, labels)
     for part in parts[1:]:
-        found = _columns(part)
+        found = _columns(part, labels)
         if found != expected:
             raise InputError(
                 f"{part.file.uri}: has {_listed(found)}, but {first.file.uri} has "
@@ -161,9 +165,12 @@ def require_same_columns(parts: Sequence[Part]) -> None:
 _KINDS = {"b": "bool", "i": "int", "u": "int", "f": "float", "U": "text"}
 
 
-def _columns(part: Part) -> dict[str, str]:
+def _columns(part: Part, labels: Collection[str]) -> dict[str, str]:
     found = {}
     for field in part.fields:
+        if field.name in labels:
+            found[field.name] = "int"
+            continue
         kind = _KINDS.get(field.dtype.lstrip("<>|=")[:1], "bytes")
         is_pixels = field.dtype.endswith("u1") and field.shape
         shape = list(field.value_shape) or ""

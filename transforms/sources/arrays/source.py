@@ -90,7 +90,7 @@ class ArraysSource(Source):
             raise InputError(
                 f"{count(len(files), 'input file')}: none holds a row of an array"
             )
-        require_same_columns(parts)
+        require_same_columns(parts, [name for name, _ in found.class_names])
         empty = {
             array.file.path: array.file
             for part in found.parts

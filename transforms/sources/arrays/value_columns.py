@@ -124,7 +124,8 @@ def _unicode(
     items: U8, num_rows: int, stored: np.dtype[Any]
 ) -> tuple[pa.Array, Reasons]:
     points = items.view(stored.byteorder.replace("|", "=") + "u4")
-    points = points.astype(np.uint32).reshape(num_rows, -1)
+    each = items.size // 4 // max(1, num_rows)
+    points = points.astype(np.uint32).reshape(num_rows, each)
     low, high = _HALF_CHARACTERS
     wrong = (points > 0x10FFFF) | ((points >= low) & (points <= high))
     reasons = {
@@ -133,5 +134,6 @@ def _unicode(
     }
     points[wrong] = 0
     # Values one by one: Arrow would end a text at its first zero. Such arrays are small.
-    texts = points.reshape(len(items), -1).view(f"=U{stored.itemsize // 4}")
+    length = stored.itemsize // 4
+    texts = points.reshape(len(items), length).view(f"=U{length}")
     return pa.array(texts.reshape(-1).tolist(), pa.string()), reasons

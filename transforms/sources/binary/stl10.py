@@ -18,6 +18,7 @@ from recordmill.schemas.errors import InputError
 from recordmill.schemas.file_checksums import FileChecksum
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.text import count
 from recordmill.schemas.understood import PassedOver, Understood
 from recordmill.transforms.sources.arrays.class_name_files import (
     ClassNames,
@@ -109,7 +110,7 @@ def _array(file: InputFile, field: Field, size: int) -> tuple[RowArray, int]:
     rows, rest = divmod(file.size, size)
     if rest:
         raise InputError(
-            f"{file.uri}: has {file.size:,} bytes, {rest:,} more than {rows:,} rows of "
+            f"{file.uri}: has {file.size:,} bytes, {rest:,} more than {count(rows, 'row')} of "
             f"{size:,}; expected a whole number. The file is cut short: copy it again"
         )
     return RowArray(file, 0, size, (field,)), rows

@@ -18,6 +18,14 @@ from recordmill.transforms.storage.reading import read_range
 MARK = b"PK"
 _LOCAL = struct.Struct("<4s5H3I2H")  # the header before a member's bytes
 _ENCRYPTED = 1
+_ERRORS = (
+    zipfile.BadZipFile,
+    struct.error,
+    EOFError,
+    OSError,
+    ValueError,
+    NotImplementedError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +51,8 @@ def members_of(file: InputFile, storage: StorageOptions) -> list[Member]:
     """
     try:
         with zipfile.ZipFile(InputWindow(file, storage)) as archive:
-            infos = [info for info in archive.infolist() if not info.is_dir()]
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+            infos = [i for i in archive.infolist() if not i.filename.endswith("/")]
+    except _ERRORS as error:
         raise InputError(
             f"{file.uri}: cannot be read as .npz: {error}. The file is damaged or cut "
             "short: copy it again"

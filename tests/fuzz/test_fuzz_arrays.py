@@ -1,0 +1,145 @@
+"""Damaged arrays and binary files: rows as many as are told, or an error."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from example_counts import FUZZ
+from mutations import damaged
+from source_cases import idx_bytes, mat_bytes
+from source_tools import prepare
+
+from recordmill.schemas.errors import InputError, UsageError
+from recordmill.schemas.job.job_spec import JobSpec
+from recordmill.schemas.ranges import InputRange
+from recordmill.transforms.file_content import contents
+from recordmill.transforms.sources.arrays.row_arrays import Finder
+from recordmill.transforms.sources.arrays.source import ArraysSource
+from recordmill.transforms.sources.base import Source
+from recordmill.transforms.sources.binary.find_records import BinaryFinder
+from recordmill.transforms.sources.binary.record_syntax import parse_record
+from recordmill.transforms.sources.idx.find_idx import IdxFinder
+from recordmill.transforms.sources.numpy_files.find_arrays import NumpyFinder
+from recordmill.transforms.sources.svhn.find_digits import SvhnFinder
+from recordmill.transforms.tasks.frame_records import frame_rows
+
+pytestmark = pytest.mark.fuzz
+RECORD = "label:u8,_:u8[2],x:f32[2],image:u8[3,2,2]:chw->hwc,n:u64,id:bytes[3]"
+STRUCTURED = np.dtype([("a", "<i4"), ("b", ">f8", (2,)), ("s", "S3"), ("t", "U2")])
+
+
+def an_array(number: int) -> np.ndarray[Any, Any]:
+    random = np.random.default_rng(number)
+    rows = 1 + number % 7
+    match number % 6:
+        case 0:
+            return random.integers(0, 256, (rows, 4, 3), np.uint8)
+        case 1:
+            return np.asfortranarray(random.normal(size=(rows, 3)))
+        case 2:
+            return np.array(["caf\xe9", "", "x" * 5] * rows)
+        case 3:
+            return np.frombuffer(random.bytes(rows * STRUCTURED.itemsize), STRUCTURED)
+        case 4:
+            return random.integers(0, 2, rows).astype(bool)
+        case _:
+            return random.integers(0, 1 << 63, (rows, 2)).astype(">u8")
+
+
+def numpy_file(number: int) -> bytes:
+    buffer = io.BytesIO()
+    # Half a character in a structured array is a reject.
+    if number % 3 == 0:
+        np.save(buffer, an_array(number // 3))
+    elif number % 3 == 1:
+        np.savez(buffer, x=an_array(number // 3), y_test=an_array(0)[:1])
+    else:
+        np.savez_compressed(buffer, a=np.arange(5), b=np.arange(10).reshape(5, 2))
+    return buffer.getvalue()
+
+
+def idx_file(number: int) -> bytes:
+    data = idx_bytes(np.arange(24 * 5, dtype=np.uint8).reshape(5, 6, 4))
+    return gzip.compress(data) if number % 2 else data
+
+
+def mat_file(number: int) -> bytes:
+    images = np.arange(2 * 2 * 3 * 6, dtype=np.uint8).reshape(2, 2, 3, 6)
+    labels = np.arange(1, 7, dtype=np.uint8)[:, np.newaxis]
+    return mat_bytes({"X": images, "y": labels}, packed=bool(number % 2))
+
+
+def records(number: int) -> bytes:
+    return Random(number).randbytes(40 * (1 + number % 5))
+
+
+KINDS: dict[str, tuple[Finder, Callable[[int], bytes], str]] = {
+    "binary": (BinaryFinder(RECORD, header_bytes=2), records, "in.bin"),
+    "idx": (IdxFinder(), idx_file, "labels-idx3-ubyte"),
+    "numpy": (NumpyFinder(), numpy_file, "in.npy"),
+    "svhn": (SvhnFinder(), mat_file, "train.mat"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_damaged_files(kind: str, tmp_path: Path) -> None:
+    finder, make, name = KINDS[kind]
+    path = tmp_path / name
+    originals = [make(number) for number in range(18)]
+    converted, errors = 0, list[str]()
+    for number in range(FUZZ):
+        path.write_bytes(damaged(originals[number % 18], number))
+        source = ArraysSource(finder, range_bytes=60 + number % 2 * 1000)
+        try:
+            reading = prepare(source, [path])
+            checksums = [*reading.source.checksums_of_prepare()]
+            found = [
+                encoded(reading.source, each, checksums) for each in reading.ranges
+            ]
+        except InputError as error:
+            errors.append(str(error))
+            continue
+        parts = reading.source.parts
+        expected = sum(part.num_rows + (part.tail > 0) for part in parts)
+        assert sum(found) == expected, number
+        sizes = {file.path: file.size for file in reading.files}
+        assert contents(checksums, sizes).keys() == sizes.keys(), number
+        converted += 1
+    assert converted > 0
+    assert all(str(path) in e or "none" in e or "`record`" in e for e in errors)
+
+
+def encoded(source: Source, input_range: InputRange, checksums: list[Any]) -> int:
+    """Returns how many rows of a range became a record or a reject."""
+    count = 0
+    job = JobSpec(source="numpy", name="a")
+    for rows in source.read(input_range, ()):
+        count += len(rows.rejects)
+        checksums += rows.checksums
+        for framed in frame_rows(rows.batch, source.schema(), job):
+            count += len(framed.records) + len(framed.invalid_rows)
+            for row, _ in framed.invalid_rows:
+                assert rows.raw(row)[1]
+    return count
+
+
+def test_damaged_declarations() -> None:
+    converted, errors = 0, list[str]()
+    for number in range(FUZZ):
+        text = damaged(RECORD.encode(), number).decode("latin-1")
+        try:
+            fields, size = parse_record(text, "little")
+        except UsageError as error:
+            errors.append(str(error))
+            continue
+        assert all(0 <= f.offset <= f.offset + f.num_bytes <= size for f in fields)
+        converted += 1
+    assert converted > 0
+    assert all(error.startswith("`record`: ") for error in errors)
