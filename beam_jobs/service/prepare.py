@@ -32,6 +32,7 @@ from recordmill.transforms.dataset.expected import require_schema
 from recordmill.transforms.exchange.plan import bucket_bits
 from recordmill.transforms.sources.base import FRAMED, Source
 from recordmill.transforms.sources.listing import input_root
+from recordmill.transforms.sources.open_archive import describe_archives
 from recordmill.transforms.sources.registry import describe_inputs, make_source
 from recordmill.transforms.tasks.context import (
     RunContext,
@@ -89,7 +90,8 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
     estimate += sum(file.size for file in inputs.side_files)
     names = split_names(job, ranges, source.own_splits())
     check_names(job, run.store, names)
-    understood, limits = source.understood(), None
+    understood = describe_archives(inputs.files).updated(source.understood())
+    limits = None
     if is_exact(job):
         own = {*names} - {split.name for split in job.splits}
         divided = [each for each in ranges if each.split not in own]

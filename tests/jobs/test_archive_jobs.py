@@ -89,6 +89,8 @@ def test_rejects_of_tables_name_the_line(tmp_path: Path) -> None:
     (tmp_path / kind).write_bytes(ARCHIVES[kind]({"a.csv": table}))
     ran = recordmill("convert", "csv", tmp_path / kind, tmp_path / "out")
     assert f"{kind}!/a.csv line 3" in ran.err
+    ran = recordmill("convert", "csv", tmp_path / kind, tmp_path / "out", "--plan")
+    assert f"archives: {kind} (1 file)" in ran.out
 
 
 def test_appended_touched_and_replaced(tmp_path: Path) -> None:

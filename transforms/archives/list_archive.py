@@ -8,11 +8,6 @@ from recordmill.schemas.archive_member import ArchiveMember, member_uri
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import Seen
-from recordmill.transforms.archives.archive_bytes import (
-    LOCAL_WINDOW_BYTES,
-    WINDOW_BYTES,
-    ArchiveBytes,
-)
 from recordmill.transforms.archives.found_member import FoundMember, require_unique
 from recordmill.transforms.archives.list_tar import BLOCK, is_tar, list_tar
 from recordmill.transforms.archives.list_zip import is_zip, list_zip
@@ -20,7 +15,10 @@ from recordmill.transforms.storage.compressions import compression_of
 from recordmill.transforms.storage.left_out import is_left_out
 from recordmill.transforms.storage.read_member import unpacked_archive
 from recordmill.transforms.storage.reading import is_local, read_range
-from recordmill.transforms.storage.unpacked import ReadBytes
+from recordmill.transforms.storage.seekable_bytes import ReadBytes, SeekableBytes
+
+_WINDOW_BYTES = 1 << 20  # read at once in a store, where a request takes its time
+_LOCAL_WINDOW_BYTES = 1 << 14
 
 
 def list_archive(
@@ -68,8 +66,8 @@ def _version(member: FoundMember, archive: Seen) -> str:
 
 def _members(uri: str, seen: Seen, read: ReadBytes) -> list[FoundMember]:
     start = read(0, BLOCK)
-    window = LOCAL_WINDOW_BYTES if is_local(uri) else WINDOW_BYTES
-    file = ArchiveBytes(seen.size, read, window)
+    window = _LOCAL_WINDOW_BYTES if is_local(uri) else _WINDOW_BYTES
+    file = SeekableBytes(seen.size, read, window)
     if is_zip(start):
         return list_zip(file, seen.size, uri)
     if compression := compression_of(start):
@@ -90,7 +88,7 @@ def _list_unpacked(descriptor: int, uri: str, compression: str) -> list[FoundMem
             uri, f": what is compressed in it by {compression} is not one"
         )
     return list_tar(
-        ArchiveBytes(size, read, LOCAL_WINDOW_BYTES), size, uri, compression
+        SeekableBytes(size, read, _LOCAL_WINDOW_BYTES), size, uri, compression
     )
 
 

@@ -6,8 +6,8 @@ import tarfile
 from collections.abc import Iterator
 
 from recordmill.schemas.errors import InputError
-from recordmill.transforms.archives.archive_bytes import ArchiveBytes
 from recordmill.transforms.archives.found_member import FoundMember, safe_name
+from recordmill.transforms.storage.seekable_bytes import SeekableBytes
 
 BLOCK = tarfile.BLOCKSIZE
 _REST_BYTES = 1 << 20  # behind the end, read at once
@@ -26,7 +26,7 @@ def is_tar(start: bytes) -> bool:
     return True
 
 
-def list_tar(file: ArchiveBytes, size: int, uri: str, kind: str) -> list[FoundMember]:
+def list_tar(file: SeekableBytes, size: int, uri: str, kind: str) -> list[FoundMember]:
     """Returns the files in a tar archive, in its order.
 
     Args:
@@ -93,7 +93,7 @@ def _problem(info: tarfile.TarInfo) -> str:
     return ""
 
 
-def _require_end(file: ArchiveBytes, offset: int, uri: str) -> None:
+def _require_end(file: SeekableBytes, offset: int, uri: str) -> None:
     """Checks that what follows the last member is the end of an archive.
 
     Raises:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import IO, cast
 
 from recordmill.schemas.errors import InputError
-from recordmill.transforms.archives.archive_bytes import ArchiveBytes
 from recordmill.transforms.archives.found_member import FoundMember, safe_name
+from recordmill.transforms.storage.seekable_bytes import SeekableBytes
 from recordmill.transforms.storage.unpacked import require_plausible
 
 _KINDS = {zipfile.ZIP_STORED: "stored", zipfile.ZIP_DEFLATED: "deflated"}
@@ -26,7 +26,7 @@ def is_zip(start: bytes) -> bool:
     return start[:4] in (b"PK\3\4", b"PK\5\6", b"PK\7\x08")
 
 
-def list_zip(file: ArchiveBytes, size: int, uri: str) -> list[FoundMember]:
+def list_zip(file: SeekableBytes, size: int, uri: str) -> list[FoundMember]:
     """Returns the files in a zip file, in its order.
 
     Args:

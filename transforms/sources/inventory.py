@@ -6,9 +6,9 @@ batch for each slice, so that a slice is one read.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from recordmill.schemas.ranges import InputFile
 from recordmill.transforms.storage import LocalStore, Store
+from recordmill.transforms.storage.seekable_bytes import SeekableBytes
 
 SLICE_FILES = 4096
 
@@ -80,36 +81,10 @@ class Inventory:
     def _open(self) -> pa.NativeFile:
         if isinstance(self.store, LocalStore):
             return pa.OSFile(str(Path(self.store.root, self.name)), "rb")
-        return pa.PythonFile(_StoredFile(self.store, self.name), "r")
-
-
-class _StoredFile(io.RawIOBase):
-    """A file in a store, read by ranges: Arrow reads its end and one slice."""
-
-    def __init__(self, store: Store, name: str) -> None:
-        self._store, self._name = store, name
-        self._size = store.size(name) or 0
-        self._offset = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._offset
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._offset, io.SEEK_END: self._size}
-        self._offset = base[whence] + offset
-        return self._offset
-
-    def read(self, size: int = -1) -> bytes:
-        stop = self._size if size < 0 else self._offset + size
-        data = self._store.read_range(self._name, self._offset, stop)
-        self._offset += len(data)
-        return data
+        # Arrow reads its end and one slice.
+        size = self.store.size(self.name) or 0
+        file = SeekableBytes(size, partial(self.store.read_range, self.name))
+        return pa.PythonFile(file, "r")
 
 
 def slices(files: Sequence[InputFile], most_files: int, most_bytes: int) -> list[int]:

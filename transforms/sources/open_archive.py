@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from recordmill.schemas.archive_member import MEMBER_MARK
+from collections import Counter
+from collections.abc import Iterable
+
+from recordmill.schemas.archive_member import MEMBER_MARK, member_of
 from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.ranges import Seen
+from recordmill.schemas.ranges import InputFile, Seen
+from recordmill.schemas.text import count, first_names
+from recordmill.schemas.understood import NOTHING, Understood
 from recordmill.transforms.archives.list_archive import list_archive
 from recordmill.transforms.sources.found_files import FoundFile
 from recordmill.transforms.sources.split_names import is_split_name
@@ -27,6 +32,18 @@ def open_archive(file: FoundFile, options: StorageOptions) -> list[FoundFile]:
         FoundFile(uri, member.size, version, given, member.problem)
         for member, uri, version in members
     ]
+
+
+def describe_archives(files: Iterable[InputFile]) -> Understood:
+    """Returns which archives were taken for folders, for people."""
+    archives: Counter[str] = Counter()
+    for file in files:
+        if member := member_of(file.version):
+            archives[member.archive_uri(file.path)] += 1
+    if not archives:
+        return NOTHING
+    told = [f"{path} ({count(number, 'file')})" for path, number in archives.items()]
+    return Understood((("archives", first_names(told)),))
 
 
 def _only_folder(names: list[str]) -> str:

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import os
 import struct
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 
+from zlib_ng import zlib_ng
+
 from recordmill.schemas.archive_member import ArchiveMember
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.ranges import Seen
+from recordmill.transforms.storage.seekable_bytes import ReadBytes
 from recordmill.transforms.storage.unpacked import (
-    ReadBytes,
     damaged_member,
     decompress,
     inflate,
@@ -130,7 +131,7 @@ def _read_stored(
 ) -> bytes:
     if part == (0, seen.size):
         data = _with_header(uri, member, read)
-        _require_crc(uri, member, zlib.crc32(data))
+        _require_crc(uri, member, zlib_ng.crc32(data))
         return data
     first = member.offset + _data_offset(uri, _header(member, read))
     data = read(first + part[0], first + part[1])
@@ -173,7 +174,7 @@ def _inflate(
         member.stored_bytes,
         lambda start, stop: read(begin + start, begin + stop),
     ):
-        crc = zlib.crc32(block, crc)
+        crc = zlib_ng.crc32(block, crc)
         yield block
     _require_crc(uri, member, crc)
 
@@ -184,7 +185,7 @@ def _inflated(uri: str, seen: Seen, member: ArchiveMember, read: ReadBytes) -> b
         uri, seen.size, len(packed), lambda start, stop: packed[start:stop]
     )
     data = b"".join(blocks)
-    _require_crc(uri, member, zlib.crc32(data))
+    _require_crc(uri, member, zlib_ng.crc32(data))
     return data
 
 

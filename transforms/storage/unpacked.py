@@ -16,7 +16,6 @@ import os
 import tempfile
 import threading
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,18 +23,19 @@ from pathlib import Path
 from typing import IO, cast
 
 import pyarrow as pa
+from zlib_ng import zlib_ng
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.text import human_bytes
-
-ReadBytes = Callable[[int, int], bytes]
-"""Reads an archive from a byte to another one."""
+from recordmill.transforms.storage.seekable_bytes import ReadBytes
 
 BLOCK_BYTES = 4 << 20  # read of an archive at once
 GUARDED_BYTES = 1 << 30  # what unpacks to more than this must not be too good
 MOST_FILES = 64  # that are kept open; a process may open some 1,000
 IDLE_SECONDS = 3600.0  # after which a file is closed: its job has ended
 MOST_TIMES = 250  # to unpack to so many times the bytes is too good: nothing real does
+
+_InflateError: type[Exception] = zlib_ng.error
 
 _lock = threading.Lock()
 _files: dict[tuple[str, ...], _Unpacked] = {}
@@ -85,7 +85,8 @@ def unpacked(
       InputError: it cannot be unpacked, or there is no room for it.
     """
     with _lock:
-        _close_unused(time.monotonic() - IDLE_SECONDS)
+        if key not in _files:
+            _close_unused(time.monotonic() - IDLE_SECONDS)
         entry = _files.setdefault(key, _Unpacked())
         entry.num_readers += 1
     try:
@@ -192,7 +193,7 @@ def inflate(uri: str, size: int, stop: int, read: ReadBytes) -> Iterator[bytes]:
     Raises:
       InputError: it is damaged.
     """
-    inflater = zlib.decompressobj(-zlib.MAX_WBITS)
+    inflater = zlib_ng.decompressobj(-zlib_ng.MAX_WBITS)
     total = start = 0
     try:
         while not inflater.eof:
@@ -205,7 +206,7 @@ def inflate(uri: str, size: int, stop: int, read: ReadBytes) -> Iterator[bytes]:
             if total > size or not (data or block):
                 break
             yield block
-    except zlib.error as error:
+    except _InflateError as error:
         raise damaged_member(uri, f"cannot be inflated: {error}") from error
     if total != size or not inflater.eof:
         raise damaged_member(uri, f"does not inflate to its {size:,} bytes")

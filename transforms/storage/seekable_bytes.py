@@ -1,19 +1,24 @@
-"""Reads an archive as a file that can be sought in, for Python's own modules."""
+"""Reads a file by ranges as one that can be sought in, for modules that want one."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 
-from recordmill.transforms.storage.unpacked import ReadBytes
-
-WINDOW_BYTES = 1 << 20  # read at once in a store, where a request takes its time
-LOCAL_WINDOW_BYTES = 1 << 14
+ReadBytes = Callable[[int, int], bytes]
+"""Reads a file from a byte to another one."""
 
 
-class ArchiveBytes(io.RawIOBase):
-    """The bytes of an archive; what is read lies in a window that follows."""
+class SeekableBytes(io.RawIOBase):
+    """The bytes of a file, which are read by ranges.
 
-    def __init__(self, size: int, read: ReadBytes, window_bytes: int) -> None:
+    Args:
+      size: of the file.
+      read: reads it.
+      window_bytes: that are read at least, and kept for what is read next.
+    """
+
+    def __init__(self, size: int, read: ReadBytes, window_bytes: int = 0) -> None:
         self._size, self._read_bytes, self._window_bytes = size, read, window_bytes
         self._offset = self._start = 0
         self._window = b""
