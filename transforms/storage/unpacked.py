@@ -35,7 +35,7 @@ MOST_FILES = 64  # that are kept open; a process may open some 1,000
 IDLE_SECONDS = 3600.0  # after which a file is closed: its job has ended
 MOST_TIMES = 250  # to unpack to so many times the bytes is too good: nothing real does
 
-_InflateError: type[Exception] = zlib_ng.error
+_InflateError = cast("type[Exception]", zlib_ng.error)  # its stub has an instance
 
 _lock = threading.Lock()
 _files: dict[tuple[str, ...], _Unpacked] = {}
