@@ -259,6 +259,8 @@ class RangeResult:
       odd: rows that the end of the run tells of.
       rounded: columns whose decimals lost digits as float32.
       checksums: of what was read; checkpoints of earlier versions have none.
+      rows_dropped: rows that a function (`map`) left out.
+      rows_added: rows that it made beside the first of each.
     """
 
     range: InputRange
@@ -272,3 +274,5 @@ class RangeResult:
     odd: tuple[OddRows, ...] = ()
     rounded: tuple[Rounded, ...] = ()
     checksums: TaskChecksums | None = None
+    rows_dropped: int = 0
+    rows_added: int = 0

@@ -58,6 +58,7 @@ class Name(click.ParamType):  # type: ignore[type-arg]
 _NAMES: Mapping[str, Literal["file", "dir"]] = {
     "file": "file",
     "schema": "file",
+    "function": "file",
     "folder": "dir",
 }
 

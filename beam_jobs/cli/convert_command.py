@@ -132,7 +132,13 @@ def _load(values: dict[str, Any]) -> LoadedJob:
             declared = load_schema(read_file(uri, storage.input), uri)
         except SchemaError as error:
             raise UsageError(str(error)) from error
-    return make_job(checked, declared, "command")
+    function = None
+    if name := checked["map"]:
+        from recordmill.schemas.job.map_function import load_map
+        from recordmill.transforms.storage.reading import read_file
+
+        function = load_map(name, lambda uri: read_file(uri, storage.input))
+    return make_job(checked, declared, "command", function)
 
 
 def _without_none(values: dict[str, Any]) -> dict[str, Any]:

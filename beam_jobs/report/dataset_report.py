@@ -129,6 +129,7 @@ def show_inspect(
 
 
 def _print_header(console: Console, output: str, manifest: Manifest) -> None:
+    from recordmill.beam_jobs.report.summary import map_text
     from recordmill.schemas.text import human_bytes, printable
 
     order = f"shuffled with seed {manifest.seed}" if manifest.shuffle else "input order"
@@ -149,6 +150,8 @@ def _print_header(console: Console, output: str, manifest: Manifest) -> None:
             else ""
         )
     )
+    if text := map_text(manifest):
+        console.print(text)
 
 
 def _print_features(console: Console, manifest: Manifest) -> None:

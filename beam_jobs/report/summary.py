@@ -59,6 +59,7 @@ def outcome_facts(outcome: Outcome) -> dict[str, Any]:
         "fingerprint": manifest.fingerprint,
         "rows_read": manifest.rows_read,
         "rows_rejected": manifest.rows_rejected,
+        **(manifest.map.model_dump(exclude={"features"}) if manifest.map else {}),
         "records": manifest.records,
         "bytes": manifest.num_bytes,
         "shards": manifest.num_shards,
@@ -84,6 +85,18 @@ def outcome_facts(outcome: Outcome) -> dict[str, Any]:
         },
         "seconds": round(outcome.seconds, 3),
     }
+
+
+def map_text(manifest: Manifest) -> str:
+    """Returns what became of the rows, where a function made others; "" if none did."""
+    if manifest.map is None:
+        return ""
+    dropped, added = manifest.rows_dropped, manifest.rows_added
+    return (
+        f"by map: {count(dropped, 'row')} dropped, {added:,} added "
+        f"({manifest.rows_read:,} read + {added:,} added = {manifest.records:,} records "
+        f"+ {manifest.rows_rejected:,} rejected + {dropped:,} dropped)"
+    )
 
 
 def _appended_facts(outcome: Outcome) -> dict[str, int] | None:
@@ -132,6 +145,8 @@ def outcome_lines(outcome: Outcome) -> list[str]:
     if "classes" not in dict(outcome.understood.facts):
         lines += [f"  {line}" for line in class_lines(outcome.classes or ())]
     lines += [f"  warning: {warning}" for warning in outcome.understood.warnings]
+    if text := map_text(manifest):
+        lines.append(f"  {text}")
     if manifest.rows_rejected:
         lines.append(
             f"  {count(manifest.rows_rejected, 'row')} rejected, kept in {outcome.rejects}"

@@ -105,6 +105,9 @@ def _facts(manifest: Manifest) -> tuple[Fact, ...]:
         Fact("Compression", manifest.compression),
         Fact("Rows read", f"{manifest.rows_read:,}"),
     ]
+    if manifest.map is not None:
+        facts.append(Fact("Rows dropped by map", f"{manifest.rows_dropped:,}"))
+        facts.append(Fact("Rows added by map", f"{manifest.rows_added:,}"))
     if manifest.appended:
         facts.append(Fact("Appended", count(manifest.appended, "time")))
     facts.append(Fact("Fingerprint", manifest.fingerprint))

@@ -21,7 +21,7 @@ from recordmill.beam_jobs.service.give_roles import (
 )
 from recordmill.beam_jobs.service.inputs import Inputs
 from recordmill.beam_jobs.service.resolve import ResolvedRun
-from recordmill.schemas.errors import InputError, SchemaError
+from recordmill.schemas.errors import InputError, SchemaError, UsageError
 from recordmill.schemas.features.compare import differences
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.job_spec import JobSpec
@@ -72,6 +72,8 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
     else:
         kept = run.append_plan.kept
         fixed_schema = None if job.declared else run.append_plan.schema
+        if job.map is not None and (given := run.append_plan.base.map) is not None:
+            source = source.appending_to(Schema(given.features))
         asked = fixed_schema
         if fixed_schema is not None and has_roles(job):
             asked = schema_of_table(job, source, inputs.files, fixed_schema)
@@ -93,6 +95,12 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
     understood = describe_archives(inputs.files).updated(source.understood())
     limits = None
     if is_exact(job):
+        if job.map is not None and job.stratify_by and source.infers_types:
+            raise UsageError(
+                f"`stratify_by` with `map` needs an input whose columns have types; those "
+                f"of {job.source} are found while its rows are read. Leave out one of "
+                "them, or convert the table to Parquet"
+            )
         own = {*names} - {split.name for split in job.splits}
         divided = [each for each in ranges if each.split not in own]
         limits = find_exact_limits(job, source, divided, workers)

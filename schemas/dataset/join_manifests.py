@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from recordmill.schemas.dataset.manifest import Manifest, RejectsEntry, SplitEntry
+from recordmill.schemas.dataset.manifest import (
+    Manifest,
+    MapEntry,
+    RejectsEntry,
+    SplitEntry,
+)
 from recordmill.schemas.dataset.parts import commit_mark
 from recordmill.schemas.dataset.shards import marked_file_name
 from recordmill.schemas.reject_totals import NO_REJECTS
@@ -71,8 +76,20 @@ def join_manifests(
             "appended": base.appended + 1,
             "files": {n: files[n] for n in sorted(files) if n not in stale_files},
             "rejects": _join_rejects(base, more),
+            "map": _join_maps(base, more),
             "splits": splits,
         }
+    )
+
+
+def _join_maps(base: Manifest, more: Manifest) -> MapEntry | None:
+    """Returns what a function made for both, of rows with the features of the first."""
+    if base.map is None or more.map is None:
+        return base.map
+    return MapEntry(
+        rows_dropped=base.map.rows_dropped + more.map.rows_dropped,
+        rows_added=base.map.rows_added + more.map.rows_added,
+        features=base.map.features,
     )
 
 

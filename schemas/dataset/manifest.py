@@ -140,6 +140,18 @@ StoredFeature = Annotated[
 ]
 
 
+class MapEntry(_Frozen):
+    """What a function (`map`) was given and made.
+
+    `rows_dropped` are the rows that it left out, `rows_added` those that it made beside
+    the first of each row; `features` are those of the rows that it was given.
+    """
+
+    rows_dropped: Count
+    rows_added: Count
+    features: tuple[StoredFeature, ...]
+
+
 class Manifest(_Frozen):
     """What a dataset holds. The same run always gives the same bytes.
 
@@ -149,7 +161,7 @@ class Manifest(_Frozen):
     recordmill.schemas.dataset.parts).
     `files` are the metadata files, without run.json, whose bytes differ from run to
     run. `rejects` are the kept ones, if there are any. Manifests of earlier versions
-    have neither.
+    have neither. `map` is there only if the job has one.
     """
 
     manifest_version: Literal[1] = MANIFEST_VERSION
@@ -168,6 +180,7 @@ class Manifest(_Frozen):
     appended: Annotated[int, Field(ge=0, le=MAX_APPENDS)] = 0
     files: dict[PlainName, FileEntry] = {}
     rejects: RejectsEntry | None = None
+    map: MapEntry | None = None
     splits: dict[str, SplitEntry]
 
     @field_validator("features")
@@ -183,7 +196,7 @@ class Manifest(_Frozen):
         self, serialize: SerializerFunctionWrapHandler
     ) -> dict[str, Any]:
         fields: dict[str, Any] = serialize(self)
-        for name in ("generation", "appended", "files", "rejects"):
+        for name in ("generation", "appended", "files", "rejects", "map"):
             if not fields.get(name):
                 fields.pop(name, None)
         if self.container == "tfrecord":
@@ -205,6 +218,16 @@ class Manifest(_Frozen):
         """Returns the index files that were written with the shards, by name."""
         shards = (s for split in self.splits.values() for s in split.shards)
         return {index_file_name(s.file): s.index for s in shards if s.index is not None}
+
+    @property
+    def rows_dropped(self) -> int:
+        """Returns how many rows a function (`map`) left out."""
+        return self.map.rows_dropped if self.map else 0
+
+    @property
+    def rows_added(self) -> int:
+        """Returns how many rows a function made beside the first of each."""
+        return self.map.rows_added if self.map else 0
 
     @property
     def records(self) -> int:

@@ -40,6 +40,7 @@ from recordmill.schemas.job.job_spec import (
     Splits,
     check_version,
 )
+from recordmill.schemas.job.map_function import split_name
 from recordmill.schemas.job.options import Kind, Option, offered_by
 from recordmill.schemas.job.source_options import SourceOptions
 from recordmill.schemas.job.split_times import parse_split_times
@@ -53,7 +54,7 @@ REQUIRED = ("source", "inputs", "output")
 # Kinds of options whose values are text, whatever YAML makes of them.
 TEXT_KINDS: tuple[Kind, ...] = (
     *("text", "file", "folder", "name", "version", "limit"),
-    *("splits", "split_times", "inputs", "size", "memory", "beam"),
+    *("splits", "split_times", "inputs", "size", "memory", "beam", "function"),
 )
 PATH_KINDS: tuple[Kind, ...] = ("file", "folder", "inputs")
 
@@ -123,6 +124,14 @@ def _no_secret_arguments(arguments: tuple[str, ...]) -> tuple[str, ...]:
     return arguments
 
 
+def _function(given: str) -> str:
+    try:
+        split_name(given)
+    except UsageError as error:
+        raise ValueError(str(error).removeprefix("`map`: ")) from error
+    return given
+
+
 Text = Annotated[str, Field(min_length=1)]
 TextOrTexts = BeforeValidator(_one_or_more, json_schema_input_type=Text | list[Text])
 Fraction = Annotated[float, Field(gt=0, le=1)] | str
@@ -156,6 +165,7 @@ _TYPES: dict[Kind, Any] = {
     ],
     "inputs": Annotated[tuple[Text, ...], Field(min_length=1), TextOrTexts],
     "schema": str | dict[str, Any],
+    "function": Annotated[Text, AfterValidator(_function)],
     "storage": StorageSides,
     "beam": Annotated[
         tuple[str, ...], AfterValidator(_no_secret_arguments), TextOrTexts

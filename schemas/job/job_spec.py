@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from recordmill.schemas.features.declared import DeclaredSchema
+from recordmill.schemas.job.map_function import MapFunction
 from recordmill.schemas.job.source_options import SOURCE_PATTERN, SourceOptions
 
 MIB = 1 << 20
@@ -208,6 +209,7 @@ class JobSpec(_Frozen):
     split_by_time: str | None = None
     split_exact: bool = False
     stratify_by: str | None = None
+    map: MapFunction | None = None  # makes the rows of those that the source reads
 
     @model_validator(mode="after")
     def _files_fit(self) -> Self:

@@ -25,6 +25,7 @@ from recordmill.schemas.job.make_job import (
     check_options,
     make_job,
 )
+from recordmill.schemas.job.map_function import is_file, load_map, split_name
 from recordmill.schemas.job.options import offered_by
 from recordmill.schemas.job.template import PARAMETER, Template, built_in
 from recordmill.schemas.parsing.problems import parse_declared, report
@@ -49,7 +50,7 @@ def load_job(
       uri: where it lies; relative paths begin there.
       settings: parameters that the command was given.
       today: the date for {{ date }} (UTC).
-      read: reads the schema file that the job names.
+      read: reads the files that the job names: of the schema, of `map`.
       formats: the options of each format that `source` may name; only those of the
         format that is named are looked up, unless the file is wrong.
 
@@ -73,7 +74,8 @@ def load_job(
         raise UsageError(_report(uri, document, problems))
     values = _with_paths(values, posixpath.dirname(uri))
     declared = _declared(values["schema"], uri, document, read)
-    return make_job(values, declared, "job_file")
+    function = load_map(values["map"], read) if values["map"] else None
+    return make_job(values, declared, "job_file", function)
 
 
 def _filled(
@@ -154,6 +156,8 @@ def _with_paths(values: dict[str, Any], base: str) -> dict[str, Any]:
             return absolute(value, base)
         if kind == "inputs":
             return tuple(absolute(path, base) for path in value)
+        if kind == "function" and value and is_file(split_name(value)[0]):
+            return absolute(value, base)
         return value
 
     return {name: based(name, value) for name, value in values.items()}

@@ -31,6 +31,7 @@ from recordmill.schemas.job.job_spec import (
     file_contradictions,
     identifier_from,
 )
+from recordmill.schemas.job.map_function import MapFunction
 from recordmill.schemas.job.options import offered_by
 from recordmill.schemas.job.run_options import ReportOptions, RunOptions
 from recordmill.schemas.job.source_options import SourceOptions
@@ -43,6 +44,7 @@ Formats = Mapping[str, type[SourceOptions]]
 Problems = dict[tuple[str | int, ...], str]
 
 _NAMES = tuple(option.name for option in offered_by("job_file"))
+_ROLES = ("label", "split_column", "split_by_time")  # of columns of a table
 _SHARD_RULES = ("shards", "shard_size", "readers")
 
 
@@ -96,7 +98,10 @@ def check_options(
 
 
 def make_job(
-    values: Mapping[str, Any], declared: DeclaredSchema | None, style: Style
+    values: Mapping[str, Any],
+    declared: DeclaredSchema | None,
+    style: Style,
+    function: MapFunction | None = None,
 ) -> LoadedJob:
     """Makes a job of options that `check_options` returned.
 
@@ -104,6 +109,7 @@ def make_job(
       values: all options by name.
       declared: the schema that `schema` names or holds.
       style: how messages spell options.
+      function: the one that `map` names.
     """
     is_auto = values["version"] == AUTO_VERSION
     last_part = values["output"].rstrip("/").rpartition("/")[2]
@@ -114,6 +120,7 @@ def make_job(
         "version": FIRST_VERSION if is_auto else values["version"],
         "sharding": _sharding(values),
         "declared": declared,
+        "map": function,
     }
     storage = values["storage"]
     options = {
@@ -159,6 +166,14 @@ def _contradictions(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield from split_contradictions(given)
     if "gzip_level" in given and given.get("compression") != "gzip":
         yield "gzip_level", "requires `compression=gzip`"
+    for option in _ROLES:
+        if option in given and "map" in given:
+            yield (
+                option,
+                f"`{option}` names a column of the input, but `map` makes the columns; "
+                "leave out one of them. A column that the function makes becomes a "
+                "label by a file (`schema`) that declares its classes",
+            )
     is_auto = given.get("version") == AUTO_VERSION
     if "keep" in given and not is_auto:
         yield "keep", "requires `version=auto`"

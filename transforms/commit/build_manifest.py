@@ -9,6 +9,7 @@ from itertools import chain
 from recordmill.schemas.dataset.manifest import (
     FileEntry,
     Manifest,
+    MapEntry,
     RejectsEntry,
     ShardEntry,
     SplitEntry,
@@ -99,15 +100,19 @@ def build_manifest(
             f"{count(rejected, 'row')} rejected, but {kept.rows:,} kept, so nothing is "
             "published. Run again; if it happens again, report it as a bug"
         )
-    if rows_read != records + rejected:
+    made = _map_entry(context, ranges, observed)
+    dropped, added = (made.rows_dropped, made.rows_added) if made else (0, 0)
+    if rows_read + added != records + rejected + dropped:
+        by_map = f", {dropped:,} dropped and {added:,} added by map" if made else ""
         raise RecordmillError(
             f"{count(rows_read, 'row')} read, but {count(records, 'record')} written and "
-            f"{count(rejected, 'row')} rejected, so nothing is published. Run again; if "
-            "it happens again, report it as a bug"
+            f"{count(rejected, 'row')} rejected{by_map}, so nothing is published. Run "
+            "again; if it happens again, report it as a bug"
         )
     if records == 0 and context.part == 0:
         raise InputError(
             f"no record to write: {count(rows_read, 'row')} read, {rejected:,} rejected"
+            + (f", {dropped:,} dropped by `map`" if made else "")
         )
     splits = {}
     for name in context.split_names:
@@ -142,7 +147,22 @@ def build_manifest(
         rows_read=rows_read,
         rows_rejected=rejected,
         rejects=RejectsEntry.of(kept),
+        map=made,
         splits=splits,
+    )
+
+
+def _map_entry(
+    context: RunContext, ranges: Sequence[RangeResult], observed: TypeFlags
+) -> MapEntry | None:
+    """Returns what a function made of all rows, if the job has one."""
+    given = context.source.input_schema(observed)
+    if given is None:
+        return None
+    return MapEntry(
+        rows_dropped=sum(result.rows_dropped for result in ranges),
+        rows_added=sum(result.rows_added for result in ranges),
+        features=given.features,
     )
 
 

@@ -26,6 +26,8 @@ def option_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterato
             continue
         if option == "declared":
             yield "the declared schema"
+        elif option == "map":
+            yield f"{_function(old.get(option))}, now {_function(new.get(option))}"
         elif option == "source":
             yield f"the input format {old.get(option)}, now {new.get(option)}"
         elif option == "sharding":  # of three options, each dataset has one
@@ -44,6 +46,13 @@ def _options_of(fields: Mapping[str, Any]) -> dict[str, Any]:
     splits = options.pop("splits", [])
     options["splits"] = ",".join(f"{s['name']}={s['fraction']}" for s in splits)
     return {name: value for name, value in options.items() if value is not None}
+
+
+def _function(value: Mapping[str, str] | None) -> str:
+    """Returns how a function is told apart from others, of the same name or not."""
+    if value is None:
+        return "no `map`"
+    return f"the `map` function {value['function']} (checksum {value['checksum'][:8]})"
 
 
 def _option(name: str, options: Mapping[str, Any]) -> str:

@@ -41,11 +41,17 @@ class Problem:
 def manifest_problems(manifest: Manifest) -> Iterator[Problem]:
     """Yields contradictions inside the manifest."""
     rows = manifest.records + manifest.rows_rejected
+    mapped = ""
+    if manifest.map is not None:
+        rows += manifest.rows_dropped - manifest.rows_added
+        mapped = (
+            f", {manifest.rows_dropped} dropped and {manifest.rows_added} added by map"
+        )
     if rows != manifest.rows_read:
         yield Problem(
             MANIFEST_NAME,
             f"{manifest.rows_read} rows read, but {manifest.records} records and "
-            f"{manifest.rows_rejected} rejects make {rows}",
+            f"{manifest.rows_rejected} rejects{mapped} make {rows}",
         )
     if manifest.rejects and manifest.rejects.rows != manifest.rows_rejected:
         yield Problem(

@@ -72,6 +72,18 @@ def origins_of(hashes: U64 | np.uint64, ordinals: I64) -> U64:
     return mix(hashes + (ordinals.astype(np.uint64) + np.uint64(1)) * np.uint64(_GAMMA))
 
 
+def copy_origins(origins: U64, copies: I64) -> U64:
+    """Returns the origins of rows of which several come from one row of the input.
+
+    Args:
+      origins: of the rows that they come from.
+      copies: number of each among those that come from the same row; the first, 0, has
+        that row's own origin.
+    """
+    others = mix(origins ^ mix(copies.astype(np.uint64) * np.uint64(_GAMMA)))
+    return np.where(copies == 0, origins, others)
+
+
 def shuffle_keys(origins: U64, seed: int) -> U64:
     """Returns order keys that shuffle the whole dataset."""
     return mix(origins ^ mix(np.array([seed ^ _GAMMA], np.uint64)))

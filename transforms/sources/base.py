@@ -53,6 +53,11 @@ class Rows:
       nulls: missing values of each column, in the schema's column order.
       odd: rows that the end of the run tells of.
       rounded: columns whose decimals lose digits as float32.
+      groups: a hash for each row, where those with equal ones stay in one split; None:
+        `origins`.
+      dropped: rows of the input that are neither here nor rejects, because a function
+        (`map`) leaves them out.
+      added: rows here beside the first that comes from a row of the input.
       checksums: of parts of the input that were read for these rows, and those of no
         row; all `Rows` of a range together name each of its bytes (`tells_checksums`).
       splits: the index of each row's split among `own_splits`, where a column tells it.
@@ -71,6 +76,15 @@ class Rows:
     rounded: tuple[Rounded, ...] = ()
     checksums: Sequence[FileChecksum] = ()
     splits: npt.NDArray[np.uint8] | None = None
+    groups: U64 | None = None
+    dropped: int = 0
+    added: int = 0
+
+    @property
+    def num_read(self) -> int:
+        """Returns how many rows of the input they come from, rejects included."""
+        found: int = self.batch.num_rows + len(self.rejects)
+        return found + self.dropped - self.added
 
 
 @dataclass(slots=True)
@@ -186,6 +200,21 @@ class Source(ABC):
           UsageError: the job asks for what such a source cannot do.
         """
         return self
+
+    def appending_to(self, inputs: Schema | None) -> Self:
+        """Returns the source for a dataset that was made by a function (`map`).
+
+        Asked before `prepare_append`, with what `input_schema` told of its rows.
+        """
+        return self
+
+    def input_schema(self, observed: tuple[int, ...]) -> Schema | None:
+        """Returns the features of rows before a function (`map`); None without one.
+
+        Args:
+          observed: the type flags of all rows.
+        """
+        return None
 
     def naming_files(self) -> Self:
         """Returns the source of a table whose cells name files, read for its rows."""

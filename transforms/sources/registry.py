@@ -46,6 +46,7 @@ BUILT_IN = {
     "svhn": "recordmill.transforms.sources.svhn.plugin",
     "tfrecord": "recordmill.transforms.sources.tfrecord.plugin",
 }
+_MAP = "recordmill.transforms.map_rows.mapped_source"
 
 Options = TypeVar("Options", bound=SourceOptions)
 
@@ -155,7 +156,15 @@ def make_source(job: JobSpec, storage: StorageOptions = NO_OPTIONS) -> Source:
       ValueError: the rows come from a pipeline, or the options are another format's.
     """
     found, options = _format_and_options(job)
-    source = found.make_source(options, job.declared is not None, storage)
+    as_declared = job.declared is not None
+    if job.map is not None:  # what is declared is what the function makes
+        source = found.make_source(options, False, storage)
+        source = source.making(job.model_copy(update={"declared": None}))
+        made: Source = import_module(_MAP).map_source(
+            source, job.map, as_declared=as_declared
+        )
+        return made.naming_files() if _names_files(job) else made
+    source = found.make_source(options, as_declared, storage)
     if job.declared is not None:
         columns = {job.declared.column_of(name) for name in job.declared.features}
         times = job.split_by_time.rpartition("=")[0] if job.split_by_time else None

@@ -29,7 +29,7 @@ FORMAT_VERSION = 1  # raise it when the same job would give other bytes
 TRAIN_NAMES = frozenset({"train", "training"})  # of files that a job's splits divide
 # Of JobSpec: left out where they have their default.
 _LATER_FIELDS = (
-    *("gzip_level", "index", "container", "label"),
+    *("gzip_level", "index", "container", "label", "map"),
     *("split_column", "split_by_time", "split_exact", "stratify_by"),
 )
 _FIRST_OPTIONS = {"feature_names": "default", "variant": "auto"}  # of images and cifar
@@ -301,6 +301,11 @@ def fixed_fields(job: JobSpec) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for name, value in job.model_dump(mode="json", exclude={"max_rejects"}).items():
         if name in _LATER_FIELDS and value == JobSpec.model_fields[name].default:
+            continue
+        if name == "map" and job.map is not None:
+            # Not where it lies, nor its text: the checksum stands for that.
+            checksum = job.map.checksum
+            fields[name] = {"function": job.map.function, "checksum": checksum}
             continue
         if name != "source_options":
             fields[name] = value

@@ -49,6 +49,7 @@ class RangeReader:
       by_reference: whether payloads are references to unread rows, not records.
       rows_read: rows found so far, rejects included.
       rejects: rows left out so far.
+      rows_dropped, rows_added: what a function (`map`) made fewer or more.
       observed_types: what each column was observed to hold.
       odd: rows that the end of the run tells of.
       nulls: missing values of each column.
@@ -65,6 +66,8 @@ class RangeReader:
     by_reference: bool
     rows_read: int = 0
     rejects: list[Reject] = field(default_factory=list)
+    rows_dropped: int = 0
+    rows_added: int = 0
     observed_types: TypeFlags = ()
     odd: tuple[OddRows, ...] = ()
     nulls: tuple[int, ...] = ()
@@ -150,10 +153,14 @@ class RangeReader:
             rejects=rejects,
             rounded=self.rounded[:MAX_COLUMNS],
             checksums=checksums,
+            rows_dropped=self.rows_dropped,
+            rows_added=self.rows_added,
         )
 
     def _count(self, rows: Rows) -> None:
-        self.rows_read += rows.batch.num_rows + len(rows.rejects)
+        self.rows_read += rows.num_read
+        self.rows_dropped += rows.dropped
+        self.rows_added += rows.added
         self.rejects += rows.rejects
         self.checksums += rows.checksums
         self.observed_types = merge_type_flags(self.observed_types, rows.observed)
@@ -226,7 +233,15 @@ def _groups(context: RunContext, rows: Rows) -> U64:
     """Returns a hash per row; rows with equal hashes share a split."""
     column = context.job.split_by
     if column is None:
-        return rows.origins
+        if rows.groups is None:
+            return rows.origins
+        if context.limits is not None:  # rows were counted one by one
+            raise UsageError(
+                "`map` makes several rows of one, which belong into one split, so the "
+                "splits cannot be exact: leave out `split_exact` and `stratify_by`, or "
+                "return at most one row for each"
+            )
+        return rows.groups
     require_column("split_by", column, rows.batch.schema.names)
     return value_hashes(rows.batch[column])
 

@@ -169,7 +169,7 @@ def _add(
 ) -> Iterator[pa.BinaryArray]:
     """Adds a batch to the sample and yields its framed records."""
     num_rows = rows.batch.num_rows
-    sample.rows += num_rows + len(rows.rejects)
+    sample.rows += rows.num_read
     sample.reject(len(rows.rejects), [reject.reason for reject in rows.rejects])
     if num_rows == 0:
         return

@@ -176,6 +176,15 @@ def _send_rows(
         # A plan from sizes alone did not know of rejects: there may be more now.
         if now != before and not (from_sizes and noun == "reject"):
             raise _changed(input_range, f"{count(now, noun)}, before {before:,}")
+    by_map = (reader.rows_dropped, reader.rows_added)
+    first = (measured.rows_dropped, measured.rows_added)
+    if by_map != first:
+        raise _changed(
+            input_range,
+            f"the function of `map` dropped {by_map[0]:,} and added {by_map[1]:,} rows, "
+            f"before {first[0]:,} and {first[1]:,}. It has to make the same of the same "
+            "rows",
+        )
     if found := len(reader.rejects) - measured.rows_rejected:
         lost = _records_from_sizes(context, input_range, plan) - sent
         if (lost < 0).any() or lost.sum() != found:

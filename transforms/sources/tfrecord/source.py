@@ -132,6 +132,11 @@ class TfrecordSource(Source):
                     f"`{option}` {column}: the records are kept as they are, unread: use "
                     "`records=decode`"
                 )
+        if self.records == "keep" and job.map is not None:
+            raise UsageError(
+                f"`map` {job.map.label}: the records are kept as they are, unread, so "
+                "there are no columns: use `records=decode`"
+            )
         return replace(self, declared=job.declared, payload=job.payload)
 
     def prepare(self, files: Sequence[InputFile]) -> Self:

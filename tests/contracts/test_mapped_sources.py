@@ -1,0 +1,55 @@
+"""The contract of a function between a source and its records, for every source."""
+
+from __future__ import annotations
+
+import pickle
+from functools import reduce
+from pathlib import Path
+
+import pytest
+from source_cases import CASES
+from source_tools import read, read_one
+
+from recordmill.schemas.job.map_function import MapFunction
+from recordmill.schemas.ranges import merge_type_flags
+from recordmill.transforms.map_rows.mapped_source import map_source
+from recordmill.transforms.sources.base import Source
+from recordmill.transforms.sources.images import cut_pictures
+
+SAME = "def same(batch): return batch"
+
+
+def mapped(source: Source) -> Source:
+    named = MapFunction(function="same", text=SAME, file="a.py")
+    return map_source(source, named, as_declared=False)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_function_that_changes_nothing_changes_nothing(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows, keys, rejects and where they stand; also when the source was pickled."""
+    monkeypatch.setattr(cut_pictures, "FILES_PER_RANGE", 2)
+    case = CASES[name]
+    if getattr(case.source, "records", "") == "keep":
+        return  # there are no columns; the command says so
+    case.make(tmp_path)
+    path, size = case.cut_short
+    if case.unit == "byte" and case.pack is bytes:  # with a reject
+        (tmp_path / path).write_bytes((tmp_path / path).read_bytes()[:size])
+    plain = read(case.source, tmp_path)
+    found = read(mapped(case.source), tmp_path)
+    assert found.ranges == plain.ranges
+    types = reduce(merge_type_flags, (part.observed for part in found.parts))
+    assert found.source.schema(types) == plain.source.schema(types)
+    assert not found.source.supports_references
+    restored = pickle.loads(pickle.dumps(found.source))
+    for input_range, one, other in zip(
+        plain.ranges, plain.parts, found.parts, strict=True
+    ):
+        one.observed = other.observed  # of the first rows, too
+        if not one.nulls:  # not counted, as there can be none
+            assert not any(other.nulls)
+            one.nulls = other.nulls
+        assert other == one
+        assert read_one(restored, input_range).rows == one.rows

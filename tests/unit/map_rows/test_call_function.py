@@ -1,0 +1,161 @@
+"""Calling a person's function: which row each row comes from, and which rows are bad."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recordmill.schemas.errors import SchemaError, UsageError
+from recordmill.transforms.map_rows.call_function import MappedBatch, map_batch
+from recordmill.transforms.map_rows.check_function import (
+    require_row_by_row,
+    same_values,
+)
+
+Function = Callable[[pa.RecordBatch], Any]
+
+
+def ten() -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"n": pa.array(range(10), pa.int64())})
+
+
+@given(st.lists(st.integers(-1, 3), min_size=1, max_size=40))
+def test_each_row_alone_gives_what_all_give_together(numbers: list[int]) -> None:
+    """A row becomes as many copies as its number says; for -1 the function raises."""
+    batch = pa.RecordBatch.from_pydict({"n": pa.array(numbers, pa.int64())})
+
+    def copies(part: pa.RecordBatch) -> tuple[pa.RecordBatch, Any]:
+        wanted = part["n"].to_numpy()
+        if (wanted < 0).any():
+            raise ValueError("below zero")
+        rows = np.repeat(np.arange(part.num_rows), wanted)
+        return part.take(pa.array(rows)), rows
+
+    made = map_batch(copies, batch, "file.py:copies")
+    expected = [row for row, n in enumerate(numbers) for _ in range(max(n, 0))]
+    assert made.rows.tolist() == expected
+    bad = [row for row, n in enumerate(numbers) if n < 0]
+    assert [row for row, _ in made.invalid_rows] == bad
+    assert {why for _, why in made.invalid_rows} <= {
+        "map copies: ValueError: below zero"
+    }
+    if made.batch.num_columns:
+        assert made.batch["n"].to_pylist() == [numbers[row] for row in expected]
+    assert made.dropped(len(numbers)) == numbers.count(0)
+    assert made.added == sum(n - 1 for n in numbers if n > 1)
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (lambda batch: None, "returned nothing, expected a pyarrow.RecordBatch"),
+        (lambda batch: batch.to_pydict(), "returned a dict, expected"),
+        (lambda batch: batch.slice(1), "got 10 rows and returned 9. Return a second"),
+        (lambda b: (b, [True] * 10), r"found an array of bool, shape \(10,\)"),
+        (lambda b: (b, list(range(9))), r"found an array of int64, shape \(9,\)"),
+        (lambda b: (b, [*range(9), 10]), "found row 10, of the 10 that it got"),
+        (lambda b: (b, [*range(9), 0]), "found rows not in order"),
+        (lambda b: (b, pa.array([None] * 10)), "expected rising row numbers"),
+        (lambda b: (b, [[1], [2, 3]]), "are not an array"),
+    ],
+)
+def test_what_it_returns_is_checked(function: Function, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        map_batch(function, ten(), "file.py:f")
+
+
+def test_a_filter_may_leave_nothing() -> None:
+    made = map_batch(lambda batch: (batch.slice(0, 0), []), ten(), "f")
+    assert (made.batch.num_rows, made.dropped(10), made.added) == (0, 10, 0)
+
+
+def test_parts_with_other_types_or_columns_are_told() -> None:
+    def by_value(batch: pa.RecordBatch) -> pa.RecordBatch:
+        numbers = batch["n"].to_pylist()
+        if 5 in numbers and len(numbers) > 1:
+            raise ValueError
+        kind = pa.int64() if max(numbers) < 5 else pa.float64()
+        return pa.RecordBatch.from_pydict({"n": batch["n"].cast(kind)})
+
+    with pytest.raises(SchemaError, match="column 'n' is int64 for some rows and doub"):
+        map_batch(by_value, ten(), "f")
+
+    def sometimes(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if batch.num_rows == 10:
+            raise ValueError
+        name = "n" if batch["n"][0].as_py() else "m"
+        return batch.rename_columns([name])
+
+    with pytest.raises(SchemaError, match="returns column 'm' for some rows only"):
+        map_batch(sometimes, ten(), "f")
+
+
+def test_an_import_that_fails_is_not_the_row_s_fault() -> None:
+    def importing(batch: pa.RecordBatch) -> None:
+        import nowhere_to_be_found  # noqa: F401
+
+    with pytest.raises(UsageError, match="No module named 'nowhere_to_be_found'"):
+        map_batch(importing, ten(), "f")
+
+
+def centred(batch: pa.RecordBatch) -> pa.RecordBatch:
+    values = batch["n"].to_numpy().astype(float)
+    return pa.RecordBatch.from_pydict({"n": values - values.mean()})
+
+
+def every_second(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Any]:
+    rows = np.arange(0, batch.num_rows, 2)
+    return batch.take(pa.array(rows)), rows
+
+
+def drawn(batch: pa.RecordBatch) -> pa.RecordBatch:
+    values = np.random.default_rng().integers(0, 1 << 60, batch.num_rows)
+    return pa.RecordBatch.from_pydict({"n": values})
+
+
+def squared(batch: pa.RecordBatch) -> pa.RecordBatch:
+    values = batch["n"].to_numpy()
+    lists = pa.array([[float(n)] * n for n in values], pa.list_(pa.float64()))
+    return pa.RecordBatch.from_pydict({"n": values**2, "lists": lists})
+
+
+def mapped(function: Function, batch: pa.RecordBatch) -> MappedBatch:
+    return map_batch(function, batch, "f")
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (centred, "other values in column 'n'"),
+        (every_second, "other rows"),
+        (drawn, "other values in column 'n'"),
+    ],
+)
+def test_a_row_that_depends_on_its_batch_is_told(function: Function, said: str) -> None:
+    batch = ten().slice(0, 6)  # halves of 3 rows
+    with pytest.raises(UsageError, match=f"gives {said} when it gets the same rows"):
+        require_row_by_row(function, batch, mapped(function, batch), "f")
+
+
+def test_rows_by_themselves_pass_the_check() -> None:
+    for batch in (ten(), ten().slice(0, 1)):
+        require_row_by_row(squared, batch, mapped(squared, batch), "f")
+
+
+def test_the_same_values() -> None:
+    one = pa.array([[1.0, None], None, []])
+    assert same_values(one, pa.array([[1.0 + 1e-9, None], None, []]))
+    assert not same_values(one, pa.array([[1.1, None], None, []]))
+    assert not same_values(one, pa.array([[1.0], [None], []]))
+    assert not same_values(one, pa.array([[1.0, None], [], []]))
+    assert same_values(pa.array([float("nan")]), pa.array([float("nan")]))
+    assert same_values(pa.nulls(2), pa.array([None, None], pa.int64()))
+    assert not same_values(pa.nulls(1), pa.array([1]))
+    assert same_values(pa.array([{"a": 1.0}]), pa.array([{"a": 1.0}]))
+    assert not same_values(pa.array(["a"]), pa.array(["b"]))

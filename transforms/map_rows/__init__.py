@@ -1,0 +1,1 @@
+"""Makes rows from those of a source by a person's own function."""

@@ -1,0 +1,417 @@
+"""Reads what another source reads, and gives the rows that a person's function makes.
+
+The rows of the other source are as it infers or knows their types, never by a declared
+schema: that one describes what the function makes. Where types are inferred, they may
+widen while rows are read; then the function may make other types, too. So the columns it
+makes are learned from the first rows, read with the types in question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+
+from recordmill.schemas.errors import InputError, SchemaError
+from recordmill.schemas.features.feature import FeatureSpec, Schema
+from recordmill.schemas.file_checksums import FileChecksum
+from recordmill.schemas.job.map_function import MapFunction
+from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
+from recordmill.schemas.ranges import (
+    InputFile,
+    InputRange,
+    OddRows,
+    Reject,
+    TypeFlags,
+    merge_type_flags,
+)
+from recordmill.schemas.rounded import Rounded
+from recordmill.schemas.understood import Understood
+from recordmill.transforms.arrow import I64
+from recordmill.transforms.exchange.keys import copy_origins
+from recordmill.transforms.map_rows.call_function import (
+    MappedBatch,
+    different_types,
+    map_batch,
+)
+from recordmill.transforms.map_rows.load_function import load_function
+from recordmill.transforms.map_rows.try_function import (
+    NOTHING_TRIED,
+    Tried,
+    first_rows,
+    try_function,
+)
+from recordmill.transforms.sources.base import Rows, Source
+from recordmill.transforms.sources.columnar.flat_batches import flat_batch
+from recordmill.transforms.sources.plain_types import (
+    merged_type,
+    plain_columns,
+    plain_schema,
+)
+from recordmill.transforms.sources.required_values import missing_required
+from recordmill.transforms.storage import Store
+
+# What was learned in this process, by source and type flags.
+_tried: dict[tuple[str, TypeFlags], Tried] = {}
+
+
+def map_source(inner: Source, named: MapFunction, *, as_declared: bool) -> Source:
+    """Returns the source of the rows that a function makes.
+
+    Args:
+      inner: the source of the rows that the function gets.
+      named: the function.
+      as_declared: whether a declared schema says what becomes of its columns.
+    """
+    return MappedSource(
+        inner=inner,
+        named=named,
+        as_declared=as_declared,
+        storage=inner.storage,
+        files_root=inner.files_root,
+        handles_unreadable=inner.handles_unreadable,
+        reads_archives=inner.reads_archives,
+        tells_checksums=inner.tells_checksums,
+        has_positions=inner.has_positions,
+        read_rate=inner.read_rate,
+    )
+
+
+@dataclass(frozen=True)
+class MappedSource(Source):
+    """The rows that a function makes from those of another source.
+
+    Attributes:
+      inner: the other source.
+      named: the function.
+      as_declared: whether a declared schema says what becomes of the columns.
+      like: the features of the other source's rows in the dataset that rows are
+        appended to, or None.
+      fixed_schema: that dataset's own, where it is not declared, or None.
+      tried_ranges: where the first rows are, on which the function is tried.
+      tried_types: the type flags of those rows.
+      key: of this prepared source, among all of a process.
+      tried: the columns of the first rows; of other type flags it is learned later.
+      storage, files_root: see `Source`, as the following.
+    """
+
+    inner: Source
+    named: MapFunction
+    as_declared: bool = False
+    like: Schema | None = None
+    fixed_schema: Schema | None = None
+    tried_ranges: tuple[InputRange, ...] = ()
+    tried_types: TypeFlags = ()
+    key: str = ""
+    tried: Tried = NOTHING_TRIED
+    storage: StorageOptions = NO_OPTIONS
+    files_root: str = ""
+    handles_unreadable: bool = False
+    reads_archives: bool = False
+    tells_checksums: bool = False
+    has_positions: bool = True
+    read_rate: float = 100e6
+
+    sizes_unknown = "the function of `map` makes the rows"
+
+    @property
+    def infers_types(self) -> bool:
+        return self.inner.infers_types
+
+    @property
+    def decimal_comma(self) -> bool:
+        return self.inner.decimal_comma
+
+    def prepare(self, files: Sequence[InputFile]) -> Self:
+        return self._on(self.inner.prepare(files), files)
+
+    def appending_to(self, inputs: Schema | None) -> Self:
+        return replace(self, like=inputs)
+
+    def prepare_append(
+        self,
+        kept: Sequence[InputFile],
+        new: Sequence[InputFile],
+        schema: Schema | None,
+    ) -> Self:
+        inner = self.inner.prepare_append(kept, new, self.like)
+        return replace(self, fixed_schema=schema)._on(inner, new)
+
+    def _on(self, inner: Source, files: Sequence[InputFile]) -> Self:
+        """Returns the source on a prepared one, with the function tried."""
+        ranges = inner.cut(files)
+        chosen = tuple(inner.sample_ranges(ranges)) if ranges else ()
+        batch, types = first_rows(inner, chosen)
+        if not batch.num_rows:  # rows may be larger than what is sampled
+            chosen = tuple(ranges[:1])
+            batch, types = first_rows(inner, chosen)
+        function = load_function(self.named)
+        tried = try_function(
+            function, batch, self.named.label, as_declared=self.as_declared
+        )
+        if not tried.columns and self.fixed_schema is None:
+            raise InputError(
+                f"the input has no row on which `map` {self.named.label} could be tried"
+            )
+        return replace(
+            self,
+            inner=inner,
+            tried_ranges=chosen,
+            tried_types=types,
+            tried=tried,
+            key=uuid4().hex,
+        )
+
+    def _tried_with(self, types: TypeFlags) -> Tried:
+        """Returns what the function makes of columns with these type flags."""
+        types = self._types(types)
+        if types == self.tried_types:
+            return self.tried
+        found = _tried.get((self.key, types))
+        if found is None:
+            if len(_tried) > 256:
+                _tried.clear()
+            batch, _ = first_rows(self.inner, self.tried_ranges, types)
+            function = load_function(self.named)
+            found = try_function(
+                function, batch, self.named.label, as_declared=self.as_declared
+            )
+            _tried[self.key, types] = found
+        return found
+
+    def _types(self, flags: TypeFlags) -> TypeFlags:
+        """Returns type flags with those of the first rows, which are rows, too."""
+        if not self.infers_types:
+            return ()
+        return merge_type_flags(flags, self.tried_types)
+
+    def naming_files(self) -> Self:
+        return replace(self, inner=self.inner.naming_files())
+
+    def checksums_of_prepare(self) -> Sequence[FileChecksum]:
+        return self.inner.checksums_of_prepare()
+
+    def understood(self) -> Understood:
+        return self._with_function(self.inner.understood(), ())
+
+    def understood_at_end(
+        self,
+        schema: Schema,
+        odd: tuple[OddRows, ...] = (),
+        observed: TypeFlags = (),
+        rounded: Sequence[Rounded] = (),
+    ) -> Understood:
+        inner = self.inner.schema(self._types(observed))
+        found = self.inner.understood_at_end(inner, odd, observed, rounded)
+        return self._with_function(found, observed)
+
+    def _with_function(self, told: Understood, observed: TypeFlags) -> Understood:
+        label, checksum = self.named.label, self.named.checksum[:8]
+        tried = self._tried_with(observed)
+        features = () if self.as_declared else self.schema(observed).features
+        kept = [each.name for each in features if each.column in tried.kept]
+        left = {each.column for each in features} or {name for name, _ in tried.columns}
+        made = ", ".join(
+            f"{name} {kind}" for name, kind in tried.columns if name in left
+        )
+        facts = [("map", f"{label} (checksum {checksum}) makes {made}")]
+        if kept:
+            facts.append(("kept by map", ", ".join(kept)))
+        return replace(told, facts=(*told.facts, *facts))
+
+    def own_splits(self) -> tuple[str, ...]:
+        return self.inner.own_splits()
+
+    def own_split_rows(self) -> tuple[int, ...]:
+        return self.inner.own_split_rows()
+
+    def rounding_problem(self, rounded: Sequence[Rounded]) -> str:
+        return self.inner.rounding_problem(rounded)
+
+    def columns(self) -> pa.Schema:
+        return self.tried.arrow_schema()
+
+    def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
+        return self.inner.cut(files)
+
+    def needs_survey(self, ranges: Sequence[InputRange]) -> bool:
+        return self.inner.needs_survey(ranges)
+
+    def survey(self, input_range: InputRange) -> int:
+        return self.inner.survey(input_range)
+
+    def resolve_ranges(
+        self, ranges: Sequence[InputRange], surveys: Sequence[int]
+    ) -> list[InputRange]:
+        return self.inner.resolve_ranges(ranges, surveys)
+
+    def sample(self, input_range: InputRange) -> TypeFlags:
+        return self._types(self.inner.sample(input_range))
+
+    def sample_ranges(self, ranges: Sequence[InputRange]) -> list[InputRange]:
+        return self.inner.sample_ranges(ranges)
+
+    def estimated_bytes(self, files: Sequence[InputFile]) -> int:
+        return self.inner.estimated_bytes(files) * self.tried.rows_each
+
+    def spill_inventory(self, store: Store, name: str) -> Self:
+        return replace(self, inner=self.inner.spill_inventory(store, name))
+
+    def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
+        """Returns the features of what the function makes.
+
+        A column that it gives back as it was keeps the feature that it has in the other
+        source, if any: class names, a picture.
+        """
+        tried = self._tried_with(observed)
+        if not tried.columns and self.fixed_schema is not None:
+            return self.fixed_schema  # there is no row
+        own = self.inner.schema(self._inner_flags(observed)).features
+        by_column = {feature.column: feature for feature in own}
+        made = []
+        for feature in plain_schema(tried.arrow_schema(), nulls).features:
+            is_kept = feature.name in tried.kept
+            if is_kept and feature.name not in by_column:
+                continue  # nor is it a feature without the function
+            kept = by_column[feature.name] if is_kept else None
+            made.append(self._feature(feature, kept))
+        return Schema(tuple(made))
+
+    def _inner_flags(self, observed: TypeFlags) -> TypeFlags:
+        # Those of a source that infers no types are not merged: () has seen nothing.
+        return self._types(observed) if self.infers_types else observed
+
+    def _feature(self, plain: FeatureSpec, kept: FeatureSpec | None) -> FeatureSpec:
+        """Returns the feature of a column that was kept or made."""
+        feature = plain
+        if kept is not None:
+            feature = replace(kept, optional=plain.optional)
+        if self.fixed_schema is None:
+            return feature
+        for fixed in self.fixed_schema.features:
+            for choice in filter(None, (feature, plain)):
+                alike = replace(choice, optional=fixed.optional)
+                if alike.as_stored() == fixed.as_stored():
+                    return alike
+        return feature
+
+    def input_schema(self, observed: TypeFlags) -> Schema:
+        own = self.inner.schema(self._inner_flags(observed)).features
+        # A value that is missing is the function's affair.
+        return Schema(tuple(replace(feature, optional=True) for feature in own))
+
+    def needs_reencode(
+        self, observed: TypeFlags, used: TypeFlags, final: TypeFlags
+    ) -> bool:
+        # A column without values may have put something into the records here.
+        return bool(observed) and self.inner.needs_reencode(final, used, final)
+
+    def read(self, input_range: InputRange, expected: TypeFlags) -> Iterator[Rows]:
+        function = load_function(self.named)
+        types = self._types(expected) if self.infers_types else expected
+        for rows in self.inner.read(input_range, types):
+            if self.infers_types and rows.observed:
+                rows.observed = self._types(rows.observed)
+                types = merge_type_flags(types, rows.observed)
+            tried = self._tried_with(types)
+            if not rows.batch.num_rows:
+                yield self._without_rows(rows, tried)
+                continue
+            made = map_batch(function, rows.batch, self.named.label)
+            yield self._rows(rows, made, tried, input_range)
+
+    def _without_rows(self, rows: Rows, tried: Tried) -> Rows:
+        none = pa.RecordBatch.from_pylist([], schema=tried.arrow_schema())
+        nulls = () if self.as_declared else (0,) * len(tried.columns)
+        return replace(rows, batch=none, nulls=nulls, planned_bytes=None)
+
+    def _rows(
+        self, rows: Rows, made: MappedBatch, tried: Tried, input_range: InputRange
+    ) -> Rows:
+        """Returns the rows that a function made of others."""
+
+        def reject(row: int, reason: str) -> Reject:
+            path = rows.paths[row] if rows.paths else input_range.path
+            position, raw = rows.raw(row)
+            return Reject(path, position, reason, raw)
+
+        rejects = [*rows.rejects, *(reject(*each) for each in made.invalid_rows)]
+        dropped = made.dropped(rows.batch.num_rows)
+        added = made.added
+        if not made.batch.num_columns:
+            none = replace(rows, rejects=rejects, dropped=dropped)
+            none.origins, none.positions = rows.origins[:0], rows.positions[:0]
+            return self._without_rows(none, tried)
+        batch, source_rows = self._flat(made.batch, tried, input_range), made.rows
+        if not self.as_declared and self.fixed_schema is not None:
+            missing = missing_required(batch, self.schema(rows.observed))
+            if missing:
+                rejects += [
+                    reject(int(source_rows[row]), reason)
+                    for row, reason in missing.items()
+                ]
+                left = np.delete(np.arange(batch.num_rows), list(missing))
+                batch, source_rows = batch.take(pa.array(left)), source_rows[left]
+        origins = rows.origins[source_rows]
+        return replace(
+            rows,
+            batch=batch,
+            origins=copy_origins(origins, _copies(source_rows)) if added else origins,
+            groups=origins if added else None,
+            positions=rows.positions[source_rows],
+            raw=lambda row: rows.raw(int(source_rows[row])),
+            paths=[rows.paths[row] for row in source_rows] if rows.paths else (),
+            planned_bytes=None,
+            rejects=rejects,
+            nulls=()
+            if self.as_declared
+            else tuple(column.null_count for column in batch.columns),
+            dropped=dropped,
+            added=added,
+        )
+
+    def _flat(
+        self, batch: pa.RecordBatch, tried: Tried, input_range: InputRange
+    ) -> pa.RecordBatch:
+        """Returns a batch with plain columns, those of the first rows.
+
+        Raises:
+          SchemaError: it has other columns, or other types.
+        """
+        label = self.named.label
+        try:
+            found = plain_columns(
+                batch.schema, f"`map` {label}", as_declared=self.as_declared
+            )
+            if self.as_declared:
+                return flat_batch(batch, pa.schema(list(found.items())))
+        except InputError as error:
+            raise SchemaError(str(error)) from error
+        expected = dict(tried.columns)
+        if differ := sorted(found.keys() ^ expected.keys()):
+            raise SchemaError(
+                f"{input_range.where}: `map` {label}: the function returned the columns "
+                f"{', '.join(found)}, but {', '.join(expected)} for the first rows; they "
+                f"differ in {', '.join(differ)}. It has to return the same columns for "
+                "all rows"
+            )
+        for name, kind in found.items():
+            merged = merged_type(kind, expected[name])
+            if merged is None or not merged.equals(expected[name]):
+                text = different_types(label, name, str(expected[name]), str(kind))
+                raise SchemaError(f"{input_range.where}: {text}")
+        return flat_batch(batch, tried.arrow_schema())
+
+
+def _copies(rows: I64) -> I64:
+    """Numbers the rows that come from one row.
+
+    >>> _copies(np.array([3, 3, 5])).tolist()
+    [0, 1, 0]
+    """
+    _, starts, counts = np.unique(rows, return_index=True, return_counts=True)
+    return np.arange(len(rows), dtype=np.int64) - np.repeat(starts, counts)
