@@ -66,8 +66,10 @@ def test_classes_and_splits(
     for archive, names in archives.items():
         members = {name: JPEG + name.encode() for name in names}
         (tmp_path / archive).write_bytes(zip_of(members))
-    convert("images", *(tmp_path / archive for archive in archives), tmp_path / "out")
     out = tmp_path / "out"
+    ran = recordmill("convert", "images", tmp_path, out)
+    assert "is an archive: what is in it is read if the archive itself" in ran.err
+    convert("images", *(tmp_path / archive for archive in archives), out)
     assert (out / "label.labels.txt").read_text().split() == classes
     assert sorted(manifest_of(out)["splits"]) == sorted(splits)
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 
+from recordmill.schemas.archive_member import is_archive_name
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.job.job_spec import MAX_SPLITS, SPLIT_PATTERN
 from recordmill.schemas.ranges import InputFile
@@ -92,10 +93,17 @@ def require_pictures(found: FoundPictures) -> None:
     if found.pictures:
         return
     endings = {PurePosixPath(file.path).suffix for file, _ in found.others}
+    archives = [file for file, _ in found.others if is_archive_name(file.path)]
+    hint = ""
+    if archives:
+        hint = (
+            f". {archives[0].uri} is an archive: what is in it is read if the archive "
+            "itself is the input, or a glob that matches it"
+        )
     raise InputError(
         f"no pictures among {count(len(found.others), 'input file')} (endings: "
         f"{' '.join(sorted(endings)) or 'none'}); expected {' '.join(ENDINGS)}, or other "
-        "names with the content of such files"
+        f"names with the content of such files{hint}"
     )
 
 
