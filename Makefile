@@ -11,6 +11,7 @@ VENV := .venv
 INTEROP := .venv-interop
 BIN := $(VENV)/bin
 TOOLS := .tools
+SHARE := 0.1
 LINKS := build/types/recordmill
 FAKE_GCS := v1.56.1
 AZURITE := 3.37.0
@@ -37,7 +38,7 @@ endif
 BRIEFLY := | awk '/^Collecting/ { print "  " $$2 } /^Installing coll/ { print "  unpacking" } \
 	!/^(Collecting|Installing|Downloading|Using|Looking|Obtaining|Requirement|Ignoring|Successfully| )/ { print } { fflush() }'
 
-.PHONY: demo test test-fast test-integration test-long fuzz adversary power-loss soak image environments tools check bench bench-quick lock clean
+.PHONY: demo test test-fast coverage mutants test-integration test-long fuzz adversary power-loss soak image environments tools check bench bench-quick lock clean
 
 demo: $(VENV)/.run
 	sh tests/demo.sh $(BIN)/recordmill
@@ -48,6 +49,16 @@ test: $(VENV)/.ready $(INTEROP)/.ready
 # While one edits: functions and classes alone, without the tests marked slow.
 test-fast: $(VENV)/.ready
 	RECORDMILL_EXAMPLES=0.1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" tests/unit
+
+# Lines and branches that the tests run, by room. Twice the time of the tests.
+coverage: $(VENV)/.ready $(INTEROP)/.ready
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --cov --cov-report=json:build/coverage.json
+	$(BIN)/python tests/proof/coverage_by_room.py build/coverage.json
+
+# Changes of single operators in the modules that bytes hang on: do their tests notice? Of
+# a tenth of them, in half an hour; SHARE=1 for all.
+mutants: $(VENV)/.ready $(TOOLS)/mutants/.ready
+	$(TOOLS)/mutants/bin/python tests/proof/mutate.py --share $(SHARE)
 
 # Every parser of foreign bytes: 20,000 inputs of each kind. Takes minutes.
 fuzz: $(VENV)/.ready
@@ -220,6 +231,7 @@ lock:
 	$(LOCK) tests/integration/requirements-deploy.in -o tests/integration/requirements-deploy.lock
 	$(LOCK) tests/integration/requirements-airflow.in -o tests/integration/requirements-airflow.lock
 	$(LOCK) tests/integration/requirements-readers.in -o tests/integration/requirements-readers.lock
+	$(LOCK) tests/integration/requirements-mutants.in -o tests/integration/requirements-mutants.lock
 
 clean:
 	rm -rf $(VENV) $(INTEROP) $(TOOLS) demo-output bench-data build *.egg-info
