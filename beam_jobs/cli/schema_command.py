@@ -145,7 +145,7 @@ def _infer(
         header_lines,
         stats_json,
     )
-    from recordmill.transforms.sources.listing import list_inputs
+    from recordmill.transforms.sources.named_files import list_with_named
     from recordmill.transforms.sources.registry import make_source
 
     started = time.perf_counter()
@@ -158,7 +158,12 @@ def _infer(
         sys.stderr, "read", "listing the inputs", unit="range", wanted=not as_json
     ) as on_progress:
         made = make_source(job, access)
-        _, files = list_inputs(inputs, access, open_archives=not made.reads_archives)
+        _, _, files = list_with_named(
+            inputs,
+            made.named_files,
+            access,
+            open_archives=not made.reads_archives,
+        )
         inferred = infer_schema(made, files, workers, on_progress)
     text = dump_yaml(
         inferred.declared, feature_comments(inferred), header_lines(inferred)

@@ -19,6 +19,7 @@ from recordmill.transforms.cast.side_files import FILES_ROOT
 from recordmill.transforms.commit.kept_inputs import is_same_dataset
 from recordmill.transforms.commit.same_content import ContentCheck
 from recordmill.transforms.sources.listing import list_inputs, unreadable_error
+from recordmill.transforms.sources.named_files import list_with_named
 from recordmill.transforms.sources.registry import describe_inputs, make_source
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.reading import full_uri, is_local
@@ -37,6 +38,7 @@ class Inputs:
       side_files: what cells of it may name, if the job pulls any in.
       check: compares them with those of a dataset.
       warnings: of what was passed over.
+      apart: files that are inputs because options name them.
       listed_at: the time before they were listed, in Unix seconds.
     """
 
@@ -45,6 +47,7 @@ class Inputs:
     check: ContentCheck = field(default_factory=ContentCheck, compare=False)
     warnings: tuple[str, ...] = ()
     listed_at: float = field(default=0.0, compare=False)
+    apart: tuple[str, ...] = ()
 
     @property
     def all_files(self) -> list[InputFile]:
@@ -85,14 +88,14 @@ def list_all_inputs(
     """
     listed_at = time.time()
     storage, output = options.storage.input, options.output
-    given = inputs_outside(options.inputs, output)
     links: list[str] = []
     source = make_source(job, storage)
     # Where an archive has to be unpacked: on the disk of the other temporary files.
     if options.scratch or is_local(output):
         unpack_into(options.scratch or full_uri(output))
-    root, found = list_inputs(
-        given,
+    apart, root, found = list_with_named(
+        inputs_outside(options.inputs, output),
+        source.named_files,
         storage,
         keep_unreadable=True,
         note=links.append,
@@ -104,7 +107,7 @@ def list_all_inputs(
         left = f"{count(passed_over, 'file')} in the output folder {full_uri(output)}"
         if not files:
             raise InputError(
-                f"{', '.join(given)}: no files but {left}, which are never inputs"
+                f"{', '.join(options.inputs)}: no files but {left}, which are never inputs"
             )
         warnings += (f"passed over: {left}, as it lies inside the input",)
     unreadable = [file for file in files if file.problem]
@@ -118,7 +121,7 @@ def list_all_inputs(
                 "`files_root`: no feature of `schema` has bytes_from: path. Declare one, "
                 "or leave out `files_root`"
             )
-        return Inputs(files, [], check, warnings, listed_at)
+        return Inputs(files, [], check, warnings, listed_at, apart)
     if not source.files_root and any(member_of(file.version) for file in files):
         raise UsageError(
             "tables in an archive cannot name files beside them (bytes_from: path): "
@@ -130,7 +133,7 @@ def list_all_inputs(
     else:
         _, below = list_inputs([root], storage, keep_unreadable=True)
     side_files = [file for file in files_outside(below, output) if not file.problem]
-    return Inputs(files, side_files, check, warnings, listed_at)
+    return Inputs(files, side_files, check, warnings, listed_at, apart)
 
 
 def _told(links: Sequence[str]) -> tuple[str, ...]:

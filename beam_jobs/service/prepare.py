@@ -123,7 +123,7 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
         base=run.base_fingerprint,
         verify=options.verify,
         duplicates=options.duplicates,
-        inputs=options.inputs,
+        inputs=(*options.inputs, *inputs.apart),
         input_root=input_root(inputs.files),
         reading=describe_inputs(job, inputs.files) if inputs.files else "",
         limits=limits,

@@ -30,6 +30,7 @@ from recordmill.schemas.rounded import Rounded
 from recordmill.schemas.understood import Understood
 from recordmill.transforms.arrow import I64, U64
 from recordmill.transforms.combine_crcs import U32
+from recordmill.transforms.sources.named_files import NamedFile
 from recordmill.transforms.storage import Store
 
 REFERENCE = "reference"  # the column of references
@@ -119,6 +120,7 @@ class Source(ABC):
     Attributes:
       storage: options of the inputs' storage.
       files_root: folder that cells name files below; "" for the table's own folder.
+      named_files: what options name beside the inputs, and rows depend on.
       supports_references: whether `list_references` and `read_references` can be called.
       sizes_known_upfront: whether the plan counts file sizes, known without reading.
       sizes_unknown: why record sizes are not known before reading because of an option,
@@ -138,6 +140,7 @@ class Source(ABC):
 
     storage: StorageOptions
     files_root: str = ""
+    named_files: tuple[NamedFile, ...] = ()
     supports_references = False
     sizes_known_upfront = False
     sizes_unknown = ""

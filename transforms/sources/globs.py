@@ -124,6 +124,16 @@ def search(tree: Tree, root: str, pattern: str) -> dict[str, str]:
     return files
 
 
+def matches_path(path: str, pattern: str) -> bool:
+    """Tells whether a glob matches a path; both begin at the same folder.
+
+    >>> matches_path("a/b/c.csv", "**/*.csv"), matches_path("a/b.csv", "*.csv")
+    (True, False)
+    """
+    names = path.split("/")
+    return any(_fits(names, each.split("/")) for each in expand_braces(pattern))
+
+
 def nothing_matches(name: str, folder: str, names: Sequence[tuple[str, bool]]) -> str:
     """Returns the message of an input that is not there.
 

@@ -44,10 +44,16 @@ class Inventory:
     name: str
     root: str
 
-    def write(self, files: Sequence[InputFile]) -> None:
-        """Writes the files' paths, sizes, versions and problems."""
+    def write(self, files: Sequence[InputFile], notes: pa.Table | None = None) -> None:
+        """Writes the files' paths, sizes, versions and problems.
+
+        Args:
+          files: the inventory.
+          notes: more columns, with a row for each file and other names.
+        """
         sink = pa.BufferOutputStream()
-        with pa.ipc.new_file(sink, _SCHEMA) as out:
+        schema = _SCHEMA if notes is None else pa.schema([*_SCHEMA, *notes.schema])
+        with pa.ipc.new_file(sink, schema) as out:
             for start in range(0, len(files), SLICE_FILES):
                 part = files[start : start + SLICE_FILES]
                 columns = [
@@ -56,27 +62,40 @@ class Inventory:
                     pa.array([file.version for file in part], pa.string()),
                     pa.array([file.problem for file in part], pa.string()),
                 ]
-                out.write_batch(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA))
+                if notes is not None:
+                    beside = notes.slice(start, len(part)).combine_chunks()
+                    columns += [column.chunk(0) for column in beside.columns]
+                out.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
         self.store.put_bytes(sink.getvalue().to_pybytes(), self.name)
 
     def read(self, start: int, stop: int) -> list[InputFile]:
         """Reads the files from `start` to `stop`, exclusive."""
         return list(self._slice(start, stop))
 
+    def read_notes(self, start: int, stop: int) -> pa.Table:
+        """Reads the columns beside the files from `start` to `stop`, exclusive."""
+        return pa.Table.from_batches(list(self._batches(start, stop))).drop_columns(
+            _SCHEMA.names
+        )
+
     def _slice(self, start: int, stop: int) -> Iterator[InputFile]:
+        for batch in self._batches(start, stop):
+            for row in batch.select(_SCHEMA.names).to_pylist():
+                yield InputFile(
+                    row["path"],
+                    self.root + row["path"],
+                    row["size"],
+                    row["version"],
+                    problem=row["problem"],
+                )
+
+    def _batches(self, start: int, stop: int) -> Iterator[pa.RecordBatch]:
         with self._open() as source, pa.ipc.open_file(source) as reader:
             for number in range(start // SLICE_FILES, -(-stop // SLICE_FILES)):
                 first = number * SLICE_FILES
                 batch = reader.get_batch(number)
                 low, high = max(start - first, 0), min(stop - first, batch.num_rows)
-                for row in batch.slice(low, high - low).to_pylist():
-                    yield InputFile(
-                        row["path"],
-                        self.root + row["path"],
-                        row["size"],
-                        row["version"],
-                        problem=row["problem"],
-                    )
+                yield batch.slice(low, high - low)
 
     def _open(self) -> pa.NativeFile:
         if isinstance(self.store, LocalStore):

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
 
 from recordmill.schemas.ranges import InputFile, InputRange
-from recordmill.transforms.sources.images.folder_layout import Place
 from recordmill.transforms.sources.inventory import slices
 
 FILES_PER_RANGE = 4096
@@ -14,7 +13,7 @@ RANGE_BYTES = 64 << 20  # a larger picture is a range of its own
 
 
 def cut_pictures(
-    pictures: Sequence[InputFile], places: Sequence[Place], root: str
+    pictures: Sequence[InputFile], splits: Sequence[str], root: str
 ) -> list[InputRange]:
     """Cuts the list into ranges, whose unit is one file.
 
@@ -22,7 +21,7 @@ def cut_pictures(
 
     Args:
       pictures: the files.
-      places: split and class of each.
+      splits: of each.
       root: what every uri begins with, before the path.
     """
     return [
@@ -34,18 +33,18 @@ def cut_pictures(
             stop=stop,
             first_position=start,
             total_positions=len(pictures),
-            split=places[start].split,
+            split=splits[start],
         )
-        for index, (start, stop) in enumerate(_slices(pictures, places))
+        for index, (start, stop) in enumerate(_slices(pictures, splits))
     ]
 
 
 def _slices(
-    pictures: Sequence[InputFile], places: Sequence[Place]
+    pictures: Sequence[InputFile], splits: Sequence[str]
 ) -> Iterator[tuple[int, int]]:
     """Yields slices of the list, each of one split."""
     start = 0
-    for _, group in groupby(places, lambda place: place.split):
+    for _, group in groupby(splits):
         stop = start + sum(1 for _ in group)
         part = pictures[start:stop]
         for low, high in pairwise(slices(part, FILES_PER_RANGE, RANGE_BYTES)):

@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from recordmill.schemas.job.source_options import SourceOptions
 from recordmill.transforms.pictures.check import CheckLevel
 from recordmill.transforms.pictures.structure import MAX_PIXELS
+from recordmill.transforms.sources.images.label_options import LabelOptions
 
 Undecodable = Literal["keep", "reject", "reencode"]
 FeatureNames = Literal["default", "tutorial", "imagenet"]
@@ -32,7 +32,7 @@ def _level(*words: str) -> BeforeValidator:
     return BeforeValidator(validate, json_schema_input_type=str | int)
 
 
-class ImagesOptions(SourceOptions):
+class ImagesOptions(LabelOptions):
     """Options of image folders."""
 
     feature_names: FeatureNames = Field(
@@ -60,9 +60,9 @@ class ImagesOptions(SourceOptions):
         "hold class folders, none, or those at a level below each input (1: the folders "
         "in it, 0: the input itself)",
     )
-    label_from: Annotated[str, _level("auto", "parent")] = Field(
+    label_from: Annotated[str, _level("auto", "none", "parent")] = Field(
         "auto",
         description="which folder names the class: the one below the split, the one that "
-        "holds the picture (parent), or that at a level below each input (1: the folders "
-        "in it, 0: the input itself)",
+        "holds the picture (parent), that at a level below each input (1: the folders "
+        "in it, 0: the input itself), or none: pictures have no labels",
     )

@@ -25,27 +25,27 @@ from recordmill.transforms.tfrecord import FRAME_BYTES
 
 def listed_rows(
     files: Sequence[InputFile],
-    places: Sequence[Place],
-    classes: Sequence[str],
+    labels: Mapping[str, pa.Array],
     storage: StorageOptions,
+    notes: Sequence[bytes] = (),
 ) -> Rows:
     """Returns references to pictures: the size and path of each file.
 
     Args:
       files: the pictures.
-      places: split and class of each.
-      classes: the names that labels count.
+      labels: columns that are known without reading the files.
       storage: options of the files' storage.
+      notes: what is noted of each, or ().
     """
     paths = [file.path for file in files]
-    label_of = _labels(classes)
-    labels = [label_of.get(place.label) for place in places]
     references = [reference_to(file) for file in files]
+    if notes:
+        references = [b"".join(pair) for pair in zip(references, notes, strict=True)]
     return Rows(
         batch=pa.RecordBatch.from_pydict(
             {
                 REFERENCE: pa.array(references, pa.binary()),
-                "label": pa.array(labels, pa.int64()),
+                **labels,
                 "filename": pa.array(paths, pa.string()),
             }
         ),
@@ -58,9 +58,28 @@ def listed_rows(
     )
 
 
+def listed_labels(
+    places: Sequence[Place], classes: Sequence[str]
+) -> dict[str, pa.Array]:
+    """Returns the labels of pictures by their folders; null in no class."""
+    label_of = _labels(classes)
+    labels = [label_of.get(place.label) for place in places]
+    return {"label": pa.array(labels, pa.int64())}
+
+
+def labels_of(places: Sequence[Place], classes: Sequence[str]) -> dict[str, pa.Array]:
+    """Returns label and name of the class of pictures by their folders."""
+    label_of = _labels(classes)
+    names = [place.label for place in places]
+    return {
+        "label": pa.array([label_of[name] for name in names], pa.int64()),
+        "text": pa.array(names, pa.string()),
+    }
+
+
 def picture_batch(
     found: ReadPictures,
-    classes: Sequence[str],
+    labels: Mapping[str, pa.Array],
     *,
     by_view: bool = False,
 ) -> pa.RecordBatch:
@@ -68,11 +87,9 @@ def picture_batch(
 
     Args:
       found: the pictures.
-      classes: the names that labels count.
+      labels: the columns of labels, and of features beside the pictures' own.
       by_view: whether the pictures' bytes stay where they are.
     """
-    label_of = _labels(classes)
-    names = [place.label for place in found.places]
     formats = [header.format for header in found.headers]
     return pa.RecordBatch.from_pydict(
         {
@@ -84,8 +101,7 @@ def picture_batch(
             "width": pa.array([h.width for h in found.headers], pa.int64()),
             "depth": pa.array([h.depth for h in found.headers], pa.int64()),
             "filename": pa.array(found.paths, pa.string()),
-            "label": pa.array([label_of[name] for name in names], pa.int64()),
-            "text": pa.array(names, pa.string()),
+            **labels,
         }
     )
 

@@ -18,6 +18,7 @@ def make_source(
     options: ImagesOptions, as_text: bool, storage: StorageOptions
 ) -> Source:
     """Makes the source of image folders."""
+    from recordmill.transforms.sources.images.asked_labels import ask_labels
     from recordmill.transforms.sources.images.reencoded_images import ReencodedImages
     from recordmill.transforms.sources.images.source import ImagesSource
 
@@ -30,6 +31,7 @@ def make_source(
         split_from=options.split_from,
         label_from=options.label_from,
         storage=storage,
+        asked=ask_labels(options, as_text=as_text),
     )
 
 
@@ -38,8 +40,14 @@ def describe_inputs(options: ImagesOptions, files: Sequence[InputFile]) -> str:
 
     The others are not read for it: one inventory has one content.
     """
+    from recordmill.transforms.sources.images.asked_labels import ask_labels
     from recordmill.transforms.sources.images.find_layout import describe_folders
+    from recordmill.transforms.sources.images.read_noted import describe_noted
 
+    asked = ask_labels(options, as_text=False)
+    if asked is not None:
+        levels = (options.split_from, options.label_from)
+        return describe_noted(files, asked, levels)
     return describe_folders(
         files, split_from=options.split_from, label_from=options.label_from
     )

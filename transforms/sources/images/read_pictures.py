@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from recordmill.schemas.errors import ChangedInputError
@@ -13,10 +14,29 @@ from recordmill.schemas.ranges import InputFile, Reject, Seen
 from recordmill.transforms.arrow import MAX_CELL_BYTES
 from recordmill.transforms.pictures.header import ImageHeader, ImageHeaderError
 from recordmill.transforms.sources.images.folder_layout import Place
+from recordmill.transforms.sources.images.picture_notes import (
+    NO_NOTE,
+    Note,
+    read_note,
+)
 from recordmill.transforms.storage.read_files import read_files
 from recordmill.transforms.tfrecord import crc32c
 
-Reference = tuple[Seen, str, str]  # size and version, path and problem of a file
+
+class Reference(NamedTuple):
+    """What a reference names.
+
+    Attributes:
+      seen: size and version of the file.
+      path: of the file.
+      problem: why there is no picture to read, or "".
+      note: what is noted of it (see picture_notes).
+    """
+
+    seen: Seen
+    path: str
+    problem: str
+    note: bytes = b""
 
 
 @dataclass(slots=True)
@@ -27,6 +47,7 @@ class ReadPictures:
       kept: the indices of their references.
       paths: of these pictures.
       places: their splits and classes.
+      notes: what is noted of them.
       data: their bytes.
       crcs: the CRC-32Cs of their files.
       headers: their headers.
@@ -39,6 +60,7 @@ class ReadPictures:
     kept: list[int] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     places: list[Place] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
     data: list[bytes] = field(default_factory=list)
     crcs: list[int] = field(default_factory=list)
     headers: list[ImageHeader] = field(default_factory=list)
@@ -76,14 +98,14 @@ def reference_to(file: InputFile) -> bytes:
 
 
 def parse_reference(reference: bytes) -> Reference:
-    """Returns size and version, path and problem of a file."""
-    text = reference.decode()
-    if text.startswith("!"):
-        problem, _, path = text[1:].partition("\0")
-        return Seen(0, ""), path, problem
-    facts, _, path = text.partition(" ")
-    size, _, version = facts.partition(":")
-    return Seen(int(size), unquote(version)), path, ""
+    """Returns size and version, path and problem of a file, and its note."""
+    text, _, note = reference.partition(b"\0")
+    if reference.startswith(b"!"):
+        path, _, note = note.partition(b"\0")
+        return Reference(Seen(0, ""), path.decode(), text[1:].decode(), note)
+    facts, _, path = text.partition(b" ")
+    size, _, version = facts.decode().partition(":")
+    return Reference(Seen(int(size), unquote(version)), path.decode(), "", note)
 
 
 def contents_of(
@@ -101,7 +123,7 @@ def contents_of(
     """
     files = (
         (root + path, seen)
-        for seen, path, problem in references
+        for seen, path, problem, _ in references
         if not problem and seen.size <= MAX_CELL_BYTES
     )
     return read_files(files, storage)
@@ -131,13 +153,14 @@ def read_pictures(
     found = ReadPictures()
     held = 0
     # A loop per file: each costs an open and a read, a hundred times its share of it.
-    for index, (seen, path, problem) in enumerate(references):
+    for index, (seen, path, problem, noted) in enumerate(references):
         if max_bytes is not None and held >= max_bytes:
             break
         found.next_index = index + 1
         size = seen.size
+        note = read_note(noted)
         if problem:
-            found.rejects.append(Reject(path, 0, problem, b""))
+            found.rejects.append(Reject(path, note.at, problem, note.raw))
             continue
         if size > MAX_CELL_BYTES:  # not worth the reading
             reason = (
@@ -154,7 +177,9 @@ def read_pictures(
         crc = crc32c(content)
         found.checksums.append(FileChecksum(path, 0, size, crc))
         try:
-            if not places[index].label:
+            if note.problem:
+                raise ImageHeaderError(note.problem)
+            if note is NO_NOTE and not places[index].label:
                 raise ImageHeaderError("is not in the folder of a class")
             picture = take(content)
         except ImageHeaderError as error:
@@ -164,6 +189,7 @@ def read_pictures(
         found.kept.append(index)
         found.paths.append(path)
         found.places.append(places[index])
+        found.notes.append(note)
         found.data.append(picture.data)
         found.crcs.append(crc)
         found.headers.append(picture.header)

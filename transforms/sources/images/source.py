@@ -29,6 +29,7 @@ from recordmill.transforms.sources.base import (
     Source,
     spread_evenly,
 )
+from recordmill.transforms.sources.images.asked_labels import AskedLabels
 from recordmill.transforms.sources.images.check_append import (
     require_appendable,
     require_same_places,
@@ -48,7 +49,10 @@ from recordmill.transforms.sources.images.decodability import (
     warn_by_content,
     warn_by_names,
 )
-from recordmill.transforms.sources.images.feature_names import image_schema
+from recordmill.transforms.sources.images.feature_names import (
+    image_schema,
+    reserved_names,
+)
 from recordmill.transforms.sources.images.find_layout import (
     count_folders,
     find_layout,
@@ -59,12 +63,21 @@ from recordmill.transforms.sources.images.find_pictures import (
     find_pictures,
 )
 from recordmill.transforms.sources.images.folder_layout import EMPTY, FolderLayout
+from recordmill.transforms.sources.images.note_pictures import NotedPictures
 from recordmill.transforms.sources.images.options import FeatureNames, Undecodable
+from recordmill.transforms.sources.images.picture_notes import (
+    SPLIT,
+    NoteTypes,
+    write_notes,
+)
 from recordmill.transforms.sources.images.picture_rows import (
+    labels_of,
+    listed_labels,
     listed_rows,
     picture_batch,
     read_rows_of,
 )
+from recordmill.transforms.sources.images.read_noted import append_noted, read_noted
 from recordmill.transforms.sources.images.read_pictures import (
     Picture,
     ReadPictures,
@@ -81,6 +94,7 @@ from recordmill.transforms.sources.images.understand import (
 )
 from recordmill.transforms.sources.inventory import Inventory
 from recordmill.transforms.sources.listing import input_root
+from recordmill.transforms.sources.named_files import NamedFile
 from recordmill.transforms.storage import Store
 
 SAMPLED_FILES = 32
@@ -109,6 +123,10 @@ class ImagesSource(Source):
       told: what the input was taken for.
       signatures: the checksums of the first bytes of files with other endings.
       storage: options of the inputs' storage.
+      asked: what options say of labels, splits and features beside the folders,
+        or None.
+      notes: what is noted of each picture of the listing, or None.
+      types: of what is noted, or None if only folders say what pictures are.
     """
 
     feature_names: FeatureNames = "default"
@@ -128,6 +146,9 @@ class ImagesSource(Source):
     told: Understood = NOTHING
     signatures: tuple[FileChecksum, ...] = ()
     storage: StorageOptions = NO_OPTIONS
+    asked: AskedLabels | None = None
+    notes: pa.Table | None = None
+    types: NoteTypes | None = None
 
     supports_references = True
     sizes_known_upfront = True
@@ -136,8 +157,45 @@ class ImagesSource(Source):
     read_rate = 250e6
     reference_rate = 20e9
 
+    @property
+    def named_files(self) -> tuple[NamedFile, ...]:  # type: ignore[override]
+        return self.asked.named_files if self.asked else ()
+
+    def expecting(self, columns: Sequence[str]) -> Self:
+        if self.asked is None:
+            return self
+        return replace(self, asked=replace(self.asked, wanted=tuple(columns)))
+
     def prepare(self, files: Sequence[InputFile]) -> Self:
+        if self.asked is not None:
+            return self._with_notes(self._noted(files, self.asked))
         return self._prepare(find_pictures(files, self.storage))
+
+    def _noted(self, files: Sequence[InputFile], asked: AskedLabels) -> NotedPictures:
+        has_labels = not asked.without_labels and asked.label_column != "none"
+        return read_noted(
+            files,
+            asked,
+            reserved_names(self.feature_names, has_labels=has_labels),
+            (self.split_from, self.label_from),
+            self.storage,
+            keeps_undecodable=self.undecodable == "keep",
+        )
+
+    def _with_notes(self, noted: NotedPictures) -> Self:
+        pictures = [file for file in noted.listing if not file.problem]
+        return replace(
+            self,
+            root=input_root(noted.listing),
+            classes=noted.classes,
+            splits=noted.splits,
+            decodable=self.undecodable != "keep" or not named_undecodable(pictures),
+            listing=noted.listing,
+            signatures=noted.checksums,
+            told=noted.told,
+            notes=noted.notes,
+            types=noted.types,
+        )
 
     def _prepare(self, found: FoundPictures) -> Self:
         pictures = found.pictures
@@ -173,6 +231,8 @@ class ImagesSource(Source):
         new: Sequence[InputFile],
         schema: Schema | None,
     ) -> Self:
+        if self.asked is not None:
+            return self._append_noted(kept, new, schema, self.asked)
         old, more = (find_pictures(files, self.storage) for files in (kept, new))
         before, whole = self._prepare(old), self._prepare(old + more)
         require_same_places(old.pictures, before.layout, whole.layout)
@@ -184,15 +244,37 @@ class ImagesSource(Source):
             before.classes,
             only_decodable=is_decodable and self.undecodable == "keep",
         )
-        if schema is not None:  # records are to be as those of the dataset
-            whole = replace(
-                whole,
-                decodable=is_decodable,
-                is_fixed=True,
-                undecodable=self._undecodable_beside(is_decodable),
-            )
+        if schema is not None:
+            whole = whole._like_dataset(is_decodable)
         told = understand(more, places, whole.told.warnings, decodable=whole.decodable)
         return replace(whole, listing=more.pictures, told=told)
+
+    def _append_noted(
+        self,
+        kept: Sequence[InputFile],
+        new: Sequence[InputFile],
+        schema: Schema | None,
+        asked: AskedLabels,
+    ) -> Self:
+        is_decodable = schema is not None and decodable_in(schema)
+        noted = append_noted(
+            self._noted(kept, asked),
+            self._noted([*kept, *new], asked),
+            new,
+            schema,
+            only_decodable=is_decodable and self.undecodable == "keep",
+        )
+        source = self._with_notes(noted)
+        return source if schema is None else source._like_dataset(is_decodable)
+
+    def _like_dataset(self, is_decodable: bool) -> Self:
+        """Returns the source whose records are as those of a dataset."""
+        return replace(
+            self,
+            decodable=is_decodable,
+            is_fixed=True,
+            undecodable=self._undecodable_beside(is_decodable),
+        )
 
     def _undecodable_beside(self, is_decodable: bool) -> Undecodable:
         """Returns what becomes of pictures that are appended to others."""
@@ -222,9 +304,15 @@ class ImagesSource(Source):
 
     def spill_inventory(self, store: Store, name: str) -> Self:
         inventory = Inventory(store, name, self.root)
-        inventory.write(self.listing)
+        inventory.write(self.listing, self.notes)
         return replace(
-            self, listing=(), inventory=inventory, told=NOTHING, signatures=()
+            self,
+            listing=(),
+            asked=None,
+            inventory=inventory,
+            notes=None,
+            told=NOTHING,
+            signatures=(),
         )
 
     def _files(self, input_range: InputRange) -> Sequence[InputFile]:
@@ -232,12 +320,25 @@ class ImagesSource(Source):
             return self.inventory.read(input_range.start, input_range.stop)
         return self.listing[input_range.start : input_range.stop]
 
+    def _splits(self) -> list[str]:
+        """Returns the split of each picture of the listing."""
+        if self.notes is not None:
+            splits: list[str] = self.notes[SPLIT].to_pylist()
+            return splits
+        places = self.layout.places(file.path for file in self.listing)
+        return [place.split for place in places]
+
+    def _notes(self, input_range: InputRange) -> pa.Table:
+        if self.inventory is not None:
+            return self.inventory.read_notes(input_range.start, input_range.stop)
+        assert self.notes is not None  # prepared
+        return self.notes.slice(input_range.start, input_range.num_positions)
+
     def columns(self) -> pa.Schema:
         return self.read_references(pa.array([], pa.binary())).batch.schema
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
-        places = self.layout.places(file.path for file in self.listing)
-        return cut_pictures(self.listing, places, self.root)
+        return cut_pictures(self.listing, self._splits(), self.root)
 
     def sample_ranges(self, ranges: Sequence[InputRange]) -> list[InputRange]:
         return spread_evenly(ranges, SAMPLED_FILES, 1)
@@ -245,7 +346,7 @@ class ImagesSource(Source):
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
         found = None if self.is_fixed else all_decodable(observed)
         decodable = self.decodable if found is None else found
-        return image_schema(self.feature_names, self.classes, decodable)
+        return image_schema(self.feature_names, self.classes, decodable, self.types)
 
     def prefers_reference(self, files: Sequence[InputFile]) -> bool:
         return True
@@ -253,8 +354,14 @@ class ImagesSource(Source):
     def list_references(self, input_range: InputRange) -> Iterator[Rows]:
         """Lists size and path of each file in a slice of the inventory."""
         files = self._files(input_range)
-        places = self.layout.places(file.path for file in files)
-        yield listed_rows(files, places, self.classes, self.storage)
+        if self.types is None:
+            places = self.layout.places(file.path for file in files)
+            labels = listed_labels(places, self.classes)
+            yield listed_rows(files, labels, self.storage)
+            return
+        noted = self._notes(input_range)
+        labels = self.types.listed(noted, self.classes)
+        yield listed_rows(files, labels, self.storage, write_notes(noted, labels))
 
     def read(self, input_range: InputRange, expected: TypeFlags) -> Iterator[Rows]:
         for rows in self.list_references(input_range):
@@ -282,13 +389,13 @@ class ImagesSource(Source):
         contents: Iterator[bytes],
         max_bytes: int | None = None,
     ) -> ReadPictures:
-        places = self.layout.places(path for _, path, _ in named)
+        places = self.layout.places(each.path for each in named)
         return read_pictures(named, places, self.root, contents, self._take, max_bytes)
 
     def _rows_of(self, found: ReadPictures, *, by_view: bool = False) -> ReferencedRows:
         odd = observe(found.kinds, found.paths)
         return ReferencedRows(
-            picture_batch(found, self.classes, by_view=by_view),
+            picture_batch(found, self._labels(found), by_view=by_view),
             np.array(found.kept, np.int64),
             found.rejects,
             raw=lambda row: (found.paths[row], 0, found.data[row]),
@@ -298,6 +405,12 @@ class ImagesSource(Source):
             # Of files whose bytes were kept; others have no references.
             view_crcs=np.array(found.crcs, np.uint32) if by_view else None,
         )
+
+    def _labels(self, found: ReadPictures) -> dict[str, pa.Array]:
+        """Returns the columns of pictures that were read which are not in them."""
+        if self.types is None:
+            return labels_of(found.places, self.classes)
+        return self.types.columns([note.values for note in found.notes], self.classes)
 
     def _type_flags(self, kinds: Sequence[str], odd: Sequence[OddRows]) -> TypeFlags:
         """Returns the type flags of pictures of these kinds, the odd ones counted."""

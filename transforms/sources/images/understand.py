@@ -46,25 +46,32 @@ def understand(
     """
     splits = Counter(place.split for place in places)
     classes = Counter(place.label for place in places if place.label)
-    endings = Counter(
-        ending_of(file.path).lower() or "no ending" for file in found.pictures
-    )
     facts = [
         ("classes", f"{len(classes):,} ({_counted(sorted(classes.items()))})"),
-        ("pictures", _counted(endings.most_common())),
+        ("pictures", told_endings(found.pictures)),
     ]
     facts.append((FACT, DECODED if decodable else ENCODED))
     if set(splits) - {""}:
         named = [(name or "no split", number) for name, number in splits.items()]
         facts.insert(0, ("splits by folder", _counted(named)))
-    passed_over = found.passed_over()
-    unread = [each for each in passed_over if each.reason.endswith("not supported")]
-    more = [
+    more = warn_passed_over(found)
+    return Understood(tuple(facts), (*warnings, *more), found.passed_over())
+
+
+def told_endings(pictures: Iterable[InputFile]) -> str:
+    """Returns how many pictures have which ending, in words."""
+    endings = Counter(ending_of(file.path).lower() or "no ending" for file in pictures)
+    return _counted(endings.most_common())
+
+
+def warn_passed_over(found: FoundPictures) -> list[str]:
+    """Returns warnings of pictures whose format is not supported."""
+    return [
         f"{count(each.files, 'picture')} passed over, such as {each.example}: "
         f"{each.reason}; save them as JPEG or PNG"
-        for each in unread
+        for each in found.passed_over()
+        if each.reason.endswith("not supported")
     ]
-    return Understood(tuple(facts), (*warnings, *more), passed_over)
 
 
 def _counted(numbers: Iterable[tuple[str, int]]) -> str:
@@ -127,7 +134,8 @@ def require_classes(
         raise InputError(
             f"{first.uri}: is not in the folder of a class; expected "
             "INPUT/<class>/<picture>: give the folder that holds the class folders, or "
-            "use `label_from=0` to make one class of each input"
+            "use `label_from=0` to make one class of each input, `label_table` for labels in a "
+            "table, or `label_from=none` for pictures without labels"
         )
     splits = {place.split for place in found} - {""}
     for name in splits:

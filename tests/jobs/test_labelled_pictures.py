@@ -1,0 +1,316 @@
+"""Pictures whose labels, splits and features stand in tables, names or lists."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from job_tools import Argument, Ran, assert_whole, contents, examples_of, recordmill
+from pixel_zoo import PICTURES
+
+from recordmill.beam_jobs.recordmill import open_dataset
+
+JPEG, _ = PICTURES["rgb.jpg"]
+TABLE = (
+    "file,label,split,age,note\n"
+    "0.jpg,cat,train,1,one\n"
+    "1.jpg,dog,test,2,two\n"
+    "2.jpg,cat,train,3,\n"
+    "3.jpg,dog,train,4,four\n"
+)
+
+
+@pytest.fixture
+def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Four pictures in one folder, and their table beside it."""
+    monkeypatch.chdir(tmp_path)
+    add_pictures(tmp_path / "photos", range(4))
+    (tmp_path / "photos/labels.csv").write_text(TABLE)
+    return tmp_path / "photos"
+
+
+def convert(*arguments: Argument) -> Ran:
+    return recordmill("convert", *arguments)
+
+
+def add_pictures(folder: Path, numbers: Iterable[int]) -> None:
+    folder.mkdir(exist_ok=True)
+    for number in numbers:
+        data = JPEG + bytes([number])  # behind the picture's end: all differ
+        (folder / f"{number}.jpg").write_bytes(data)
+
+
+def kept(folder: Path) -> dict[str, str]:
+    """All files; those of rejects are named after the exchange."""
+    found = contents(folder)
+    return {
+        "rejects" if name.startswith("rejects/") else name: digest
+        for name, digest in found.items()
+    }
+
+
+def rows_of(folder: Path, *names: str) -> dict[str, tuple[Any, ...]]:
+    """The named features by the name of the picture's file."""
+    return {
+        Path(row["filename"]).name: tuple(row.get(name) for name in names)
+        for split in splits_of(folder)
+        for row in open_dataset(str(folder), split)
+    }
+
+
+def splits_of(folder: Path) -> dict[str, set[str]]:
+    found = json.loads((folder / "manifest.json").read_text())["splits"]
+    return {
+        name: {
+            Path(e.features.feature["filename"].bytes_list.value[0].decode()).name
+            for e in examples_of(folder, name)
+        }
+        for name in found
+    }
+
+
+def test_a_table_gives_labels_splits_and_features(photos: Path) -> None:
+    out = photos.parent / "out"
+    ran = convert("images", photos, out, "--label-table", "labels.csv")
+    assert ran.status == 0, ran.err
+    assert_whole(out)
+    assert (out / "label.labels.txt").read_text() == "cat\ndog\n"
+    assert rows_of(out, "label", "age", "note") == {
+        "0.jpg": (0, 1, "one"),
+        "1.jpg": (1, 2, "two"),
+        "2.jpg": (0, 3, None),
+        "3.jpg": (1, 4, "four"),
+    }
+    assert splits_of(out) == {"train": {"0.jpg", "2.jpg", "3.jpg"}, "test": {"1.jpg"}}
+    told = ran.err + ran.out
+    assert "labels in column 'label'" in told
+    assert "paths in column 'file'" in told
+    assert "by column 'split'" in told
+    assert "age int64, note string" in told
+    assert "no picture in it" not in told  # the table is not passed over
+
+
+@pytest.mark.parametrize("exchange", ["scratch", "engine"])
+def test_every_exchange_gives_the_same_bytes(photos: Path, exchange: str) -> None:
+    with (photos / "labels.csv").open("a") as table:
+        table.write("4.jpg,cat,train,5,no such picture\n")
+    limit = ("--label-table", "labels.csv", "--max-rejects", "1", "--name", "photos")
+    one, other = photos.parent / "reference", photos.parent / exchange
+    assert convert("images", photos, one, "--exchange", "reference", *limit).status == 0
+    assert convert("images", photos, other, "--exchange", exchange, *limit).status == 0
+    assert kept(one) == kept(other)
+
+
+def test_what_no_row_and_no_picture_stands_for_is_a_reject(photos: Path) -> None:
+    (photos / "labels.csv").write_text(
+        "path,class\n0.jpg,cat\n1.jpg,\n9.jpg,dog\n2.jpg,dog\n2.jpg,cat\n5.jpg\n"
+    )
+    out = photos.parent / "out"
+    ran = convert(
+        "images", photos, out, "--label-table", "labels.csv", "--max-rejects", "9"
+    )
+    assert ran.status == 0, ran.err
+    assert rows_of(out, "label") == {"0.jpg": (0,)}
+    rejects = [
+        json.loads(line)
+        for file in (out / "rejects").iterdir()
+        for line in file.read_text().splitlines()
+    ]
+    found = {(each["uri"], each["reason"].partition(":")[0]) for each in rejects}
+    assert found == {
+        ("1.jpg", "its row of labels.csv has no label"),
+        ("2.jpg", "2 rows of labels.csv name it, expected one"),
+        ("3.jpg", "no row of labels.csv names it"),
+        ("labels.csv", "'9.jpg'"),
+        ("labels.csv", "expected 2 columns, found 1"),
+    }
+
+
+def test_pictures_that_no_row_names_may_be_left_out(photos: Path) -> None:
+    (photos / "labels.csv").write_text("path,class\n0.jpg,cat\n2.jpg,dog\n")
+    out = photos.parent / "out"
+    table = ("--label-table", "labels.csv")
+    refused = convert("images", photos, out, *table)
+    assert "--unlisted leave_out" in refused.err
+    ran = convert("images", photos, out, *table, "--unlisted", "leave_out")
+    assert ran.status == 0, ran.err
+    assert rows_of(out, "label") == {"0.jpg": (0,), "2.jpg": (1,)}
+    assert "2 files (no row of labels.csv names it)" in ran.out + ran.err
+
+
+def test_boxes_and_several_labels_of_json_lines_beside_the_input(photos: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"id": "0", "labels": ["b", "a"], "boxes": [[0.5, 1, 2, 3]]},
+        {"id": "1", "labels": [], "boxes": []},
+        {"id": "2", "labels": ["a"], "boxes": [[1, 2, 3, 4], [5, 6, 7, 8]]},
+        {"id": "3", "labels": ["b"], "boxes": [[1, 2, 3, 4]]},
+    ]
+    table = photos.parent / "apart.jsonl"
+    table.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    out = photos.parent / "out"
+    ran = convert("images", photos, out, "--label-table", "apart.jsonl")
+    assert ran.status == 0, ran.err
+    found = rows_of(out, "label", "boxes")
+    assert [list(found[f"{n}.jpg"][0]) for n in range(4)] == [[1, 0], [], [0], [1]]
+    assert found["2.jpg"][1] == rows[2]["boxes"]
+    again = convert("images", photos, out, "--label-table", "apart.jsonl")
+    assert "nothing to do" in again.out + again.err
+    table.write_text(table.read_text().replace('["b"]', '["a"]'))
+    changed = convert("images", photos, out, "--label-table", "apart.jsonl")
+    assert changed.status != 0
+    assert "1 changed (apart.jsonl)" in changed.err or "apart.jsonl" in changed.err
+
+
+def test_an_append_brings_its_own_table(photos: Path) -> None:
+    out = photos.parent / "out"
+    tables = ("--label-table", "*.csv")
+    assert convert("images", photos, out, *tables).status == 0
+    add_pictures(photos, (4, 5))
+    (photos / "more.csv").write_text(
+        "file,label,split,age,note\n4.jpg,dog,test,5,five\n5.jpg,cat,train,,x\n"
+    )
+    ran = convert("images", photos, out, *tables, "--append", "--max-rejects", "1")
+    assert ran.status == 0, ran.err
+    found = rows_of(out, "label", "age")
+    assert found["4.jpg"] == (1, 5)
+    assert len(found) == 5
+    reasons = recordmill("rejects", out).out
+    assert "has no value, but all pictures of the dataset do" in reasons
+    (photos / "third.csv").write_text("file,label\n0.jpg,dog\n")
+    refused = convert("images", photos, out, *tables, "--append")
+    assert refused.status != 0
+    assert "say something else of it" in refused.err
+    add_pictures(photos, (6,))
+    (photos / "third.csv").write_text("file,label,split,age,note\n6.jpg,emu,test,5,x\n")
+    refused = convert("images", photos, out, *tables, "--append")
+    assert "'emu' is a new class" in refused.err
+
+
+def test_names_give_labels_and_features(photos: Path) -> None:
+    (photos / "labels.csv").unlink()
+    for number, name in enumerate(["cat_1.jpg", "dog_2.jpg", "cat_10.jpg", "odd.jpg"]):
+        (photos / f"{number}.jpg").rename(photos / name)
+    out = photos.parent / "out"
+    pattern = ("--label-pattern", r"(?P<label>[a-z]+)_(?P<id>\d+)\.jpg")
+    ran = convert("images", photos, out, *pattern, "--max-rejects", "1")
+    assert ran.status == 0, ran.err
+    assert rows_of(out, "label", "id") == {
+        "cat_1.jpg": (0, 1),
+        "dog_2.jpg": (1, 2),
+        "cat_10.jpg": (0, 10),
+    }
+    assert "does not match" in recordmill("rejects", out).out
+    refused = convert(
+        "images", photos, photos.parent / "no", "--label-pattern", "(?P<label>x)"
+    )
+    assert "such as (?P<label>[^_]+)_.*" in refused.err
+    way_out = ("--label-pattern", r"(?P<label>[^_]+)_.*\.jpg", "--max-rejects", "1")
+    assert convert("images", photos, photos.parent / "way", *way_out).status == 0
+
+
+def test_no_labels_at_all_and_splits_of_lists(photos: Path) -> None:
+    (photos / "labels.csv").unlink()
+    (photos.parent / "train.txt").write_text(
+        "0.jpg\n\n1\n./2.jpg\n".replace("1\n", "1.jpg\n")
+    )
+    (photos.parent / "val.txt").write_text("3.jpg\n2.jpg\n7.jpg\n")
+    out = photos.parent / "out"
+    ran = convert(
+        "images",
+        photos,
+        out,
+        "--label-from",
+        "none",
+        "--split-lists",
+        "train=train.txt,val=val.txt",
+        "--max-rejects",
+        "2",
+    )
+    assert ran.status == 0, ran.err
+    assert splits_of(out) == {"train": {"0.jpg", "1.jpg"}, "val": {"3.jpg"}}
+    assert not (out / "label.labels.txt").exists()
+    reasons = recordmill("rejects", out).out
+    assert "is in several splits" in reasons
+    assert "7.jpg" in reasons
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("map.txt", "dog\ncat\nemu\n", ("dog\ncat\nemu\n", [1, 0, 1, 0])),
+        ("map.csv", "id,name\n2,dog\n1,cat\n", ("cat\ndog\n", [0, 1, 0, 1])),
+        ("map.csv", "label,class\ndog,pet\ncat,pet\n", ("pet\n", [0, 0, 0, 0])),
+        ("map.json", '{"dog": null, "cat": "tom"}', ("tom\n", [0, 0])),
+        ("map.json", '{"dog": 0, "cat": 1}', ("dog\ncat\n", [1, 0, 1, 0])),
+        ("map.json", '{"0": "dog", "1": "cat"}', ("dog\ncat\n", [1, 0, 1, 0])),
+    ],
+)
+def test_a_file_orders_merges_and_leaves_out_classes(
+    photos: Path, name: str, text: str, expected: tuple[str, list[int]]
+) -> None:
+    (photos / name).write_text(text)
+    out = photos.parent / "out"
+    ran = convert(
+        "images", photos, out, "--label-table", "labels.csv", "--label-map", name
+    )
+    assert ran.status == 0, ran.err
+    labels = [row[0] for _, row in sorted(rows_of(out, "label").items())]
+    assert ((out / "label.labels.txt").read_text(), labels) == expected
+
+
+def test_a_label_that_the_file_of_classes_does_not_name(photos: Path) -> None:
+    out = photos.parent / "out"
+    given = ("--label-table", "labels.csv", "--label-map")
+    (photos / "map.txt").write_text("cat\n")
+    ran = convert("images", photos, out, *given, "map.txt")
+    assert ran.status != 0
+    assert "1.jpg: its label 'dog' is not in" in ran.err
+    (photos / "map.csv").write_text("label,class\ncat,cat\ndog,\n")
+    assert convert("images", photos, out, *given, "map.csv").status == 0
+
+
+def test_folders_are_still_splits_beside_a_table(photos: Path) -> None:
+    for name in ("train", "test"):
+        (photos / name).mkdir()
+    for number in range(4):
+        target = photos / ("test" if number == 1 else "train") / f"{number}.jpg"
+        (photos / f"{number}.jpg").rename(target)
+    (photos / "labels.csv").write_text(
+        TABLE.replace("split", "fold").replace("\n1.jpg", "\n1.jpg")
+    )
+    out = photos.parent / "out"
+    ran = convert("images", photos, out, "--label-table", "labels.csv")
+    assert ran.status == 0, ran.err
+    assert splits_of(out)["test"] == {"1.jpg"}
+    assert rows_of(out, "fold")["1.jpg"] == ("test",)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("--path-column x", "--path-column is a column of --label-table"),
+        ("--label-table l.csv --label-from 1", "exclude each other"),
+        ("--label-table l.csv --label-pattern (?P<label>x)", "exclude each other"),
+        ("--split-lists a=a.txt --split-from 1", "exclude each other"),
+        ("--split-lists a.txt", "expected SPLIT=FILE"),
+        ("--label-pattern [", "regular expression"),
+        ("--label-pattern x", "named groups"),
+        ("--unlisted leave_out", "--unlisted is for"),
+        ("--label-from none --label-map m.txt", "there are no labels"),
+        ("--label-table none.csv", "--label-table: none.csv: no such file"),
+        ("--label-table labels.csv --label-column x", "has no column 'x'"),
+        (
+            "--label-table labels.csv --path-column note",
+            "none of 4 rows names a picture",
+        ),
+    ],
+)
+def test_what_contradicts_itself_is_refused(
+    photos: Path, options: str, told: str
+) -> None:
+    ran = convert("images", photos, photos.parent / "out", *options.split())
+    assert ran.status != 0
+    assert told in ran.err

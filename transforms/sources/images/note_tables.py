@@ -1,0 +1,232 @@
+"""Notes what tables and lists say of pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.ranges import InputFile, Reject
+from recordmill.schemas.text import count, first_names
+from recordmill.transforms.arrow import I64
+from recordmill.transforms.cast.cast_result import shown
+from recordmill.transforms.sources.images.asked_labels import AskedLabels
+from recordmill.transforms.sources.images.label_cells import (
+    joined,
+    label_cells,
+    one_array,
+    text_cells,
+    told_types,
+    typed_features,
+)
+from recordmill.transforms.sources.images.label_columns import (
+    LabelColumns,
+    find_columns,
+)
+from recordmill.transforms.sources.images.label_tables import LabelTable, is_json
+from recordmill.transforms.sources.images.match_paths import MatchedPaths, match_paths
+from recordmill.transforms.sources.images.noted import Gathered
+from recordmill.transforms.sources.images.split_lists import SplitList
+
+Raw = Callable[[int], tuple[int, bytes]]
+
+
+def note_tables(
+    found: Gathered,
+    tables: Sequence[LabelTable],
+    asked: AskedLabels,
+    reserved: frozenset[str],
+    *,
+    splits_elsewhere: bool,
+) -> None:
+    """Notes labels, splits and features of tables with a row for each picture.
+
+    Args:
+      found: is told.
+      tables: all of them.
+      asked: what the options say of them.
+      reserved: names that features of a table cannot have.
+      splits_elsewhere: whether something else than a column says the splits.
+
+    Raises:
+      InputError: a table lacks a column, or names no picture.
+    """
+    elsewhere = splits_elsewhere or any(table.split for table in tables)
+    columns = [
+        find_columns(
+            table.rows.column_names, asked, table.file.uri, splits_elsewhere=elsewhere
+        )
+        for table in tables
+    ]
+    indices = []
+    for table, named in zip(tables, columns, strict=True):
+        paths = _paths(table, named)
+        matched = _match(found, paths, table.file, "row", table.raw)
+        indices.append(matched.indices)
+        found.rejects += [(table.file, reject) for reject in table.rejects]
+        found.checksums += table.checksums
+        found.facts.append(_told(table, named, matched))
+    told = first_names([table.file.path for table in tables], 3)
+    row_of = _one_row_each(found, np.concatenate(indices), told)
+    rows = pa.array(row_of, mask=row_of < 0)
+    if not asked.without_labels and columns[0].label:
+        cells = [
+            label_cells(table.rows[named.label], asked.separator)
+            for table, named in zip(tables, columns, strict=True)
+        ]
+        found.labels = joined(cells).take(rows)
+        missing = found.labels.is_null().to_numpy(zero_copy_only=False)
+        found.reject(missing & (row_of >= 0), f"its row of {told} has no label: add it")
+    _note_splits(found, tables, columns, row_of)
+    _note_features(found, tables, columns, reserved, rows, as_text=asked.as_text)
+
+
+def _paths(table: LabelTable, named: LabelColumns) -> pa.StringArray:
+    column = one_array(table.rows[named.path])
+    if pa.types.is_nested(column.type) or pa.types.is_floating(column.type):
+        raise InputError(
+            f"{table.file.uri}: column {named.path!r} is {column.type}, expected paths: "
+            "say with `path_column` which one has them"
+        )
+    return text_cells(column)
+
+
+def _match(
+    found: Gathered, paths: pa.StringArray, file: InputFile, noun: str, raw: Raw
+) -> MatchedPaths:
+    """Finds the pictures of a table or list; rows without one become rejects."""
+    matched = match_paths(paths, found.pictures, found.root, file.uri)
+    if not matched.num_found:
+        named = paths.drop_null()
+        example = shown(named[0].as_py()) if len(named) else "no path"
+        raise InputError(
+            f"{file.uri}: none of {count(len(paths), noun)} names a picture; the first has "
+            f"{example}, expected a path like {shown(found.pictures[0].path)}, below "
+            f"{found.root} or the folder of this file"
+        )
+    # A loop over the rows that name no picture; the others are done in columns.
+    for row in np.flatnonzero(matched.indices < 0).tolist():
+        path = paths[row].as_py()
+        if path is None and noun == "line":
+            continue  # a blank line
+        at, data = raw(row)
+        reason = (
+            f"{shown(path)}: there is no such picture in the input"
+            if path
+            else "has no path of a picture"
+        )
+        found.rejects.append((file, Reject(file.path, at, reason, data)))
+    return matched
+
+
+def _told(
+    table: LabelTable, named: LabelColumns, matched: MatchedPaths
+) -> tuple[str, str]:
+    label = f"labels in column {named.label!r}" if named.label else "no labels"
+    return (
+        f"table {table.file.path}",
+        f"{count(len(matched.indices), 'row')}, {matched.num_found:,} of pictures; paths "
+        f"in column {named.path!r}, {matched.way}; {label}",
+    )
+
+
+def _one_row_each(found: Gathered, indices: I64, told: str) -> I64:
+    """Returns the row of each picture, or -1; what has none or several is told."""
+    size = len(found.pictures)
+    rows = np.flatnonzero(indices >= 0)
+    counts = np.bincount(indices[rows], minlength=size)
+    row_of = np.full(size, -1, np.int64)
+    row_of[indices[rows]] = rows
+    for number in np.unique(counts[counts > 1]).tolist():
+        found.reject(
+            counts == number,
+            f"{number:,} rows of {told} name it, expected one: join them into one row, "
+            "with lists for what is there several times",
+        )
+    found.leave_unlisted(counts == 0, f"no row of {told} names it")
+    return row_of
+
+
+def _note_splits(
+    found: Gathered,
+    tables: Sequence[LabelTable],
+    columns: Sequence[LabelColumns],
+    row_of: I64,
+) -> None:
+    if not any(t.split or c.split for t, c in zip(tables, columns, strict=True)):
+        return
+    parts = []
+    for table, named in zip(tables, columns, strict=True):
+        if named.split:
+            cells = text_cells(table.rows[named.split]).fill_null("")
+            parts.append(cells.to_numpy(zero_copy_only=False))
+        else:
+            parts.append(np.full(table.rows.num_rows, table.split, np.object_))
+    splits = np.concatenate(parts).astype(np.object_)
+    found.splits[row_of >= 0] = splits[row_of[row_of >= 0]]
+    by = "table" if tables[0].split else f"column {columns[0].split!r}"
+    found.facts.append(("splits", f"by {by}"))
+
+
+def _note_features(
+    found: Gathered,
+    tables: Sequence[LabelTable],
+    columns: Sequence[LabelColumns],
+    reserved: frozenset[str],
+    rows: pa.Array,
+    *,
+    as_text: bool,
+) -> None:
+    names = list(dict.fromkeys(name for each in columns for name in each.features))
+    for name in names:
+        if name in reserved:
+            found.warnings.append(
+                f"column {name!r} of {tables[0].file.path} is left out: the pictures have "
+                "a feature of this name. Rename the column to keep it"
+            )
+    kept = [name for name in names if name not in reserved]
+    cells = {
+        name: joined(
+            [
+                one_array(table.rows[name])
+                if name in named.features
+                else pa.nulls(table.rows.num_rows)
+                for table, named in zip(tables, columns, strict=True)
+            ]
+        )
+        for name in kept
+    }
+    if not as_text and not is_json(tables[0].file):
+        cells, facts, warnings = typed_features(cells)
+        found.facts += facts
+        found.warnings += warnings
+    found.features |= {name: column.take(rows) for name, column in cells.items()}
+    if kept:
+        found.facts.append(("features", told_types(cells)))
+
+
+def note_lists(found: Gathered, lists: Sequence[SplitList]) -> None:
+    """Notes the splits of pictures by lists of their paths.
+
+    Raises:
+      InputError: a list names no picture.
+    """
+    seen = np.zeros(len(found.pictures), np.bool_)
+    told = first_names([each.file.path for each in lists], 5)
+    for each in lists:
+        matched = _match(found, each.paths, each.file, "line", each.raw)
+        mine = np.zeros(len(found.pictures), np.bool_)
+        mine[matched.indices[matched.indices >= 0]] = True
+        found.reject(
+            mine & seen & (found.splits != each.split),
+            f"is in several splits by {told}: leave it in one of these lists",
+        )
+        found.splits[mine] = each.split
+        seen |= mine
+        found.checksums += each.checksums
+        number = int(np.count_nonzero(mine))
+        fact = f"{count(number, 'picture')} of split {each.split}, {matched.way}"
+        found.facts.append((f"list {each.file.path}", fact))
+    found.leave_unlisted(~seen, f"is in none of the lists {told}")

@@ -1,0 +1,110 @@
+"""Finds the files that options name, such as tables of labels, among the inputs.
+
+A name is a path below the input folder, a pattern of such paths, or a path or URL as
+inputs are. One that is nowhere among the inputs is an input, too: what it holds fixes
+bytes of the dataset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
+from recordmill.schemas.ranges import InputFile
+from recordmill.transforms.sources.globs import has_magic, matches_path
+from recordmill.transforms.sources.listing import list_inputs
+from recordmill.transforms.sources.walk_folders import Note, no_notes
+from recordmill.transforms.storage.reading import full_uri
+
+
+@dataclass(frozen=True, slots=True)
+class NamedFile:
+    """What an option says of a file.
+
+    Attributes:
+      option: its name.
+      name: of the file, or a pattern.
+    """
+
+    option: str
+    name: str
+
+
+def find_named(name: str, files: Sequence[InputFile]) -> list[InputFile]:
+    """Returns the files that a name stands for; [] if there is none.
+
+    Args:
+      name: a path below the input folder or a given one, a pattern of such, or a path or URL.
+      files: the inventory.
+    """
+    below = name.removeprefix("./")
+    full = full_uri(name)
+    if has_magic(name):
+        found = [file for file in files if matches_path(file.path, below)]
+        return found or [file for file in files if matches_path(file.uri, full)]
+    found = [
+        file
+        for file in files
+        if file.path == below or (file.given and file.path == f"{file.given}/{below}")
+    ]
+    return found or [file for file in files if file.uri == full]
+
+
+def list_with_named(
+    inputs: Sequence[str],
+    named: Sequence[NamedFile],
+    storage: StorageOptions = NO_OPTIONS,
+    *,
+    keep_unreadable: bool = False,
+    note: Note = no_notes,
+    open_archives: bool = True,
+) -> tuple[tuple[str, ...], str, list[InputFile]]:
+    """Lists inputs, and the files that options name where inputs do not hold them.
+
+    Args:
+      inputs: as a person wrote them.
+      named: the files that options name.
+      storage: options of their storage.
+      keep_unreadable: as for `list_inputs`.
+      note: as for `list_inputs`.
+      open_archives: as for `list_inputs`.
+
+    Returns:
+      The names of such files, the folder that all inputs share, and all files.
+
+    Raises:
+      InputError: there is no such file, or as `list_inputs`.
+    """
+    told: list[str] = []
+    root, files = list_inputs(
+        inputs,
+        storage,
+        keep_unreadable=keep_unreadable,
+        note=told.append,
+        open_archives=open_archives,
+    )
+    apart = [each for each in named if not find_named(each.name, files)]
+    if not apart:
+        for each_told in told:
+            note(each_told)
+        return (), root, files
+    for each in apart:
+        try:
+            list_inputs([each.name], storage)
+        except InputError as error:
+            raise InputError(
+                f"`{each.option}`: {error}; expected the path of a file below the input "
+                f"folder {root}, or one like those of inputs"
+            ) from error
+    names = tuple(dict.fromkeys(each.name for each in apart))
+    every = [*inputs, *names]
+    root, files = list_inputs(
+        every,
+        storage,
+        keep_unreadable=keep_unreadable,
+        note=note,
+        open_archives=open_archives,
+    )
+    return names, root, files
