@@ -77,4 +77,4 @@ def test_damaged_examples(tmp_path: Path) -> None:
             assert b"".join(raw for _, raw in sorted(found)) == data, number
         converted += len(reading.rows) > 0
     assert converted > FUZZ / 4
-    assert all(str(path) in error for error in errors)
+    assert all(path.name in error for error in errors)

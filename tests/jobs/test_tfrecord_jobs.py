@@ -184,3 +184,14 @@ def test_records_that_are_appended_must_be_alike(tmp_path: Path) -> None:
     write_examples(tmp_path / "in/b.tfrecord", [{"n": 9}])
     convert(*job, "--append")
     assert max(int(r["n"]) for r in open_dataset(str(job[2]), "train")) == 9
+
+
+def test_bounds_are_checked_only_where_values_are_read(tmp_path: Path) -> None:
+    write_examples(tmp_path / "in/a.tfrecord", [{"n": n} for n in range(5)])
+    (tmp_path / "s.yaml").write_text("features:\n  n: {dtype: int64, min: 0, max: 9}\n")
+    job = ["tfrecord", tmp_path / "in", tmp_path / "out"]
+    job += ["--expect-schema", tmp_path / "s.yaml"]
+    ran = refused(*job[1:])
+    assert "'n' has bounds, but records that are kept" in ran.err
+    assert "use --records decode" in ran.err
+    convert(*job, "--records", "decode")

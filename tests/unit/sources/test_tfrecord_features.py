@@ -14,12 +14,14 @@ from small_dataset import SCHEMA, write_dataset
 from source_tools import prepare
 from tfrecord_tools import example, write_examples
 
-from recordmill.schemas.errors import InputError, SchemaError
+from recordmill.schemas.errors import InputError, SchemaError, UsageError
 from recordmill.schemas.features.declared import DeclaredSchema
 from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.transforms.dataset.tfds_files import metadata_files
+from recordmill.transforms.sources.tfrecord import source as tfrecord_source
 from recordmill.transforms.sources.tfrecord.source import TfrecordSource
+from recordmill.transforms.storage import LocalStore
 
 JPEG, _ = PICTURES["rgb.jpg"]
 JOB = JobSpec(source="tfrecord", name="a")
@@ -245,3 +247,31 @@ def test_the_first_records_of_all_files_are_looked_at(tmp_path: Path) -> None:
         write_examples(tmp_path / f"{number:02}.tfrecord", [{"n": np.int64(7).item()}])
     facts = dict(source_of(tmp_path).understood().facts)
     assert facts["features"] == "inferred from 8 records"
+
+
+@pytest.mark.parametrize(
+    "option", ["label", "split_column", "split_by", "split_by_time", "stratify_by"]
+)
+def test_columns_of_records_that_are_not_read(option: str) -> None:
+    job = JOB.model_copy(update={option: "n"})
+    with pytest.raises(UsageError, match=f"`{option}` n: .* use `records=decode`"):
+        TfrecordSource().making(job)
+    TfrecordSource(records="decode").making(job)
+
+
+def test_workers_get_the_files_only_where_they_need_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "abc":
+        write_examples(tmp_path / f"{name}.tfrecord", [{"n": 1}])
+    source = source_of(tmp_path)
+    store = LocalStore(tmp_path / "workspace")
+    assert source.supports_references
+    assert source.spill_inventory(store, "files").supports_references
+    monkeypatch.setattr(tfrecord_source, "MAX_REFERENCED_FILES", 2)
+    assert not source.supports_references
+    spilled = source.spill_inventory(store, "files")
+    assert spilled.known is not None
+    assert spilled.known.files == ()
+    assert not spilled.supports_references
+    assert spilled.schema() == source.schema()

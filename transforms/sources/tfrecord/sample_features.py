@@ -19,6 +19,7 @@ from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.pictures.signature import picture_format
 
 _SHOWN_BYTES = 12
+_LOOKED_AT = 32  # records of which it is asked whether they are sequence examples
 _PICTURES = ("jpeg", "png")  # of which TFDS decodes any to pixels
 
 
@@ -73,8 +74,10 @@ def infer_features(
     """
     observed, valid = ObservedFeatures(), list[bytes]()
     problem: InputError | None = None
-    for record in sample:
+    for number, record in enumerate(sample):
         example = _example_of(record.data)
+        if number < _LOOKED_AT and _has_lists(record.data):
+            example = "is a tf.train.SequenceExample"
         if isinstance(example, str):
             problem = problem or _not_an_example(record, example)
             continue
@@ -144,15 +147,12 @@ def _example_of(data: bytes) -> Example | str:
     except DecodeError:
         return "is not a tf.train.Example"
     if example.features.feature:
-        if _has_lists(data):
-            return "is a tf.train.SequenceExample"
         return example
-    if not data:
-        return "is empty"
-    return "is a tf.train.SequenceExample" if _has_lists(data) else "has no feature"
+    return "has no feature" if data else "is empty"
 
 
 def _has_lists(data: bytes) -> bool:
+    """Tells whether there are feature lists; an example has that field unknown."""
     try:
         return bool(SequenceExample.FromString(data).feature_lists.feature_list)
     except DecodeError:

@@ -63,6 +63,7 @@ from recordmill.transforms.sources.tfrecord.window_rows import (
     without_frames,
     without_rejects,
 )
+from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.reading import available_memory, is_local
 
 MAX_REFERENCED_FILES = 10_000  # every worker knows all of them
@@ -108,6 +109,7 @@ class TfrecordSource(Source):
         return (
             self.records == "keep"
             and (self.known is None or self.known.all_plain)
+            and len(self._files) <= MAX_REFERENCED_FILES
             and all(
                 is_local(file.uri) and member_of(file.seen.version) is None
                 for file in self._files
@@ -125,7 +127,7 @@ class TfrecordSource(Source):
         return self.known
 
     def making(self, job: JobSpec) -> Self:
-        roles = ("label", "split_column", "split_by", "stratify_by")
+        roles = ("label", "split_column", "split_by", "split_by_time", "stratify_by")
         for option in roles if self.records == "keep" else ():
             if (column := getattr(job, option)) is not None:
                 raise UsageError(
@@ -214,6 +216,15 @@ class TfrecordSource(Source):
             for part in chosen
         ]
 
+    def spill_inventory(self, store: Store, name: str) -> Self:
+        known = self._input
+        if self.supports_references:  # workers need the files, which are not too many
+            return replace(self, known=replace(known, splits=(), told=NOTHING))
+        without = replace(
+            known, files=(), splits=(), told=NOTHING, checksums=(), all_plain=False
+        )
+        return replace(self, known=without)
+
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
         size = sum(file.size for file in files)
         return size if self._input.all_plain else _UNPACKED * size
@@ -268,7 +279,6 @@ class TfrecordSource(Source):
         known = self._input
         return (
             self.supports_references
-            and len(known.files) <= MAX_REFERENCED_FILES
             and sum(file.seen.size for file in known.files) <= available_memory() // 2
         )
 
