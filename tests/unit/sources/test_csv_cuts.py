@@ -89,11 +89,14 @@ def read_cut(
 ) -> Found:
     """Reads a file in ranges and parts of these sizes."""
     source = CsvSource(range_bytes=range_bytes, asked=asked)
-    reading = prepare(source, [write_csv(body)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(block_states, "TAIL_BYTES", part_bytes)
+        reading = prepare(source, [write_csv(body)])
     assert isinstance(reading.source, CsvSource)
     text = (int(TypeFlag.TEXT),) * len(reading.source.names)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(range_rows, "BATCH_BYTES", part_bytes)
+        patch.setattr(range_rows, "AHEAD_BYTES", part_bytes)
         parts = [read_one(reading.source, each, text) for each in reading.ranges]
         nothing: TypeFlags = ()
         samples = [reading.source.sample(each) for each in reading.ranges]

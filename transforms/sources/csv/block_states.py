@@ -17,6 +17,8 @@ from recordmill.transforms.sources.csv.row_bounds import BOM, Reader
 from recordmill.transforms.sources.csv.states import (
     FIELD_START,
     QuoteState,
+    TransitionMap,
+    compose,
     first_state,
     is_open,
     pack_map,
@@ -26,18 +28,43 @@ from recordmill.transforms.sources.csv.states import (
 # A field that is open at the file's end and has no more bytes than this is rejected
 # with all of them: the file may have been cut off. In a larger one a quote is wrong.
 UNCLOSED_BYTES = 16 << 20
+TAIL_BYTES = 1 << 16  # of a block, that mostly tell the state behind it
 
 
-def survey_block(read: Reader, block: InputRange, dialect: Dialect = RFC_4180) -> int:
-    """Returns the transition map of a block, packed."""
+def survey_block(
+    read: Reader,
+    block: InputRange,
+    dialect: Dialect = RFC_4180,
+    *,
+    tail_first: bool = False,
+) -> int:
+    """Returns the transition map of a block, packed.
+
+    Args:
+      read: reads bytes of the file.
+      block: a part of it.
+      dialect: of the file.
+      tail_first: whether to read the block's end, and the rest only if that does not
+        tell the state. A block without quotes is never told by its end.
+    """
     start = block.start
     # The first field starts behind what is before the header.
     if dialect.skip_rows:
         start = max(start, header_start(read, block.uri, dialect))
-    elif start < len(BOM) and read(0, len(BOM)) == BOM:
+    elif 0 < start < len(BOM) and read(0, len(BOM)) == BOM:
         start = len(BOM)
     start = min(start, block.stop)
-    return pack_map(end_states(read(start, block.stop), dialect=dialect))
+    tail = max(start, block.stop - TAIL_BYTES) if tail_first else start
+    ends = _ends(read, tail, block.stop, dialect)
+    if tail > start and len(set(ends)) > 1:
+        ends = compose(_ends(read, start, tail, dialect), ends)
+    return pack_map(ends)
+
+
+def _ends(read: Reader, start: int, stop: int, dialect: Dialect) -> TransitionMap:
+    data = read(start, stop)
+    is_marked = start == 0 and not dialect.skip_rows and data.startswith(BOM)
+    return end_states(data, len(BOM) if is_marked else 0, dialect=dialect)
 
 
 def resolve_file(

@@ -14,7 +14,8 @@ from recordmill.transforms.sources.csv.column_types import SAMPLE_BYTES
 from recordmill.transforms.sources.csv.dialect import AskedDialect, Dialect, name_of
 from recordmill.transforms.sources.csv.first_rows import LOOKED_AT, FirstRows
 from recordmill.transforms.sources.csv.header_row import header_start, read_header
-from recordmill.transforms.sources.csv.range_rows import RangeRows, columns_differ
+from recordmill.transforms.sources.csv.range_parts import columns_differ
+from recordmill.transforms.sources.csv.range_rows import RangeRows
 from recordmill.transforms.sources.csv.sniff import find_delimiter
 from recordmill.transforms.sources.packing import (
     MARK_BYTES,
@@ -82,7 +83,7 @@ def packing_of(
 ) -> Packing:
     """Returns how a file is packed, by its first bytes where it is not known."""
     compression, encoding = asked.compression, asked.encoding
-    start = read_range(file.uri, 0, MARK_BYTES, storage, file.seen)
+    start = RangeRows((), storage).from_start(file)(0, MARK_BYTES)
     if compression is None:
         compression = compression_of(start)
     if encoding is None:
@@ -111,7 +112,7 @@ def common_dialect(
       InputError: the dialect cannot be told, or there is no row.
     """
     for file in not_empty(files)[:1]:
-        found = find_delimiter(rows.of_file(file), file.uri, asked, wanted)
+        found = find_delimiter(rows.from_start(file), file.uri, asked, wanted)
         return asked.with_delimiter(found)
     raise InputError("every input file is empty; expected a header and rows of values")
 
@@ -128,7 +129,7 @@ def common_names(
     for file in not_empty(files):
         if not rows.packing.is_plain:
             _require_packing(rows, file)
-        own, _ = read_header(rows.of_file(file), file.uri, rows.dialect)
+        own, _ = read_header(rows.from_start(file), file.uri, rows.dialect)
         names = names or own
         if set(own) != set(names):
             differ = columns_differ(file.uri, own, names)
@@ -154,7 +155,7 @@ def _other_delimiter(
     """Returns a hint at another delimiter, if that is why a file's columns differ."""
     free = replace(asked, delimiter=b"")
     try:
-        own = find_delimiter(rows.of_file(file), file.uri, free, names)
+        own = find_delimiter(rows.from_start(file), file.uri, free, names)
     except InputError:  # it cannot be told
         return ""
     if own == rows.dialect.delimiter:
@@ -167,7 +168,7 @@ def look_at(rows: RangeRows, file: InputFile) -> FirstRows:
     """Reads the header and the first rows of a file."""
     size = file.size
     whole = InputRange(0, file.path, file.uri, 0, size, 0, size, seen=file.seen)
-    read, dialect = rows.of_file(file), rows.dialect
+    read, dialect = rows.from_start(file), rows.dialect
     names, begin = read_header(read, file.uri, dialect)
     head = read(0, begin)
     header = b""

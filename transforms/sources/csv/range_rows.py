@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 
-from recordmill.schemas.errors import ChangedInputError, InputError
+from recordmill.schemas.errors import InputError
 from recordmill.schemas.file_checksums import FileChecksum
 from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.ranges import InputFile, InputRange, OddRows
-from recordmill.transforms.arrow import I64
+from recordmill.schemas.ranges import InputFile, InputRange, OddRows, Seen
 from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.sources.csv.broken_rows import (
     KEPT_BYTES,
@@ -25,8 +24,15 @@ from recordmill.transforms.sources.csv.header_row import (
     header_comments,
     read_header,
 )
+from recordmill.transforms.sources.csv.held_bytes import AHEAD_BYTES, held
 from recordmill.transforms.sources.csv.quote_states import (
     end_state,
+)
+from recordmill.transforms.sources.csv.range_parts import (
+    RowsPart,
+    columns_differ,
+    cut_batches,
+    ends_early,
 )
 from recordmill.transforms.sources.csv.row_bounds import (
     Reader,
@@ -47,39 +53,11 @@ from recordmill.transforms.sources.unpack import (
     UnpackedText,
     unpack,
 )
-from recordmill.transforms.storage.reading import read_range
+from recordmill.transforms.storage.reading import is_local, read_range
 from recordmill.transforms.tfrecord import crc32c
 
+HEAD_BYTES = 1 << 17  # of a file in a store: its header and first rows
 BATCH_BYTES = 4 << 20  # split and converted at once: fits the processor's cache
-
-
-@dataclass(frozen=True, slots=True)
-class RowsPart:
-    """Some rows of a range, split into cells.
-
-    Attributes:
-      parsed: the rows.
-      rows_before: rows of the range before them, rejects counted.
-      start, stop: their bytes, counted from the range's first row.
-      range_bytes: bytes of all rows of the range.
-    """
-
-    parsed: Parsed
-    rows_before: int
-    start: int
-    stop: int
-    range_bytes: int
-
-    def positions(self, parsed: Parsed, num_positions: int) -> I64:
-        """Returns about where each row starts within a range of so many positions.
-
-        It is scaled to the range, because its last row may reach beyond it. Short rows
-        may share a position, in order. 4 rows in 80 bytes, of a range of 64: offsets
-        0 20 40 60, positions 0 16 32 48.
-        """
-        size = self.stop - self.start
-        offsets = parsed.ordinals * size // max(1, parsed.num_rows)
-        return (self.start + offsets) * num_positions // self.range_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +82,14 @@ class RangeRows:
             size = file.stop if isinstance(file, InputRange) else file.size
             return UnpackedReader(lambda: self._unpack(file, size))
         return partial(read_range, file.uri, options=self.storage, seen=file.seen)
+
+    def from_start(self, file: InputFile | InputRange) -> Reader:
+        """Returns a reader of a text whose start is asked for often."""
+        read, seen = self.of_file(file), file.seen
+        if not self.packing.is_plain or seen is None or is_local(file.uri):
+            return read
+        head = _head_of(file.uri, seen, self.storage)
+        return held(read, 0, HEAD_BYTES, seen.size, head)[1]
 
     def _unpack(self, file: InputFile | InputRange, stop: int) -> UnpackedText:
         return unpack(file.uri, stop, self.packing, self.storage, file.seen)
@@ -202,22 +188,37 @@ class RangeRows:
         if names != self.names and set(names) != set(self.names):
             raise InputError(columns_differ(uri, names, self.names))
 
-    def first(self, input_range: InputRange) -> tuple[int | None, tuple[str, ...]]:
+    def _header(
+        self, input_range: InputRange, read: Reader
+    ) -> tuple[tuple[str, ...], int]:
+        """Returns the columns of a range's file, and where its first row begins."""
+        if input_range.start:
+            read = self.from_start(input_range)
+        names, end = read_header(read, input_range.uri, self.dialect)
+        self._require_same(input_range.uri, names)
+        return names, end
+
+    def first(
+        self, input_range: InputRange, read: Reader | None = None
+    ) -> tuple[int | None, tuple[str, ...]]:
         """Returns the byte offset of a range's first row, and the file's columns.
 
         The offset is None if no row starts in the range.
 
+        Args:
+          input_range: the range.
+          read: of its file, if a part of it is held.
+
         Raises:
           InputError: the file has other columns.
         """
-        read = self.of_file(input_range)
-        names, header_end = read_header(read, input_range.uri, self.dialect)
-        self._require_same(input_range.uri, names)
+        read = read or self.of_file(input_range)
+        names, header_end = self._header(input_range, read)
         begin: int | None = header_end
         if input_range.start > header_end:  # else the first row of all is in it
             start, stop = input_range.start, input_range.stop
             state = QuoteState(input_range.quoted[0])
-            read = self.of_range(input_range)
+            read = masked(read, input_range.unclosed, self.dialect)
             begin = row_start(read, start, state, stop - start, self.dialect)
         if begin is None or (self.packing.is_plain and begin >= input_range.stop):
             return None, names
@@ -229,10 +230,14 @@ class RangeRows:
         Half a cell might be of another type. A row longer than `max_bytes` gives none.
         A range of several files has to be sampled file by file.
         """
-        begin, names = self.first(input_range)
+        read = self.of_file(input_range)
+        if not input_range.start:
+            read = self.from_start(input_range)
+        begin, names = self.first(input_range, read)
         if begin is None:
             return None
-        text = self.of_range(input_range)(begin, begin + max_bytes)
+        read = masked(read, input_range.unclosed, self.dialect)
+        text = read(begin, begin + max_bytes)
         dialect = self.dialect
         if len(text) == max_bytes or is_open(end_state(text, dialect=dialect)):
             spans = row_spans(text, dialect)
@@ -255,13 +260,14 @@ class RangeRows:
         Raises:
           ChangedInputError: the file is shorter than it was.
         """
-        begin, names = self.first(input_range)
+        data, read = self._hold(input_range, checksums)
+        begin, names = self.first(input_range, read)
         if begin is None:  # no row starts in this block
-            self._read_block(input_range, input_range.stop, checksums)
             return
-        body, is_whole = self._body(input_range, begin, checksums)
+        body, is_whole = self._body(input_range, begin, data, read)
+        del data, read
         rows_before = 0
-        for start, stop in _cut_batches(body, self.dialect):
+        for start, stop in cut_batches(body, self.dialect, BATCH_BYTES):
             part = body[start:stop]
             broken = find_broken_rows(
                 self.of_file(input_range),
@@ -276,27 +282,63 @@ class RangeRows:
             yield RowsPart(parsed, rows_before, start, stop, len(body))
             rows_before += parsed.num_rows
 
+    def _hold(
+        self, input_range: InputRange, checksums: list[FileChecksum]
+    ) -> tuple[memoryview, Reader]:
+        """Reads a block by one request, with what is mostly left of its last row.
+
+        Returns:
+          The bytes from the block's start on, and a reader of the whole file that gives
+          these, and the one before them, from memory.
+
+        Raises:
+          ChangedInputError: the file is shorter than it was.
+        """
+        start, stop, seen = input_range.start, input_range.stop, input_range.seen
+        before = min(1, start)  # \r or \n in front of the block
+        ahead = stop + AHEAD_BYTES * (input_range.quoted[1] != 0)
+        if seen is not None:
+            ahead = min(ahead, max(stop, seen.size))
+        size = seen.size if seen is not None else None
+        file = self.of_file(input_range)
+        window, read = held(file, start - before, ahead, size)
+        data = memoryview(window)[before:]
+        if len(data) < stop - start:
+            raise ends_early(input_range, start + len(data))
+        # The whole block, though its first bytes belong to a row of the one before: so
+        # the checksums of all blocks join.
+        crc = crc32c(data[: stop - start])
+        checksums.append(FileChecksum(input_range.path, start, stop, crc))
+        return data, read
+
     def _body(
-        self, input_range: InputRange, begin: int, checksums: list[FileChecksum]
+        self, input_range: InputRange, begin: int, data: memoryview, read: Reader
     ) -> tuple[bytes, bool]:
-        """Returns the bytes of a range's rows, and whether the last one is whole."""
-        read = self.of_range(input_range)
+        """Returns the bytes of a range's rows, and whether the last one is whole.
+
+        Args:
+          input_range: the range.
+          begin: where its first row starts.
+          data, read: as `_hold` returns them.
+        """
         end: int | None = input_range.stop
         if input_range.quoted[1]:
             state = QuoteState(input_range.quoted[1])
-            end = row_start(read, input_range.stop, state, MAX_ROW_BYTES, self.dialect)
+            found = masked(read, input_range.unclosed, self.dialect)
+            end = row_start(found, input_range.stop, state, MAX_ROW_BYTES, self.dialect)
         is_whole = end is not None
         end = input_range.stop + KEPT_BYTES if end is None else end
-        # The whole block, though its first bytes belong to a row of the one before: so
-        # the checksums of all blocks join.
-        block = self._read_block(input_range, end, checksums)
         start = input_range.start
 
         def in_block(first: int, last: int) -> bytes:
-            return block[first - start : last - start]
+            if last - start <= len(data):
+                return bytes(data[first - start : last - start])
+            return read(first, last)
 
-        body = masked(in_block, input_range.unclosed, self.dialect)
-        return body(begin, end), is_whole
+        body = masked(in_block, input_range.unclosed, self.dialect)(begin, end)
+        if len(body) < end - begin:
+            raise ends_early(input_range, begin + len(body))
+        return body, is_whole
 
     def _read_block(
         self, input_range: InputRange, end: int, checksums: list[FileChecksum]
@@ -306,35 +348,14 @@ class RangeRows:
         seen = input_range.seen
         block = read_range(input_range.uri, start, end, self.storage, seen)
         if start + len(block) < end:
-            raise ChangedInputError(
-                f"{input_range.uri}: ends at byte {start + len(block)}, but had "
-                f"{stop} bytes when the run began; did it change meanwhile?"
-            )
+            raise ends_early(input_range, start + len(block))
         crc = crc32c(memoryview(block)[: stop - start])
         checksums.append(FileChecksum(input_range.path, start, stop, crc))
         return block
 
 
-def columns_differ(uri: str, names: Sequence[str], columns: Sequence[str]) -> str:
-    """Describes how the columns of a file differ from those of the first one."""
-    missing = sorted(set(columns) - set(names))
-    extra = sorted(set(names) - set(columns))
-    found = [f"lacks {', '.join(missing)}"] if missing else []
-    found += [f"also has {', '.join(extra)}"] if extra else []
-    return (
-        f"{uri}: its columns differ from those of the first file: it "
-        f"{' and '.join(found)}; all files of one dataset need the same columns"
-    )
-
-
-def _cut_batches(body: bytes, dialect: Dialect) -> Iterator[tuple[int, int]]:
-    """Cuts a range at row starts into batches small enough for the processor's cache."""
-    start = 0
-    while start < len(body):
-        stop = min(start + BATCH_BYTES, len(body))
-        if stop < len(body):
-            state = end_state(body, None, dialect, start, stop)
-            found = row_start(lambda a, b: body[a:b], stop, state, len(body), dialect)
-            stop = len(body) if found is None else found
-        yield start, stop
-        start = stop
+# In each process: all ranges of a file need its header.
+@lru_cache(maxsize=16)
+def _head_of(uri: str, seen: Seen, storage: StorageOptions) -> bytes:
+    """Returns the first bytes of a file in a store, where a version is one content."""
+    return read_range(uri, 0, HEAD_BYTES, storage, seen)

@@ -109,6 +109,7 @@ class CsvSource(Source):
       sampled_rows: how many of the first rows were looked at.
       sampled_types: their type flags.
       warnings: what looks wrong in them.
+      has_quotes: whether there are quotes in them.
       marked: columns of text in them that look like numbers with marks.
       names_files: whether cells name files that are read for their rows.
     """
@@ -128,6 +129,7 @@ class CsvSource(Source):
     sampled_rows: int = 0
     sampled_types: TypeFlags = ()
     warnings: tuple[str, ...] = ()
+    has_quotes: bool = False
     marked: tuple[OddRows, ...] = ()
     names_files: bool = False
 
@@ -192,6 +194,7 @@ class CsvSource(Source):
             warnings=tuple(
                 filter(None, [first.one_column(), misfit(first), commented(first)])
             ),
+            has_quotes=bool(self.dialect.quote) and self.dialect.quote in first.text,
             marked=marked_columns(first) if self.infers_types else (),
         )
 
@@ -258,7 +261,7 @@ class CsvSource(Source):
         if input_range.files:
             return 0  # nothing is before their rows
         read = self._rows.of_file(input_range)
-        return survey_block(read, input_range, self.dialect)
+        return survey_block(read, input_range, self.dialect, tail_first=self.has_quotes)
 
     def resolve_ranges(
         self, ranges: Sequence[InputRange], surveys: Sequence[int]
