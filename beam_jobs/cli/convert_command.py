@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _HELP = """Converts INPUT... into a dataset in the folder OUTPUT.
 
-INPUT... are files, folders or globs; these and OUTPUT may be URLs: s3://, gs://, az://.
+INPUT... are files, folders, archives or globs; these and OUTPUT may be URLs: s3://, gs://, az://.
 
 Arguments after -- are passed to Beam: -- --runner=DirectRunner
 """

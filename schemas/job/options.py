@@ -133,7 +133,7 @@ OPTIONS = (
            help="format of the input: images, cifar, csv, parquet, arrow, jsonl, or one that another package adds",
            label="Format of the input", group=_FILES),
     Option(name="inputs", kind="inputs", fronts=_fronts("JT"),
-           help="files, folders or globs", label="Input", group=_FILES,
+           help="files, folders, archives or globs", label="Input", group=_FILES,
            page="inputs.md"),
     Option(name="output", kind="folder", fronts=_fronts("RJPT"), metavar="DIR",
            help="folder of the dataset, or of its versions",
