@@ -165,3 +165,14 @@ def test_names_tell_columns_splits_and_order(tmp_path: Path) -> None:
     ]
     assert source.columns().names == ["label", "x"]
     assert set(source.own_splits()) == {"train", "test"}
+
+
+def test_a_new_column_of_rows_that_were_converted_is_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "images.npy", np.zeros((3, 2), np.uint8))
+    kept = read(ArraysSource(NumpyFinder()), tmp_path).files
+    np.save(tmp_path / "labels.npy", np.arange(3))
+    both = read(ArraysSource(NumpyFinder()), tmp_path).files
+    new = [file for file in both if file not in kept]
+    told = r"labels\.npy: belongs to the rows of .*images\.npy, which were converted"
+    with pytest.raises(InputError, match=told):
+        ArraysSource(NumpyFinder()).prepare_append(kept, new, None)
