@@ -12,7 +12,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from example_counts import examples
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis.extra import numpy as npst
 from source_tools import read
 
@@ -64,6 +64,9 @@ def expected_rows(array: np.ndarray[Any, Any]) -> list[dict[str, Any]]:
 
 
 @examples(300)
+@example(
+    array=np.array([[["", "0"], ["", ""]]]), fortran=True, packed="npy", range_bytes=1
+)
 @given(
     array=ARRAYS,
     fortran=st.booleans(),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from recordmill.schemas.errors import InputError
 
-STEP_BYTES = 1 << 20  # of a file that are read at once
+STEP_BYTES = 4 << 20  # of a file that are read at once
 _WINDOW = {"gzip": 31, "zlib": 15, "deflate": -15}  # zlib's wbits for each packing
 
 

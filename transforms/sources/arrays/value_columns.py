@@ -34,11 +34,16 @@ def column_of(
     if classes:
         values = cells.view(stored).reshape(len(records))
         return _labels(values, field, classes)
-    if stored.kind in "SVU":
-        return _texts(cells, field, stored)
-    values = cells.view(stored).reshape(len(records), *field.shape)
+    is_text = stored.kind in "SVU"
+    item = np.dtype(f"V{stored.itemsize}") if is_text else stored
+    values = cells.view(item).reshape(len(records), *field.shape)
     if field.axes:
         values = _with_axes(values, field.axes)
+    if is_text:
+        cells = (
+            values.reshape(len(records), -1).view(np.uint8) if len(records) else cells
+        )
+        return _texts(cells, field, stored)
     if stored == np.uint8 and field.shape:
         size = field.num_bytes
         offsets = np.arange(len(records) + 1, dtype=np.int64) * size

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-import numpy as np
-
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import InputFile
@@ -46,7 +44,7 @@ _Counted = tuple[RowArray, int]
 
 @dataclass(frozen=True)
 class IdxFinder:
-    """Finds arrays in IDX files; with labels in 0 to 255 these are classes.
+    """Finds arrays in IDX files; labels of uint8 are classes.
 
     Attributes: the options.
     """
@@ -76,7 +74,8 @@ class IdxFinder:
         names, read = read_class_names(named_files, columns, storage)
         if not named_files and LABEL in columns:
             numbers = _highest_label(parts, storage) + 1
-            names = ((LABEL, tuple(map(str, range(numbers)))),)
+            if numbers:
+                names = ((LABEL, tuple(map(str, range(numbers)))),)
         told = Understood((), (), PassedOver.counted(others))
         return Found(parts, names, told, read)
 
@@ -168,14 +167,13 @@ def _is_label(field: Field) -> bool:
 
 
 def _highest_label(parts: Sequence[Part], storage: StorageOptions) -> int:
-    highest = 0
+    """Returns the highest label of uint8; -1 if there is none."""
+    highest = -1
     for part in parts:
         for array in part.arrays:
             (field,) = array.fields
-            if field.name == LABEL and _is_label(field):
+            if field.name == LABEL and field.dtype == "|u1" and not field.shape:
                 whole = (0, part.num_rows)
-                found = matrices(array, part.num_rows, whole, _STEP_ROWS, storage)
-                for rows in found:
-                    labels = rows.reshape(-1).view(np.dtype(field.dtype))
-                    highest = max(highest, int(labels.max()) if len(labels) else 0)
-    return min(highest, 9999)
+                for rows in matrices(array, part.num_rows, whole, _STEP_ROWS, storage):
+                    highest = max(highest, int(rows.max()))
+    return highest
