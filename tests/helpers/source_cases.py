@@ -19,6 +19,7 @@ from frames import frame
 from pixel_zoo import PICTURES
 
 from recordmill.schemas.proto.example_pb2 import Example
+from recordmill.transforms.pictures.pixel_rules import PixelRules, Resize
 from recordmill.transforms.sources.arrays.source import ArraysSource
 from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.binary.find_records import BinaryFinder
@@ -28,6 +29,7 @@ from recordmill.transforms.sources.columnar.table_files import FileKind
 from recordmill.transforms.sources.csv.dialect import AskedDialect
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.idx.find_idx import IdxFinder
+from recordmill.transforms.sources.images.pixel_images import PixelImages
 from recordmill.transforms.sources.images.source import ImagesSource
 from recordmill.transforms.sources.jsonl.source import JsonLinesSource
 from recordmill.transforms.sources.numpy_files.find_arrays import NumpyFinder
@@ -317,6 +319,14 @@ class Case:
 CASES = {
     "images": Case(
         ImagesSource(),
+        make_images,
+        cut_short=("a/0.jpg", 50),
+        reason="JPEG ends inside its header after 50 bytes",
+        empty="b/empty.jpg",
+        empty_reason="not a picture: has no bytes",
+    ),
+    "images, scaled": Case(
+        PixelImages(rules=PixelRules(resize=Resize(shorter=4), makes_all=True)),
         make_images,
         cut_short=("a/0.jpg", 50),
         reason="JPEG ends inside its header after 50 bytes",

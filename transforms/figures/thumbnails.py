@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from recordmill.transforms.pictures.eight_bits import in_eight_bits
 from recordmill.transforms.pictures.header import read_header
 from recordmill.transforms.pictures.image_header import ImageHeaderError
 from recordmill.transforms.pictures.open_picture import open_picture
@@ -48,7 +49,10 @@ def thumbnail_of_file(data: bytes) -> Thumbnail:
         with open_picture(data, header, MAX_PIXELS) as picture:
             width, height = picture.size
             picture.draft("RGB", (SIDE, SIDE))  # JPEG decodes at a smaller size
-            return _encoded(_eight_bits(picture), width, height)
+            small = in_eight_bits(picture)
+            if small.mode == "LA":
+                small = small.convert("RGBA")
+            return _encoded(small, width, height)
     except ImageHeaderError as error:
         return Thumbnail("", b"", problem=str(error))
 
@@ -60,22 +64,6 @@ def thumbnail_of_pixels(pixels: npt.NDArray[np.uint8]) -> Thumbnail:
     height, width, channels = pixels.shape
     flat = pixels[:, :, 0] if channels == 1 else pixels
     return _encoded(Image.fromarray(np.ascontiguousarray(flat)), width, height)
-
-
-def _eight_bits(picture: Image.Image) -> Image.Image:
-    """Converts to gray, RGB or RGBA; deeper gray is stretched to what is in it."""
-    from PIL import Image
-
-    if picture.mode in ("L", "RGB", "RGBA"):
-        return picture
-    if picture.mode[:1] in "IF":
-        values: npt.NDArray[Any] = np.nan_to_num(np.asarray(picture, np.float64))
-        low, high = values.min(), values.max()
-        scaled = (values - low) * (255 / (high - low) if high > low else 0)
-        return Image.fromarray(scaled.astype(np.uint8))
-    if picture.mode in ("LA", "PA", "La", "RGBa") or "transparency" in picture.info:
-        return picture.convert("RGBA")
-    return picture.convert("L" if picture.mode == "1" else "RGB")
 
 
 def _encoded(picture: Image.Image, width: int, height: int) -> Thumbnail:

@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recordmill.schemas.text import human_bytes
+from recordmill.transforms.pictures.eight_bits import GRAY_16
 from recordmill.transforms.pictures.image_header import ImageHeader, ImageHeaderError
 from recordmill.transforms.pictures.open_picture import open_picture
+from recordmill.transforms.pictures.orientation import (
+    UPRIGHT,
+    orientation_of,
+    turned_back,
+)
 from recordmill.transforms.pictures.write_png import Palette, Pixels, write_png
 
 if TYPE_CHECKING:
@@ -37,9 +43,8 @@ _CONVERTED = {
     "PA": "RGBA",
     "RGBa": "RGBA",
 }
-_GRAY_16 = frozenset({"I;16", "I;16L", "I;16B"})
 _WITH_ALPHA = {"1": "LA", "L": "LA", "RGB": "RGBA"}
-_ORIENTATION, _BITS = 274, 258  # tags of TIFF
+_BITS = 258  # a tag of TIFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +74,11 @@ def reencode(data: bytes, header: ImageHeader, max_pixels: int) -> Reencoded:
     with open_picture(data, header, max_pixels) as picture:
         _check_size(picture, header)
         losses = _losses(picture, header)
-        turned = (
-            picture.getexif().get(_ORIENTATION) if header.format == "tiff" else None
-        )
+        # Pillow turns a TIFF as it decodes it; others it does not turn.
+        is_turned = header.format == "tiff"
+        orientation = orientation_of(picture) if is_turned else UPRIGHT
         picture.load()
-        return Reencoded(_write(_turned_back(picture, turned), header), losses)
+        return Reencoded(_write(turned_back(picture, orientation), header), losses)
 
 
 def _check_size(picture: Image.Image, header: ImageHeader) -> None:
@@ -92,27 +97,17 @@ def _losses(picture: Image.Image, header: ImageHeader) -> tuple[str, ...]:
     losses = []
     if getattr(picture, "is_animated", False):
         losses.append(FIRST_FRAME)
-    if header.format == "tiff" and picture.mode not in _GRAY_16:
-        bits = picture.tag_v2.get(_BITS, (1,))  # type: ignore[attr-defined]
-        if max(bits) == 16 and picture.mode in {**_KEPT, **_CONVERTED}:
-            losses.append(NARROWED)
+    if header.format == "tiff" and has_deep_colours(picture):
+        losses.append(NARROWED)
     return tuple(losses)
 
 
-def _turned_back(picture: Image.Image, orientation: int | None) -> Image.Image:
-    """Returns a TIFF as it was before Pillow turned it; others it does not turn."""
-    from PIL.Image import Transpose
-
-    undo = {
-        2: Transpose.FLIP_LEFT_RIGHT,
-        3: Transpose.ROTATE_180,
-        4: Transpose.FLIP_TOP_BOTTOM,
-        5: Transpose.TRANSPOSE,
-        6: Transpose.ROTATE_90,
-        7: Transpose.TRANSVERSE,
-        8: Transpose.ROTATE_270,
-    }.get(orientation or 1)
-    return picture if undo is None else picture.transpose(undo)
+def has_deep_colours(picture: Image.Image) -> bool:
+    """Tells whether a TIFF has 16 bits a channel of which Pillow gives 8."""
+    if picture.mode in GRAY_16 or picture.mode not in {**_KEPT, **_CONVERTED}:
+        return False
+    bits = picture.tag_v2.get(_BITS, (1,))  # type: ignore[attr-defined]
+    return bool(max(bits) == 16)
 
 
 def _write(picture: Image.Image, header: ImageHeader) -> bytes:
@@ -121,7 +116,7 @@ def _write(picture: Image.Image, header: ImageHeader) -> bytes:
     if mode == "P":
         palette = _palette(picture)
         channels, sample_bytes = 1, 1
-    elif mode in _GRAY_16:
+    elif mode in GRAY_16:
         channels, sample_bytes = 1, 2
     else:
         if "transparency" in picture.info and mode in _WITH_ALPHA:

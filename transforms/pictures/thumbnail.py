@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from recordmill.schemas.features.feature import Content, FeatureSpec
 from recordmill.transforms.arrow import U8
+from recordmill.transforms.pictures.eight_bits import blended, in_eight_bits
 from recordmill.transforms.pictures.header import read_header
 from recordmill.transforms.pictures.open_picture import open_picture
 
@@ -56,16 +56,8 @@ def thumbnail_of(value: bytes, feature: FeatureSpec, width: int, height: int) ->
 
 
 def _viewable(picture: Image.Image) -> Image.Image:
-    """Returns a picture in red, green and blue; 16 bits of gray become 8."""
-    from PIL import Image
-
-    if picture.mode.startswith("I;16"):
-        values: npt.NDArray[Any] = np.asarray(picture)
-        return Image.fromarray((values >> 8).astype(np.uint8)).convert("RGB")
-    if picture.has_transparency_data:
-        over = Image.new("RGBA", picture.size, (*_GRAY, 255))
-        return Image.alpha_composite(over, picture.convert("RGBA")).convert("RGB")
-    return picture.convert("RGB")
+    """Returns a picture in red, green and blue."""
+    return blended(in_eight_bits(picture), _GRAY).convert("RGB")
 
 
 def _shrunk(picture: Image.Image, width: int, height: int) -> U8:

@@ -13,7 +13,11 @@ RANGE_BYTES = 64 << 20  # a larger picture is a range of its own
 
 
 def cut_pictures(
-    pictures: Sequence[InputFile], splits: Sequence[str], root: str
+    pictures: Sequence[InputFile],
+    splits: Sequence[str],
+    root: str,
+    *,
+    max_range_bytes: int = RANGE_BYTES,
 ) -> list[InputRange]:
     """Cuts the list into ranges, whose unit is one file.
 
@@ -23,6 +27,7 @@ def cut_pictures(
       pictures: the files.
       splits: of each.
       root: what every uri begins with, before the path.
+      max_range_bytes: of the files of a range; a larger picture is one by itself.
     """
     return [
         InputRange(
@@ -35,18 +40,20 @@ def cut_pictures(
             total_positions=len(pictures),
             split=splits[start],
         )
-        for index, (start, stop) in enumerate(_slices(pictures, splits))
+        for index, (start, stop) in enumerate(
+            _slices(pictures, splits, max_range_bytes)
+        )
     ]
 
 
 def _slices(
-    pictures: Sequence[InputFile], splits: Sequence[str]
+    pictures: Sequence[InputFile], splits: Sequence[str], max_range_bytes: int
 ) -> Iterator[tuple[int, int]]:
     """Yields slices of the list, each of one split."""
     start = 0
     for _, group in groupby(splits):
         stop = start + sum(1 for _ in group)
         part = pictures[start:stop]
-        for low, high in pairwise(slices(part, FILES_PER_RANGE, RANGE_BYTES)):
+        for low, high in pairwise(slices(part, FILES_PER_RANGE, max_range_bytes)):
             yield start + low, start + high
         start = stop

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field
 from recordmill.transforms.pictures.check import CheckLevel
 from recordmill.transforms.pictures.structure import MAX_PIXELS
 from recordmill.transforms.sources.images.label_options import LabelOptions
+from recordmill.transforms.sources.images.pixel_options import PixelOptions
 
 Undecodable = Literal["keep", "reject", "reencode"]
 FeatureNames = Literal["default", "tutorial", "imagenet"]
@@ -32,7 +33,7 @@ def _level(*words: str) -> BeforeValidator:
     return BeforeValidator(validate, json_schema_input_type=str | int)
 
 
-class ImagesOptions(LabelOptions):
+class ImagesOptions(LabelOptions, PixelOptions):
     """Options of image folders."""
 
     feature_names: FeatureNames = Field(

@@ -2,32 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import InputFile
 from recordmill.transforms.sources.images.options import ImagesOptions
+from recordmill.transforms.sources.images.pixel_options import pixel_rules
 from recordmill.transforms.sources.registry import SourceFormat
 
 if TYPE_CHECKING:
     from recordmill.transforms.sources.base import Source
+    from recordmill.transforms.sources.images.source import ImagesSource
 
 
 def make_source(
     options: ImagesOptions, as_text: bool, storage: StorageOptions
 ) -> Source:
-    """Makes the source of image folders."""
-    from recordmill.transforms.sources.images.asked_labels import ask_labels
-    from recordmill.transforms.sources.images.reencoded_images import ReencodedImages
-    from recordmill.transforms.sources.images.source import ImagesSource
+    """Makes the source of image folders.
 
-    kind = ReencodedImages if options.undecodable == "reencode" else ImagesSource
+    Raises:
+      UsageError: options exclude each other.
+    """
+    rules = pixel_rules(options, options.undecodable)
+    from recordmill.transforms.sources.images import source
+    from recordmill.transforms.sources.images.asked_labels import ask_labels
+    from recordmill.transforms.sources.images.pixel_images import PixelImages
+    from recordmill.transforms.sources.images.reencoded_images import ReencodedImages
+
+    kind: Callable[..., ImagesSource] = source.ImagesSource
+    if options.undecodable == "reencode":
+        kind = ReencodedImages
+    if rules is not None:
+        kind = partial(PixelImages, rules=rules)
+    # What is made anew is decodable, whatever the file was.
+    makes_all = rules is not None and rules.makes_all
     return kind(
         feature_names=options.feature_names,
         check_pictures=options.check_pictures,
         max_pixels=options.max_pixels,
-        undecodable=options.undecodable,
+        undecodable="reencode" if makes_all else options.undecodable,
         split_from=options.split_from,
         label_from=options.label_from,
         storage=storage,

@@ -1,0 +1,256 @@
+"""Pictures whose pixels a run makes anew."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from job_tools import (
+    Argument,
+    assert_whole,
+    contents,
+    convert,
+    examples_of,
+    manifest_of,
+    recordmill,
+)
+from PIL import Image
+from pixel_zoo import PICTURES, encode
+from test_reencoded_images import feature
+from test_undecodable import image_feature, told, write
+
+from recordmill.transforms.sources.images import pixel_images
+
+GIF, RGBA, TIFF = (
+    PICTURES[name][0] for name in ("animated.gif", "rgba.png", "rgb.tif")
+)
+SCALED: list[Argument] = ["--resize", "shorter=8", "--crop", "8x8"]
+
+
+def turned(size: tuple[int, int] = (24, 18)) -> bytes:
+    exif = Image.Exif()
+    exif[0x112] = 6
+    return encode("RGB", "JPEG", size, exif=exif)
+
+
+def make_input(folder: Path) -> Path:
+    return write(folder, a__1_jpg=turned(), a__2_gif=GIF, b__3_png=RGBA, b__4_tif=TIFF)
+
+
+def opened(example: Any) -> Image.Image:
+    return Image.open(io.BytesIO(feature(example, "image")))
+
+
+def test_scaled_and_cropped(tmp_path: Path) -> None:
+    data = make_input(tmp_path / "in")
+    ran = convert("images", data, tmp_path / "out", *SCALED)
+    found = {feature(each, "filename"): each for each in examples_of(tmp_path / "out")}
+    assert len(found) == 4
+    for name, each in found.items():
+        picture = opened(each)
+        assert picture.format == ("JPEG" if name == b"a/1.jpg" else "PNG")
+        assert picture.size == (8, 8)
+        assert (feature(each, "height"), feature(each, "width")) == (8, 8)
+        assert feature(each, "depth") == len(picture.getbands())
+    assert image_feature(tmp_path / "out") == "Image"
+    features = json.loads((tmp_path / "out/features.json").read_text())
+    image = features["featuresDict"]["features"]["image"]["image"]
+    assert image["shape"]["dimensions"] == ["8", "8", "3"]
+    facts = told(tmp_path / "out")["facts"]
+    assert facts["readers get"] == "decoded pictures (TFDS)"
+    assert facts["pixels"].startswith(
+        "turned as EXIF says, shorter side 8 (bicubic), cropped to 8 x 8, JPEG as JPEG "
+        "of quality 92, others as PNG; by Pillow "
+    )
+    assert facts["changed pictures"] == (
+        "1 its first frame, 1 turned as its EXIF data say"
+    )
+    (warning,) = told(tmp_path / "out")["warnings"]
+    assert warning.startswith("not all of these pictures is in the records: 1 picture")
+    assert warning in ran.err.replace("--animated reject", "`animated=reject`")
+    assert_whole(tmp_path / "out")
+    assert recordmill("verify", tmp_path / "out", "--deep").status == 0
+    # The way out that the warning names.
+    job: list[Argument] = [data, tmp_path / "out2", *SCALED, "--animated", "reject"]
+    convert("images", *job, "--max-rejects", 1)
+    rejects = recordmill("rejects", tmp_path / "out2", "--json").out
+    assert "gif has several frames (expected one, because of" in rejects
+    assert not told(tmp_path / "out2")["warnings"]
+
+
+def test_neither_exchange_nor_ranges_change_a_byte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = make_input(tmp_path / "in")
+    for name, wanted in (("1", []), ("2", ["scratch"]), ("3", ["engine"])):
+        job: list[Argument] = [data, tmp_path / name, "--name", "pets", *SCALED]
+        convert("images", *job, *(f"--exchange={each}" for each in wanted))
+        # Small ranges, so that all workers are at work.
+        monkeypatch.setattr(pixel_images, "RANGE_BYTES", 1)
+    found = [contents(tmp_path / name) for name in "123"]
+    assert found[0] == found[1] == found[2]
+    plan = recordmill("convert", "images", data, tmp_path / "x", *SCALED, "--plan").out
+    reason = "because the size of a picture is known only once its pixels are made"
+    assert reason in plan
+    refused = recordmill(
+        *("convert", "images", data, tmp_path / "x", "--exchange", "reference"),
+        *SCALED,
+    )
+    assert refused.status != 0
+    assert reason in refused.err
+
+
+@pytest.mark.parametrize("exchange", ["scratch", "engine"])
+def test_arrays_of_one_shape(tmp_path: Path, exchange: str) -> None:
+    data = write(tmp_path / "in", a__1_jpg=turned(), b__2_png=RGBA)
+    job: list[Argument] = [data, tmp_path / "out", "--exchange", exchange]
+    convert("images", *job, *SCALED, "--pixels", "raw", "--channels", 1)
+    for each in examples_of(tmp_path / "out"):
+        assert len(feature(each, "image")) == 64
+        assert feature(each, "depth") == 1
+    image = next(
+        f for f in manifest_of(tmp_path / "out")["features"] if f["name"] == "image"
+    )
+    assert (image["shape"], image["content"]) == ([8, 8, 1], "array")
+    assert told(tmp_path / "out")["facts"]["readers get"] == "arrays of pixels"
+    assert recordmill("verify", tmp_path / "out", "--deep").status == 0
+
+
+def test_arrays_of_any_size(tmp_path: Path) -> None:
+    from recordmill import open_dataset
+
+    data = write(tmp_path / "in", a__1_jpg=turned(), a__2_jpg=turned((9, 30)))
+    write(data, b__3_png=RGBA)
+    convert("images", data, tmp_path / "out", "--pixels", "raw")
+    shapes = {
+        row["filename"]: np.array(row["image"]).reshape(row["height"], -1, 3).shape
+        for row in open_dataset(str(tmp_path / "out"), "train")
+    }
+    assert shapes == {
+        "a/1.jpg": (24, 18, 3),
+        "a/2.jpg": (9, 30, 3),
+        "b/3.png": (5, 7, 3),
+    }
+    assert recordmill("verify", tmp_path / "out", "--deep").status == 0
+
+
+def test_only_what_is_turned_is_made_anew(tmp_path: Path) -> None:
+    """All other files are kept byte for byte, and so are undecodable ones."""
+    plain = encode("RGB", "JPEG", (24, 18))
+    data = write(tmp_path / "in", a__1_jpg=turned(), a__2_jpg=plain, b__3_gif=GIF)
+    convert("images", data, tmp_path / "out", "--orientation", "apply")
+    found = {feature(each, "filename"): each for each in examples_of(tmp_path / "out")}
+    assert feature(found[b"a/2.jpg"], "image") == plain
+    assert feature(found[b"b/3.gif"], "image") == GIF
+    assert opened(found[b"a/1.jpg"]).size == (18, 24)
+    assert image_feature(tmp_path / "out") == "Scalar"
+    # The way out that the warning of GIFs names.
+    assert "`undecodable=reencode`" in told(tmp_path / "out")["warnings"][0]
+    again: list[Argument] = ["--undecodable", "reencode", "--overwrite"]
+    convert("images", data, tmp_path / "out", "--orientation", "apply", *again)
+    assert image_feature(tmp_path / "out") == "Image"
+    assert told(tmp_path / "out")["facts"]["changed pictures"] == (
+        "1 its first frame, 1 re-encoded as PNG, 1 turned as its EXIF data say"
+    )
+
+
+def test_what_cannot_be_decoded_is_a_reject_with_its_bytes(tmp_path: Path) -> None:
+    damaged = encode("RGB", "WEBP", (64, 64), lossless=True)
+    damaged = damaged[:30] + bytes(len(damaged) - 30)
+    data = write(tmp_path / "in", a__1_jpg=turned(), b__2_webp=damaged)
+    write(data, b__3_jpg=encode("RGB", "JPEG", (400, 1)))
+    job: list[Argument] = [data, tmp_path / "out", "--crop", "18x18"]
+    convert("images", *job, "--max-rejects", 2)
+    found = json.loads(recordmill("rejects", tmp_path / "out", "--json").out)["rows"]
+    (webp,) = (each for each in found if "webp cannot be decoded: " in each["reason"])
+    assert base64.b64decode(webp["raw_base64"]) == damaged
+    (small,) = (each for each in found if each is not webp)
+    assert (
+        "has 1 x 400 pixels, fewer than are cropped (expected 18 x 18"
+        in small["reason"]
+    )
+    # The ways out that the reason names.
+    for name, more in (
+        ("3", ["--resize", "shorter=18", "--crop", "18x18"]),
+        ("4", ["--pad", "400x400:white"]),
+    ):
+        convert("images", data, tmp_path / name, *more, "--max-rejects", 1)
+
+
+def test_append_and_rerun(tmp_path: Path) -> None:
+    data = make_input(tmp_path / "in")
+    job: list[Argument] = [data, tmp_path / "out", "--append", *SCALED]
+    convert("images", *job)
+    before = manifest_of(tmp_path / "out")
+    (data / "a" / "1.jpg").touch()
+    convert("images", *job)
+    assert manifest_of(tmp_path / "out") == before
+    write(data, a__7_webp=encode("RGB", "WEBP", (30, 9)))
+    convert("images", *job)
+    assert manifest_of(tmp_path / "out")["rows_read"] == 5
+    assert {opened(each).size for each in examples_of(tmp_path / "out")} == {(8, 8)}
+    assert_whole(tmp_path / "out")
+    write(data, a__8_jpg=turned())
+    other = recordmill("convert", "images", data, tmp_path / "out", "--append")
+    assert other.status != 0
+    assert "resize" in other.err
+
+
+@pytest.mark.parametrize(
+    ("given", "told", "way_out"),
+    [
+        ("--crop 4x4 --pad 8x8", "--crop and --pad exclude each other", "--pad 30x30"),
+        ("--pixels raw --reencode png", "an array is not encoded", "--pixels raw"),
+        (
+            "--channels 4 --reencode jpeg",
+            "Use --reencode png or --channels 3",
+            "--channels 4 --reencode png",
+        ),
+        (
+            "--undecodable reject --resize 4x4",
+            "Leave out --undecodable",
+            "--resize 4x4",
+        ),
+        ("--resize 4", "expected height x width in pixels", "--resize 4x4"),
+        ("--channels 2", "'keep', '1', '3', '4'", "--channels 3"),
+    ],
+)
+def test_options_that_exclude_each_other(
+    tmp_path: Path, given: str, told: str, way_out: str
+) -> None:
+    data = write(tmp_path / "in", a__1_jpg=turned(), b__2_png=RGBA)
+    ran = recordmill("convert", "images", data, tmp_path / "out", *given.split())
+    assert ran.status == 2
+    assert told in ran.err
+    ran = recordmill(
+        "convert", "images", data, tmp_path / "out", *way_out.split(), "--plan"
+    )
+    assert ran.status == 0
+
+
+def test_a_job_file_may_say_numbers(tmp_path: Path) -> None:
+    make_input(tmp_path / "in")
+    job = tmp_path / "job.yaml"
+    job.write_text(
+        "source: images\ninputs: [in]\noutput: out\n"
+        "images: {resize: 8x6, channels: 3, reencode: 'webp:lossless'}\n"
+    )
+    assert recordmill("run", job).status == 0
+    for each in examples_of(tmp_path / "out"):
+        assert (opened(each).format, opened(each).size) == ("WEBP", (6, 8))
+    assert image_feature(tmp_path / "out") == "Scalar"
+
+
+def test_arrays_have_the_pixels(tmp_path: Path) -> None:
+    pixels = np.arange(4 * 3 * 3, dtype=np.uint8).reshape(4, 3, 3)
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG")
+    data = write(tmp_path / "in", a__1_png=buffer.getvalue(), b__2_png=RGBA)
+    convert("images", data, tmp_path / "out", "--pixels", "raw", "--crop", "4x3")
+    images = [feature(each, "image") for each in examples_of(tmp_path / "out")]
+    assert pixels.tobytes() in images

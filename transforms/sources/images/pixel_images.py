@@ -1,0 +1,185 @@
+"""Reads folders of pictures whose pixels are made anew: scaled, turned, encoded.
+
+The size of a picture is known only once it is made, so the plan counts the bytes of the
+records, and they are not exchanged by reference. Each range makes one picture after the
+other, and a runner reads as many ranges at once as it has workers: decoding, scaling and
+encoding run outside of Python's lock, so that all cores are at work without threads of
+our own. Ranges are small for that reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from recordmill.schemas.features.feature import Content, FeatureSpec, Schema
+from recordmill.schemas.ranges import InputFile, InputRange, OddRows, TypeFlags
+from recordmill.schemas.rounded import Rounded
+from recordmill.schemas.understood import Understood
+from recordmill.transforms.arrow import array_parts
+from recordmill.transforms.pictures.check import check_picture
+from recordmill.transforms.pictures.image_header import ImageHeader
+from recordmill.transforms.pictures.make_picture import make_picture
+from recordmill.transforms.pictures.pixel_rules import AS_THEY_ARE, PixelRules
+from recordmill.transforms.sources.base import RANGE_BYTES, ReferencedRows
+from recordmill.transforms.sources.images.cut_pictures import cut_pictures
+from recordmill.transforms.sources.images.decodability import (
+    DECODED,
+    ENCODED,
+    FACT,
+    is_decodable,
+    require_decodable,
+    type_flags,
+)
+from recordmill.transforms.sources.images.options import Undecodable
+from recordmill.transforms.sources.images.read_pictures import Picture, ReadPictures
+from recordmill.transforms.sources.images.source import ImagesSource
+from recordmill.transforms.sources.images.tell_pixels import (
+    CHANGE,
+    MADE_PNG,
+    changes_told,
+    rules_told,
+    warnings_of,
+)
+
+_GROWTH = 16  # bytes of a PNG for each of a WebP or JPEG, at most in most of them
+_ENCODED_SAMPLES = 1  # bytes of a JPEG or PNG for each sample, at most
+
+
+@dataclass(frozen=True)
+class PixelImages(ImagesSource):
+    """Pictures in a folder for each class, made anew as rules say.
+
+    Attributes:
+      rules: what is to become of the pixels.
+    """
+
+    rules: PixelRules = AS_THEY_ARE
+
+    supports_references = False
+    sizes_known_upfront = False
+    sizes_unknown = "the size of a picture is known only once its pixels are made"
+    read_rate = 25e6  # JPEGs of half a megapixel scaled to 224; 75e6 of a megapixel
+
+    def estimated_bytes(self, files: Sequence[InputFile]) -> int:
+        height, width, channels = self.rules.shape
+        if height and width:
+            samples = height * width * (channels or 4)
+            return _ENCODED_SAMPLES * samples * len(files)
+        return _GROWTH * super().estimated_bytes(files)
+
+    def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
+        return cut_pictures(
+            self.listing, self._splits(), self.root, max_range_bytes=RANGE_BYTES
+        )
+
+    def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
+        features = super().schema(observed, nulls).features
+        if not self.rules.makes_all:
+            return Schema(features)
+        return Schema(
+            tuple(
+                self._image(each) if each.content is Content.PICTURE else each
+                for each in features
+            )
+        )
+
+    def _image(self, feature: FeatureSpec) -> FeatureSpec:
+        """Returns the feature of the pictures, with what of their shape is known."""
+        rules = self.rules
+        shape: tuple[int | None, ...] = rules.shape
+        if rules.form == "webp":  # readers get the encoded bytes
+            return replace(feature, dtype="bytes", shape=())
+        content = Content.PICTURE
+        if rules.form == "raw":
+            # The bytes of an array do not tell two sides; a tensor has them with it.
+            content = Content.TENSOR if None in shape else Content.ARRAY
+        return replace(feature, dtype="uint8", shape=shape, content=content)
+
+    def understood(self) -> Understood:
+        facts = (*self._readers_get(), *rules_told(self.rules))
+        return self.told.updated(Understood(facts))
+
+    def _readers_get(self) -> tuple[tuple[str, str], ...]:
+        """Returns the fact of what readers get, where all pictures are made anew."""
+        if not self.rules.makes_all:
+            return ()
+        told = {"raw": "arrays of pixels", "webp": ENCODED}
+        return ((FACT, told.get(self.rules.form, DECODED)),)
+
+    def understood_at_end(
+        self,
+        schema: Schema,
+        odd: tuple[OddRows, ...] = (),
+        observed: tuple[int, ...] = (),
+        rounded: Sequence[Rounded] = (),
+    ) -> Understood:
+        changed = [each for each in odd if CHANGE in each.kind]
+        others = () if self.rules.makes_all else tuple(set(odd) - set(changed))
+        told = super().understood_at_end(schema, others, observed, rounded)
+        facts = (*self._readers_get(), *changes_told(changed))
+        return Understood(
+            (*told.facts, *facts), (*told.warnings, *warnings_of(changed))
+        )
+
+    def _undecodable_beside(self, is_decodable: bool) -> Undecodable:
+        if self.undecodable == "reencode":
+            return "reencode"
+        return super()._undecodable_beside(is_decodable)
+
+    def _type_flags(self, kinds: Sequence[str], odd: Sequence[OddRows]) -> TypeFlags:
+        if self.rules.makes_all:
+            return type_flags(kinds, ())
+        # What was turned is a JPEG or a PNG now.
+        return type_flags(kinds, [each for each in odd if CHANGE not in each.kind])
+
+    def _rows_of(self, found: ReadPictures, *, by_view: bool = False) -> ReferencedRows:
+        rows = super()._rows_of(found)
+        if self._has_tensors:
+            column = rows.batch.schema.get_field_index("image")
+            arrays = _nested(rows.batch["image"], found.headers)
+            rows.batch = rows.batch.set_column(column, "image", arrays)
+        return rows
+
+    @cached_property
+    def _has_tensors(self) -> bool:
+        return self.rules.form == "raw" and None in self.rules.shape
+
+    def _take(self, data: bytes) -> Picture:
+        # What is decoded anyway need not be decoded for the check.
+        level = self.check_pictures
+        if self.rules.makes_all and level == "decode":
+            level = "structure"
+        header = check_picture(data, level=level, max_pixels=self.max_pixels)
+        made = make_picture(data, header, self.rules, self.max_pixels)
+        changes: tuple[str, ...] = (header.kind,)
+        if made is None and not is_decodable(header.kind):
+            if self.undecodable == "reject":
+                require_decodable(header.kind)
+            if self.undecodable == "reencode":
+                as_png = replace(self.rules, makes_all=True, form="png")
+                made = make_picture(data, header, as_png, self.max_pixels)
+                changes = (header.kind, MADE_PNG)
+        if made is None:
+            return Picture(data, header, header.kind)
+        kind = CHANGE.join((*changes, *made.changes))
+        return Picture(made.data, made.header, kind)
+
+
+def _nested(pixels: pa.BinaryArray, headers: Sequence[ImageHeader]) -> pa.Array:
+    """Returns pixels as lists of rows of samples, as a tensor of three sides is read.
+
+    Pictures of 2 x 1 and 1 x 3 pixels of three channels are the lists [[3], [3], [9]]:
+    rows begin at samples 0, 3, 6 and end at 15; pictures begin at rows 0 and 2.
+    """
+    heights = np.array([header.height for header in headers], np.int64)
+    row_bytes = np.array([header.width * header.depth for header in headers], np.int64)
+    row_ends = np.cumsum(np.repeat(row_bytes, heights))
+    offsets, data = array_parts(pixels)
+    samples = pa.array(data[int(offsets[0]) : int(offsets[-1])], pa.uint8())
+    rows = pa.LargeListArray.from_arrays(np.append(0, row_ends), samples)
+    return pa.LargeListArray.from_arrays(np.append(0, np.cumsum(heights)), rows)
