@@ -174,6 +174,21 @@ def test_json_records_of_a_dataset_keep_their_payload(tmp_path: Path) -> None:
     assert sum(row["species"] == "setosa" for row in rows) == 50
 
 
+def test_datasets_with_other_classes_are_not_mixed(tmp_path: Path) -> None:
+    for name, rows in (("a", "cat dog"), ("b", "cat dog"), ("c", "dog eel")):
+        (tmp_path / f"{name}.csv").write_text("\n".join(["kind", *rows.split()]))
+        convert(
+            *("csv", tmp_path / f"{name}.csv", tmp_path / f"old/{name}"),
+            *("--label", "kind"),
+        )
+    ran = refused(tmp_path / "old", tmp_path / "new")
+    assert "cat, dog in a, and dog, eel in c: one number would mean" in ran.err
+    both = [tmp_path / "old/a", tmp_path / "old/b"]
+    convert("tfrecord", *both, tmp_path / "new")
+    names = (tmp_path / "new/kind.labels.txt").read_text().split()
+    assert names == ["cat", "dog"]
+
+
 def test_records_that_are_appended_must_be_alike(tmp_path: Path) -> None:
     write_examples(tmp_path / "in/a.tfrecord", [{"n": n} for n in range(5)])
     job = ["tfrecord", tmp_path / "in", tmp_path / "out"]

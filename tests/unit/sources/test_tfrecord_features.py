@@ -135,6 +135,24 @@ def test_what_features_json_says_wrongly_is_told(tmp_path: Path) -> None:
     assert source_of(tmp_path).schema()["label"].num_classes is None
 
 
+def write_classes(folder: Path, *names: str) -> None:
+    """A dataset as TFDS has it, with one label."""
+    folder.mkdir()
+    schema = Schema((FeatureSpec("label", Kind.INT64, class_names=names),))
+    for name, data in metadata_files("my_ds", "1.0.0", schema, []).items():
+        (folder / name).write_bytes(data)
+    write_examples(folder / "my_ds-train.tfrecord-00000-of-00001", [{"label": 1}])
+
+
+def test_a_number_means_one_class_in_all_folders(tmp_path: Path) -> None:
+    write_classes(tmp_path / "a", "cat", "dog")
+    write_classes(tmp_path / "b", "cat", "dog")
+    assert source_of(tmp_path).schema()["label"].class_names == ("cat", "dog")
+    write_classes(tmp_path / "c", "dog", "cat")
+    with pytest.raises(InputError, match="are cat, dog in a, and dog, cat in c: one"):
+        source_of(tmp_path)
+
+
 NAMES = [
     ("train-00000-of-01024", "train"),
     ("validation-00000-of-00128", "validation"),

@@ -36,17 +36,14 @@ from recordmill.transforms.sources.base import (
 )
 from recordmill.transforms.sources.required_values import missing_required
 from recordmill.transforms.sources.single_values import single_values
+from recordmill.transforms.sources.tfrecord.choose_features import Wanted
 from recordmill.transforms.sources.tfrecord.cut_files import (
     STEP_BYTES,
     WHOLE_BYTES,
     cut_files,
 )
 from recordmill.transforms.sources.tfrecord.file_bytes import open_range
-from recordmill.transforms.sources.tfrecord.know_input import (
-    KnownInput,
-    Wanted,
-    know_input,
-)
+from recordmill.transforms.sources.tfrecord.know_input import KnownInput, know_input
 from recordmill.transforms.sources.tfrecord.options import Records, SplitFrom
 from recordmill.transforms.sources.tfrecord.read_frames import (
     WINDOW_BYTES,
