@@ -146,3 +146,12 @@ def test_cells_cannot_name_members(tmp_path: Path) -> None:
     convert("csv", *job, *schema, "--files-root", tmp_path / "files")
     shutil.unpack_archive(tmp_path / "in.zip", tmp_path / "files")
     convert("csv", tmp_path / "files" / "a.csv", tmp_path / "out2", *schema)
+
+
+def test_a_table_of_labels_in_the_archive(tmp_path: Path) -> None:
+    table = b"path,label\nimg/1.jpg,cat\nimg/2.jpg,dog\n"
+    members = {f"img/{n}.jpg": JPEG + bytes([n]) for n in (1, 2)} | {"t.csv": table}
+    (tmp_path / "pets.zip").write_bytes(zip_of(members))
+    out = tmp_path / "out"
+    convert("images", tmp_path / "pets.zip", out, "--label-table", "t.csv")
+    assert (out / "label.labels.txt").read_text().split() == ["cat", "dog"]

@@ -6,6 +6,6 @@ from recordmill.transforms.sources.columnar.table_format import table_format
 
 FORMAT = table_format(
     "arrow",
-    "Arrow IPC files and streams (.arrow, .feather of version 2, .arrows).",
+    "Arrow IPC files and streams (.arrow, .feather, .arrows).",
     folder="frames",
 )
