@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from recordmill.beam_jobs.service.give_roles import require_class_column, too_many
 from recordmill.schemas.job.job_spec import JobSpec, parse_fraction
@@ -17,8 +17,7 @@ from recordmill.transforms.exchange.exact_splits import (
 from recordmill.transforms.exchange.rank_sketch import WIDTH
 from recordmill.transforms.profile.census import count_rows
 from recordmill.transforms.sources.base import Source
-from recordmill.transforms.sources.class_keys import MISSING_KEY, class_key
-from recordmill.transforms.sources.column_roles import SourceWithRoles
+from recordmill.transforms.sources.class_keys import class_key
 
 _WIDER = 8  # times, if a limit was not within the window that was looked at
 
@@ -47,7 +46,6 @@ def find_exact_limits(
     if column is not None:
         require_class_column("stratify_by", column, source.columns())
     fractions = [parse_fraction(split.fraction) for split in job.splits]
-    key = _key_of(source, column)
     width = WIDTH
     while True:
         found = count_rows(
@@ -59,24 +57,13 @@ def find_exact_limits(
             ends=expected_ends(fractions),
             seed=job.seed,
             width=width,
-            key=key,
+            key=class_key,
         )
-        known = {name: sketch for name, sketch in found.items() if name is not None}
-        limits = find_limits(known, fractions)
+        sketches = {name: sketch for name, sketch in found.items() if name is not None}
+        limits = find_limits(sketches, fractions)
         if limits is not None:
             return limits
         width *= _WIDER
-
-
-def _key_of(source: Source, column: str | None) -> Callable[[str | None], str | None]:
-    """Returns what gives each value of a census the key of its class, or None."""
-    if column is None:
-        return lambda _: MISSING_KEY
-    role = source.label if isinstance(source, SourceWithRoles) else None
-    if role is None or role.column != column:
-        return class_key
-    labels = {name: str(number) for number, name in enumerate(role.names)}
-    return lambda text: labels.get(text or "")  # others are rejects, in no split
 
 
 def told_of(job: JobSpec, limits: SplitLimits) -> Understood:

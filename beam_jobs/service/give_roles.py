@@ -10,7 +10,12 @@ import pyarrow.types as pt
 
 from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.features.feature import FeatureSpec, Kind, Schema
-from recordmill.schemas.job.job_spec import MAX_SPLITS, SPLIT_PATTERN, JobSpec
+from recordmill.schemas.job.job_spec import (
+    DEFAULT_SPLITS,
+    MAX_SPLITS,
+    SPLIT_PATTERN,
+    JobSpec,
+)
 from recordmill.schemas.job.split_times import parse_split_times
 from recordmill.schemas.ranges import InputFile, InputRange
 from recordmill.schemas.text import count, first_names
@@ -105,10 +110,13 @@ def give_roles(
         found = count_rows(
             source, ranges, split, too_many("split_column", split), workers=workers
         )
-        kept = _split_names(split, found)
-        rows = tuple(found[name].count for name in kept)
+        # Without a row, as in a header that is appended, any name does.
+        kept = _split_names(split, found) if found else (DEFAULT_SPLITS[0].name,)
+        rows = tuple(found[name].count if found else 1 for name in kept)
         split_role = SplitRole(split, kept, rows, dropped=job.declared is None)
-        told = ", ".join(f"{name} {found[name].count:,}" for name in kept)
+        told = ", ".join(
+            f"{name} {own:,}" for name, own in zip(kept, rows, strict=True)
+        )
         left = "" if job.declared else "; it is no feature"
         facts.append(("splits", f"rows by column {split}: {told}{left}"))
     if job.split_by_time is not None:

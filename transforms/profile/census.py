@@ -18,6 +18,7 @@ from recordmill.transforms.exchange.rank_sketch import WIDTH, RankSketch
 from recordmill.transforms.profile.in_threads import in_threads, surveyed
 from recordmill.transforms.sources.base import Rows, Source
 from recordmill.transforms.sources.class_keys import texts_of
+from recordmill.transforms.sources.text_types import TypeFlag
 
 MAX_CLASSES = 10_000
 Sketches = Mapping[str | None, RankSketch]
@@ -87,7 +88,9 @@ def _read(
             yield rows
         else:
             return
-    yield from source.read_for_statistics(input_range)
+    names = source.columns().names if source.infers_types else ()
+    # As text, so that names of classes are what is written.
+    yield from source.read(input_range, (int(TypeFlag.TEXT),) * len(names))
 
 
 def _by_value(

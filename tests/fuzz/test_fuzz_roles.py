@@ -1,0 +1,98 @@
+"""Damaged tables whose columns have roles: the census and the reading see the same."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import reduce
+from pathlib import Path
+from random import Random
+
+import pytest
+from example_counts import FUZZ
+from mutations import damaged
+from source_tools import prepare
+
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.ranges import TypeFlags, merge_type_flags
+from recordmill.transforms.exchange.keys import text_hash
+from recordmill.transforms.profile.census import count_rows
+from recordmill.transforms.profile.in_threads import surveyed
+from recordmill.transforms.sources.class_keys import class_hashes, class_key
+from recordmill.transforms.sources.column_roles import LabelRole, SourceWithRoles
+from recordmill.transforms.sources.csv.dialect import AskedDialect
+from recordmill.transforms.sources.csv.source import CsvSource
+
+pytestmark = pytest.mark.fuzz
+CELLS = [
+    "a",
+    "b",
+    "",
+    "NA",
+    "7",
+    "07",
+    "7.5",
+    "true",
+    '"1,5"',
+    '"1.234,5"',
+    '"x, y"',
+    '"a\nb"',
+    " a",
+    "é",
+]
+
+
+def table(random: Random) -> bytes:
+    kinds = random.sample(CELLS, 3)
+    rows = [f"{n},{random.choice(kinds)}" for n in range(random.randrange(2, 12))]
+    return "\n".join(["id,kind", *rows, ""]).encode()
+
+
+def test_damaged_tables_with_roles(tmp_path: Path) -> None:
+    path = tmp_path / "in.csv"
+    compared = 0
+    for number in range(FUZZ):
+        random = Random(number)
+        path.write_bytes(damaged(table(random), number))
+        dialect = AskedDialect(
+            decimal=random.choice([".", ","]),
+            null_values=random.choice([(), ("NA", "7")]),
+        )
+        size = random.choice([20, 1 << 20])
+        source = CsvSource(asked=dialect, range_bytes=size)
+        try:
+            reading = prepare(source, [path])
+            plain, ranges = reading.source, reading.ranges
+            if "kind" not in plain.columns().names:
+                continue
+            found = count_rows(plain, ranges, "kind", "", workers=1)
+            ranges = surveyed(plain, ranges, 1)
+        except InputError:
+            continue
+        names = tuple(sorted(text for text in found if text))[:2]
+        types: TypeFlags = ()
+        for input_range in ranges:
+            observed = [rows.observed for rows in plain.read(input_range, types)]
+            types = reduce(merge_type_flags, observed, types)
+        roles = SourceWithRoles(plain, LabelRole("kind", names))
+        classes: Counter[int] = Counter()
+        rows_in, rows_out, labels = 0, 0, Counter[int]()
+        for input_range in ranges:
+            for rows in plain.read(input_range, types):
+                rows_in += rows.batch.num_rows + len(rows.rejects)
+                if rows.batch.num_rows:
+                    classes.update(class_hashes(rows.batch.column("kind")).tolist())
+            for rows in roles.read(input_range, types):
+                assert len(rows.origins) == len(rows.positions) == rows.batch.num_rows
+                rows_out += rows.batch.num_rows + len(rows.rejects)
+                if rows.batch.num_rows:
+                    labels.update(rows.batch.column("kind").to_pylist())
+        expected: Counter[int] = Counter()
+        for text, sketch in found.items():
+            expected[text_hash(class_key(text))] += sketch.count
+        assert classes == expected, number
+        assert rows_in == rows_out, number
+        assert labels == {
+            index: found[name].count for index, name in enumerate(names)
+        }, number
+        compared += 1
+    assert compared > FUZZ // 4
