@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from archive_tools import ARCHIVES
 from store_servers import Place
 
 from recordmill.schemas.errors import ChangedInputError, InputError
@@ -15,6 +16,7 @@ from recordmill.transforms.sources.images.read_pictures import (
     reference_to,
 )
 from recordmill.transforms.sources.listing import list_inputs
+from recordmill.transforms.storage import read_member
 from recordmill.transforms.storage.read_version import can_read_version
 from recordmill.transforms.storage.reading import (
     is_local,
@@ -22,6 +24,7 @@ from recordmill.transforms.storage.reading import (
     read_range,
     read_rows,
 )
+from recordmill.transforms.storage.unpacked import close_all
 
 # Its listings name no files that can be opened.
 pytestmark = pytest.mark.not_on("folders")
@@ -119,3 +122,23 @@ def test_globs(store_place: Place, glob: str, expected: list[str]) -> None:
         store_place.store.put_bytes(b"1", f"in/{name}")
     _, files = list_inputs([f"{store_place.root}/{glob}"], store_place.options)
     assert [file.path for file in files] == expected
+
+
+@pytest.mark.parametrize("name", ["in.tar", "in.tar.gz", "in.zip", "stored.zip"])
+def test_members_of_the_version_that_was_listed(store_place: Place, name: str) -> None:
+    place = store_place
+    members = {"a/odd &+ %41 é": DATA, "b": DATA[:7]}
+    place.store.put_bytes(ARCHIVES[name](members), name)
+    one, two = list_inputs([f"{place.root}/{name}"], place.options)[1]
+    assert [each(place, one) for each in READS.values()] == [
+        *(DATA, DATA[10:20], DATA, DATA)
+    ]
+    assert read_file(two.uri, place.options, two.seen) == DATA[:7]
+    close_all()  # as in another process
+    read_member._kept.cache_clear()
+    place.store.put_bytes(ARCHIVES[name](members | {"b": DATA[:9]}), name)
+    for read in READS.values():
+        with pytest.raises(
+            ChangedInputError, match=r"was written again|bytes, but had"
+        ):
+            read(place, one)
