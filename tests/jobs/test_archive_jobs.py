@@ -21,6 +21,8 @@ from job_tools import (
 )
 from pixel_zoo import PICTURES
 
+from recordmill.transforms.storage import unpacked
+
 JPEG, _ = PICTURES["rgb.jpg"]
 SAMPLES = Path(__file__).parents[1] / "samples"
 
@@ -91,8 +93,16 @@ def test_rejects_of_tables_name_the_line(tmp_path: Path) -> None:
     (tmp_path / kind).write_bytes(ARCHIVES[kind]({"a.csv": table}))
     ran = recordmill("convert", "csv", tmp_path / kind, tmp_path / "out")
     assert f"{kind}!/a.csv line 3" in ran.err
-    ran = recordmill("convert", "csv", tmp_path / kind, tmp_path / "out", "--plan")
+    job: list[Argument] = [
+        tmp_path / kind,
+        tmp_path / "out",
+        "--scratch",
+        tmp_path / "s",
+    ]
+    (tmp_path / "s").mkdir()
+    ran = recordmill("convert", "csv", *job, "--plan")
     assert f"archives: {kind} (1 file)" in ran.out
+    assert unpacked._folder == str(tmp_path / "s")
 
 
 def test_appended_touched_and_replaced(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import tarfile
 from collections.abc import Iterator
 
@@ -61,20 +62,18 @@ def _members(
             held.clear()  # a kilobyte each
         if info.isdir():
             continue
-        name = safe_name(info.name, uri)
-        if info.isreg() and info.offset_data + info.size > size:
+        name, problem = safe_name(info.name, uri), _problem(info)
+        length = 0 if problem else info.size
+        if info.offset_data + length > size:
             raise InputError(
                 f"{uri}: ends within the member {info.name!r}, at byte {size:,}. {_COPY}"
             )
-        target = known.get(safe_name(info.linkname, uri)) if info.islnk() else None
-        if target is not None:  # another name of a file that came before
+        member = FoundMember(
+            name, length, kind, info.offset_data, length, problem=problem
+        )
+        if info.islnk():  # perhaps another name of a file that came before
+            target = known.get(posixpath.normpath(info.linkname), member)
             member = target._replace(name=name)
-        else:
-            problem = _problem(info)
-            length = 0 if problem else info.size
-            member = FoundMember(
-                name, length, kind, info.offset_data, length, problem=problem
-            )
         known[name] = member
         yield member
 

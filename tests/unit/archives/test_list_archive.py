@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import struct
+import subprocess
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -235,3 +236,42 @@ def test_a_file_is_unpacked_once_and_leaves_no_name(
     for number in range(5):
         listed(tmp_path, f"{number}.tgz", compressed_tar_of(MEMBERS, "gzip"))
     assert len(unpacked._files) <= 2
+
+
+def test_the_ways_out_that_name_options_of_tar(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a").write_bytes(b"abc")
+    (folder / "b").symlink_to("a")
+    (folder / "c").hardlink_to(folder / "a")
+    (folder / "d").write_bytes(b"d" * 10)
+    os.truncate(folder / "d", 1 << 20)
+
+    def packed(name: str, *options: str) -> list[InputFile]:
+        words = [
+            "tar",
+            "-c",
+            *options,
+            "-f",
+            str(tmp_path / name),
+            "-C",
+            str(folder),
+            ".",
+        ]
+        subprocess.run(words, check=True)
+        return list_inputs([str(tmp_path / name)], keep_unreadable=True)[1]
+
+    plain = packed("plain.tar", "--sparse")
+    assert [bool(file.problem) for file in plain] == [False, True, False, True]
+    assert "tar --dereference --hard-dereference" in plain[1].problem
+    assert "without tar --sparse" in plain[3].problem
+    whole = packed("whole.tar", "--dereference", "--hard-dereference")
+    assert [file.problem for file in whole] == [""] * 4
+    assert [read_file(file.uri, seen=file.seen) for file in whole] == [
+        *(b"abc", b"abc", b"abc", (folder / "d").read_bytes())
+    ]
+    for name in ("1.tar", "2.tar"):
+        (tmp_path / name).write_bytes(tar_of({name: b"x"}))
+    words = ["tar", "--concatenate", "-f", str(tmp_path / "1.tar")]
+    subprocess.run([*words, str(tmp_path / "2.tar")], check=True)
+    assert names(list_inputs([str(tmp_path / "1.tar")])[1]) == ["1.tar", "2.tar"]
