@@ -293,3 +293,11 @@ def test_workers_get_the_files_only_where_they_need_them(
     assert spilled.known.files == ()
     assert not spilled.supports_references
     assert spilled.schema() == source.schema()
+
+
+@pytest.mark.parametrize(("size", "is_preferred"), [(10, False), (5000, True)])
+def test_tiny_records_do_not_go_by_reference(
+    tmp_path: Path, size: int, is_preferred: bool
+) -> None:
+    write_examples(tmp_path / "a.tfrecord", [{"x": bytes(size)}])
+    assert source_of(tmp_path).prefers_reference([]) is is_preferred

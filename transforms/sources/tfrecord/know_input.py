@@ -42,6 +42,7 @@ class KnownInput:
       all_plain: whether none is compressed.
       schema: of the records.
       payload: what they hold.
+      record_bytes: of a record of the sample, on average.
       told: what the input was taken for.
       checksums: of the files beside the records that were read.
     """
@@ -51,6 +52,7 @@ class KnownInput:
     all_plain: bool
     schema: Schema
     payload: Payload
+    record_bytes: int
     told: Understood
     checksums: tuple[FileChecksum, ...]
 
@@ -77,12 +79,14 @@ def know_input(
         splits = split_by_file(data.files, manifests, beside.named(_INFO))
     sample = read_sample(data.files, storage)
     chosen = choose_features(data.files, sample, manifests, beside, wanted)
+    sizes = [len(record.data) for record in sample]
     return KnownInput(
         files=tuple(ReferencedFile(f.path, f.uri, f.seen) for f in data.files),
         splits=tuple(splits.values()),
         all_plain=data.all_plain,
         schema=chosen.schema,
         payload=chosen.payload,
+        record_bytes=sum(sizes) // max(1, len(sizes)),
         told=_told(data, splits, chosen, wanted, left_out),
         checksums=tuple(beside.checksums.values()),
     )

@@ -64,6 +64,7 @@ from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.reading import available_memory, is_local
 
 MAX_REFERENCED_FILES = 10_000  # every worker knows all of them
+REFERENCED_BYTES = 1_000  # of a record; to read a smaller one by itself takes longer
 _UNPACKED = 8  # times as large as a compressed file, at most about
 _SAMPLED_BYTES = 1 << 20
 
@@ -272,10 +273,11 @@ class TfrecordSource(Source):
             yield without_rejects(rows, reasons, window, input_range.path)
 
     def prefers_reference(self, files: Sequence[InputFile]) -> bool:
-        """Tells whether the page cache can hold the input."""
+        """Tells whether the page cache can hold the input, and records are not tiny."""
         known = self._input
         return (
             self.supports_references
+            and known.record_bytes >= REFERENCED_BYTES
             and sum(file.seen.size for file in known.files) <= available_memory() // 2
         )
 
