@@ -29,6 +29,7 @@ from job_tools import (
     recordmill,
     started,
 )
+from map_tools import UNEVEN
 from services import descendants
 
 # How rows of each source may travel. All exchanges give the same bytes.
@@ -118,6 +119,24 @@ def test_same_bytes(
     assert ran.status == 0, f"{ran.err}\n{engines.tails()}"
     assert_whole(output)
     assert contents(output) == expected(source)
+
+
+@pytest.mark.parametrize("engine", ["prism", "flink"])
+def test_workers_run_a_function_whose_text_goes_with_the_job(
+    tmp_path: Path, engines: Engines, inputs: dict[str, list[Path]], engine: str
+) -> None:
+    """The file is no module that they could import."""
+    script = tmp_path / "uneven_rows.py"
+    script.write_text(UNEVEN)
+    job: list[Argument] = ["convert", "images", *inputs["images"]]
+    job_options: list[Argument] = [*OPTIONS, "--max-rejects", "90%"]
+    job_options += ["--map", f"{script}:uneven", "--exchange", "engine"]
+    beam = {"prism": engines.own_prism, "flink": engines.flink}[engine]()
+    for output, behind in (("alone", []), (engine, ["--", *beam])):
+        ran = recordmill(*job, tmp_path / output, *job_options, *behind)
+        assert ran.status == 0, f"{ran.err}\n{engines.tails()}"
+        assert_whole(tmp_path / output)
+    assert contents(tmp_path / engine) == contents(tmp_path / "alone")
 
 
 def test_boot_program_starts_the_workers(

@@ -24,6 +24,7 @@ from job_tools import (
     recordmill,
 )
 from killed_runs import staged
+from map_tools import UNEVEN
 
 from recordmill import open_dataset
 from recordmill.transforms.sources.csv.source import CsvSource
@@ -31,22 +32,6 @@ from recordmill.transforms.sources.images import cut_pictures
 from recordmill.transforms.tasks.workspace import Workspace
 
 MAPS = Path(__file__).parents[2] / "examples" / "map"
-# Drops, multiplies and refuses rows, by the position of a row's own text or file.
-UNEVEN = """
-import numpy as np
-import pyarrow as pa
-import zlib
-
-def uneven(batch):
-    name = "filename" if "filename" in batch.schema.names else "t"
-    texts = [value.encode() if isinstance(value, str) else value
-             for value in batch[name].to_pylist()]
-    kinds = [zlib.crc32(b"a" + text) % 5 for text in texts]
-    if 4 in kinds:
-        raise ValueError("a row of kind 4")
-    rows = np.repeat(np.arange(len(kinds)), kinds)
-    return batch.take(pa.array(rows)), rows
-"""
 
 
 def rows_of(folder: Path, split: str = "train") -> list[dict[str, object]]:
@@ -356,6 +341,8 @@ def halves(batch):
     table(folder / "b.csv", range(1, 4))  # integers, which were decimals before
     ran = convert(*map(str, job))
     assert "appended: 2 records" in ran.err
+    table(folder / "bb.csv", range(0))  # without a row
+    assert "appended: 0 records" in convert(*map(str, job)).err
     rows = rows_of(tmp_path / "out")
     assert sorted(row["n"] for row in rows) == [0.25, 0.5, 0.75, 1.5, 1.75]  # type: ignore[type-var]
     facts = manifest_of(tmp_path / "out")

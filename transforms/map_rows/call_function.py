@@ -110,17 +110,20 @@ def _call_parts(
         for part, first in ((batch.slice(0, half), 0), (batch.slice(half), half)):
             yield from _call_parts(function, part, start + first, label, invalid)
         return
-    made, rows = _checked(returned, batch.num_rows, label)
+    made, rows = checked(returned, batch.num_rows, label)
     yield made, rows + start
 
 
-def _checked(returned: Any, num_rows: int, label: str) -> tuple[pa.RecordBatch, I64]:
-    """Returns the batch and the rows that it comes from.
+def checked(returned: Any, num_rows: int, label: str) -> tuple[pa.RecordBatch, I64]:
+    """Returns the batch that a function returned, and the rows that it comes from.
 
     Args:
       returned: what the function returned.
       num_rows: how many it was given.
       label: the function's name.
+
+    Raises:
+      UsageError: it is not a batch, or does not say where rows come from.
     """
     rows: Any = None
     if isinstance(returned, tuple) and len(returned) == 2:

@@ -44,6 +44,7 @@ from recordmill.transforms.map_rows.try_function import (
     Tried,
     first_rows,
     try_function,
+    try_without_rows,
 )
 from recordmill.transforms.sources.base import Rows, Source
 from recordmill.transforms.sources.columnar.flat_batches import flat_batch
@@ -153,7 +154,14 @@ class MappedSource(Source):
         tried = try_function(
             function, batch, self.named.label, as_declared=self.as_declared
         )
-        if not tried.columns and self.fixed_schema is None:
+        if not batch.num_rows and self.like is not None:  # a new file may be empty
+            tried = try_without_rows(
+                function,
+                inner.columns(),
+                self.named.label,
+                as_declared=self.as_declared,
+            )
+        if not tried.columns:
             raise InputError(
                 f"the input has no row on which `map` {self.named.label} could be tried"
             )
@@ -268,8 +276,8 @@ class MappedSource(Source):
         source, if any: class names, a picture.
         """
         tried = self._tried_with(observed)
-        if not tried.columns and self.fixed_schema is not None:
-            return self.fixed_schema  # there is no row
+        if not tried.has_rows and self.fixed_schema is not None:
+            return self.fixed_schema
         own = self.inner.schema(self._inner_flags(observed)).features
         by_column = {feature.column: feature for feature in own}
         made = []

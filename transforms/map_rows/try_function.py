@@ -12,6 +12,7 @@ from recordmill.schemas.errors import InputError, SchemaError, UsageError
 from recordmill.schemas.ranges import InputRange, TypeFlags, merge_type_flags
 from recordmill.transforms.map_rows.call_function import (
     MappedBatch,
+    checked,
     join_batches,
     map_batch,
 )
@@ -32,11 +33,13 @@ class Tried:
       columns: name and plain type of each column that it made.
       kept: those that it gave back as they were.
       rows_each: how many rows it made of one, rounded up.
+      has_rows: whether there were rows; without, only types are known.
     """
 
     columns: tuple[tuple[str, pa.DataType], ...]
     kept: frozenset[str]
     rows_each: int = 1
+    has_rows: bool = True
 
     def arrow_schema(self) -> pa.Schema:
         """Returns the columns as Arrow has them."""
@@ -135,6 +138,28 @@ def try_function(
     return Tried(
         tuple(found.items()), kept, max(1, -(-made.batch.num_rows // batch.num_rows))
     )
+
+
+def try_without_rows(
+    function: Function, columns: pa.Schema, label: str, *, as_declared: bool
+) -> Tried:
+    """Calls a function with a batch without rows, as `try_function` does with rows.
+
+    Raises:
+      InputError: it cannot take such a batch.
+      UsageError, SchemaError: as `try_function`.
+    """
+    batch = pa.RecordBatch.from_pylist([], schema=columns)
+    try:
+        returned = function(batch)
+    except Exception as error:  # whatever a person's function raises
+        raise InputError(
+            f"the input has no row, and `map` {label} cannot take a batch without rows: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    made, _ = checked(returned, 0, label)
+    found = _plain(made, label, as_declared=as_declared)
+    return Tried(tuple(found.items()), frozenset(), has_rows=False)
 
 
 def _plain(
