@@ -12,11 +12,25 @@ from source_tools import read, read_one
 
 from recordmill.schemas.job.map_function import MapFunction
 from recordmill.schemas.ranges import merge_type_flags
-from recordmill.transforms.map_rows.mapped_source import map_source
+from recordmill.transforms.map_rows.mapped_source import MappedSource, map_source
 from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.images import cut_pictures
 
 SAME = "def same(batch): return batch"
+
+
+# Rows that a function makes have no size before, and roles are given to the input.
+NOT_THE_OTHER_S = {"supports_references", "sizes_known_upfront", "sizes_unknown"}
+NOT_THE_OTHER_S |= {"reference_rate", "prefers_reference", "list_references"}
+NOT_THE_OTHER_S |= {"read_references", "expecting", "making"}
+
+
+def test_all_that_a_source_offers_is_passed_on() -> None:
+    """What is added to the base class has to be thought of here, too."""
+    offered = {*vars(Source), *Source.__annotations__}
+    offered = {name for name in offered if not name.startswith("_")}
+    fields = {*vars(MappedSource), *MappedSource.__annotations__}
+    assert offered - NOT_THE_OTHER_S <= fields
 
 
 def mapped(source: Source) -> Source:

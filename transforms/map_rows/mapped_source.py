@@ -48,6 +48,7 @@ from recordmill.transforms.map_rows.try_function import (
 )
 from recordmill.transforms.sources.base import Rows, Source
 from recordmill.transforms.sources.columnar.flat_batches import flat_batch
+from recordmill.transforms.sources.named_files import NamedFile
 from recordmill.transforms.sources.plain_types import (
     merged_type,
     plain_columns,
@@ -74,6 +75,7 @@ def map_source(inner: Source, named: MapFunction, *, as_declared: bool) -> Sourc
         as_declared=as_declared,
         storage=inner.storage,
         files_root=inner.files_root,
+        named_files=inner.named_files,
         handles_unreadable=inner.handles_unreadable,
         reads_archives=inner.reads_archives,
         tells_checksums=inner.tells_checksums,
@@ -111,6 +113,7 @@ class MappedSource(Source):
     tried: Tried = NOTHING_TRIED
     storage: StorageOptions = NO_OPTIONS
     files_root: str = ""
+    named_files: tuple[NamedFile, ...] = ()
     handles_unreadable: bool = False
     reads_archives: bool = False
     tells_checksums: bool = False
@@ -331,6 +334,12 @@ class MappedSource(Source):
                 continue
             made = map_batch(function, rows.batch, self.named.label)
             yield self._rows(rows, made, tried, input_range)
+
+    def read_for_statistics(self, input_range: InputRange) -> Iterator[Rows]:
+        return self.read(input_range, ())  # the function gets types, never text
+
+    def read_as_text(self, input_range: InputRange) -> Iterator[Rows]:
+        return self.read(input_range, ())
 
     def _without_rows(self, rows: Rows, tried: Tried) -> Rows:
         none = pa.RecordBatch.from_pylist([], schema=tried.arrow_schema())

@@ -18,7 +18,6 @@ from recordmill.transforms.exchange.rank_sketch import WIDTH, RankSketch
 from recordmill.transforms.profile.in_threads import in_threads, surveyed
 from recordmill.transforms.sources.base import Rows, Source
 from recordmill.transforms.sources.class_keys import texts_of
-from recordmill.transforms.sources.text_types import TypeFlag
 
 MAX_CLASSES = 10_000
 Sketches = Mapping[str | None, RankSketch]
@@ -88,9 +87,7 @@ def _read(
             yield rows
         else:
             return
-    names = source.columns().names if source.infers_types else ()
-    # As text, so that names of classes are what is written.
-    yield from source.read(input_range, (int(TypeFlag.TEXT),) * len(names))
+    yield from source.read_as_text(input_range)
 
 
 def _by_value(

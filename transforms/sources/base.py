@@ -31,6 +31,7 @@ from recordmill.schemas.understood import Understood
 from recordmill.transforms.arrow import I64, U64
 from recordmill.transforms.combine_crcs import U32
 from recordmill.transforms.sources.named_files import NamedFile
+from recordmill.transforms.sources.text_types import TypeFlag
 from recordmill.transforms.storage import Store
 
 REFERENCE = "reference"  # the column of references
@@ -341,6 +342,14 @@ class Source(ABC):
         Columns of text whose types are inferred come as text.
         """
         return self.read(input_range, ())
+
+    def read_as_text(self, input_range: InputRange) -> Iterator[Rows]:
+        """Reads a range with columns whose types are inferred as text.
+
+        So names of classes are what is written.
+        """
+        names = self.columns().names if self.infers_types else ()
+        return self.read(input_range, (int(TypeFlag.TEXT),) * len(names))
 
     def prefers_reference(self, files: Sequence[InputFile]) -> bool:
         """Tells whether exchange by reference is the fastest for these files."""
