@@ -136,9 +136,11 @@ def _require_column(
       UsageError: why not.
     """
     if source.supports_references:
+        own = source.role_options.get(option)
+        instead = f"; for a column of `label_table` use `{own}`" if own else ""
         raise UsageError(
             f"`{option}` names a column of a table, but {job.source} has none: its "
-            f"labels and splits are those of its files. Leave out `{option}`"
+            f"labels and splits are those of its files. Leave out `{option}`{instead}"
         )
     columns = source.columns()
     if not any_type or column not in columns.names:

@@ -21,7 +21,6 @@ from source_cases import CASES, Case
 from source_tools import Reading, prepare, read, read_one
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.file_checksums import FileChecksum
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.ranges import InputFile, InputRange
 from recordmill.transforms.arrow import array_parts
@@ -95,7 +94,7 @@ def test_checksums_are_those_of_the_files(case: Case, folder: Path) -> None:
     assert contents(parts, sizes) == whole
     if not reading.source.supports_references:
         return
-    by_reference: list[FileChecksum] = []
+    by_reference = [*reading.source.checksums_of_prepare()]
     for input_range in reading.ranges:
         for rows in reading.source.list_references(input_range):
             by_reference += rows.checksums

@@ -29,6 +29,7 @@ from recordmill.transforms.sources.columnar.table_files import FileKind
 from recordmill.transforms.sources.csv.dialect import AskedDialect
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.idx.find_idx import IdxFinder
+from recordmill.transforms.sources.images.asked_labels import AskedLabels
 from recordmill.transforms.sources.images.pixel_images import PixelImages
 from recordmill.transforms.sources.images.source import ImagesSource
 from recordmill.transforms.sources.jsonl.source import JsonLinesSource
@@ -48,6 +49,23 @@ def make_images(folder: Path) -> list[tuple[str, int, bytes]]:
         (folder / path).write_bytes(data)
         rows.append((path, 0, data))
     return sorted(rows)
+
+
+def make_labelled(folder: Path) -> list[tuple[str, int, bytes]]:
+    """Makes pictures, and a table with their labels, splits and boxes."""
+    rows = make_images(folder)
+    lines = [
+        {
+            "path": path,
+            "label": ["x", "y"][: n % 3],
+            "split": f"s{n % 2}",
+            "box": [n, 0.5],
+        }
+        for n, (path, _, _) in enumerate(rows)
+    ]
+    text = "".join(f"{json.dumps(line)}\n" for line in lines)
+    (folder / "labels.jsonl").write_text(text)
+    return rows[0::2] + rows[1::2]  # a split after the other
 
 
 def make_cifar(folder: Path) -> list[tuple[str, int, bytes]]:
@@ -332,6 +350,14 @@ CASES = {
         reason="JPEG ends inside its header after 50 bytes",
         empty="b/empty.jpg",
         empty_reason="not a picture: has no bytes",
+    ),
+    "images with a table": Case(
+        ImagesSource(asked=AskedLabels(tables=(("", "labels.jsonl"),))),
+        make_labelled,
+        cut_short=("a/0.jpg", 50),
+        reason="JPEG ends inside its header after 50 bytes",
+        empty="b/empty.jpg",
+        empty_reason="no row of labels.jsonl names it",
     ),
     "cifar": Case(
         CifarSource(),

@@ -237,28 +237,16 @@ def test_no_labels_at_all_and_splits_of_lists(photos: Path) -> None:
     assert "7.jpg" in reasons
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "expected"),
-    [
-        ("map.txt", "dog\ncat\nemu\n", ("dog\ncat\nemu\n", [1, 0, 1, 0])),
-        ("map.csv", "id,name\n2,dog\n1,cat\n", ("cat\ndog\n", [0, 1, 0, 1])),
-        ("map.csv", "label,class\ndog,pet\ncat,pet\n", ("pet\n", [0, 0, 0, 0])),
-        ("map.json", '{"dog": null, "cat": "tom"}', ("tom\n", [0, 0])),
-        ("map.json", '{"dog": 0, "cat": 1}', ("dog\ncat\n", [1, 0, 1, 0])),
-        ("map.json", '{"0": "dog", "1": "cat"}', ("dog\ncat\n", [1, 0, 1, 0])),
-    ],
-)
-def test_a_file_orders_merges_and_leaves_out_classes(
-    photos: Path, name: str, text: str, expected: tuple[str, list[int]]
-) -> None:
-    (photos / name).write_text(text)
+def test_a_file_merges_and_leaves_out_classes(photos: Path) -> None:
+    (photos / "map.json").write_text('{"dog": null, "cat": "tom"}')
     out = photos.parent / "out"
     ran = convert(
-        "images", photos, out, "--label-table", "labels.csv", "--label-map", name
+        "images", photos, out, "--label-table", "labels.csv", "--label-map", "map.json"
     )
     assert ran.status == 0, ran.err
-    labels = [row[0] for _, row in sorted(rows_of(out, "label").items())]
-    assert ((out / "label.labels.txt").read_text(), labels) == expected
+    assert rows_of(out, "label") == {"0.jpg": (0,), "2.jpg": (0,)}
+    assert (out / "label.labels.txt").read_text() == "tom\n"
+    assert "2 files (the label map leaves out its label)" in ran.out + ran.err
 
 
 def test_a_label_that_the_file_of_classes_does_not_name(photos: Path) -> None:
@@ -286,6 +274,81 @@ def test_folders_are_still_splits_beside_a_table(photos: Path) -> None:
     assert ran.status == 0, ran.err
     assert splits_of(out)["test"] == {"1.jpg"}
     assert rows_of(out, "fold")["1.jpg"] == ("test",)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told", "way_out"),
+    [
+        (
+            [
+                "--split",
+                "train=0.5",
+                "--split",
+                "b=0.5",
+                "--table-split-column",
+                "note",
+            ],
+            "--table-split-column none",
+            [
+                "--split",
+                "train=0.5",
+                "--split",
+                "b=0.5",
+                "--table-split-column",
+                "none",
+            ],
+        ),
+        (
+            ["--split-column", "split"],
+            "for a column of --label-table use --table-split-column",
+            ["--table-split-column", "split"],
+        ),
+        (["--label-from", "none"], "--label-column none", ["--label-column", "none"]),
+    ],
+)
+def test_ways_out(
+    photos: Path, wrong: list[str], told: str, way_out: list[str]
+) -> None:
+    table = ("--label-table", "labels.csv")
+    (photos / "labels.csv").write_text(
+        TABLE.replace("2.jpg,cat,train,3,", "2.jpg,cat,train,3,x")
+    )
+    refused = convert("images", photos, photos.parent / "out", *table, *wrong)
+    assert refused.status != 0
+    assert told in refused.err
+    ran = convert("images", photos, photos.parent / "out", *table, *way_out)
+    assert ran.status == 0, ran.err
+
+
+def test_ways_out_of_a_folder_without_classes(photos: Path) -> None:
+    out = photos.parent / "out"
+    refused = convert("images", photos, out)
+    assert "--label-table for labels in a table" in refused.err
+    assert "--label-from none for pictures without labels" in refused.err
+    assert convert("images", photos, out, "--label-from", "none").status == 0
+
+
+def test_a_schema_reads_lists_of_csv(photos: Path) -> None:
+    (photos / "labels.csv").write_text(
+        "file;label;boxes;code\n0.jpg;cat;[[0, 0.5, 1, 1]];007\n1.jpg;dog;[];08\n"
+    )
+    schema = photos.parent / "schema.yaml"
+    schema.write_text(
+        "features:\n"
+        "  image: {picture: {}}\n"
+        "  filename: string\n"
+        "  label: {dtype: int64, classes: [cat, dog]}\n"
+        "  boxes: {dtype: float32, shape: [null, 4], cell: json}\n"
+        "  code: string\n"
+    )
+    out = photos.parent / "out"
+    table = ("--label-table", "labels.csv", "--unlisted", "leave_out")
+    ran = convert("images", photos, out, *table, "--schema", schema)
+    assert ran.status == 0, ran.err
+    found = rows_of(out, "boxes", "code")
+    assert found["0.jpg"][0].tolist() == [[0, 0.5, 1, 1]]
+    assert found["1.jpg"][0].shape == (0, 4)
+    assert {row[1] for row in found.values()} == {"007", "08"}
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
+from types import MappingProxyType
 from typing import Self
 
 import numpy as np
@@ -122,6 +123,7 @@ class Source(ABC):
       storage: options of the inputs' storage.
       files_root: folder that cells name files below; "" for the table's own folder.
       named_files: what options name beside the inputs, and rows depend on.
+      role_options: the format's own options that stand for `label` and `split_column`.
       supports_references: whether `list_references` and `read_references` can be called.
       sizes_known_upfront: whether the plan counts file sizes, known without reading.
       sizes_unknown: why record sizes are not known before reading because of an option,
@@ -142,6 +144,7 @@ class Source(ABC):
     storage: StorageOptions
     files_root: str = ""
     named_files: tuple[NamedFile, ...] = ()
+    role_options: Mapping[str, str] = MappingProxyType({})
     supports_references = False
     sizes_known_upfront = False
     sizes_unknown = ""

@@ -238,7 +238,8 @@ def split_names(
     if own_splits and len(own) == len(own_splits):
         raise UsageError(
             f"`splits` has nothing to divide, because folders or files of the "
-            f"input are the splits {', '.join(own)}: leave out `splits`, or use `split_from=none`"
+            f"input are the splits {', '.join(own)}: leave out `splits`, or use "
+            "`split_from=none` (`table_split_column=none` for a column of `label_table`)"
         )
     return (*names, *own)
 

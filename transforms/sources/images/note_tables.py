@@ -72,6 +72,8 @@ def note_tables(
     row_of = _one_row_each(found, np.concatenate(indices), told)
     rows = pa.array(row_of, mask=row_of < 0)
     if not asked.without_labels and columns[0].label:
+        for table, named in zip(tables, columns, strict=True):
+            _require_single(table, named.label, "label_column", lists=True)
         cells = [
             label_cells(table.rows[named.label], asked.separator)
             for table, named in zip(tables, columns, strict=True)
@@ -84,13 +86,26 @@ def note_tables(
 
 
 def _paths(table: LabelTable, named: LabelColumns) -> pa.StringArray:
-    column = one_array(table.rows[named.path])
-    if pa.types.is_nested(column.type) or pa.types.is_floating(column.type):
+    _require_single(table, named.path, "path_column")
+    return text_cells(table.rows[named.path])
+
+
+def _require_single(
+    table: LabelTable, column: str, option: str, *, lists: bool = False
+) -> None:
+    """Checks that the values of a column are single ones, or lists of such.
+
+    Raises:
+      InputError: they are not.
+    """
+    kind = table.rows.schema.field(column).type
+    inner = kind.value_type if lists and pa.types.is_list(kind) else kind
+    if pa.types.is_nested(inner):
         raise InputError(
-            f"{table.file.uri}: column {named.path!r} is {column.type}, expected paths: "
-            "say with `path_column` which one has them"
+            f"{table.file.uri}: column {column!r} is {kind}, expected text or whole "
+            f"numbers{' or lists of these' if lists else ''}: name another one with "
+            f"`{option}`"
         )
-    return text_cells(column)
 
 
 def _match(
@@ -160,6 +175,7 @@ def _note_splits(
     parts = []
     for table, named in zip(tables, columns, strict=True):
         if named.split:
+            _require_single(table, named.split, "table_split_column")
             cells = text_cells(table.rows[named.split]).fill_null("")
             parts.append(cells.to_numpy(zero_copy_only=False))
         else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Self
 
 import numpy as np
@@ -151,6 +152,9 @@ class ImagesSource(Source):
     types: NoteTypes | None = None
 
     supports_references = True
+    role_options = MappingProxyType(
+        {"label": "label_column", "split_column": "table_split_column"}
+    )
     sizes_known_upfront = True
     handles_unreadable = True  # they become rejects
     tells_checksums = True

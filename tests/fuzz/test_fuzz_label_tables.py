@@ -1,0 +1,68 @@
+"""Damaged tables of labels: each picture, and each row without one, is counted once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+from example_counts import FUZZ
+from mutations import ODD_VALUES, damaged
+from pixel_zoo import PICTURES
+from source_tools import read
+
+from recordmill.schemas.errors import InputError
+from recordmill.transforms.sources.images.asked_labels import AskedLabels
+from recordmill.transforms.sources.images.source import ImagesSource
+
+pytestmark = pytest.mark.fuzz
+
+JPEG, _ = PICTURES["rgb.jpg"]
+NAMES = tuple(f"{n}.jpg" for n in range(5))
+
+
+def csv_table(random: Random) -> bytes:
+    rows = [f"{name},c{random.randrange(3)},{n},t {n}" for n, name in enumerate(NAMES)]
+    return "\n".join(["file,label,n,note", *rows]).encode()
+
+
+def json_table(random: Random) -> bytes:
+    rows = [
+        {"file": name, "label": ["a", "b"][: n % 3], "box": [n / 2] * (n % 2)}
+        for n, name in enumerate(NAMES)
+    ]
+    row = random.choice(rows)
+    row[random.choice([*row, "new"])] = random.choice(ODD_VALUES)
+    return b"\n".join(json.dumps(row).encode() for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "make"), [("t.csv", csv_table), ("t.jsonl", json_table)]
+)
+def test_damaged_tables(
+    tmp_path: Path, name: str, make: Callable[[Random], bytes]
+) -> None:
+    for picture in NAMES:
+        (tmp_path / picture).write_bytes(JPEG)
+    table = tmp_path / name
+    converted = 0
+    for number in range(FUZZ):
+        random = Random(number)
+        data = damaged(make(random), number)
+        table.write_bytes(data)
+        source = ImagesSource(asked=AskedLabels(tables=(("", name),)))
+        try:
+            reading = read(source, tmp_path)
+        except InputError:
+            continue
+        made = [row["filename"] for row in reading.rows]
+        of_pictures = [each.path for each in reading.rejects if each.path != name]
+        assert sorted(made + of_pictures) == sorted(NAMES), number
+        for each in reading.rejects:
+            assert each.reason.encode()
+            if each.path == name:
+                assert data[each.position :].startswith(each.raw), number
+        converted += len(made) > 0
+    assert converted > FUZZ / 4

@@ -1,0 +1,200 @@
+"""What tables say of pictures: paths, cells of labels, classes."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+
+import pyarrow as pa
+import pytest
+from example_counts import examples
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.job.storage_options import NO_OPTIONS
+from recordmill.schemas.ranges import InputFile
+from recordmill.transforms.sources.images.class_order import sorted_classes
+from recordmill.transforms.sources.images.label_cells import label_cells
+from recordmill.transforms.sources.images.label_map import LabelMap, read_label_map
+from recordmill.transforms.sources.images.match_paths import match_paths
+from recordmill.transforms.sources.images.picture_notes import (
+    AT,
+    FEATURE,
+    LABEL,
+    PROBLEM,
+    RAW,
+    NoteTypes,
+    read_note,
+    write_notes,
+)
+
+
+def pictures(*paths: str, root: str = "/data/in/", below: str = "") -> list[InputFile]:
+    return [InputFile(path, root + path, 1, given=below) for path in paths]
+
+
+@pytest.mark.parametrize(
+    ("table", "named", "way"),
+    [
+        ("/data/in/t.csv", "a/1.jpg", "relative to the folder of the table"),
+        ("/data/in/a/t.csv", "1.jpg", "relative to the folder of the table"),
+        ("/data/t.csv", "in/a/1.jpg", "relative to the folder of the table"),
+        ("/else/t.csv", "a/1.jpg", "relative to the input folder"),
+        ("/else/t.csv", "in/a/1.jpg", "relative to the folder above the input"),
+        ("/else/t.csv", "1.jpg", "relative to the folder of the pictures"),
+        ("/else/t.csv", "./a/1.jpg ", "relative to the input folder"),
+        ("/else/t.csv", "/data/in/a/1.jpg", "relative to the input folder"),
+        ("/else/t.csv", "a/1", "relative to the input folder, without their endings"),
+    ],
+)
+def test_ways_to_read_paths(table: str, named: str, way: str) -> None:
+    files = pictures("a/0.jpg", "a/1.jpg", below="a")
+    found = match_paths(pa.array([named, None, "no"]), files, "/data/in/", table)
+    assert (found.indices.tolist(), found.way) == ([1, -1, -1], way)
+
+
+def test_names_of_files_stand_for_them_only_where_all_differ() -> None:
+    names = pa.array(["1.jpg"])
+    files = pictures("a/1.jpg", "b/2.jpg")
+    found = match_paths(names, files, "/data/in/", "/else/t.csv")
+    assert (found.indices.tolist(), found.way) == ([0], "the names of the files")
+    same = pictures("a/1.jpg", "b/1.jpg")
+    assert match_paths(names, same, "/data/in/", "/else/t.csv").num_found == 0
+    ends = pictures("1.jpg", "1.png")
+    assert match_paths(pa.array(["1"]), ends, "/data/in/", "/else/t.csv").num_found == 0
+
+
+@examples(50)
+@given(
+    paths=st.lists(st.text("ab./é", min_size=1), min_size=1, unique=True),
+    named=st.lists(st.text("ab./é") | st.none()),
+)
+def test_a_path_names_the_picture_that_has_it(
+    paths: list[str], named: list[str | None]
+) -> None:
+    """Whatever else is taken for a match, where all rows are paths they are these."""
+    files = pictures(*(path.strip("/.") + "x" for path in paths))
+    known = list(dict.fromkeys(file.path for file in files))
+    files = pictures(*known)
+    rows = [*known, *[name for name in named if name in known]]
+    found = match_paths(pa.array(rows, pa.string()), files, "/data/in/", "/data/in/t")
+    assert [known[index] for index in found.indices.tolist()] == rows
+    loose = match_paths(pa.array(named, pa.string()), files, "/data/in/", "/data/in/t")
+    for name, index in zip(named, loose.indices.tolist(), strict=True):
+        if index >= 0:
+            assert name is not None
+            told = PurePosixPath(name.removeprefix("/data/in/").strip()).name
+            assert known[index].rpartition("/")[2].startswith(told.rstrip("."))
+
+
+_TEXTS = st.text("ab| ", max_size=6)
+
+
+@examples(200)
+@given(cells=st.lists(_TEXTS | st.none()))
+def test_cells_of_several_labels(cells: list[str | None]) -> None:
+    found = label_cells(pa.array(cells, pa.string()), "|").to_pylist()
+    assert found == [
+        [part.strip() for part in cell.split("|") if part.strip()]
+        if cell and cell.strip()
+        else None
+        for cell in cells
+    ]
+
+
+@examples(100)
+@given(rows=st.lists(st.lists(st.integers(0, 9) | st.none()) | st.none()))
+def test_lists_of_labels(rows: list[list[int | None] | None]) -> None:
+    found = label_cells(pa.array(rows, pa.list_(pa.int64())), "").to_pylist()
+    assert found == [
+        row if row is None else [str(value) for value in row if value is not None]
+        for row in rows
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "classes", "class_of"),
+    [
+        ("map.txt", "dog\ncat\n\n", "dog cat", {"dog": "dog", "cat": "cat"}),
+        ("map.json", '["dog", "cat"]', "dog cat", {"dog": "dog", "cat": "cat"}),
+        ("map.csv", "id,name\n2,dog\n1,cat\n", "cat dog", {"2": "dog", "cat": "cat"}),
+        ("map.tsv", "label\tclass\na\tx\nb\tx\nc\t\n", "x", {"b": "x", "c": ""}),
+        ("map.json", '{"dog": null, "cat": "tom"}', "tom", {"dog": "", "cat": "tom"}),
+        ("map.json", '{"dog": 0, "cat": 1}', "dog cat", {"0": "dog", "cat": "cat"}),
+        ("map.json", '{"1": "cat", "0": "dog"}', "dog cat", {"0": "dog", "cat": "cat"}),
+    ],
+)
+def test_files_of_classes(
+    tmp_path: Path, name: str, text: str, classes: str, class_of: dict[str, str]
+) -> None:
+    found = label_map_of(tmp_path / name, text)
+    assert found.classes == tuple(classes.split())
+    assert {label: found.class_of[label] for label in class_of} == class_of
+    assert bool(found.renumbered) == ("2,dog" in text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("map.txt", "dog\ndog\n", "names class 'dog' twice"),
+        ("map.txt", "\n", "names no class"),
+        ("map.json", "{", "is not JSON"),
+        ("map.json", '{"a": [1]}', "expected a name in each line"),
+        ("map.csv", "a,b\n1,2\n", "has the columns a,b; expected"),
+        ("map.csv", "id,name\n-1,x\n", "class 'x' has the number '-1'"),
+        ("map.csv", "id,name\n1,x\n1,y\n", "class 'y' has the number '1'"),
+        ("map.csv", "label,class\na,x\na,y\n", "label 'a' is 'x' and 'y'"),
+    ],
+)
+def test_files_that_say_no_classes(
+    tmp_path: Path, name: str, text: str, told: str
+) -> None:
+    with pytest.raises(InputError, match=f"{name}: {told}"):
+        label_map_of(tmp_path / name, text)
+
+
+def label_map_of(path: Path, text: str) -> LabelMap:
+    path.write_text(text)
+    file = InputFile(path.name, str(path), path.stat().st_size)
+    found, checksums = read_label_map(file, NO_OPTIONS)
+    assert sum(each.stop - each.start for each in checksums) == file.size
+    return found
+
+
+def test_numbers_are_in_their_own_order() -> None:
+    assert sorted_classes(["10", "9", "-1"]) == ("-1", "9", "10")
+    assert sorted_classes(["10", "9", "x"]) == ("10", "9", "x")
+
+
+_VALUES = st.none() | st.lists(st.floats(width=64), max_size=3)
+
+
+@examples(50)
+@given(
+    rows=st.lists(
+        st.tuples(st.lists(st.sampled_from("abc")), st.none() | st.text(), _VALUES)
+    )
+)
+def test_notes_travel_with_references(
+    rows: list[tuple[list[str], str | None, list[float] | None]],
+) -> None:
+    labels, texts, boxes = ([row[at] for row in rows] for at in range(3))
+    notes = pa.table(
+        {
+            LABEL: pa.array(labels, pa.list_(pa.string())),
+            PROBLEM: pa.array([""] * len(rows), pa.string()),
+            AT: pa.array([0] * len(rows), pa.int64()),
+            RAW: pa.array([None] * len(rows), pa.binary()),
+            f"{FEATURE}t": pa.array(texts, pa.string()),
+            f"{FEATURE}b": pa.array(boxes, pa.list_(pa.float64())),
+        }
+    )
+    types = NoteTypes(True, True, (("t", pa.string()), ("b", pa.list_(pa.float64()))))
+    listed = types.listed(notes, ("a", "b", "c"))
+    written = write_notes(notes, listed)
+    assert all(note[:1] == b"\0" and b"\0" not in note[1:] for note in written)
+    found = types.columns([read_note(n[1:]).values for n in written], ("a", "b", "c"))
+    for name in ("label", "t"):
+        assert found[name].equals(listed[name])
+    assert repr(found["b"].to_pylist()) == repr(boxes)
+    assert found["text"].to_pylist() == labels
