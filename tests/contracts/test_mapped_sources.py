@@ -22,11 +22,11 @@ SAME = "def same(batch): return batch"
 # Rows that a function makes have no size before, and roles are given to the input.
 NOT_THE_OTHER_S = {"supports_references", "sizes_known_upfront", "sizes_unknown"}
 NOT_THE_OTHER_S |= {"reference_rate", "prefers_reference", "list_references"}
-NOT_THE_OTHER_S |= {"read_references", "expecting", "making"}
+NOT_THE_OTHER_S |= {"read_references", "expecting", "making", "role_options"}
 
 
 def test_all_that_a_source_offers_is_passed_on() -> None:
-    """What is added to the base class has to be thought of here, too."""
+    """What is added to the base class is passed on by MappedSource, or named above."""
     offered = {*vars(Source), *Source.__annotations__}
     offered = {name for name in offered if not name.startswith("_")}
     fields = {*vars(MappedSource), *MappedSource.__annotations__}

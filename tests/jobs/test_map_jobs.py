@@ -310,7 +310,7 @@ def test_plan_tries_it_and_writes_nothing(tmp_path: Path) -> None:
     ran = recordmill("convert", "csv", *options, "--map", f"{mapped}:wrong")
     assert ran.status == 2
     assert "raised for each of the first 9 rows" in ran.err
-    assert "They have the columns n int64, t string" in ran.err
+    assert "The columns are n int64, t string" in ran.err
     assert not (tmp_path / "out").exists()
 
 
@@ -359,6 +359,49 @@ def halves(batch):
     without = [a for a in job if a not in ("--append", "--max-rejects", 9)]
     convert(*map(str, without), "--overwrite")  # the way out
     assert len(rows_of(tmp_path / "out")) == 6
+
+
+@pytest.mark.parametrize("source", ["images", "parquet"])
+def test_new_files_may_hold_nothing_but_bad_rows(
+    source: str, inputs: dict[str, Path], tmp_path: Path
+) -> None:
+    """As long as rejects are allowed; the features stay those that were there."""
+    text = """
+def picky(batch):
+    for name in ("label", "n"):
+        if name in batch.schema.names and 1000 in batch[name].to_pylist():
+            raise ValueError(1000)
+    if "filename" in batch.schema.names:
+        if any("bad" in path for path in batch["filename"].to_pylist()):
+            raise ValueError("bad")
+    return batch
+"""
+    given, output = inputs["images"].parent / "set", tmp_path / "out"
+    if source == "images":
+        inputs["images"].rename(given)
+    else:
+        given.mkdir()
+        inputs["parquet"].rename(given / "a.parquet")
+    job: list[Argument] = [source, given, output, "--append", "--max-rejects", 9]
+    job += ["--map", f"{script(tmp_path, text)}:picky"]
+    convert(*map(str, job))
+    before = manifest_of(output)
+    if source == "images":
+        (given / "a/bad.png").write_bytes((given / "a/0.png").read_bytes())
+    else:
+        pq.write_table(pa.table({"n": [1000], "t": ["x"]}), given / "b.parquet")
+    ran = convert(*map(str, job))
+    assert "appended: 0 records" in ran.err
+    after = manifest_of(output)
+    assert after["features"] == before["features"]
+    assert after["rows_rejected"] == before["rows_rejected"] + 1
+    good, bad = (given / "a/good.png", given / "a/0.png") if source == "images" else (
+        given / "c.parquet", given / "a.parquet"
+    )  # fmt: skip
+    good.write_bytes(bad.read_bytes())
+    convert(*map(str, job))
+    assert manifest_of(output)["features"] == before["features"]
+    assert_whole(output)
 
 
 def test_a_killed_run_goes_on(

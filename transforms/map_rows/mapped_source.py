@@ -9,6 +9,7 @@ makes are learned from the first rows, read with the types in question.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Self
 from uuid import uuid4
@@ -41,6 +42,7 @@ from recordmill.transforms.map_rows.call_function import (
 from recordmill.transforms.map_rows.load_function import load_function
 from recordmill.transforms.map_rows.try_function import (
     NOTHING_TRIED,
+    RaisedForAllError,
     Tried,
     first_rows,
     try_function,
@@ -153,17 +155,10 @@ class MappedSource(Source):
         if not batch.num_rows:  # rows may be larger than what is sampled
             chosen = tuple(ranges[:1])
             batch, types = first_rows(inner, chosen)
-        function = load_function(self.named)
-        tried = try_function(
-            function, batch, self.named.label, as_declared=self.as_declared
-        )
-        if not batch.num_rows and self.like is not None:  # a new file may be empty
-            tried = try_without_rows(
-                function,
-                inner.columns(),
-                self.named.label,
-                as_declared=self.as_declared,
-            )
+        if self.like is None:
+            tried = self._try(batch)
+        else:
+            tried = self._try_appended(batch, inner.columns())
         if not tried.columns:
             raise InputError(
                 f"the input has no row on which `map` {self.named.label} could be tried"
@@ -177,6 +172,25 @@ class MappedSource(Source):
             key=uuid4().hex,
         )
 
+    def _try(self, batch: pa.RecordBatch) -> Tried:
+        function, label = load_function(self.named), self.named.label
+        return try_function(function, batch, label, as_declared=self.as_declared)
+
+    def _try_appended(self, batch: pa.RecordBatch, columns: pa.Schema) -> Tried:
+        """Tries the function on new rows, of which there may be none or only bad ones."""
+        function, label = load_function(self.named), self.named.label
+        as_declared = self.as_declared
+        if not batch.num_rows:
+            return try_without_rows(function, columns, label, as_declared=as_declared)
+        try:
+            return self._try(batch)
+        except RaisedForAllError:
+            with suppress(InputError):
+                return try_without_rows(
+                    function, columns, label, as_declared=as_declared
+                )
+            raise
+
     def _tried_with(self, types: TypeFlags) -> Tried:
         """Returns what the function makes of columns with these type flags."""
         types = self._types(types)
@@ -187,10 +201,7 @@ class MappedSource(Source):
             if len(_tried) > 256:
                 _tried.clear()
             batch, _ = first_rows(self.inner, self.tried_ranges, types)
-            function = load_function(self.named)
-            found = try_function(
-                function, batch, self.named.label, as_declared=self.as_declared
-            )
+            found = self._try(batch)
             _tried[self.key, types] = found
         return found
 
@@ -216,7 +227,7 @@ class MappedSource(Source):
         observed: TypeFlags = (),
         rounded: Sequence[Rounded] = (),
     ) -> Understood:
-        inner = self.inner.schema(self._types(observed))
+        inner = self.inner.schema(self._inner_flags(observed))
         found = self.inner.understood_at_end(inner, odd, observed, rounded)
         return self._with_function(found, observed)
 

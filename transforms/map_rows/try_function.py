@@ -10,6 +10,7 @@ import pyarrow.types as pt
 
 from recordmill.schemas.errors import InputError, SchemaError, UsageError
 from recordmill.schemas.ranges import InputRange, TypeFlags, merge_type_flags
+from recordmill.schemas.text import count
 from recordmill.transforms.map_rows.call_function import (
     MappedBatch,
     checked,
@@ -23,6 +24,10 @@ from recordmill.transforms.sources.plain_types import plain_columns
 
 TRIED_ROWS = 256
 _RANGES = 32  # of which the first rows are taken
+
+
+class RaisedForAllError(UsageError):
+    """A function that raises for each of the first rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +116,17 @@ def try_function(
       as_declared: whether a declared schema says what becomes of the columns.
 
     Raises:
-      UsageError: it raises for all rows, or one row's result depends on others.
+      RaisedForAllError: it raises for all rows.
+      UsageError: one row's result depends on others.
       SchemaError: the type of a column is not known, or can be no feature.
     """
     if not batch.num_rows:
         return NOTHING_TRIED
     made = map_batch(function, batch, label)
     if len(made.invalid_rows) == batch.num_rows:
-        raise UsageError(
-            f"`map` {label}: raised for each of the first {batch.num_rows:,} rows, so it "
-            f"is not the rows: {made.invalid_rows[0][1]}. They have the columns "
+        raise RaisedForAllError(
+            f"`map` {label}: raised for each of the first {count(batch.num_rows, 'row')}: "
+            f"{made.invalid_rows[0][1]}. The columns are "
             f"{', '.join(f'{f.name} {f.type}' for f in batch.schema)}"
         )
     if not made.invalid_rows:
@@ -131,7 +137,7 @@ def try_function(
         if pt.is_null(kind) and name not in kept and not as_declared:
             raise SchemaError(
                 f"`map` {label}: column {name!r} has no value in the first "
-                f"{batch.num_rows:,} rows, so its type is not known. Give it one in the "
+                f"{count(batch.num_rows, 'row')}, so its type is not known. Give it one in the "
                 "function, as by pyarrow.array(values, type), or declare the features "
                 "in a file (`schema`)"
             )
