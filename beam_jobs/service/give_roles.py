@@ -22,12 +22,8 @@ from recordmill.schemas.text import count, first_names
 from recordmill.transforms.profile.census import MAX_CLASSES, Sketches, count_rows
 from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.class_keys import sorted_names
-from recordmill.transforms.sources.column_roles import (
-    LabelRole,
-    SourceWithRoles,
-    SplitRole,
-    TimeRole,
-)
+from recordmill.transforms.sources.column_roles import SourceWithRoles
+from recordmill.transforms.sources.roles import LabelRole, SplitRole, TimeRole
 from recordmill.transforms.tasks.context import TRAIN_NAMES
 
 _WHOLE = re.compile(r"-?(0|[1-9]\d*)", re.ASCII)
@@ -50,7 +46,9 @@ def schema_of_table(
       files: that are appended.
       schema: of the dataset, where the roles were given.
     """
-    columns = source.prepare(files).columns()
+    # Cells whose types are inferred are read as text.
+    inferred = source.infers_types
+    columns = pa.schema([]) if inferred else source.prepare(files).columns()
     features = [each for each in schema.features if each.name != job.label]
     roles = filter(None, (job.label, job.split_column))
     features += [_as_read(columns, name) for name in roles]

@@ -18,9 +18,10 @@ from recordmill.transforms.exchange.keys import text_hash
 from recordmill.transforms.profile.census import count_rows
 from recordmill.transforms.profile.in_threads import surveyed
 from recordmill.transforms.sources.class_keys import class_hashes, class_key
-from recordmill.transforms.sources.column_roles import LabelRole, SourceWithRoles
+from recordmill.transforms.sources.column_roles import SourceWithRoles
 from recordmill.transforms.sources.csv.dialect import AskedDialect
 from recordmill.transforms.sources.csv.source import CsvSource
+from recordmill.transforms.sources.roles import LabelRole
 
 pytestmark = pytest.mark.fuzz
 CELLS = [
