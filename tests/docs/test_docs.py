@@ -28,7 +28,15 @@ BEAMS = {f"--{name}" for name in PipelineOptions([]).get_all_options()}
 BEAMS |= {"--parallelism", "--service_port"}
 # Of git, pip, pytest and scripts that CONTRIBUTING and the benchmarks show.
 TOOLS = {"--follow", "--require-hashes", "--runner", "--help", "--scale", "--json"}
-TOOLS |= {"--repeat", "--peer-repeat", "--gb", "--stores", "--version", "--strict"}
+TOOLS |= {
+    "--img2dataset",
+    "--repeat",
+    "--peer-repeat",
+    "--gb",
+    "--stores",
+    "--version",
+    "--strict",
+}
 TOOLS |= {"--editable", "--flag", "--write", "--debug"}  # the last: of all commands
 
 
