@@ -35,9 +35,9 @@ from recordmill.transforms.sources.images.find_pictures import (
     find_pictures,
 )
 from recordmill.transforms.sources.images.folder_layout import NONE, ROOT, FolderLayout
+from recordmill.transforms.sources.images.named_inputs import find_named_inputs
 from recordmill.transforms.sources.images.note_pictures import (
     NotedPictures,
-    find_named_inputs,
     note_pictures,
 )
 from recordmill.transforms.sources.images.picture_notes import (
