@@ -129,7 +129,7 @@ def inputs(tmp_path: Path) -> dict[str, Path]:
     }
 
 
-@pytest.mark.parametrize("source", ["csv", "parquet", "images"])
+@pytest.mark.parametrize("source", ["csv", "images"])
 @pytest.mark.usefixtures("small_ranges")
 def test_all_exchanges_give_the_same_bytes(
     source: str, inputs: dict[str, Path], tmp_path: Path
