@@ -146,9 +146,12 @@ class ArraysSource(Source):
             rows[part.split] = rows.get(part.split, 0) + part.num_rows
             found = names.setdefault(part.split, [])
             found += [array.file.path for array in part.arrays]
-        narrowed = [
-            field.name for field in self.parts[0].fields if field.dtype[1:] == "f8"
-        ]
+        narrowed = dict.fromkeys(
+            field.name
+            for part in self.parts
+            for field in part.fields
+            if field.dtype[1:] == "f8"
+        )
         facts = [
             ("columns", ", ".join(self._described())),
             *(
@@ -241,7 +244,8 @@ class ArraysSource(Source):
         first, last = rows_of(part, input_range)
         step = max(1, BATCH_BYTES // part.row_bytes)
         if any(array.transposed for array in part.arrays):
-            step = max(step, last - first)  # its pieces are short enough as it is
+            # Its pieces are short as it is: as many rows as a range has.
+            step = max(step, self.range_bytes // part.row_bytes)
         readers = [
             matrices(array, part.num_rows, (first, last), step, self.storage)
             for array in part.arrays
