@@ -14,10 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Self
 from uuid import uuid4
 
-import numpy as np
 import pyarrow as pa
 
-from recordmill.schemas.errors import InputError, SchemaError
+from recordmill.schemas.errors import InputError
 from recordmill.schemas.features.feature import FeatureSpec, Schema
 from recordmill.schemas.file_checksums import FileChecksum
 from recordmill.schemas.job.map_function import MapFunction
@@ -26,20 +25,16 @@ from recordmill.schemas.ranges import (
     InputFile,
     InputRange,
     OddRows,
-    Reject,
     TypeFlags,
     merge_type_flags,
 )
 from recordmill.schemas.rounded import Rounded
 from recordmill.schemas.understood import Understood
-from recordmill.transforms.arrow import I64
-from recordmill.transforms.exchange.keys import copy_origins
 from recordmill.transforms.map_rows.call_function import (
-    MappedBatch,
-    different_types,
     map_batch,
 )
 from recordmill.transforms.map_rows.load_function import load_function
+from recordmill.transforms.map_rows.made_rows import RowMaker
 from recordmill.transforms.map_rows.try_function import (
     NOTHING_TRIED,
     RaisedForAllError,
@@ -49,14 +44,10 @@ from recordmill.transforms.map_rows.try_function import (
     try_without_rows,
 )
 from recordmill.transforms.sources.base import Rows, Source
-from recordmill.transforms.sources.columnar.flat_batches import flat_batch
 from recordmill.transforms.sources.named_files import NamedFile
 from recordmill.transforms.sources.plain_types import (
-    merged_type,
-    plain_columns,
     plain_schema,
 )
-from recordmill.transforms.sources.required_values import missing_required
 from recordmill.transforms.storage import Store
 
 # What was learned in this process, by source and type flags.
@@ -340,106 +331,16 @@ class MappedSource(Source):
                 rows.observed = self._types(rows.observed)
                 types = merge_type_flags(types, rows.observed)
             tried = self._tried_with(types)
+            maker = RowMaker(self.named.label, tried, self.as_declared)
             if not rows.batch.num_rows:
-                yield self._without_rows(rows, tried)
+                yield maker.without_rows(rows)
                 continue
             made = map_batch(function, rows.batch, self.named.label)
-            yield self._rows(rows, made, tried, input_range)
+            required = self.fixed_schema and self.schema(rows.observed)
+            yield maker.rows_made(rows, made, input_range, required)
 
     def read_for_statistics(self, input_range: InputRange) -> Iterator[Rows]:
         return self.read(input_range, ())  # the function gets types, never text
 
     def read_as_text(self, input_range: InputRange) -> Iterator[Rows]:
         return self.read(input_range, ())
-
-    def _without_rows(self, rows: Rows, tried: Tried) -> Rows:
-        none = pa.RecordBatch.from_pylist([], schema=tried.arrow_schema())
-        nulls = () if self.as_declared else (0,) * len(tried.columns)
-        return replace(rows, batch=none, nulls=nulls, planned_bytes=None)
-
-    def _rows(
-        self, rows: Rows, made: MappedBatch, tried: Tried, input_range: InputRange
-    ) -> Rows:
-        """Returns the rows that a function made of others."""
-
-        def reject(row: int, reason: str) -> Reject:
-            path = rows.paths[row] if rows.paths else input_range.path
-            position, raw = rows.raw(row)
-            return Reject(path, position, reason, raw)
-
-        rejects = [*rows.rejects, *(reject(*each) for each in made.invalid_rows)]
-        dropped = made.dropped(rows.batch.num_rows)
-        added = made.added
-        if not made.batch.num_columns:
-            none = replace(rows, rejects=rejects, dropped=dropped)
-            none.origins, none.positions = rows.origins[:0], rows.positions[:0]
-            return self._without_rows(none, tried)
-        batch, source_rows = self._flat(made.batch, tried, input_range), made.rows
-        if not self.as_declared and self.fixed_schema is not None:
-            missing = missing_required(batch, self.schema(rows.observed))
-            if missing:
-                rejects += [
-                    reject(int(source_rows[row]), reason)
-                    for row, reason in missing.items()
-                ]
-                left = np.delete(np.arange(batch.num_rows), list(missing))
-                batch, source_rows = batch.take(pa.array(left)), source_rows[left]
-        origins = rows.origins[source_rows]
-        return replace(
-            rows,
-            batch=batch,
-            origins=copy_origins(origins, _copies(source_rows)) if added else origins,
-            groups=origins if added else None,
-            positions=rows.positions[source_rows],
-            raw=lambda row: rows.raw(int(source_rows[row])),
-            paths=[rows.paths[row] for row in source_rows] if rows.paths else (),
-            planned_bytes=None,
-            rejects=rejects,
-            nulls=()
-            if self.as_declared
-            else tuple(column.null_count for column in batch.columns),
-            dropped=dropped,
-            added=added,
-        )
-
-    def _flat(
-        self, batch: pa.RecordBatch, tried: Tried, input_range: InputRange
-    ) -> pa.RecordBatch:
-        """Returns a batch with plain columns, those of the first rows.
-
-        Raises:
-          SchemaError: it has other columns, or other types.
-        """
-        label = self.named.label
-        try:
-            found = plain_columns(
-                batch.schema, f"`map` {label}", as_declared=self.as_declared
-            )
-            if self.as_declared:
-                return flat_batch(batch, pa.schema(list(found.items())))
-        except InputError as error:
-            raise SchemaError(str(error)) from error
-        expected = dict(tried.columns)
-        if differ := sorted(found.keys() ^ expected.keys()):
-            raise SchemaError(
-                f"{input_range.where}: `map` {label}: the function returned the columns "
-                f"{', '.join(found)}, but {', '.join(expected)} for the first rows; they "
-                f"differ in {', '.join(differ)}. It has to return the same columns for "
-                "all rows"
-            )
-        for name, kind in found.items():
-            merged = merged_type(kind, expected[name])
-            if merged is None or not merged.equals(expected[name]):
-                text = different_types(label, name, str(expected[name]), str(kind))
-                raise SchemaError(f"{input_range.where}: {text}")
-        return flat_batch(batch, tried.arrow_schema())
-
-
-def _copies(rows: I64) -> I64:
-    """Numbers the rows that come from one row.
-
-    >>> _copies(np.array([3, 3, 5])).tolist()
-    [0, 1, 0]
-    """
-    _, starts, counts = np.unique(rows, return_index=True, return_counts=True)
-    return np.arange(len(rows), dtype=np.int64) - np.repeat(starts, counts)
