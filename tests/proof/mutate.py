@@ -145,6 +145,7 @@ def run_tool(copy: Path, *arguments: str) -> None:
     tool = Path(sys.executable).with_name("cosmic-ray")
     environment = os.environ | {
         "PYTHONPATH": str(copy / "build" / "types"),
+        "RECORDMILL_EXAMPLES": "1",  # five times as many as `make test`: less luck
         "PYTHONDONTWRITEBYTECODE": "1",  # a mutant may be as old as what it replaces
     }
     subprocess.run([str(tool), *arguments], cwd=copy, env=environment, check=True)

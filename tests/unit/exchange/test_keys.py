@@ -13,6 +13,7 @@ from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.arrow import U64
 from recordmill.transforms.exchange.keys import (
     assign_splits,
+    copy_origins,
     mix,
     origins_in,
     position_keys,
@@ -268,3 +269,19 @@ def test_positions_rise_across_ranges() -> None:
     assert len(keys) == total
     assert keys == sorted(set(keys))
     assert keys[:2] == [0, 1 << 60]
+
+
+def test_the_first_copy_keeps_its_origin_and_no_two_are_alike() -> None:
+    origins = many(2000)
+    first = copy_origins(origins, np.zeros(2000, np.int64))
+    assert np.array_equal(first, origins)
+    copies = np.concatenate(
+        [copy_origins(origins, np.full(2000, number)) for number in range(4)]
+    )
+    assert len(np.unique(copies)) == 8000
+    # Kept for ever: datasets that are appended to hold rows in this order.
+    assert copy_origins(u64(7, 7, 7), np.arange(3)).tolist() == [
+        7,
+        236966933211079599,
+        1772951811831149054,
+    ]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pickle
 from collections import defaultdict
+from random import Random
 
 import numpy as np
 import pytest
@@ -15,8 +16,10 @@ from recordmill.transforms.exchange.plan import (
     MIN_BUCKET_BITS,
     Histogram,
     bucket_bits,
+    packed_histogram,
     plan_shards,
     plan_split,
+    shard_numbers,
 )
 
 GB = 1_000_000_000
@@ -249,6 +252,53 @@ def test_packed_histograms_add_up_to_the_same(
         packed.add_bytes(histogram.to_bytes())
     assert np.array_equal(packed.bytes, whole.bytes)
     assert np.array_equal(packed.records, whole.records)
+
+
+@given(RUNS, st.integers(1, 8), st.randoms(use_true_random=False))
+def test_a_histogram_is_packed_without_the_array(
+    rows: list[tuple[int, int, int]], bits: int, random: Random
+) -> None:
+    splits = [split for split, _, _ in rows]
+    whole = Histogram.of(
+        np.array([key for _, key, _ in rows], np.uint64),
+        np.array([weight for _, _, weight in rows], np.int64),
+        [splits.count(split) for split in range(3)],
+        bits,
+    )
+    random.shuffle(rows)
+    packed = packed_histogram(
+        np.array([key for _, key, _ in rows], np.uint64),
+        np.array([split for split, _, _ in rows], np.uint8),
+        np.array([weight for _, _, weight in rows], np.int64),
+        3,
+        bits,
+    )
+    assert packed == whole.to_bytes()
+
+
+@given(
+    st.lists(st.lists(st.integers(1, KEY_SPACE - 1), max_size=4, unique=True)),
+    st.lists(st.integers(0, KEY_SPACE - 1), max_size=9),
+)
+def test_shards_are_numbered_as_their_tasks(
+    inner: list[list[int]], keys: list[int]
+) -> None:
+    """Of each key, and of each bound and the keys beside it."""
+    splits = []
+    for some in inner:
+        bounds = (0, *sorted(some), KEY_SPACE)
+        ones = (1,) * (len(some) + 1)
+        splits.append(SplitPlan(f"s{len(splits)}", bounds, ones, ones))
+    plan = ShardPlan(tuple(splits))
+    tasks = list(plan.tasks())
+    for index, some in enumerate(inner):
+        asked = [*keys, *some, *(bound - 1 for bound in some)]
+        rows = np.full(len(asked), index, np.uint8)
+        found = shard_numbers(plan, np.array(asked, np.uint64), rows)
+        for key, number in zip(asked, found.tolist(), strict=True):
+            task = tasks[number]
+            assert task.split_index == index
+            assert task.low <= key < task.high
 
 
 def test_a_packed_histogram_of_another_shape_is_refused() -> None:
