@@ -40,6 +40,10 @@ def test_nulls_and_escapes_of_mysql(tmp_path: Path) -> None:
     text = "1\ta\\\tb\t\\N\n\\N\tx\\\ny\tN\n3\t\\\\\t\\\\N\n4\t,\\\t\t\\N\n"
     path = written(tmp_path, text)
     assert read_text(source_of(dialect="mysql"), path) == rows
+    # A row of nothing else is a row.
+    one = written(tmp_path, "h\n1\n\\N\n2\n", "one.csv")
+    single = source_of(escape="backslash", null_values="\\N")
+    assert read_text(single, one) == [["1"], [""], ["2"]]
     # Quotes, if there are any, are kept apart from nulls like \N.
     quoted = written(tmp_path, 'h,k\n\\N,"a,\\N,b"\n"\\N",\\N\n', "quoted.csv")
     asked = source_of(escape="backslash", null_values="\\N")

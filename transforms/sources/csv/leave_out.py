@@ -70,8 +70,8 @@ def comment_fact(odd: tuple[OddRows, ...]) -> tuple[tuple[str, str], ...]:
     )
 
 
-def with_escaped_nulls(body: bytes, dialect: Dialect) -> bytes:
-    r"""Returns a text in which cells like \N are empty.
+def with_escaped_nulls(body: bytes, dialect: Dialect) -> tuple[bytes, bytes]:
+    r"""Returns a text in which cells like \N are another text, and that text, or b"".
 
     Arrow takes an escape for what it escapes: \N and N would be the same.
 
@@ -81,8 +81,12 @@ def with_escaped_nulls(body: bytes, dialect: Dialect) -> bytes:
     """
     pattern = _null_pattern(dialect)
     if pattern is None or not any(null in body for null in escaped_nulls(dialect)):
-        return body
-    return pattern.sub(rb"\1", body)
+        return body, b""
+    # Not empty: a row of nothing else would be a blank line, which is no row.
+    null = b"\0"
+    while null in body:
+        null += b"\0"
+    return pattern.sub(lambda found: found[1] or null, body), null
 
 
 def escaped_nulls(dialect: Dialect) -> list[bytes]:

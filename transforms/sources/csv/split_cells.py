@@ -120,7 +120,7 @@ def split_cells(
     Returns:
       All cells as text (empty: null), and the rows left out with the reason.
     """
-    body = with_escaped_nulls(body, dialect)
+    body, null = with_escaped_nulls(body, dialect)
     if _BLANK.fullmatch(body):
         empty = pa.chunked_array([], pa.string())
         return pa.table([empty] * len(names), names=list(names)), {}
@@ -154,7 +154,7 @@ def split_cells(
             check_utf8=False,
             column_types={name: pa.string() for name in names},
             strings_can_be_null=True,
-            null_values=["", *unescaped_nulls(dialect)],
+            null_values=["", *unescaped_nulls(dialect), *filter(None, [null.decode()])],
         ),
     )
     return table, wrong
