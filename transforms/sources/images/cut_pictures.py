@@ -17,7 +17,7 @@ def cut_pictures(
     splits: Sequence[str],
     root: str,
     *,
-    max_range_bytes: int = RANGE_BYTES,
+    max_range_bytes: int | None = None,
 ) -> list[InputRange]:
     """Cuts the list into ranges, whose unit is one file.
 
@@ -27,7 +27,8 @@ def cut_pictures(
       pictures: the files.
       splits: of each.
       root: what every uri begins with, before the path.
-      max_range_bytes: of the files of a range; a larger picture is one by itself.
+      max_range_bytes: of the files of a range, RANGE_BYTES if not given; a larger
+        picture is one by itself.
     """
     return [
         InputRange(
@@ -41,7 +42,7 @@ def cut_pictures(
             split=splits[start],
         )
         for index, (start, stop) in enumerate(
-            _slices(pictures, splits, max_range_bytes)
+            _slices(pictures, splits, max_range_bytes or RANGE_BYTES)
         )
     ]
 
