@@ -104,7 +104,7 @@ def test_turned_as_pillow_turns(form: str, orientation: int) -> None:
 def test_scaled_as_pillow_scales(
     width: int, height: int, side: int, how: str, orientation: int
 ) -> None:
-    """As ImageOps.fit, ImageOps.pad and Image.resize do, of what is turned first."""
+    """As Image.resize does, then in the middle, of what is turned first."""
     picture = photo(width, height)
     data = saved(picture, exif=with_orientation(orientation))
     shown = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
@@ -133,9 +133,6 @@ def test_scaled_as_pillow_scales(
         around = Image.new("RGB", square, (9, 99, 200))
         around.paste(wanted, ((side - size[0]) // 2, (side - size[1]) // 2))
         wanted = around
-        by_pillow = ImageOps.pad(shown, square, color=(9, 99, 200))
-        if size == ImageOps.contain(shown, square).size:
-            assert psnr(found, by_pillow) > 20  # it may place it a pixel aside
     assert found.shape == (wanted.height, wanted.width, 3)
     # Cropping first rounds once less.
     assert np.abs(found - np.asarray(wanted)).max() <= 1
