@@ -15,6 +15,7 @@ from recordmill.schemas.ranges import merge_type_flags
 from recordmill.transforms.map_rows.mapped_source import MappedSource, map_source
 from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.images import cut_pictures
+from recordmill.transforms.sources.source_on_source import SourceOnSource
 
 SAME = "def same(batch): return batch"
 
@@ -29,7 +30,8 @@ def test_all_that_a_source_offers_is_passed_on() -> None:
     """What is added to the base class is passed on by MappedSource, or named above."""
     offered = {*vars(Source), *Source.__annotations__}
     offered = {name for name in offered if not name.startswith("_")}
-    fields = {*vars(MappedSource), *MappedSource.__annotations__}
+    kinds = (MappedSource, SourceOnSource)
+    fields = {name for kind in kinds for name in (*vars(kind), *kind.__annotations__)}
     assert offered - NOT_THE_OTHER_S <= fields
 
 

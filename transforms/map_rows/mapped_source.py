@@ -17,8 +17,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.features.feature import FeatureSpec, Schema
-from recordmill.schemas.file_checksums import FileChecksum
+from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.map_function import MapFunction
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.ranges import (
@@ -30,10 +29,9 @@ from recordmill.schemas.ranges import (
 )
 from recordmill.schemas.rounded import Rounded
 from recordmill.schemas.understood import Understood
-from recordmill.transforms.map_rows.call_function import (
-    map_batch,
-)
+from recordmill.transforms.map_rows.call_function import map_batch
 from recordmill.transforms.map_rows.load_function import load_function
+from recordmill.transforms.map_rows.made_features import facts_of_map, made_schema
 from recordmill.transforms.map_rows.made_rows import RowMaker
 from recordmill.transforms.map_rows.try_function import (
     NOTHING_TRIED,
@@ -45,10 +43,7 @@ from recordmill.transforms.map_rows.try_function import (
 )
 from recordmill.transforms.sources.base import Rows, Source
 from recordmill.transforms.sources.named_files import NamedFile
-from recordmill.transforms.sources.plain_types import (
-    plain_schema,
-)
-from recordmill.transforms.storage import Store
+from recordmill.transforms.sources.source_on_source import SourceOnSource
 
 # What was learned in this process, by source and type flags.
 _tried: dict[tuple[str, TypeFlags], Tried] = {}
@@ -78,11 +73,10 @@ def map_source(inner: Source, named: MapFunction, *, as_declared: bool) -> Sourc
 
 
 @dataclass(frozen=True)
-class MappedSource(Source):
+class MappedSource(SourceOnSource):
     """The rows that a function makes from those of another source.
 
     Attributes:
-      inner: the other source.
       named: the function.
       as_declared: whether a declared schema says what becomes of the columns.
       like: the features of the other source's rows in the dataset that rows are
@@ -95,7 +89,6 @@ class MappedSource(Source):
       storage, files_root: see `Source`, as the following.
     """
 
-    inner: Source
     named: MapFunction
     as_declared: bool = False
     like: Schema | None = None
@@ -114,10 +107,6 @@ class MappedSource(Source):
     read_rate: float = 100e6
 
     sizes_unknown = "the function of `map` makes the rows"
-
-    @property
-    def infers_types(self) -> bool:
-        return self.inner.infers_types
 
     @property
     def decimal_comma(self) -> bool:
@@ -205,9 +194,6 @@ class MappedSource(Source):
     def naming_files(self) -> Self:
         return replace(self, inner=self.inner.naming_files())
 
-    def checksums_of_prepare(self) -> Sequence[FileChecksum]:
-        return self.inner.checksums_of_prepare()
-
     def understood(self) -> Understood:
         return self._with_function(self.inner.understood(), ())
 
@@ -223,94 +209,30 @@ class MappedSource(Source):
         return self._with_function(found, observed)
 
     def _with_function(self, told: Understood, observed: TypeFlags) -> Understood:
-        label, checksum = self.named.label, self.named.checksum[:8]
         tried = self._tried_with(observed)
         features = () if self.as_declared else self.schema(observed).features
-        kept = [each.name for each in features if each.column in tried.kept]
-        left = {each.column for each in features} or {name for name, _ in tried.columns}
-        made = ", ".join(
-            f"{name} {kind}" for name, kind in tried.columns if name in left
-        )
-        facts = [("map", f"{label} (checksum {checksum}) makes {made}")]
-        if kept:
-            facts.append(("kept by map", ", ".join(kept)))
+        facts = facts_of_map(self.named, tried, features)
         return replace(told, facts=(*told.facts, *facts))
-
-    def own_splits(self) -> tuple[str, ...]:
-        return self.inner.own_splits()
-
-    def own_split_rows(self) -> tuple[int, ...]:
-        return self.inner.own_split_rows()
-
-    def rounding_problem(self, rounded: Sequence[Rounded]) -> str:
-        return self.inner.rounding_problem(rounded)
 
     def columns(self) -> pa.Schema:
         return self.tried.arrow_schema()
 
-    def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
-        return self.inner.cut(files)
-
-    def needs_survey(self, ranges: Sequence[InputRange]) -> bool:
-        return self.inner.needs_survey(ranges)
-
-    def survey(self, input_range: InputRange) -> int:
-        return self.inner.survey(input_range)
-
-    def resolve_ranges(
-        self, ranges: Sequence[InputRange], surveys: Sequence[int]
-    ) -> list[InputRange]:
-        return self.inner.resolve_ranges(ranges, surveys)
-
     def sample(self, input_range: InputRange) -> TypeFlags:
         return self._types(self.inner.sample(input_range))
-
-    def sample_ranges(self, ranges: Sequence[InputRange]) -> list[InputRange]:
-        return self.inner.sample_ranges(ranges)
 
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
         return self.inner.estimated_bytes(files) * self.tried.rows_each
 
-    def spill_inventory(self, store: Store, name: str) -> Self:
-        return replace(self, inner=self.inner.spill_inventory(store, name))
-
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
-        """Returns the features of what the function makes.
-
-        A column that it gives back as it was keeps the feature that it has in the other
-        source, if any: class names, a picture.
-        """
         tried = self._tried_with(observed)
         if not tried.has_rows and self.fixed_schema is not None:
             return self.fixed_schema
-        own = self.inner.schema(self._inner_flags(observed)).features
-        by_column = {feature.column: feature for feature in own}
-        made = []
-        for feature in plain_schema(tried.arrow_schema(), nulls).features:
-            is_kept = feature.name in tried.kept
-            if is_kept and feature.name not in by_column:
-                continue  # nor is it a feature without the function
-            kept = by_column[feature.name] if is_kept else None
-            made.append(self._feature(feature, kept))
-        return Schema(tuple(made))
+        own = self.inner.schema(self._inner_flags(observed))
+        return made_schema(tried, nulls, own, self.fixed_schema)
 
     def _inner_flags(self, observed: TypeFlags) -> TypeFlags:
         # Those of a source that infers no types are not merged: () has seen nothing.
         return self._types(observed) if self.infers_types else observed
-
-    def _feature(self, plain: FeatureSpec, kept: FeatureSpec | None) -> FeatureSpec:
-        """Returns the feature of a column that was kept or made."""
-        feature = plain
-        if kept is not None:
-            feature = replace(kept, optional=plain.optional)
-        if self.fixed_schema is None:
-            return feature
-        for fixed in self.fixed_schema.features:
-            for choice in filter(None, (feature, plain)):
-                alike = replace(choice, optional=fixed.optional)
-                if alike.as_stored() == fixed.as_stored():
-                    return alike
-        return feature
 
     def input_schema(self, observed: TypeFlags) -> Schema:
         own = self.inner.schema(self._inner_flags(observed)).features

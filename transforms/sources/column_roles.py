@@ -16,30 +16,27 @@ import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.features.feature import Schema
-from recordmill.schemas.file_checksums import FileChecksum
 from recordmill.schemas.ranges import InputFile, InputRange, OddRows, Reject, TypeFlags
 from recordmill.schemas.rounded import Rounded
 from recordmill.schemas.understood import Understood
 from recordmill.transforms.arrow import I64
-from recordmill.transforms.sources.base import Rows, Source
+from recordmill.transforms.sources.base import Rows
 from recordmill.transforms.sources.roles import LabelRole, SplitRole, TimeRole, index_in
+from recordmill.transforms.sources.source_on_source import SourceOnSource
 from recordmill.transforms.sources.text_types import TypeFlag
-from recordmill.transforms.storage import Store
 
 
 @dataclass(frozen=True)
-class SourceWithRoles(Source):
-    """A prepared table, some columns of which have roles.
+class SourceWithRoles(SourceOnSource):
+    """A prepared table (`inner`), some columns of which have roles.
 
     Attributes:
-      inner: the table's own source.
       label: the column that is a class label, or None.
       split: the column that tells splits, or None.
       facts: what is told of the roles.
       warnings: what looks wrong about them.
     """
 
-    inner: Source
     label: LabelRole | None = None
     split: SplitRole | None = None
     facts: tuple[tuple[str, str], ...] = ()
@@ -60,10 +57,6 @@ class SourceWithRoles(Source):
         numbers = tuple(number for number, n in enumerate(names) if n in roles)
         object.__setattr__(self, "_texts", numbers)
 
-    @property
-    def infers_types(self) -> bool:
-        return self.inner.infers_types
-
     def prepare(self, files: Sequence[InputFile]) -> Self:
         return replace(self, inner=self.inner.prepare(files))
 
@@ -74,9 +67,6 @@ class SourceWithRoles(Source):
         schema: Schema | None,
     ) -> Self:
         return replace(self, inner=self.inner.prepare_append(kept, new, schema))
-
-    def checksums_of_prepare(self) -> Sequence[FileChecksum]:
-        return self.inner.checksums_of_prepare()
 
     def understood(self) -> Understood:
         return self._told(self.inner.understood())
@@ -100,9 +90,6 @@ class SourceWithRoles(Source):
     def own_split_rows(self) -> tuple[int, ...]:
         return self.split.rows if self.split else self.inner.own_split_rows()
 
-    def rounding_problem(self, rounded: Sequence[Rounded]) -> str:
-        return self.inner.rounding_problem(rounded)
-
     def columns(self) -> pa.Schema:
         found = self.inner.columns()
         return pa.schema(
@@ -123,20 +110,6 @@ class SourceWithRoles(Source):
             self.split is not None and self.split.dropped and name == self.split.column
         )
 
-    def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
-        return self.inner.cut(files)
-
-    def needs_survey(self, ranges: Sequence[InputRange]) -> bool:
-        return self.inner.needs_survey(ranges)
-
-    def survey(self, input_range: InputRange) -> int:
-        return self.inner.survey(input_range)
-
-    def resolve_ranges(
-        self, ranges: Sequence[InputRange], surveys: Sequence[int]
-    ) -> list[InputRange]:
-        return self.inner.resolve_ranges(ranges, surveys)
-
     def sample(self, input_range: InputRange) -> TypeFlags:
         return self._as_text(self.inner.sample(input_range))
 
@@ -148,9 +121,6 @@ class SourceWithRoles(Source):
         for number in self._texts:
             changed[number] |= TypeFlag.TEXT
         return tuple(changed)
-
-    def sample_ranges(self, ranges: Sequence[InputRange]) -> list[InputRange]:
-        return self.inner.sample_ranges(ranges)
 
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
         features = []
@@ -199,12 +169,6 @@ class SourceWithRoles(Source):
 
     def read_for_statistics(self, input_range: InputRange) -> Iterator[Rows]:
         return self.inner.read_for_statistics(input_range)
-
-    def spill_inventory(self, store: Store, name: str) -> Self:
-        return replace(self, inner=self.inner.spill_inventory(store, name))
-
-    def estimated_bytes(self, files: Sequence[InputFile]) -> int:
-        return self.inner.estimated_bytes(files)
 
 
 def _note(
