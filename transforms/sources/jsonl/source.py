@@ -9,35 +9,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Self
 
-import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.errors import InputError, SchemaError
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.file_checksums import FileChecksum
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.ranges import InputFile, InputRange, Reject, TypeFlags
+from recordmill.schemas.ranges import InputFile, InputRange, TypeFlags
 from recordmill.schemas.text import count
 from recordmill.schemas.understood import PassedOver, Understood
-from recordmill.transforms.cast.cast_result import shown
-from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.sources.base import (
     RANGE_BYTES,
     Rows,
     Source,
     number_ranges,
 )
-from recordmill.transforms.sources.jsonl.json_values import (
-    ObservedColumn,
-    Row,
-    column_of,
-    fits,
-    is_text,
-    parse_line,
+from recordmill.transforms.sources.jsonl.find_columns import (
+    find_columns,
+    types_of_dataset,
 )
+from recordmill.transforms.sources.jsonl.line_rows import LineColumns
 from recordmill.transforms.sources.jsonl.read_lines import (
     Line,
     read_lines,
@@ -51,7 +44,6 @@ from recordmill.transforms.sources.packing import (
     other_compression,
 )
 from recordmill.transforms.sources.plain_types import plain_schema
-from recordmill.transforms.sources.required_values import missing_required
 from recordmill.transforms.sources.single_values import single_values
 from recordmill.transforms.sources.unpack import (
     StreamPositions,
@@ -61,9 +53,7 @@ from recordmill.transforms.sources.unpack import (
 from recordmill.transforms.storage.reading import read_range
 from recordmill.transforms.tfrecord import crc32c
 
-SAMPLE_BYTES = 64 << 20  # of all files, whose rows tell columns and types
 BATCH_BYTES = 1 << 20  # read and encoded at once; as Python objects ten times as large
-_LEAST_BYTES = 1 << 16  # of a file that is looked at
 _ENTRY_BYTES = 24  # of a feature in a record, beside its name and its value
 
 
@@ -113,60 +103,19 @@ class JsonLinesSource(Source):
 
     def _look_at(self, full: Sequence[InputFile], empty: Sequence[str]) -> Self:
         """Returns the source with the columns of the first rows of its files."""
-        observed: dict[str, ObservedColumn] = {}
-        share = max(_LEAST_BYTES, SAMPLE_BYTES // len(full))
-        chosen = full[:: -(-len(full) * _LEAST_BYTES // SAMPLE_BYTES)]
-        rows, problem, is_sampled = 0, "", len(chosen) < len(full)
-        if not self.compression:
-            is_sampled = is_sampled or max(file.size for file in full) > share
-        for file in chosen:
-            for lines in self._first_lines(file, share):
-                parsed = [parse_line(line) for _, line in lines]
-                found = [row for row in parsed if not isinstance(row, str)]
-                wrong = [row for row in parsed if isinstance(row, str)]
-                problem = problem or (f"{file.uri}: {wrong[0]}" if wrong else "")
-                rows += len(found)
-                for name in dict.fromkeys(chain.from_iterable(found)):
-                    column = observed.setdefault(name, ObservedColumn())
-                    column.add([row.get(name) for row in found])
-                if self.compression and lines and lines[-1][0] >= share:
-                    is_sampled = True
-                    break
-        if not rows:
-            told = f": {problem}" if problem else ""
-            raise InputError(
-                f"no line of {count(len(full), 'input file')} is a JSON object{told}"
-            )
-        types = self._types(observed, full[0].uri)
+        found = find_columns(
+            full,
+            self._first_lines,
+            self.wanted if self.as_declared else None,
+            is_packed=bool(self.compression),
+        )
         return replace(
             self,
-            types=tuple(types.items()),
-            sampled_rows=rows,
-            is_sampled=is_sampled,
+            types=found.types,
+            sampled_rows=found.rows,
+            is_sampled=found.is_sampled,
             passed_over=PassedOver.counted(("empty", path) for path in empty),
         )
-
-    def _types(
-        self, observed: dict[str, ObservedColumn], uri: str
-    ) -> dict[str, pa.DataType]:
-        types, problems = {}, []
-        for name, column in observed.items():
-            if self.as_declared and name not in self.wanted:
-                continue
-            found = column.arrow_type
-            if found is None:
-                problems.append(name)
-            elif name and is_text(name):  # rows with any other are rejects
-                types[name] = found
-        if problems:
-            raise InputError(
-                f"{uri}: {', '.join(map(repr, problems))}: lists of objects, or of "
-                "values of several types, can be no feature. Declare the other columns "
-                "in a schema file (`schema`)"
-            )
-        if not types and not self.as_declared:
-            raise InputError(f"{uri}: its objects have no keys")
-        return types
 
     def prepare_append(
         self,
@@ -177,7 +126,7 @@ class JsonLinesSource(Source):
         source = self.prepare(new)
         if schema is None:
             return source
-        fixed = _types_of(schema)
+        fixed = types_of_dataset(schema)
         if unknown := dict(source.types).keys() - fixed.keys():
             raise SchemaError(
                 f"the columns {', '.join(sorted(unknown))} are no features of the "
@@ -283,101 +232,9 @@ class JsonLinesSource(Source):
         input_range: InputRange,
         positions: StreamPositions | None = None,
     ) -> Rows:
-        """Makes rows of lines; those that do not fit are rejects.
-
-        Args:
-          lines: of the range.
-          input_range: the range.
-          positions: of its text in a compressed file.
-        """
-        types = dict(self.types)
-        reasons: dict[int, str] = {}
-        found: list[Row] = []
-        kept: list[int] = []
-        for index, (_, line) in enumerate(lines):
-            row = parse_line(line)
-            if isinstance(row, str):
-                reasons[index] = row
-            elif not self.as_declared and not row.keys() <= types.keys():
-                reasons[index] = self._unknown(row)
-            else:
-                found.append(row)
-                kept.append(index)
-        batch = _batch(found, types)
-        if batch is None:
-            fitting = []
-            for at, row in enumerate(found):
-                reason = self._misfit(row, types)
-                if reason:
-                    reasons[kept[at]] = reason
-                else:
-                    fitting.append(at)
-            kept = [kept[at] for at in fitting]
-            batch = _batch([found[at] for at in fitting], types)
-            if batch is None:
-                raise ValueError(f"{input_range.uri}: values fit one by one only")
-        if missing := missing_required(batch, self.fixed_schema):
-            reasons |= {kept[at]: reason for at, reason in missing.items()}
-            whole = [at for at in range(len(kept)) if at not in missing]
-            batch = batch.take(pa.array(whole, pa.int64()))
-            kept = [kept[at] for at in whole]
-        offsets = np.array([lines[index][0] for index in kept], np.int64)
-        return Rows(
-            batch=batch,
-            origins=origins_in(input_range.path, 0, offsets),
-            positions=positions.of(offsets)
-            if positions
-            else offsets - input_range.start,
-            raw=lambda row: lines[kept[row]],
-            rejects=[
-                Reject(
-                    input_range.path, lines[index][0], reasons[index], lines[index][1]
-                )
-                for index in sorted(reasons)
-            ],
-            nulls=tuple(column.null_count for column in batch.columns),
-        )
-
-    def _unknown(self, row: Row) -> str:
-        known = dict(self.types)
-        name = next(name for name in row if name not in known)
-        if self.fixed_schema is not None:
-            return f"{shown(name)}: is no feature of the dataset"
-        return (
-            f"{shown(name)}: is no key of the {count(self.sampled_rows, 'row')} that were "
-            "looked at for columns; a schema file says which to use (`schema`)"
-        )
-
-    def _misfit(self, row: Row, types: dict[str, pa.DataType]) -> str:
-        for name, wanted in types.items():
-            value = row.get(name)
-            if not fits(value, wanted):
-                whose = "in the dataset" if self.fixed_schema else "in most rows"
-                return f"{name}: {shown(value)} is not {wanted}, its type {whose}"
-        return ""
+        types, fixed = dict(self.types), self.fixed_schema
+        columns = LineColumns(types, self.as_declared, self.sampled_rows, fixed)
+        return columns.rows_of(lines, input_range, positions)
 
     def read_for_statistics(self, input_range: InputRange) -> Iterator[Rows]:
         return single_values(self.read(input_range, ()))
-
-
-def _batch(rows: list[Row], types: dict[str, pa.DataType]) -> pa.RecordBatch | None:
-    """Returns rows as columns, or None if a value does not fit."""
-    arrays = []
-    for name, wanted in types.items():
-        column = column_of([row.get(name) for row in rows], wanted)
-        if column is None:
-            return None
-        arrays.append(column)
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(list(types.items())))
-
-
-def _types_of(schema: Schema) -> dict[str, pa.DataType]:
-    """Returns the types of the columns that features of a dataset were made from."""
-    leaves = {"bool": pa.bool_(), "int64": pa.int64(), "float32": pa.float64()}
-    types = {}
-    for feature in schema.features:
-        found = leaves.get(feature.dtype, pa.string())
-        for side in reversed(feature.shape):
-            found = pa.list_(found) if side is None else pa.list_(found, side)
-        types[feature.name] = found
-    return types
