@@ -25,18 +25,14 @@ from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.ranges import InputFile, InputRange
 from recordmill.transforms.arrow import array_parts
 from recordmill.transforms.file_content import contents
-from recordmill.transforms.sources.base import (
-    FRAMED,
-    REFERENCE,
-    Rows,
-    number_ranges,
-)
+from recordmill.transforms.sources.base import FRAMED, REFERENCE, number_ranges
 from recordmill.transforms.sources.cifar import source as fixed_length
 from recordmill.transforms.sources.cifar.source import CifarSource
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.images import cut_pictures
 from recordmill.transforms.sources.images.pixel_images import PixelImages
 from recordmill.transforms.sources.images.source import ImagesSource
+from recordmill.transforms.sources.source_rows import Rows
 from recordmill.transforms.tasks.frame_records import frame_rows
 from recordmill.transforms.tfrecord import crc32c
 

@@ -41,9 +41,10 @@ from recordmill.transforms.map_rows.try_function import (
     try_function,
     try_without_rows,
 )
-from recordmill.transforms.sources.base import Rows, Source
+from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.named_files import NamedFile
 from recordmill.transforms.sources.source_on_source import SourceOnSource
+from recordmill.transforms.sources.source_rows import Rows
 
 # What was learned in this process, by source and type flags.
 _tried: dict[tuple[str, TypeFlags], Tried] = {}

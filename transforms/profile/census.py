@@ -16,8 +16,9 @@ from recordmill.transforms.arrow import U64
 from recordmill.transforms.exchange.keys import split_draws
 from recordmill.transforms.exchange.rank_sketch import WIDTH, RankSketch
 from recordmill.transforms.profile.in_threads import in_threads, surveyed
-from recordmill.transforms.sources.base import Rows, Source
+from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.class_keys import texts_of
+from recordmill.transforms.sources.source_rows import Rows
 
 MAX_CLASSES = 10_000
 Sketches = Mapping[str | None, RankSketch]

@@ -11,109 +11,27 @@ order of the calls:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Self
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.file_checksums import FileChecksum
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.ranges import InputFile, InputRange, OddRows, Reject
+from recordmill.schemas.ranges import InputFile, InputRange, OddRows
 from recordmill.schemas.rounded import Rounded
 from recordmill.schemas.understood import Understood
-from recordmill.transforms.arrow import I64, U64
-from recordmill.transforms.combine_crcs import U32
 from recordmill.transforms.sources.named_files import NamedFile
+from recordmill.transforms.sources.source_rows import ReferencedRows, Rows
 from recordmill.transforms.sources.text_types import TypeFlag
 from recordmill.transforms.storage import Store
 
 REFERENCE = "reference"  # the column of references
 FRAMED = "framed record"  # the only column of a source that has whole records already
 RANGE_BYTES = 16 << 20  # input of one task; fixes the cut, so never depends on workers
-
-
-@dataclass(slots=True)
-class Rows:
-    """Rows read from one input range.
-
-    Attributes:
-      batch: the columns; for references, only what is known without reading a row.
-      origins: a hash of each row's origin, the same in every run.
-      positions: each row's position in its range, rising (see keys.position_keys).
-      raw: row index -> (byte offset in the file, the row's raw bytes); for rejects.
-      paths: each row's file, where a range holds several; else () for the range's own.
-      planned_bytes: planned bytes of each row, where the plan must not depend on reading.
-      rejects: rows that could not be read.
-      observed: the type flags of each column, if the source infers types.
-      nulls: missing values of each column, in the schema's column order.
-      odd: rows that the end of the run tells of.
-      rounded: columns whose decimals lose digits as float32.
-      groups: a hash for each row, where those with equal ones stay in one split; None:
-        `origins`.
-      dropped: rows of the input that are neither here nor rejects, because a function
-        (`map`) leaves them out.
-      added: rows here beside the first that comes from a row of the input.
-      checksums: of parts of the input that were read for these rows, and those of no
-        row; all `Rows` of a range together name each of its bytes (`tells_checksums`).
-      splits: the index of each row's split among `own_splits`, where a column tells it.
-    """
-
-    batch: pa.RecordBatch
-    origins: U64
-    positions: I64
-    raw: Callable[[int], tuple[int, bytes]]
-    paths: Sequence[str] = ()
-    planned_bytes: I64 | None = None
-    rejects: list[Reject] = field(default_factory=list)
-    observed: tuple[int, ...] = ()
-    nulls: tuple[int, ...] = ()
-    odd: tuple[OddRows, ...] = ()
-    rounded: tuple[Rounded, ...] = ()
-    checksums: Sequence[FileChecksum] = ()
-    splits: npt.NDArray[np.uint8] | None = None
-    groups: U64 | None = None
-    dropped: int = 0
-    added: int = 0
-
-    @property
-    def num_read(self) -> int:
-        """Returns how many rows of the input they come from, rejects included."""
-        found: int = self.batch.num_rows + len(self.rejects)
-        return found + self.dropped - self.added
-
-
-@dataclass(slots=True)
-class ReferencedRows:
-    """Rows read by reference.
-
-    Attributes:
-      batch: the columns of the rows that could be read.
-      kept: the indices of their references.
-      rejects: the other rows.
-      raw: row index -> (path, byte offset in the file, the row's raw bytes).
-      observed: the type flags of what was read, as in `Rows`.
-      odd: rows that the end of the run tells of.
-      checksums: of the files that were read, if `list_references` did not read them.
-      view_crcs: the CRC-32C of each value of the batch's only column of views (see
-        recordmill.transforms.binary_views), or None.
-    """
-
-    batch: pa.RecordBatch
-    kept: I64
-    rejects: list[Reject]
-    raw: Callable[[int], tuple[str, int, bytes]]
-    observed: tuple[int, ...] = ()
-    odd: tuple[OddRows, ...] = ()
-    checksums: Sequence[FileChecksum] = ()
-    view_crcs: U32 | None = None
 
 
 class Source(ABC):
@@ -385,33 +303,6 @@ class Source(ABC):
     def estimated_bytes(self, files: Sequence[InputFile]) -> int:
         """Returns an upper estimate of all records' bytes; it sizes the histogram."""
         return sum(file.size for file in files)
-
-
-def spread_evenly(
-    ranges: Sequence[InputRange], count: int, size: int
-) -> list[InputRange]:
-    """Returns ranges of the same size, spread evenly over larger ones.
-
-    Args:
-      ranges: the larger ones; each result lies within one of them.
-      count: how many to return; fewer where ranges are small.
-      size: of a result, in the ranges' unit; results begin at multiples of it.
-    """
-    ends = list(accumulate(input_range.num_positions for input_range in ranges))
-    chosen: dict[tuple[int, int], InputRange] = {}
-    for number in range(count):
-        position = ends[-1] * (2 * number + 1) // (2 * count)
-        index = bisect_right(ends, position)
-        input_range = ranges[index]
-        inside = position - (ends[index] - input_range.num_positions)
-        start = input_range.start + inside // size * size
-        chosen[index, start] = replace(
-            input_range,
-            start=start,
-            stop=min(start + size, input_range.stop),
-            first_position=input_range.first_position + start - input_range.start,
-        )
-    return list(chosen.values())
 
 
 def number_ranges(parts: Sequence[tuple[InputFile, int, int, str]]) -> list[InputRange]:

@@ -20,9 +20,9 @@ from recordmill.schemas.ranges import InputFile, InputRange, OddRows, Reject, Ty
 from recordmill.schemas.rounded import Rounded
 from recordmill.schemas.understood import Understood
 from recordmill.transforms.arrow import I64
-from recordmill.transforms.sources.base import Rows
 from recordmill.transforms.sources.roles import LabelRole, SplitRole, TimeRole, index_in
 from recordmill.transforms.sources.source_on_source import SourceOnSource
+from recordmill.transforms.sources.source_rows import Rows
 from recordmill.transforms.sources.text_types import TypeFlag
 
 

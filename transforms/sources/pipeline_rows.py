@@ -11,7 +11,8 @@ import pyarrow as pa
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.ranges import InputFile, InputRange
-from recordmill.transforms.sources.base import Rows, Source
+from recordmill.transforms.sources.base import Source
+from recordmill.transforms.sources.source_rows import Rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow.types as pt
 
 from recordmill.transforms.encode.arrow_types import is_list
-from recordmill.transforms.sources.base import Rows
+from recordmill.transforms.sources.source_rows import Rows
 
 
 def single_values(found: Iterator[Rows]) -> Iterator[Rows]:

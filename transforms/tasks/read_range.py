@@ -32,8 +32,9 @@ from recordmill.transforms.exchange.keys import (
     text_hash,
     value_hashes,
 )
-from recordmill.transforms.sources.base import REFERENCE, Rows, Source
+from recordmill.transforms.sources.base import REFERENCE, Source
 from recordmill.transforms.sources.class_keys import MISSING_KEY, class_hashes
+from recordmill.transforms.sources.source_rows import Rows
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.frame_records import frame_rows
 from recordmill.transforms.tasks.live_counts import NO_COUNTS, Counts, LiveCounts

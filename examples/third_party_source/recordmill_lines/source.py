@@ -14,7 +14,8 @@ from recordmill.schemas.features.feature import FeatureSpec, Kind, Schema
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.ranges import InputFile, InputRange, Reject
 from recordmill.transforms.exchange.keys import origins_in
-from recordmill.transforms.sources.base import Rows, Source, number_ranges
+from recordmill.transforms.sources.base import Source, number_ranges
+from recordmill.transforms.sources.source_rows import Rows
 from recordmill.transforms.storage.reading import read_range
 
 

@@ -37,14 +37,10 @@ from recordmill.transforms.sources.arrays.row_arrays import (
     feature_of,
 )
 from recordmill.transforms.sources.arrays.value_columns import column_of
-from recordmill.transforms.sources.base import (
-    RANGE_BYTES,
-    Rows,
-    Source,
-    number_ranges,
-    spread_evenly,
-)
+from recordmill.transforms.sources.base import RANGE_BYTES, Source, number_ranges
 from recordmill.transforms.sources.single_values import single_values
+from recordmill.transforms.sources.source_rows import Rows
+from recordmill.transforms.sources.spread_ranges import spread_evenly
 
 BATCH_BYTES = 4 << 20  # rows read and encoded at once: fits the processor's cache
 _ENTRY_BYTES = 40  # of a feature in a record, beside its value

@@ -15,8 +15,8 @@ from recordmill.schemas.ranges import InputRange, Reject
 from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64, U8
 from recordmill.transforms.exchange.keys import origins_in
-from recordmill.transforms.sources.base import Rows
 from recordmill.transforms.sources.cifar.layout import CHANNELS, SIDE, Layout
+from recordmill.transforms.sources.source_rows import Rows
 from recordmill.transforms.storage.reading import read_range
 from recordmill.transforms.tfrecord import crc32c
 

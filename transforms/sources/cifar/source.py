@@ -26,11 +26,8 @@ from recordmill.transforms.arrow import U8, array_parts, binary_array
 from recordmill.transforms.sources.base import (
     RANGE_BYTES,
     REFERENCE,
-    ReferencedRows,
-    Rows,
     Source,
     number_ranges,
-    spread_evenly,
 )
 from recordmill.transforms.sources.cifar.layout import (
     CHANNELS,
@@ -52,6 +49,8 @@ from recordmill.transforms.sources.cifar.scan_records import (
     has_wrong_label,
     scan_records,
 )
+from recordmill.transforms.sources.source_rows import ReferencedRows, Rows
+from recordmill.transforms.sources.spread_ranges import spread_evenly
 from recordmill.transforms.storage.reading import (
     available_memory,
     is_local,

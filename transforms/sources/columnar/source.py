@@ -25,12 +25,7 @@ from recordmill.schemas.text import count
 from recordmill.schemas.understood import PassedOver, Understood
 from recordmill.transforms.encode.arrow_types import is_list
 from recordmill.transforms.exchange.keys import origins_in
-from recordmill.transforms.sources.base import (
-    RANGE_BYTES,
-    Rows,
-    Source,
-    number_ranges,
-)
+from recordmill.transforms.sources.base import RANGE_BYTES, Source, number_ranges
 from recordmill.transforms.sources.columnar.cut_groups import (
     Cut,
     cut_groups,
@@ -50,6 +45,7 @@ from recordmill.transforms.sources.plain_types import (
 )
 from recordmill.transforms.sources.required_values import missing_required
 from recordmill.transforms.sources.single_values import single_values
+from recordmill.transforms.sources.source_rows import Rows
 
 WHAT = {"parquet": "a Parquet file", "arrow": "an Arrow IPC file"}
 _OPENED_AT_ONCE = 16  # files, whose ends are read before the run

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from recordmill.schemas.ranges import InputFile, InputRange
-from recordmill.transforms.sources.base import number_ranges, spread_evenly
+from recordmill.transforms.sources.base import number_ranges
 from recordmill.transforms.sources.csv.block_states import survey_block
 from recordmill.transforms.sources.csv.guess_states import guess_states
 from recordmill.transforms.sources.csv.range_rows import RangeRows
 from recordmill.transforms.sources.csv.small_files import join_small_files
+from recordmill.transforms.sources.spread_ranges import spread_evenly
 
 SAMPLED_RANGES = 32
 SAMPLED_RANGE_BYTES = 1 << 18

@@ -30,11 +30,7 @@ from recordmill.schemas.rounded import Rounded, exact_error, rounded_warnings
 from recordmill.schemas.text import count
 from recordmill.schemas.understood import Understood
 from recordmill.transforms.cast.decimal_commas import swap_in_numbers
-from recordmill.transforms.sources.base import (
-    RANGE_BYTES,
-    Rows,
-    Source,
-)
+from recordmill.transforms.sources.base import RANGE_BYTES, Source
 from recordmill.transforms.sources.csv.block_states import resolve_file, survey_block
 from recordmill.transforms.sources.csv.column_types import infer_schema, sample_types
 from recordmill.transforms.sources.csv.cut_tables import cut_tables, sampled_ranges
@@ -79,6 +75,7 @@ from recordmill.transforms.sources.packing import (
     AskedPacking,
     Packing,
 )
+from recordmill.transforms.sources.source_rows import Rows
 from recordmill.transforms.sources.text_types import (
     TypeFlag,
     column_dtype,

@@ -14,10 +14,11 @@ from recordmill.schemas.file_checksums import FileChecksum
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import InputFile, Reject
 from recordmill.schemas.text import human_bytes
-from recordmill.transforms.sources.base import Rows, Source
+from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.images.asked_labels import AUTO, AskedLabels
 from recordmill.transforms.sources.images.label_columns import known_names
 from recordmill.transforms.sources.registry import load_format
+from recordmill.transforms.sources.source_rows import Rows
 
 MAX_BYTES = 1 << 30  # of a table, which is held in memory
 _JSON_ENDINGS = (".jsonl", ".ndjson", ".json")

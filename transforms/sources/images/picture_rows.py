@@ -13,12 +13,13 @@ from recordmill.schemas.ranges import InputFile
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.binary_views import views_of
 from recordmill.transforms.exchange.keys import text_hashes
-from recordmill.transforms.sources.base import REFERENCE, ReferencedRows, Rows
+from recordmill.transforms.sources.base import REFERENCE
 from recordmill.transforms.sources.images.folder_layout import Place
 from recordmill.transforms.sources.images.read_pictures import (
     ReadPictures,
     reference_to,
 )
+from recordmill.transforms.sources.source_rows import ReferencedRows, Rows
 from recordmill.transforms.storage.reading import read_file
 from recordmill.transforms.tfrecord import FRAME_BYTES
 

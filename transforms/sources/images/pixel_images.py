@@ -25,7 +25,7 @@ from recordmill.transforms.pictures.check import check_picture
 from recordmill.transforms.pictures.image_header import ImageHeader
 from recordmill.transforms.pictures.make_picture import make_picture
 from recordmill.transforms.pictures.pixel_rules import AS_THEY_ARE, PixelRules
-from recordmill.transforms.sources.base import RANGE_BYTES, ReferencedRows
+from recordmill.transforms.sources.base import RANGE_BYTES
 from recordmill.transforms.sources.images.cut_pictures import cut_pictures
 from recordmill.transforms.sources.images.decodability import (
     DECODED,
@@ -45,6 +45,7 @@ from recordmill.transforms.sources.images.tell_pixels import (
     rules_told,
     warnings_of,
 )
+from recordmill.transforms.sources.source_rows import ReferencedRows
 
 _GROWTH = 16  # bytes of a PNG for each of a WebP or JPEG, at most in most of them
 _ENCODED_SAMPLES = 1  # bytes of a JPEG or PNG for each sample, at most

@@ -18,12 +18,7 @@ from recordmill.schemas.ranges import InputFile, InputRange, OddRows, TypeFlags
 from recordmill.schemas.rounded import Rounded
 from recordmill.schemas.understood import Understood
 from recordmill.transforms.pictures.check import check_picture
-from recordmill.transforms.sources.base import (
-    REFERENCE,
-    ReferencedRows,
-    Rows,
-    spread_evenly,
-)
+from recordmill.transforms.sources.base import REFERENCE
 from recordmill.transforms.sources.images.cut_pictures import cut_pictures
 from recordmill.transforms.sources.images.decodability import (
     DECODED,
@@ -54,6 +49,8 @@ from recordmill.transforms.sources.images.read_pictures import (
     parse_reference,
     read_pictures,
 )
+from recordmill.transforms.sources.source_rows import ReferencedRows, Rows
+from recordmill.transforms.sources.spread_ranges import spread_evenly
 
 SAMPLED_FILES = 32
 READ_BYTES = 16 << 20  # pictures read at once

@@ -13,7 +13,6 @@ from recordmill.schemas.ranges import InputRange, Reject
 from recordmill.schemas.text import count
 from recordmill.transforms.cast.cast_result import shown
 from recordmill.transforms.exchange.keys import origins_in
-from recordmill.transforms.sources.base import Rows
 from recordmill.transforms.sources.jsonl.json_values import (
     Row,
     column_of,
@@ -22,6 +21,7 @@ from recordmill.transforms.sources.jsonl.json_values import (
 )
 from recordmill.transforms.sources.jsonl.read_lines import Line
 from recordmill.transforms.sources.required_values import missing_required
+from recordmill.transforms.sources.source_rows import Rows
 from recordmill.transforms.sources.unpack import StreamPositions
 
 

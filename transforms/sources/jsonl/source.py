@@ -20,12 +20,7 @@ from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.ranges import InputFile, InputRange, TypeFlags
 from recordmill.schemas.text import count
 from recordmill.schemas.understood import PassedOver, Understood
-from recordmill.transforms.sources.base import (
-    RANGE_BYTES,
-    Rows,
-    Source,
-    number_ranges,
-)
+from recordmill.transforms.sources.base import RANGE_BYTES, Source, number_ranges
 from recordmill.transforms.sources.jsonl.find_columns import (
     find_columns,
     types_of_dataset,
@@ -45,6 +40,7 @@ from recordmill.transforms.sources.packing import (
 )
 from recordmill.transforms.sources.plain_types import plain_schema
 from recordmill.transforms.sources.single_values import single_values
+from recordmill.transforms.sources.source_rows import Rows
 from recordmill.transforms.sources.unpack import (
     StreamPositions,
     UnpackedText,

@@ -10,7 +10,7 @@ import pyarrow as pa
 from recordmill.schemas.ranges import InputRange, Reject
 from recordmill.transforms.arrow import I64, binary_array
 from recordmill.transforms.exchange.keys import origins_in
-from recordmill.transforms.sources.base import Rows
+from recordmill.transforms.sources.source_rows import Rows
 from recordmill.transforms.sources.tfrecord.file_bytes import FileBytes
 from recordmill.transforms.sources.tfrecord.read_frames import FrameWindow
 from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES
