@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from archive_tools import tar_of
 from frames import frame
 from pixel_zoo import PICTURES
 
@@ -36,6 +37,7 @@ from recordmill.transforms.sources.jsonl.source import JsonLinesSource
 from recordmill.transforms.sources.numpy_files.find_arrays import NumpyFinder
 from recordmill.transforms.sources.svhn.find_digits import SvhnFinder
 from recordmill.transforms.sources.tfrecord.source import TfrecordSource
+from recordmill.transforms.sources.webdataset.source import WebDatasetSource
 
 JPEG, _ = PICTURES["rgb.jpg"]
 
@@ -188,6 +190,22 @@ def make_typed(kind: FileKind, folder: Path) -> list[tuple[str, int, bytes]]:
             (f"{path}.{kind}", number, json.dumps(row).encode())
             for number, row in enumerate(values)
         ]
+    return rows
+
+
+def make_shards(folder: Path) -> list[tuple[str, int, bytes]]:
+    """Makes shards; a sample stands where the data of its first file does."""
+    rows = []
+    for path, count in (("0.tar", 5), ("1.tar", 3), ("2.tar", 1)):
+        members = {}
+        for n in range(count):
+            members[f"{n}.json"] = b'{"n": %d, "of": "%d"}' % (n, count)
+            members[f"{n}.cls"] = b"%d" % n
+        data = tar_of(members)
+        for n in range(count):
+            start = n * 2048 + 512
+            rows.append((path, start, data[start : start + 1024 + 1]))
+        (folder / path).write_bytes(data)
     return rows
 
 
@@ -486,5 +504,12 @@ CASES = {
         reason="has an element of 304 bytes at byte 128, but 164 are left",
         empty="readme.html",
         unit="row",
+    ),
+    "webdataset": Case(
+        WebDatasetSource(),
+        make_shards,
+        cut_short=("0.tar", 2 * 2048 + 512 + 10),
+        reason="the shard ends at byte 4,618 without the mark of its end",
+        empty="3.tar",
     ),
 }

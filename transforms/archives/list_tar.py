@@ -62,7 +62,7 @@ def _members(
             held.clear()  # a kilobyte each
         if info.isdir():
             continue
-        name, problem = safe_name(info.name, uri), _problem(info)
+        name, problem = safe_name(info.name, uri), problem_of(info)
         length = 0 if problem else info.size
         if info.offset_data + length > size:
             raise InputError(
@@ -78,7 +78,7 @@ def _members(
         yield member
 
 
-def _problem(info: tarfile.TarInfo) -> str:
+def problem_of(info: tarfile.TarInfo) -> str:
     """Returns why a member cannot be read, or ""."""
     if info.issym() or info.islnk():
         return (

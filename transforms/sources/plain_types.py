@@ -19,7 +19,13 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.features.feature import FeatureSpec, Kind, Schema, Shape
+from recordmill.schemas.features.feature import (
+    Content,
+    FeatureSpec,
+    Kind,
+    Schema,
+    Shape,
+)
 from recordmill.transforms.encode.arrow_types import (
     BOOL,
     BYTES,
@@ -209,3 +215,23 @@ def _feature(name: str, arrow_type: pa.DataType, *, optional: bool) -> FeatureSp
     else:
         kind, dtype = Kind.INT64, "bool" if family == BOOL else "int64"
     return FeatureSpec(name, kind, dtype=dtype, shape=shape, optional=optional)
+
+
+def types_of(schema: Schema) -> dict[str, pa.DataType]:
+    """Returns the types of the columns that features of a dataset were made from."""
+    leaves = {
+        "bool": pa.bool_(),
+        "int64": pa.int64(),
+        "float32": pa.float64(),
+        "bytes": pa.binary(),
+    }
+    types = {}
+    for feature in schema.features:
+        if feature.content is Content.PICTURE:
+            types[feature.name] = pa.binary()
+            continue
+        found = leaves.get(feature.dtype, pa.string())
+        for side in reversed(feature.shape):
+            found = pa.list_(found) if side is None else pa.list_(found, side)
+        types[feature.name] = found
+    return types

@@ -45,6 +45,7 @@ BUILT_IN = {
     "numpy": "recordmill.transforms.sources.numpy_files.plugin",
     "svhn": "recordmill.transforms.sources.svhn.plugin",
     "tfrecord": "recordmill.transforms.sources.tfrecord.plugin",
+    "webdataset": "recordmill.transforms.sources.webdataset.plugin",
 }
 _MAP = "recordmill.transforms.map_rows.mapped_source"
 

@@ -43,6 +43,7 @@ ROOMS = (
     "transforms/sources/numpy_files",
     "transforms/sources/svhn",
     "transforms/sources/tfrecord",
+    "transforms/sources/webdataset",
     "transforms/map_rows",
     "transforms/profile",
     "transforms/dataset",

@@ -48,11 +48,11 @@ def column_of(
         size = field.num_bytes
         offsets = np.arange(len(records) + 1, dtype=np.int64) * size
         return binary_array(offsets, values.reshape(-1)), {}
-    flat = pa.array(_plain(values.reshape(-1), stored))
+    flat = pa.array(plain_values(values.reshape(-1), stored))
     return (_lists(flat, field) if field.shape else flat), {}
 
 
-def _plain(values: npt.NDArray[Any], stored: np.dtype[Any]) -> npt.NDArray[Any]:
+def plain_values(values: npt.NDArray[Any], stored: np.dtype[Any]) -> npt.NDArray[Any]:
     """Returns values in the byte order of this machine, of a type that encoders take."""
     if stored.kind == "b":
         # A byte other than 0 and 1 is true, too, but Arrow would not know.

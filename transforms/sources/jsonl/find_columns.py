@@ -9,7 +9,6 @@ from itertools import chain
 import pyarrow as pa
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.ranges import InputFile
 from recordmill.schemas.text import count
 from recordmill.transforms.sources.jsonl.json_values import (
@@ -105,16 +104,4 @@ def _types(
         )
     if not types and wanted is None:
         raise InputError(f"{uri}: its objects have no keys")
-    return types
-
-
-def types_of_dataset(schema: Schema) -> dict[str, pa.DataType]:
-    """Returns the types of the columns that features of a dataset were made from."""
-    leaves = {"bool": pa.bool_(), "int64": pa.int64(), "float32": pa.float64()}
-    types = {}
-    for feature in schema.features:
-        found = leaves.get(feature.dtype, pa.string())
-        for side in reversed(feature.shape):
-            found = pa.list_(found) if side is None else pa.list_(found, side)
-        types[feature.name] = found
     return types

@@ -48,6 +48,11 @@ def parse_line(line: bytes) -> Row | str:
         return f"not JSON that can be read: {error}"
     if not isinstance(found, dict):
         return f"expected a JSON object, found {shown(found)}"
+    return flat_values(found)
+
+
+def flat_values(found: Row) -> Row | str:
+    """Returns an object with nested ones apart, or why there is none."""
     if dict not in set(map(type, found.values())):
         return found
     flat: Row = {}

@@ -23,7 +23,6 @@ from recordmill.schemas.understood import PassedOver, Understood
 from recordmill.transforms.sources.base import RANGE_BYTES, Source, number_ranges
 from recordmill.transforms.sources.jsonl.find_columns import (
     find_columns,
-    types_of_dataset,
 )
 from recordmill.transforms.sources.jsonl.line_rows import LineColumns
 from recordmill.transforms.sources.jsonl.read_lines import (
@@ -38,7 +37,7 @@ from recordmill.transforms.sources.packing import (
     compression_of,
     other_compression,
 )
-from recordmill.transforms.sources.plain_types import plain_schema
+from recordmill.transforms.sources.plain_types import plain_schema, types_of
 from recordmill.transforms.sources.single_values import single_values
 from recordmill.transforms.sources.source_rows import Rows
 from recordmill.transforms.sources.unpack import (
@@ -122,7 +121,7 @@ class JsonLinesSource(Source):
         source = self.prepare(new)
         if schema is None:
             return source
-        fixed = types_of_dataset(schema)
+        fixed = types_of(schema)
         if unknown := dict(source.types).keys() - fixed.keys():
             raise SchemaError(
                 f"the columns {', '.join(sorted(unknown))} are no features of the "

@@ -73,12 +73,13 @@ def header_length(start: bytes, where: str) -> int:
     return 8 + width + int.from_bytes(start[8 : 8 + width], "little")
 
 
-def parse_npy(head: bytes, where: str) -> NpyHeader:
+def parse_npy(head: bytes, where: str, least_axes: int = 1) -> NpyHeader:
     """Parses a header.
 
     Args:
       head: all of its bytes, as `header_length` says.
       where: the file, for messages.
+      least_axes: that the array must have; 0 also takes a single value.
 
     Raises:
       InputError: it is damaged, or its values can be no feature.
@@ -106,7 +107,7 @@ def parse_npy(head: bytes, where: str) -> NpyHeader:
             "may run any code. Write numbers or text: numpy.save(path, "
             "numpy.array(values.tolist())), or one array for each field"
         )
-    if not 1 <= len(shape) <= _MAX_AXES:
+    if not least_axes <= len(shape) <= _MAX_AXES:
         raise InputError(
             f"{where}: has {len(shape)} axes, expected 1 to {_MAX_AXES}, the first of "
             "them of the rows: save array[numpy.newaxis] for a single row"

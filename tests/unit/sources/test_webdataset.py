@@ -1,0 +1,174 @@
+"""Samples of WebDataset shards: keys, arrays of any shape, what is told of odd ones."""
+
+from __future__ import annotations
+
+import tarfile
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from archive_tools import tar_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from pixel_zoo import PICTURES
+from source_tools import Reading, prepare, read
+from webdataset_tools import npy
+
+from recordmill.schemas.errors import InputError
+from recordmill.transforms.sources.webdataset.array_columns import (
+    array_column,
+    array_type,
+    misfit_of,
+)
+from recordmill.transforms.sources.webdataset.source import WebDatasetSource
+
+WEBP = PICTURES["lossy.webp"][0]
+
+
+def tar_with(*members: tuple[str, bytes], style: int = tarfile.PAX_FORMAT) -> bytes:
+    """A tar archive in which names may stand twice."""
+    out = BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=style) as tar:
+        for name, data in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, BytesIO(data))
+    return out.getvalue()
+
+
+def read_shard(folder: Path, data: bytes) -> Reading:
+    (folder / "in").mkdir(exist_ok=True)
+    (folder / "in/a.tar").write_bytes(data)
+    return read(WebDatasetSource(), folder / "in")
+
+
+@pytest.mark.parametrize("style", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, 2])
+def test_keys_end_at_the_first_dot_of_the_base_name(tmp_path: Path, style: int) -> None:
+    """As `webdataset` has it; what has no key is told."""
+    long = "a" * 90 + "/" + "b" * 90
+    names = ["v1.0/x.TXT", "./y.txt", f"{long}.txt", "no-ending", "a/.txt", "__m__"]
+    members = [(name, name.encode()) for name in names]
+    reading = read_shard(tmp_path, tar_with(*members, style=style))
+    rows = [(row["key"], row["txt"]) for row in reading.rows]
+    assert rows == [
+        ("v1.0/x", "v1.0/x.TXT"),
+        ("./y", "./y.txt"),
+        (long, f"{long}.txt"),
+    ]
+    (odd,) = [each for part in reading.parts for each in part.odd]
+    assert (odd.rows, odd.example) == (3, "a.tar!/no-ending")
+    told = reading.source.understood_at_end(reading.source.schema(), (odd,))
+    assert "3 files in shards passed over, such as a.tar!/no-ending" in told.warnings[0]
+
+
+def test_odd_samples_are_told(tmp_path: Path) -> None:
+    """A file twice, a key again, a link, a name that is a feature's, half a picture."""
+    link = tarfile.TarInfo("7.txt")
+    link.type, link.linkname = tarfile.SYMTYPE, "1.txt"
+    data = tar_with(
+        *(("1.txt", b"a"), ("1.txt", b"b")),
+        *(("2.txt", b"c"), ("3.txt", b"d"), ("2.txt", b"e")),
+        *(("4.txt", b"f"), ("4.key", b"g")),
+        *(("5.txt", b"h"), ("5.webp", WEBP), ("6.webp", WEBP[:20])),
+    )
+    blocks = len(data) // 512 * 512 - tarfile.RECORDSIZE
+    end = blocks + data[blocks:].rstrip(b"\0").__len__()
+    end = -(-end // 512) * 512
+    reading = read_shard(tmp_path, data[:end] + link.tobuf() + bytes(1024))
+    assert [row["key"] for row in reading.rows] == ["2", "3", "2", "5"]
+    reasons = {each.raw[:1]: each.reason for each in reading.rejects}
+    assert reasons[b"a"] == "holds two files 'txt'"
+    assert "a file is named 'key'" in reasons[b"f"]
+    assert reasons[b"R"].startswith("webp: ")
+    assert reasons[b""].startswith("'7.txt' is a link to 1.txt")
+    odd = [each for part in reading.parts for each in part.odd]
+    assert [(o.kind, o.rows, o.example) for o in odd] == [
+        ("key that came before", 1, "a.tar: 2"),
+        ("webp", 1, "a.tar: 5"),
+    ]
+    observed = reading.parts[0].observed
+    schema = reading.source.schema(observed)
+    told = reading.source.understood_at_end(schema, tuple(odd), observed)
+    assert "TFDS cannot decode" in told.warnings[0]
+    assert "1 sample with a key that came before" in told.warnings[1]
+
+
+def test_members_of_later_samples_alone_are_rejects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from recordmill.transforms.sources.webdataset import source
+
+    monkeypatch.setattr(source, "_LEAST_BYTES", 512)
+    monkeypatch.setattr(source, "SAMPLE_BYTES", 512)
+    texts = [(f"{n}.json", b'{"a": %d}' % n) for n in range(4)]
+    data = tar_with(*texts, ("8.mp4", b"x"), ("9.json", b'{"b": 1}'))
+    reading = read_shard(tmp_path, data)
+    assert [row["json/a"] for row in reading.rows] == [0, 1, 2, 3]
+    assert [each.reason.split(":")[0] for each in reading.rejects] == [
+        "'mp4'",
+        "'json/b'",
+    ]
+
+
+def test_what_is_no_shard_says_so(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("x")
+    with pytest.raises(InputError, match=r"no tar archive among 1 input file"):
+        prepare(WebDatasetSource(), [tmp_path])
+    (tmp_path / "a.tar").write_text("x" * 600)
+    with pytest.raises(InputError, match=r"a\.tar: is named as a shard, but is not"):
+        prepare(WebDatasetSource(), [tmp_path])
+    (tmp_path / "a.tar").write_bytes(tar_of({"1.cls": b"x"}))
+    with pytest.raises(InputError, match=r"no sample can be read .* b'x'"):
+        prepare(WebDatasetSource(), [tmp_path])
+    whole = tar_of({"1.cls": b"1", "2.cls": b"2"})
+    with pytest.raises(InputError, match="no header of a file at byte 1,024"):
+        read_shard(tmp_path, whole[:1024] + b"x" + whole[1025:])
+    with pytest.raises(InputError, match="goes on after its end at byte 2,048"):
+        read_shard(tmp_path, whole + whole)
+
+
+@given(
+    shapes=st.lists(
+        arrays.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3)
+    ),
+    same=st.booleans(),
+    dtype=st.sampled_from(["?", "i8", "u8", "f4", "f8"]),
+    missing=st.sets(st.integers(0, 5)),
+)
+@settings(max_examples=50)
+def test_columns_of_arrays_are_the_arrays(
+    shapes: list[tuple[int, ...]], same: bool, dtype: str, missing: set[int]
+) -> None:
+    found: list[Any] = []
+    for n, shape in enumerate(shapes):
+        size = shapes[0] if same else shape
+        found.append((np.arange(np.prod(size)) + n).astype(dtype).reshape(size))
+    if not found:
+        return
+    arrow_type = array_type(found)
+    fitting = [None if misfit_of(value, arrow_type) else value for value in found]
+    values = [None if n in missing else value for n, value in enumerate(fitting)]
+    column = array_column(values, arrow_type)
+    column.validate(full=True)
+    assert column.type == arrow_type
+    assert column.to_pylist() == [
+        None if value is None else value.tolist() for value in values
+    ]
+
+
+def test_arrays_that_cannot_be_values_are_rejects(tmp_path: Path) -> None:
+    good = npy(np.ones((2, 3), "f4"))
+    members = {f"{n}.npy": good for n in range(3)}
+    members["3.npy"] = npy(np.ones((3, 2), "f4"))
+    members["4.npy"] = npy(np.array(["text"]))
+    members["5.npy"] = good[:-1]
+    members["6.npy"] = b"\x93NUMPY\1\0\x05\0{'a'}"
+    reading = read_shard(tmp_path, tar_of(members))
+    reasons = [each.reason for each in reading.rejects]
+    assert len(reading.rows) + len(reasons) == 7
+    assert "is an array of <U4, expected numbers" in reasons[-3]
+    assert "24 bytes of values, but 23 follow" in reasons[-2]
+    assert "its header is not valid" in reasons[-1]

@@ -1,0 +1,366 @@
+"""Reads WebDataset shards: each is one range, read once from its start.
+
+Only headers say where files of a tar archive lie, and only the one before says where the
+next header is, so a shard is cut nowhere. What the samples at the start of some shards hold
+tells columns and types; a sample that does not fit is a reject.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+
+from recordmill.schemas.archive_member import is_archive_name
+from recordmill.schemas.errors import InputError, SchemaError
+from recordmill.schemas.features.feature import Schema
+from recordmill.schemas.file_checksums import FileChecksum
+from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
+from recordmill.schemas.ranges import InputFile, InputRange, OddRows, Reject, TypeFlags
+from recordmill.schemas.rounded import Rounded
+from recordmill.schemas.text import count
+from recordmill.schemas.understood import PassedOver, Understood
+from recordmill.transforms.cast.cast_result import shown
+from recordmill.transforms.exchange.keys import origins_in
+from recordmill.transforms.pictures.image_header import ImageHeader, ImageHeaderError
+from recordmill.transforms.sources.base import Source, number_ranges
+from recordmill.transforms.sources.images.decodability import (
+    DECODED,
+    ENCODED,
+    FACT,
+    decodable_in,
+    require_decodable,
+)
+from recordmill.transforms.sources.jsonl.json_values import is_text
+from recordmill.transforms.sources.packing import UNPACKED_TIMES
+from recordmill.transforms.sources.plain_types import types_of
+from recordmill.transforms.sources.required_values import missing_required
+from recordmill.transforms.sources.single_values import single_values
+from recordmill.transforms.sources.source_rows import Rows
+from recordmill.transforms.sources.webdataset.members import Values, values_of
+from recordmill.transforms.sources.webdataset.odd_samples import (
+    AGAIN,
+    LEFT_OUT,
+    observe_pictures,
+    warnings_of,
+)
+from recordmill.transforms.sources.webdataset.sample_columns import (
+    KEY,
+    ObservedSamples,
+    batch_of,
+    member_of,
+    misfit_in,
+    pictures_of,
+    sample_schema,
+)
+from recordmill.transforms.sources.webdataset.samples import Sample, ShardMembers
+from recordmill.transforms.sources.webdataset.shard_bytes import ShardBytes
+
+SAMPLE_BYTES = 64 << 20  # of all shards, whose samples tell columns and types
+BATCH_BYTES = 4 << 20  # of samples that are made rows at once
+_BATCH_SAMPLES = 2000
+_LEAST_BYTES = 4 << 20  # of a shard that is looked at
+_ENTRY_BYTES = 24  # of a feature in a record, beside its name and its value
+
+
+def is_shard(path: str) -> bool:
+    """Tells whether a file is named as a tar archive, compressed or not."""
+    return is_archive_name(path) and not path.lower().endswith(".zip")
+
+
+@dataclass(frozen=True)
+class WebDatasetSource(Source):
+    """Samples in tar archives.
+
+    Attributes:
+      as_declared: whether a declared schema says what becomes of the columns.
+      wanted: columns that it uses.
+      fixed_schema: the schema of the dataset that rows are appended to, or None.
+      types: the columns, once prepared.
+      members: what samples may hold, by what follows the key.
+      sampled: how many samples told them.
+      is_sampled: whether there are more.
+      passed_over: files that are no shards.
+      storage: options of the inputs' storage.
+    """
+
+    as_declared: bool = False
+    wanted: tuple[str, ...] = ()
+    fixed_schema: Schema | None = None
+    types: tuple[tuple[str, pa.DataType], ...] = ()
+    members: frozenset[str] = frozenset()
+    sampled: int = 0
+    is_sampled: bool = False
+    passed_over: tuple[PassedOver, ...] = ()
+    storage: StorageOptions = NO_OPTIONS
+
+    reads_archives = True
+    tells_checksums = True
+    read_rate = 200e6
+
+    def expecting(self, columns: Sequence[str]) -> Self:
+        return replace(self, wanted=tuple(columns))
+
+    def prepare(self, files: Sequence[InputFile]) -> Self:
+        shards = [file for file in files if is_shard(file.path) and file.size]
+        if not shards:
+            raise InputError(
+                f"no tar archive among {count(len(files), 'input file')}; expected shards "
+                "that are named .tar (or .tar.gz, .tgz and the like) and are not empty"
+            )
+        others = [
+            (
+                "empty" if is_shard(file.path) else "not named as a tar archive",
+                file.path,
+            )
+            for file in files
+            if not (is_shard(file.path) and file.size)
+        ]
+        observed, sampled, problem, is_sampled = ObservedSamples(), 0, "", False
+        share = max(_LEAST_BYTES, SAMPLE_BYTES // len(shards))
+        chosen = shards[:: -(-len(shards) * _LEAST_BYTES // SAMPLE_BYTES)]
+        members: set[str] = set()
+        for file in chosen:
+            for sample in ShardMembers(ShardBytes(file, self.storage)).samples():
+                found = self._values(sample, None)
+                if isinstance(found, str):
+                    problem = problem or f"{file.uri}: sample {sample.key!r}: {found}"
+                else:
+                    sampled += 1
+                    members |= sample.members.keys()
+                    observed.add(found)
+                if sample.start > share:
+                    is_sampled = True
+                    break
+        if not sampled:
+            told = problem or f"{shards[0].uri}: holds no files with a key"
+            raise InputError(
+                f"no sample can be read in {count(len(chosen), 'shard')}: {told}"
+            )
+        wanted = self.wanted if self.as_declared else None
+        return replace(
+            self,
+            types=tuple(observed.types(wanted, shards[0].uri).items()),
+            members=frozenset(members - {KEY}),
+            sampled=sampled,
+            is_sampled=is_sampled or len(chosen) < len(shards),
+            passed_over=PassedOver.counted(others),
+        )
+
+    def prepare_append(
+        self,
+        kept: Sequence[InputFile],
+        new: Sequence[InputFile],
+        schema: Schema | None,
+    ) -> Self:
+        source = self.prepare(new)
+        if schema is None:
+            return source
+        fixed = types_of(schema)
+        if unknown := dict(source.types).keys() - fixed.keys():
+            raise SchemaError(
+                f"the columns {', '.join(sorted(unknown))} are no features of the "
+                f"dataset, which has {', '.join(sorted(fixed))}"
+            )
+        members = source.members | {member_of(name) for name in fixed} - {KEY}
+        return replace(
+            source, types=tuple(fixed.items()), members=members, fixed_schema=schema
+        )
+
+    def understood(self) -> Understood:
+        columns = ", ".join(f"{name} {found}" for name, found in self.types)
+        all_or_first = "the first" if self.is_sampled else "all"
+        basis = f"{all_or_first} {count(self.sampled, 'sample')}"
+        facts = (("columns", columns), ("types", f"by {basis}"))
+        return Understood(facts, (), self.passed_over)
+
+    def understood_at_end(
+        self,
+        schema: Schema,
+        odd: tuple[OddRows, ...] = (),
+        observed: tuple[int, ...] = (),
+        rounded: Sequence[Rounded] = (),
+    ) -> Understood:
+        facts: tuple[tuple[str, str], ...] = ()
+        if self._pictures:
+            facts = ((FACT, DECODED if decodable_in(schema) else ENCODED),)
+        return Understood(facts, warnings_of(odd))
+
+    def columns(self) -> pa.Schema:
+        return pa.schema(list(self.types))
+
+    def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
+        shards = [file for file in files if is_shard(file.path) and file.size]
+        return number_ranges([(file, 0, file.size, "") for file in shards])
+
+    def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
+        return self.fixed_schema or sample_schema(self.columns(), observed, nulls)
+
+    def estimated_bytes(self, files: Sequence[InputFile]) -> int:
+        # Each file takes a header of 512 bytes, but arrays and numbers may grow.
+        growth = sum(
+            file.size * (1 if file.path.endswith(".tar") else UNPACKED_TIMES)
+            for file in files
+        )
+        return 2 * growth + _ENTRY_BYTES * len(self.types)
+
+    def read(self, input_range: InputRange, expected: TypeFlags) -> Iterator[Rows]:
+        if input_range.seen is None:
+            raise ValueError(f"{input_range.uri}: the range has no size of its file")
+        file = InputFile(input_range.path, input_range.uri, *input_range.seen)
+        shard = ShardBytes(file, self.storage)
+        found = ShardMembers(shard)
+        rows: Rows | None = None  # held until it is known whether it is the last one
+        keys = set[int]()  # hashes; some 100 bytes for each sample of the shard
+        for samples in _batches(found.samples()):
+            if rows is not None:
+                yield rows
+            rows = self._rows(samples, shard, keys)
+        shard.drain()
+        rows = rows or self._rows([], shard, keys)
+        rows.checksums = [FileChecksum(file.path, 0, file.size, shard.crc)]
+        if found.left_out:
+            name = shown(found.left_out[0]).strip("'")
+            told = OddRows(LEFT_OUT, len(found.left_out), f"{file.path}!/{name}")
+            rows.odd = OddRows.merged([rows.odd, (told,)])
+        yield rows
+
+    def read_for_statistics(self, input_range: InputRange) -> Iterator[Rows]:
+        return single_values(self.read(input_range, ()))
+
+    @property
+    def _pictures(self) -> list[str]:
+        return pictures_of([name for name, _ in self.types])
+
+    def _rows(
+        self, samples: Sequence[Sample], shard: ShardBytes, keys: set[int]
+    ) -> Rows:
+        """Makes rows of samples; those that do not fit are rejects."""
+        types, path = dict(self.types), shard.file.path
+        whose = "in the dataset" if self.fixed_schema else "in most samples"
+        reasons: dict[int, str] = {}
+        values: list[Values] = []
+        kept: list[int] = []
+        pictures: list[dict[str, ImageHeader]] = []
+        for index, sample in enumerate(samples):
+            headers: dict[str, ImageHeader] = {}
+            found = self._values(sample, headers)
+            if not isinstance(found, str):
+                found = misfit_in(found, types, whose, only_arrays=True) or found
+            if isinstance(found, str):
+                reasons[index] = found
+                continue
+            values.append(found)
+            kept.append(index)
+            pictures.append(headers)
+        batch = batch_of(values, types)
+        whole = list(range(len(kept)))
+        if batch is None:
+            misfits = [
+                misfit_in(found, types, whose, only_arrays=False) for found in values
+            ]
+            reasons |= {kept[at]: told for at, told in enumerate(misfits) if told}
+            whole = [at for at, told in enumerate(misfits) if not told]
+            batch = batch_of([values[at] for at in whole], types)
+            if batch is None:
+                raise ValueError(f"{shard.file.uri}: values fit one by one only")
+        if missing := missing_required(batch, self.fixed_schema):
+            reasons |= {kept[whole[at]]: told for at, told in missing.items()}
+            left = [at for at in range(len(whole)) if at not in missing]
+            batch = batch.take(pa.array(left, pa.int64()))
+            whole = [whole[at] for at in left]
+        headers_kept = [pictures[at] for at in whole]
+        kept = [kept[at] for at in whole]
+        starts = np.array([samples[index].start for index in kept], np.int64)
+        positions = shard.positions.of(starts) if shard.compression else starts
+        names = [f"{path}: {samples[index].key}" for index in kept]
+        observed, odd = observe_pictures(self._pictures, headers_kept, names)
+        again = []
+        for index, name in zip(kept, names, strict=True):
+            hashed = hash(samples[index].key)
+            again += [(OddRows(AGAIN, 1, name),)] if hashed in keys else []
+            keys.add(hashed)
+        return Rows(
+            batch=batch,
+            origins=origins_in(path, 0, starts),
+            positions=positions,
+            raw=lambda row: (samples[kept[row]].start, samples[kept[row]].raw),
+            rejects=[
+                Reject(path, samples[index].start, reasons[index], samples[index].raw)
+                for index in sorted(reasons)
+            ],
+            observed=observed,
+            odd=OddRows.merged([odd, *again]),
+            nulls=tuple(column.null_count for column in batch.columns),
+        )
+
+    def _values(
+        self, sample: Sample, headers: dict[str, ImageHeader] | None
+    ) -> Values | str:
+        """Returns the columns of a sample, or why there are none.
+
+        Args:
+          sample: the sample.
+          headers: gets those of its pictures; None before columns are known.
+        """
+        if sample.problem:
+            return sample.problem
+        if not is_text(sample.key):
+            return f"the key {shown(sample.key)} is not UTF-8"
+        if sample.members.keys() & {KEY, ""}:
+            return (
+                f"a file is named {KEY!r} or nothing behind the key of the sample, which "
+                "can be no feature (`key` is that of the samples' keys): rename it"
+            )
+        values: Values = {KEY: sample.key}
+        known = dict(self.types)
+        used = {member_of(name) for name in self.wanted}
+        for name, data in sample.members.items():
+            if self.as_declared and name not in used:
+                continue
+            if headers is not None and name not in self.members:
+                return self._unknown(name)
+            found = values_of(name, data, {} if headers is None else headers)
+            if isinstance(found, str):
+                return found
+            values |= found
+        if headers is not None:
+            if not self.as_declared and not values.keys() <= known.keys():
+                return self._unknown(next(name for name in values if name not in known))
+            if problem := self._undecodable(headers):
+                return problem
+        return values
+
+    def _unknown(self, name: str) -> str:
+        if self.fixed_schema is not None:
+            return f"{shown(name)}: is no feature of the dataset"
+        return (
+            f"{shown(name)}: is in none of the {count(self.sampled, 'sample')} that were "
+            "looked at for columns; a schema file says which to use (`schema`)"
+        )
+
+    def _undecodable(self, headers: dict[str, ImageHeader]) -> str:
+        """Returns why pictures cannot be appended to those of the dataset, or ""."""
+        for feature in self.fixed_schema.features if self.fixed_schema else ():
+            if feature.name in headers and feature.dtype != "bytes":
+                try:
+                    require_decodable(headers[feature.name].kind)
+                except ImageHeaderError as error:
+                    return f"{feature.name}: {error}"
+        return ""
+
+
+def _batches(samples: Iterator[Sample]) -> Iterator[list[Sample]]:
+    batch: list[Sample] = []
+    held = 0
+    for sample in samples:
+        batch.append(sample)
+        held += len(sample.raw)
+        if held >= BATCH_BYTES or len(batch) >= _BATCH_SAMPLES:
+            yield batch
+            batch, held = [], 0
+    if batch:
+        yield batch
