@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from recordmill.schemas.sizes import parse_memory
 from recordmill.transforms.exchange.held_run import HoldBudget
-from recordmill.transforms.storage.reading import available_memory
+from recordmill.transforms.storage.free_memory import available_memory
 
 _MOST_BYTES = 1 << 30  # held by default
 _SHARE = 4  # of what is free, by default

@@ -17,12 +17,8 @@ from recordmill.schemas.errors import ChangedInputError, InputError
 from recordmill.transforms.sources import list_local
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.sources.walk_folders import Note
-from recordmill.transforms.storage.reading import (
-    local_path,
-    read_file,
-    read_range,
-    read_rows,
-)
+from recordmill.transforms.storage.read_scattered import read_rows
+from recordmill.transforms.storage.reading import local_path, read_file, read_range
 
 
 @dataclass(frozen=True)

@@ -51,11 +51,9 @@ from recordmill.transforms.sources.cifar.scan_records import (
 )
 from recordmill.transforms.sources.source_rows import ReferencedRows, Rows
 from recordmill.transforms.sources.spread_ranges import spread_evenly
-from recordmill.transforms.storage.reading import (
-    available_memory,
-    is_local,
-    read_rows,
-)
+from recordmill.transforms.storage.free_memory import available_memory
+from recordmill.transforms.storage.read_scattered import read_rows
+from recordmill.transforms.storage.reading import is_local
 
 MAX_REFERENCED_FILES = 10_000  # every worker knows all of them
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from recordmill.schemas.errors import ChangedInputError
 from recordmill.schemas.ranges import Seen
 from recordmill.transforms.arrow import I64, array_parts, binary_array, offsets_of
-from recordmill.transforms.storage.reading import gather_parts
+from recordmill.transforms.storage.read_scattered import gather_parts
 from recordmill.transforms.tfrecord import damaged_frame
 
 _REFERENCE = np.dtype([("file", "<u4"), ("length", "<u4"), ("offset", "<u8")])

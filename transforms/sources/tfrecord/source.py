@@ -55,7 +55,8 @@ from recordmill.transforms.sources.tfrecord.window_rows import (
     without_rejects,
 )
 from recordmill.transforms.storage import Store
-from recordmill.transforms.storage.reading import available_memory, is_local
+from recordmill.transforms.storage.free_memory import available_memory
+from recordmill.transforms.storage.reading import is_local
 
 MAX_REFERENCED_FILES = 10_000  # every worker knows all of them
 REFERENCED_BYTES = 1_000  # of a record; to read a smaller one by itself takes longer
