@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 import pytest
+from archive_tools import tar_of
 from job_tools import IRIS, SAMPLES, recordmill
 
 from recordmill.beam_jobs.cli.help_layout import Examples, LaidOutCommand
@@ -94,6 +95,8 @@ def test_examples_do_what_they_say(
     for folder, kind in ("tables", "parquet"), ("frames", "arrow"), ("texts", "jsonl"):
         (tmp_path / folder).mkdir()
         shutil.copy(SAMPLES / f"typed/iris.{kind}", tmp_path / folder)
+    (tmp_path / "samples").mkdir()
+    (tmp_path / "samples/0.tar").write_bytes(tar_of({"1.cls": b"1", "2.cls": b"0"}))
     assert recordmill("convert", "csv", IRIS, tmp_path / "shards").status == 0
     (tmp_path / "job.yaml").write_text(JOB)
     monkeypatch.chdir(tmp_path)

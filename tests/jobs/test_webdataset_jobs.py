@@ -117,3 +117,9 @@ def test_a_schema_takes_what_samples_differ_in(tmp_path: Path) -> None:
         ("1", 1),
         ("2", 2.5),
     ]
+    shard.write_bytes(tar_of({"1.json": b'{"a": 3}', "1.id": b"not a number"}))
+    ran = recordmill("convert", "webdataset", shard, tmp_path / "other")
+    assert "id: found b'not a number', expected an integer" in ran.err
+    assert "columns that it does not name (--schema)" in ran.err
+    convert("webdataset", shard, tmp_path / "b", "--schema", tmp_path / "s.yaml")
+    assert [float(row["json/a"]) for row in rows_of(tmp_path / "b")] == [3]

@@ -23,22 +23,22 @@ def make_source(
 
 FORMAT = SourceFormat(
     name="webdataset",
-    summary="WebDataset: tar shards with the files of each sample side by side.",
+    summary="WebDataset: the samples in tar shards.",
     options=SourceOptions,
     make_source=make_source,
     examples=(
         (
             "all shards of a folder",
-            "recordmill convert webdataset shards out/samples",
+            "recordmill convert webdataset samples out/samples",
         ),
         (
             "a tenth of the samples for tests, at most five bad ones",
-            "recordmill convert webdataset 'shards/*.tar' out/split-samples \\\n"
+            "recordmill convert webdataset 'samples/*.tar' out/split-samples \\\n"
             "    --split train=0.9 --split test=0.1 --max-rejects 5",
         ),
         (
             "a schema file to begin with",
-            "recordmill schema infer webdataset shards -o samples.yaml",
+            "recordmill schema infer webdataset samples -o samples.yaml",
         ),
     ),
 )

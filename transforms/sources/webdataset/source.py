@@ -138,7 +138,8 @@ class WebDatasetSource(Source):
         if not sampled:
             told = problem or f"{shards[0].uri}: holds no files with a key"
             raise InputError(
-                f"no sample can be read in {count(len(chosen), 'shard')}: {told}"
+                f"no sample can be read in {count(len(chosen), 'shard')}: {told}. A schema "
+                "file leaves out columns that it does not name (`schema`)"
             )
         wanted = self.wanted if self.as_declared else None
         return replace(
