@@ -24,10 +24,8 @@ from recordmill.schemas.ranges import (
     InputRange,
     OddRows,
     TypeFlags,
-    merge_type_flags,
 )
 from recordmill.schemas.rounded import Rounded, exact_error, rounded_warnings
-from recordmill.schemas.text import count
 from recordmill.schemas.understood import Understood
 from recordmill.transforms.cast.decimal_commas import swap_in_numbers
 from recordmill.transforms.sources.base import RANGE_BYTES, Source
@@ -40,12 +38,7 @@ from recordmill.transforms.sources.csv.dialect import (
     AskedDialect,
     Dialect,
 )
-from recordmill.transforms.sources.csv.first_rows import (
-    LOOKED_AT,
-    FirstRows,
-    huge_warnings,
-)
-from recordmill.transforms.sources.csv.fixed_schema import fit_rows, fixed_columns
+from recordmill.transforms.sources.csv.first_rows import LOOKED_AT, FirstRows
 from recordmill.transforms.sources.csv.header_problems import (
     commented,
     given_twice,
@@ -53,21 +46,15 @@ from recordmill.transforms.sources.csv.header_problems import (
     misfit,
 )
 from recordmill.transforms.sources.csv.leave_out import comment_fact
-from recordmill.transforms.sources.csv.missing_words import missing_fact
-from recordmill.transforms.sources.csv.number_marks import (
-    count_marked,
-    marked_columns,
-    marked_warnings,
-)
+from recordmill.transforms.sources.csv.number_marks import marked_columns
 from recordmill.transforms.sources.csv.prepare_files import (
     find_rows,
     look_at,
     not_empty,
 )
 from recordmill.transforms.sources.csv.range_rows import RangeRows
-from recordmill.transforms.sources.csv.table_facts import describe
-from recordmill.transforms.sources.csv.typed_rows import TypedRows, typed_rows
-from recordmill.transforms.sources.float_columns import rounded_in
+from recordmill.transforms.sources.csv.read_typed import TypedReader
+from recordmill.transforms.sources.csv.understand_table import UnderstoodTable
 from recordmill.transforms.sources.packing import (
     FIND_PACKING,
     PLAIN,
@@ -76,11 +63,7 @@ from recordmill.transforms.sources.packing import (
     Packing,
 )
 from recordmill.transforms.sources.source_rows import Rows
-from recordmill.transforms.sources.text_types import (
-    TypeFlag,
-    column_dtype,
-    is_huge,
-)
+from recordmill.transforms.sources.text_types import TypeFlag, column_dtype
 
 ENTRY_BYTES = 24  # what a feature's map entry costs beside its name and value
 
@@ -142,11 +125,12 @@ class CsvSource(Source):
         """Tells whether types follow from the cells: no schema gives them."""
         return not self.as_text and self.fixed_schema is None
 
+    @property
+    def _reader(self) -> TypedReader:
+        return TypedReader(self._rows, self.as_text, self.fixed_schema, self.marked)
+
     def columns(self) -> pa.Schema:
-        """Returns the columns as text: types are known only once all cells were read."""
-        if self.fixed_schema is not None:
-            return fixed_columns(self.names, self.fixed_schema)
-        return pa.schema([(name, pa.string()) for name in self.names])
+        return self._reader.columns()
 
     def naming_files(self) -> Self:
         return replace(self, names_files=True)
@@ -195,23 +179,16 @@ class CsvSource(Source):
             marked=marked_columns(first) if self.infers_types else (),
         )
 
-    def _describe(
-        self, dtypes: Sequence[str], basis: str, warnings: Sequence[str]
-    ) -> Understood:
-        return describe(self._rows, self.asked, dtypes, basis, warnings)
+    @property
+    def _table(self) -> UnderstoodTable:
+        return UnderstoodTable(self._rows, self.asked, self.warnings)
 
     def understood(self) -> Understood:
         if self.fixed_schema is not None:
-            dtypes = _dtypes(self.fixed_schema, self.names)
-            return self._describe(dtypes, "of the dataset", self.warnings)
+            return self._table.of_dataset(self.fixed_schema)
         if self.as_text:
-            return self._describe((), "declared", self.warnings)
-        dtypes = [
-            column_dtype(flags) if flags else "empty" for flags in self.sampled_types
-        ]
-        basis = f"so far, by the first {count(self.sampled_rows, 'row')}"
-        warnings = (*self.warnings, *marked_warnings(self.marked, self.dialect.decimal))
-        return self._describe(dtypes, basis, warnings)
+            return self._table.declared()
+        return self._table.so_far(self.sampled_rows, self.sampled_types, self.marked)
 
     def understood_at_end(
         self,
@@ -224,19 +201,7 @@ class CsvSource(Source):
         if not self.infers_types:
             found = self.understood().with_warnings(lost)
             return replace(found, facts=(*found.facts, *comment_fact(odd)))
-        dtypes = _dtypes(schema, self.names)
-        huge = [
-            n for n, flags in zip(self.names, observed, strict=False) if is_huge(flags)
-        ]
-        warnings = (
-            *self.warnings,
-            *huge_warnings(huge),
-            *lost,
-            *marked_warnings(odd, self.dialect.decimal),
-        )
-        found = self._describe(dtypes, "of all rows", warnings)
-        told = (*missing_fact(odd, schema), *comment_fact(odd))
-        return replace(found, facts=(*found.facts, *told))
+        return self._table.of_all_rows(schema, odd, observed, lost)
 
     def rounding_problem(self, rounded: Sequence[Rounded]) -> str:
         return exact_error(rounded) if self.exact and rounded else ""
@@ -298,40 +263,7 @@ class CsvSource(Source):
 
     def read(self, input_range: InputRange, expected: TypeFlags) -> Iterator[Rows]:
         expected = expected or (int(TypeFlag.NOTHING),) * len(self.names)
-        decimal = self.dialect.decimal
-        for rows in self._rows.text_rows(input_range):
-            rounded: tuple[Rounded, ...] = ()
-            marked: tuple[OddRows, ...] = ()
-            if rows.is_nothing:
-                none = pa.RecordBatch.from_pylist([], schema=self.columns())
-                typed = TypedRows(none)
-            elif self.fixed_schema is not None:
-                rows, batch = fit_rows(
-                    rows, self.names, self.fixed_schema, input_range, decimal
-                )
-                typed = TypedRows(batch)
-            else:
-                typed = typed_rows(
-                    rows, self.names, expected, decimal, as_text=self.as_text
-                )
-                expected = merge_type_flags(expected, typed.observed)
-            if not self.as_text and not rows.is_nothing:
-                rounded = rounded_in(rows.table, typed.batch, decimal)
-            if self.marked and not rows.is_nothing:
-                marked = count_marked(rows.table, self.marked, decimal)
-            yield Rows(
-                batch=typed.batch,
-                origins=rows.origins,
-                positions=rows.positions,
-                raw=rows.raw,
-                paths=rows.paths,
-                rejects=rows.rejects,
-                observed=typed.observed,
-                nulls=typed.nulls,
-                odd=(*rows.odd, *typed.odd, *marked),
-                rounded=rounded,
-                checksums=rows.checksums,
-            )
+        return self._reader.read(input_range, expected)
 
     def read_for_statistics(self, input_range: InputRange) -> Iterator[Rows]:
         """Reads a range with all cells as text, numbers with a point."""
@@ -354,8 +286,3 @@ class CsvSource(Source):
         growth = 1 + names // (4 * len(self.names))
         unpacked = UNPACKED_TIMES if self.packing.compression else 1
         return sum(file.size for file in files) * min(growth, 16) * unpacked
-
-
-def _dtypes(schema: Schema, names: Sequence[str]) -> list[str]:
-    by_name = {feature.name: feature.dtype for feature in schema.features}
-    return [by_name[name] for name in names]
