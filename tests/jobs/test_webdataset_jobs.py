@@ -123,3 +123,18 @@ def test_a_schema_takes_what_samples_differ_in(tmp_path: Path) -> None:
     assert "columns that it does not name (--schema)" in ran.err
     convert("webdataset", shard, tmp_path / "b", "--schema", tmp_path / "s.yaml")
     assert [float(row["json/a"]) for row in rows_of(tmp_path / "b")] == [3]
+
+
+def test_columns_are_labels_and_splits(tmp_path: Path) -> None:
+    """Beside pictures, whose type flags are not those of columns."""
+    shard = tmp_path / "a.tar"
+    shard.write_bytes(tar_of(joined(*map(sample, range(3)))))
+    roles = ("--label", "txt", "--split-column", "json/key")
+    convert("webdataset", shard, tmp_path / "out", *roles)
+    names = (tmp_path / "out/txt.labels.txt").read_text().splitlines()
+    found = {
+        (split, names[int(row["txt"])])
+        for split in manifest_of(tmp_path / "out")["splits"]
+        for row in open_dataset(str(tmp_path / "out"), split)
+    }
+    assert found == {(f"{n}", f"caf\xe9 {n}") for n in range(3)}

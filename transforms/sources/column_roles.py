@@ -115,8 +115,8 @@ class SourceWithRoles(SourceOnSource):
 
     def _as_text(self, flags: TypeFlags) -> TypeFlags:
         """Returns type flags with which the columns with roles stay text."""
-        if not flags:
-            return flags
+        if not flags or not self.inner.infers_types:
+            return flags  # what sources of known types note is their own
         changed = list(flags)
         for number in self._texts:
             changed[number] |= TypeFlag.TEXT

@@ -113,6 +113,22 @@ def test_members_of_later_samples_alone_are_rejects(
     ]
 
 
+def test_a_sample_larger_than_a_record_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from recordmill.transforms.sources.webdataset import samples, source
+
+    monkeypatch.setattr(samples, "MAX_CELL_BYTES", 5000)
+    monkeypatch.setattr(source, "BATCH_BYTES", 1000)
+    small = [(f"{n}.bin", b"%d" % n * 900) for n in range(4)]
+    large = [("8.txt", b"x"), ("8.bin", b"y" * 9000), ("8.cls", b"1")]
+    reading = read_shard(tmp_path, tar_with(*small[:2], *large, *small[2:]))
+    assert [row["key"] for row in reading.rows] == ["0", "1", "2", "3"]
+    (reject,) = reading.rejects
+    assert reject.reason == "has more bytes than a record can hold (5,000)"
+    assert len(reject.raw) < 2000
+
+
 def test_what_is_no_shard_says_so(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("x")
     with pytest.raises(InputError, match=r"no tar archive among 1 input file"):

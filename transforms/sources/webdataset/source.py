@@ -358,10 +358,12 @@ def _batches(samples: Iterator[Sample]) -> Iterator[list[Sample]]:
     batch: list[Sample] = []
     held = 0
     for sample in samples:
-        batch.append(sample)
-        held += len(sample.raw)
-        if held >= BATCH_BYTES or len(batch) >= _BATCH_SAMPLES:
+        # A large one alone: Arrow's columns of bytes end at 2 GiB.
+        is_full = held + len(sample.raw) > BATCH_BYTES
+        if batch and (is_full or len(batch) >= _BATCH_SAMPLES):
             yield batch
             batch, held = [], 0
+        batch.append(sample)
+        held += len(sample.raw)
     if batch:
         yield batch
