@@ -109,10 +109,10 @@ def test_a_row_without_end_is_a_reject_that_names_its_line(
     path = tmp_path / "in.csv"
     path.write_bytes(b'a,b\n1,2\n3,"' + b"x\n" * 9000 + b'"\n5,6\n')
     monkeypatch.setattr(
-        "recordmill.transforms.sources.csv.range_rows.MAX_ROW_BYTES", 9999
+        "recordmill.transforms.sources.csv.range_blocks.MAX_ROW_BYTES", 9999
     )
     monkeypatch.setattr(broken_rows, "MAX_ROW_BYTES", 9999)
-    monkeypatch.setattr("recordmill.transforms.sources.csv.range_rows.KEPT_BYTES", 5)
+    monkeypatch.setattr("recordmill.transforms.sources.csv.range_blocks.KEPT_BYTES", 5)
     monkeypatch.setattr(broken_rows, "KEPT_BYTES", 5)
     reading = read(CsvSource(range_bytes=100), path)
     assert [row["a"] for row in reading.rows] == [1, 5]

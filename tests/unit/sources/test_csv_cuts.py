@@ -22,6 +22,7 @@ from recordmill.transforms.sources.csv import (
     block_states,
     broken_rows,
     column_types,
+    range_blocks,
     range_rows,
     split_cells,
 )
@@ -96,7 +97,7 @@ def read_cut(
     text = (int(TypeFlag.TEXT),) * len(reading.source.names)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(range_rows, "BATCH_BYTES", part_bytes)
-        patch.setattr(range_rows, "AHEAD_BYTES", part_bytes)
+        patch.setattr(range_blocks, "AHEAD_BYTES", part_bytes)
         parts = [read_one(reading.source, each, text) for each in reading.ranges]
         nothing: TypeFlags = ()
         samples = [reading.source.sample(each) for each in reading.ranges]
@@ -243,7 +244,7 @@ def test_rows_that_are_too_long_are_rejects(
     assume(end_state(data.removeprefix(BOM)) is not QUOTED)
     whole = read_cut(write_csv, data, 1 << 20, 1 << 20)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (broken_rows, range_rows):
+        for module in (broken_rows, range_blocks):
             patch.setattr(module, "MAX_ROW_BYTES", longest)
             patch.setattr(module, "KEPT_BYTES", 3)
         patch.setattr(column_types, "SAMPLE_BYTES", longest)  # as they are far apart

@@ -12,8 +12,6 @@ from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import InputFile, InputRange, OddRows, Seen
 from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.sources.csv.broken_rows import (
-    KEPT_BYTES,
-    MAX_ROW_BYTES,
     BrokenRow,
     find_broken_rows,
     masked,
@@ -24,10 +22,9 @@ from recordmill.transforms.sources.csv.header_row import (
     header_comments,
     read_header,
 )
-from recordmill.transforms.sources.csv.held_bytes import AHEAD_BYTES, held
-from recordmill.transforms.sources.csv.quote_states import (
-    end_state,
-)
+from recordmill.transforms.sources.csv.held_bytes import held
+from recordmill.transforms.sources.csv.quote_states import end_state
+from recordmill.transforms.sources.csv.range_blocks import body_of, hold_block
 from recordmill.transforms.sources.csv.range_parts import (
     RowsPart,
     columns_differ,
@@ -41,10 +38,7 @@ from recordmill.transforms.sources.csv.row_bounds import (
 )
 from recordmill.transforms.sources.csv.small_files import FileText, rows_of_files
 from recordmill.transforms.sources.csv.split_cells import Parsed, parse_rows
-from recordmill.transforms.sources.csv.states import (
-    QuoteState,
-    is_open,
-)
+from recordmill.transforms.sources.csv.states import QuoteState, is_open
 from recordmill.transforms.sources.csv.stream_rows import stream_rows
 from recordmill.transforms.sources.csv.text_rows import TextRows
 from recordmill.transforms.sources.packing import PLAIN, Packing
@@ -260,11 +254,11 @@ class RangeRows:
         Raises:
           ChangedInputError: the file is shorter than it was.
         """
-        data, read = self._hold(input_range, checksums)
+        data, read = hold_block(self.of_file(input_range), input_range, checksums)
         begin, names = self.first(input_range, read)
         if begin is None:  # no row starts in this block
             return
-        body, is_whole = self._body(input_range, begin, data, read)
+        body, is_whole = body_of(input_range, begin, data, read, self.dialect)
         del data, read
         rows_before = 0
         for start, stop in cut_batches(body, self.dialect, BATCH_BYTES):
@@ -281,64 +275,6 @@ class RangeRows:
             parsed = parse_rows(part, names, input_range.path, at, broken, self.dialect)
             yield RowsPart(parsed, rows_before, start, stop, len(body))
             rows_before += parsed.num_rows
-
-    def _hold(
-        self, input_range: InputRange, checksums: list[FileChecksum]
-    ) -> tuple[memoryview, Reader]:
-        """Reads a block by one request, with what is mostly left of its last row.
-
-        Returns:
-          The bytes from the block's start on, and a reader of the whole file that gives
-          these, and the one before them, from memory.
-
-        Raises:
-          ChangedInputError: the file is shorter than it was.
-        """
-        start, stop, seen = input_range.start, input_range.stop, input_range.seen
-        before = min(1, start)  # \r or \n in front of the block
-        ahead = stop + AHEAD_BYTES * (input_range.quoted[1] != 0)
-        if seen is not None:
-            ahead = min(ahead, max(stop, seen.size))
-        size = seen.size if seen is not None else None
-        file = self.of_file(input_range)
-        window, read = held(file, start - before, ahead, size)
-        data = memoryview(window)[before:]
-        if len(data) < stop - start:
-            raise ends_early(input_range, start + len(data))
-        # The whole block, though its first bytes belong to a row of the one before: so
-        # the checksums of all blocks join.
-        crc = crc32c(data[: stop - start])
-        checksums.append(FileChecksum(input_range.path, start, stop, crc))
-        return data, read
-
-    def _body(
-        self, input_range: InputRange, begin: int, data: memoryview, read: Reader
-    ) -> tuple[bytes, bool]:
-        """Returns the bytes of a range's rows, and whether the last one is whole.
-
-        Args:
-          input_range: the range.
-          begin: where its first row starts.
-          data, read: as `_hold` returns them.
-        """
-        end: int | None = input_range.stop
-        if input_range.quoted[1]:
-            state = QuoteState(input_range.quoted[1])
-            found = masked(read, input_range.unclosed, self.dialect)
-            end = row_start(found, input_range.stop, state, MAX_ROW_BYTES, self.dialect)
-        is_whole = end is not None
-        end = input_range.stop + KEPT_BYTES if end is None else end
-        start = input_range.start
-
-        def in_block(first: int, last: int) -> bytes:
-            if last - start <= len(data):
-                return bytes(data[first - start : last - start])
-            return read(first, last)
-
-        body = masked(in_block, input_range.unclosed, self.dialect)(begin, end)
-        if len(body) < end - begin:
-            raise ends_early(input_range, begin + len(body))
-        return body, is_whole
 
     def _read_block(
         self, input_range: InputRange, end: int, checksums: list[FileChecksum]
