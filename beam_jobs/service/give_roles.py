@@ -48,9 +48,13 @@ def schema_of_table(
     """
     # Cells whose types are inferred are read as text.
     inferred = source.infers_types
-    columns = pa.schema([]) if inferred else source.prepare(files).columns()
-    features = [each for each in schema.features if each.name != job.label]
-    roles = filter(None, (job.label, job.split_column))
+    prepared = source if inferred else source.prepare(files)
+    columns = pa.schema([]) if inferred else prepared.columns()
+    label = job.label
+    if label is not None and not inferred and _own_names(prepared, label):
+        label = None  # no role: the source makes labels of its values
+    features = [each for each in schema.features if each.name != label]
+    roles = filter(None, (label, job.split_column))
     features += [_as_read(columns, name) for name in roles]
     return Schema(tuple(features))
 
@@ -91,15 +95,17 @@ def give_roles(
     split_role: SplitRole | None = None
     if label is not None:
         _require_column(job, source, "label", label)
-        if schema is not None:
+        names = _own_names(source, label)  # the source makes labels of its values
+        if not names and schema is not None:
             label_role = LabelRole(label, schema[label].class_names, kept=True)
-        else:
+        elif not names:
             found = count_rows(
                 source, ranges, label, too_many("label", label), workers=workers
             )
             label_role = LabelRole(label, _class_names(label, found))
             warnings = _renumbered(label_role)
-        names = label_role.names
+        if label_role is not None:
+            names = label_role.names
         facts.append(
             ("label", f"{label}, {count(len(names), 'class')}: {first_names(names)}")
         )
@@ -176,6 +182,14 @@ def too_many(option: str, column: str) -> str:
         f"`{option}` {column}: more than {MAX_CLASSES:,} different values; names of "
         f"classes or splits are few. Name another column, or leave out `{option}`"
     )
+
+
+def _own_names(source: Source, column: str) -> tuple[str, ...]:
+    """Returns the names of the classes of a column that is a class label already."""
+    if source.infers_types:
+        return ()
+    features = source.schema().features
+    return next((each.class_names for each in features if each.column == column), ())
 
 
 def _class_names(column: str, found: Sketches) -> tuple[str, ...]:

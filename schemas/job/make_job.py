@@ -44,6 +44,10 @@ Formats = Mapping[str, type[SourceOptions]]
 Problems = dict[tuple[str | int, ...], str]
 
 _NAMES = tuple(option.name for option in offered_by("job_file"))
+_WITH_MAP = (
+    ". A column that the function makes becomes a label by a file (`schema`) that "
+    "declares its classes"
+)
 _ROLES = ("label", "split_column", "split_by_time")  # of columns of a table
 _SHARD_RULES = ("shards", "shard_size", "readers")
 
@@ -170,9 +174,8 @@ def _contradictions(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if option in given and "map" in given:
             yield (
                 option,
-                f"`{option}` names a column of the input, but `map` makes the columns; "
-                "leave out one of them. A column that the function makes becomes a "
-                "label by a file (`schema`) that declares its classes",
+                "names a column of the input, but `map` makes the columns; leave out one "
+                f"of them{_WITH_MAP if option == 'label' else ''}",
             )
     is_auto = given.get("version") == AUTO_VERSION
     if "keep" in given and not is_auto:

@@ -36,6 +36,12 @@ class SourceOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    def undo_splits(self) -> str:
+        """Returns how an input is read that is not divided into splits by itself."""
+        if "split_from" in type(self).model_fields:
+            return "use `split_from=none`"
+        return "leave out the files of that split"
+
 
 def declared_options(source: str, model: type[SourceOptions]) -> tuple[Option, ...]:
     """Declares a format's own options as those of all jobs are declared.

@@ -18,6 +18,13 @@ def split_contradictions(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             "a schema file says itself which column is a class label (`classes`); leave "
             "out `label` or `schema`",
         )
+    column = given.get("label")
+    if column is not None and column == given.get("split_column"):
+        yield (
+            "label",
+            f"{column} is the column of `split_column`, too, which is no feature; leave "
+            "out one of them",
+        )
     others = ("splits", "split_by", "split_exact", "stratify_by")
     for option, more in (("split_column", "split_by_time"), ("split_by_time", "")):
         if option in given and (other := _first(given, more, *others)):

@@ -100,9 +100,8 @@ def test_splits_that_contradict_the_folders(tmp_path: Path) -> None:
     data = write(tmp_path / "in", *IMAGENET)
     split = ("--split", "train=1/2", "--split", "val=1/2")
     told = refused(data, tmp_path / "out", *split)
-    assert (
-        "the input has val files, which make the split 'val', and the job has" in told
-    )
+    assert "the input has a split 'val' by itself, and the job has one of that" in told
+    assert "or use --split-from none" in told
     data = write(tmp_path / "in2", "val/a/1.jpg", "test/a/2.jpg")
     told = refused(data, tmp_path / "out", "--split", "train=1/2", "--split", "x=1/2")
     assert "`--split` has nothing to divide" in told.replace(

@@ -56,8 +56,7 @@ def check_duplicates(
     (told,) = found.lines()
     if context.duplicates == "fail":
         raise InputError(
-            f"{told}. Nothing was published. Remove the copies from the inputs, or use "
-            "`duplicates=report`"
+            f"{told}. Remove the copies from the inputs, or use `duplicates=report`"
         )
     metadata = json.loads(run_metadata)
     before = Understood.from_dict(metadata.get("understood", {}))

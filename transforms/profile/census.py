@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from recordmill.schemas.errors import InputError
+from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.arrow import U64
 from recordmill.transforms.exchange.keys import split_draws
@@ -51,6 +51,7 @@ def count_rows(
       key: values with equal keys are one.
 
     Raises:
+      UsageError: a row that was read is several rows, and splits are to be exact.
       InputError: there are too many values, or the input cannot be read.
     """
     total: dict[str | None, RankSketch] = {}
@@ -58,6 +59,12 @@ def count_rows(
     def read(input_range: InputRange) -> dict[str | None, RankSketch]:
         found: dict[str | None, RankSketch] = {}
         for rows in _read(source, input_range, column):
+            if ends and rows.groups is not None:  # rows are counted one by one
+                raise UsageError(
+                    "`map` makes several rows of one, which belong into one split, so the "
+                    "splits cannot be exact: leave out `split_exact` and `stratify_by`, "
+                    "or return at most one row for each"
+                )
             draws = split_draws(rows.origins, seed) if ends else rows.origins
             for text, own in _by_value(rows.batch, column, draws):
                 found.setdefault(key(text), RankSketch(ends, width)).add(own)

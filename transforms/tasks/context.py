@@ -231,15 +231,15 @@ def split_names(
     own = [name for name in found if name and name.casefold() not in TRAIN_NAMES]
     if both := [name for name in own if name in names]:
         raise UsageError(
-            f"the input has {both[0]} files, which make the split {both[0]!r}, and the "
-            f"job has a split {both[0]!r}, too: give it another name in `splits`, or "
-            "leave those files out"
+            f"the input has a split {both[0]!r} by itself, and the job has one of that "
+            "name, too: give it another name in `splits`, or "
+            f"{job.source_options.undo_splits()}"
         )
     if own_splits and len(own) == len(own_splits):
         raise UsageError(
-            f"`splits` has nothing to divide, because folders or files of the "
-            f"input are the splits {', '.join(own)}: leave out `splits`, or use "
-            "`split_from=none` (`table_split_column=none` for a column of `label_table`)"
+            "`splits` has nothing to divide, because the input is divided into "
+            f"{', '.join(own)} by itself: leave out `splits`, or "
+            f"{job.source_options.undo_splits()}"
         )
     return (*names, *own)
 

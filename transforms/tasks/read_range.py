@@ -234,15 +234,7 @@ def _groups(context: RunContext, rows: Rows) -> U64:
     """Returns a hash per row; rows with equal hashes share a split."""
     column = context.job.split_by
     if column is None:
-        if rows.groups is None:
-            return rows.origins
-        if context.limits is not None:  # rows were counted one by one
-            raise UsageError(
-                "`map` makes several rows of one, which belong into one split, so the "
-                "splits cannot be exact: leave out `split_exact` and `stratify_by`, or "
-                "return at most one row for each"
-            )
-        return rows.groups
+        return rows.origins if rows.groups is None else rows.groups
     require_column("split_by", column, rows.batch.schema.names)
     return value_hashes(rows.batch[column])
 

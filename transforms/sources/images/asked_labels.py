@@ -118,7 +118,7 @@ def _contradiction(asked: AskedLabels, label_from: str, split_from: str) -> str:
     if asked.tables and asked.pattern:
         return "`label_table` and `label_pattern` exclude each other: leave out one of them"
     labels = ["`label_table`"] if asked.tables else []
-    labels += ["a group `label` in `label_pattern`"] if "label" in asked.groups else []
+    labels += ["a group label in `label_pattern`"] if "label" in asked.groups else []
     if label_from != AUTO and labels:
         way_out = "use `label_column=none`" if asked.tables else "rename the group"
         more = f"; for no labels {way_out}" if label_from == NONE else ""
@@ -142,7 +142,7 @@ def _contradiction(asked: AskedLabels, label_from: str, split_from: str) -> str:
         "`split_lists`": bool(asked.lists),
         "a split of each `label_table`": any(split for split, _ in asked.tables),
         "`table_split_column`": asked.table_split_column not in (AUTO, NONE),
-        "a group `split` in `label_pattern`": "split" in asked.groups,
+        "a group split in `label_pattern`": "split" in asked.groups,
         f"`split_from={split_from}`": split_from not in (AUTO, NONE),
     }
     both = [name for name, is_given in splits.items() if is_given]

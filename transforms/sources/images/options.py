@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
 from recordmill.transforms.pictures.check import CheckLevel
 from recordmill.transforms.pictures.structure import MAX_PIXELS
-from recordmill.transforms.sources.images.label_options import LabelOptions
+from recordmill.transforms.sources.images.label_options import LabelOptions, by_split
 from recordmill.transforms.sources.images.pixel_options import PixelOptions
 
 Undecodable = Literal["keep", "reject", "reencode"]
@@ -35,6 +36,17 @@ def _level(*words: str) -> BeforeValidator:
 
 class ImagesOptions(LabelOptions, PixelOptions):
     """Options of image folders."""
+
+    def undo_splits(self) -> str:
+        if self.split_lists:
+            return "leave out `split_lists`"
+        if any(split for split, _ in by_split(self.label_table)):
+            return "name the files of `label_table` without splits"
+        if "split" in re.compile(self.label_pattern).groupindex:
+            return "rename the group split in `label_pattern`"
+        if self.label_table:
+            return "use `table_split_column=none` (`split_from=none` for folders)"
+        return super().undo_splits()
 
     feature_names: FeatureNames = Field(
         "default",
