@@ -11,10 +11,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from zlib_ng import zlib_ng
-
 DEFAULT_LEVEL = 6
-_WITH_HEADER = 16 + zlib_ng.MAX_WBITS  # a gzip header without name, with mtime 0
+_WITH_HEADER = 16 + 15  # a gzip header without name, with mtime 0; a window of 32 KiB
 
 
 class Packer(Protocol):
@@ -33,5 +31,8 @@ def gzip_packer(level: int = DEFAULT_LEVEL) -> Packer:
     Args:
       level: from 1, fast, to 9, small.
     """
+    # Only here: who reads a dataset need not have it.
+    from zlib_ng import zlib_ng
+
     packer: Packer = zlib_ng.compressobj(level, zlib_ng.DEFLATED, _WITH_HEADER)
     return packer
