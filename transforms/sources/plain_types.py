@@ -13,12 +13,12 @@ A struct is a column for each of its fields: `box` with the fields `x` and `y` b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.types as pt
 
-from recordmill.schemas.errors import InputError
+from recordmill.schemas.errors import InputError, SchemaError
 from recordmill.schemas.features.feature import (
     Content,
     FeatureSpec,
@@ -217,7 +217,7 @@ def _feature(name: str, arrow_type: pa.DataType, *, optional: bool) -> FeatureSp
     return FeatureSpec(name, kind, dtype=dtype, shape=shape, optional=optional)
 
 
-def types_of(schema: Schema) -> dict[str, pa.DataType]:
+def _types_of(schema: Schema) -> dict[str, pa.DataType]:
     """Returns the types of the columns that features of a dataset were made from."""
     leaves = {
         "bool": pa.bool_(),
@@ -235,3 +235,22 @@ def types_of(schema: Schema) -> dict[str, pa.DataType]:
             found = pa.list_(found) if side is None else pa.list_(found, side)
         types[feature.name] = found
     return types
+
+
+def types_to_append(schema: Schema, found: Iterable[str]) -> dict[str, pa.DataType]:
+    """Returns the types that columns of new files must have.
+
+    Args:
+      schema: of the dataset.
+      found: the columns of the new files.
+
+    Raises:
+      SchemaError: the dataset has no such column.
+    """
+    fixed = _types_of(schema)
+    if unknown := set(found) - fixed.keys():
+        raise SchemaError(
+            f"the columns {', '.join(sorted(unknown))} are no features of the "
+            f"dataset, which has {', '.join(sorted(fixed))}"
+        )
+    return fixed

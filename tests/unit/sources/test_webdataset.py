@@ -131,10 +131,13 @@ def test_a_sample_larger_than_a_record_is_not_kept(
 
 def test_what_is_no_shard_says_so(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("x")
-    with pytest.raises(InputError, match=r"no tar archive among 1 input file"):
+    with pytest.raises(InputError, match=r"a\.txt: is not a tar archive"):
+        prepare(WebDatasetSource(), [tmp_path])
+    (tmp_path / "b.txt").write_text("x")
+    with pytest.raises(InputError, match=r"no tar archive among 2 input files"):
         prepare(WebDatasetSource(), [tmp_path])
     (tmp_path / "a.tar").write_text("x" * 600)
-    with pytest.raises(InputError, match=r"a\.tar: is named as a shard, but is not"):
+    with pytest.raises(InputError, match=r"a\.tar: is not a tar archive"):
         prepare(WebDatasetSource(), [tmp_path])
     (tmp_path / "a.tar").write_bytes(tar_of({"1.cls": b"x"}))
     with pytest.raises(InputError, match=r"no sample can be read .* b'x'"):
@@ -173,6 +176,14 @@ def test_columns_of_arrays_are_the_arrays(
     assert column.to_pylist() == [
         None if value is None else value.tolist() for value in values
     ]
+
+
+def test_a_single_file_may_have_any_name(tmp_path: Path) -> None:
+    """As standard input has."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/stdin").write_bytes(tar_of({"1.cls": b"7"}))
+    reading = read(WebDatasetSource(), tmp_path / "in/stdin")
+    assert reading.rows == [{"key": "1", "cls": 7}]
 
 
 def test_arrays_that_cannot_be_values_are_rejects(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Self
 
 import pyarrow as pa
 
-from recordmill.schemas.errors import InputError, SchemaError
+from recordmill.schemas.errors import InputError
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.file_checksums import FileChecksum
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
@@ -37,7 +37,7 @@ from recordmill.transforms.sources.packing import (
     compression_of,
     other_compression,
 )
-from recordmill.transforms.sources.plain_types import plain_schema, types_of
+from recordmill.transforms.sources.plain_types import plain_schema, types_to_append
 from recordmill.transforms.sources.single_values import single_values
 from recordmill.transforms.sources.source_rows import Rows
 from recordmill.transforms.sources.unpack import (
@@ -121,12 +121,7 @@ class JsonLinesSource(Source):
         source = self.prepare(new)
         if schema is None:
             return source
-        fixed = types_of(schema)
-        if unknown := dict(source.types).keys() - fixed.keys():
-            raise SchemaError(
-                f"the columns {', '.join(sorted(unknown))} are no features of the "
-                f"dataset, which has {', '.join(sorted(fixed))}"
-            )
+        fixed = types_to_append(schema, dict(source.types))
         return replace(source, types=tuple(fixed.items()), fixed_schema=schema)
 
     def understood(self) -> Understood:

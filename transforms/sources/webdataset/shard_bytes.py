@@ -50,8 +50,8 @@ class ShardBytes(io.RawIOBase):
         self.seek(0)
         if len(start) < BLOCK or not is_tar(start):
             raise InputError(
-                f"{file.uri}: is named as a shard, but is not a tar archive. Copy it "
-                "again, or leave it out of the inputs"
+                f"{file.uri}: is not a tar archive, as a shard is. Copy it again, or leave "
+                "it out of the inputs"
             )
 
     def readable(self) -> bool:

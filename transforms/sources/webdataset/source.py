@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.archive_member import is_archive_name
-from recordmill.schemas.errors import InputError, SchemaError
+from recordmill.schemas.errors import InputError
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.file_checksums import FileChecksum
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
@@ -36,7 +36,7 @@ from recordmill.transforms.sources.images.decodability import (
 )
 from recordmill.transforms.sources.jsonl.json_values import is_text
 from recordmill.transforms.sources.packing import UNPACKED_TIMES
-from recordmill.transforms.sources.plain_types import types_of
+from recordmill.transforms.sources.plain_types import types_to_append
 from recordmill.transforms.sources.required_values import missing_required
 from recordmill.transforms.sources.single_values import single_values
 from recordmill.transforms.sources.source_rows import Rows
@@ -79,6 +79,7 @@ class WebDatasetSource(Source):
       as_declared: whether a declared schema says what becomes of the columns.
       wanted: columns that it uses.
       fixed_schema: the schema of the dataset that rows are appended to, or None.
+      takes_any_name: whether the only file is a shard whatever its name.
       types: the columns, once prepared.
       members: what samples may hold, by what follows the key.
       sampled: how many samples told them.
@@ -90,6 +91,7 @@ class WebDatasetSource(Source):
     as_declared: bool = False
     wanted: tuple[str, ...] = ()
     fixed_schema: Schema | None = None
+    takes_any_name: bool = False
     types: tuple[tuple[str, pa.DataType], ...] = ()
     members: frozenset[str] = frozenset()
     sampled: int = 0
@@ -105,20 +107,25 @@ class WebDatasetSource(Source):
         return replace(self, wanted=tuple(columns))
 
     def prepare(self, files: Sequence[InputFile]) -> Self:
-        shards = [file for file in files if is_shard(file.path) and file.size]
+        source = replace(self, takes_any_name=len(files) == 1)
+        shards = source._shards(files)
         if not shards:
             raise InputError(
                 f"no tar archive among {count(len(files), 'input file')}; expected shards "
                 "that are named .tar (or .tar.gz, .tgz and the like) and are not empty"
             )
+        named = {file.path for file in shards}
         others = [
-            (
-                "empty" if is_shard(file.path) else "not named as a tar archive",
-                file.path,
-            )
+            ("not named as a tar archive" if file.size else "empty", file.path)
             for file in files
-            if not (is_shard(file.path) and file.size)
+            if file.path not in named
         ]
+        return source._look_at(shards, PassedOver.counted(others))
+
+    def _look_at(
+        self, shards: Sequence[InputFile], passed_over: tuple[PassedOver, ...]
+    ) -> Self:
+        """Returns the source with the columns of the first samples of some shards."""
         observed, sampled, problem, is_sampled = ObservedSamples(), 0, "", False
         share = max(_LEAST_BYTES, SAMPLE_BYTES // len(shards))
         chosen = shards[:: -(-len(shards) * _LEAST_BYTES // SAMPLE_BYTES)]
@@ -148,8 +155,15 @@ class WebDatasetSource(Source):
             members=frozenset(members - {KEY}),
             sampled=sampled,
             is_sampled=is_sampled or len(chosen) < len(shards),
-            passed_over=PassedOver.counted(others),
+            passed_over=passed_over,
         )
+
+    def _shards(self, files: Sequence[InputFile]) -> list[InputFile]:
+        return [
+            file
+            for file in files
+            if file.size and (self.takes_any_name or is_shard(file.path))
+        ]
 
     def prepare_append(
         self,
@@ -160,12 +174,7 @@ class WebDatasetSource(Source):
         source = self.prepare(new)
         if schema is None:
             return source
-        fixed = types_of(schema)
-        if unknown := dict(source.types).keys() - fixed.keys():
-            raise SchemaError(
-                f"the columns {', '.join(sorted(unknown))} are no features of the "
-                f"dataset, which has {', '.join(sorted(fixed))}"
-            )
+        fixed = types_to_append(schema, dict(source.types))
         members = source.members | {member_of(name) for name in fixed} - {KEY}
         return replace(
             source, types=tuple(fixed.items()), members=members, fixed_schema=schema
@@ -194,8 +203,7 @@ class WebDatasetSource(Source):
         return pa.schema(list(self.types))
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
-        shards = [file for file in files if is_shard(file.path) and file.size]
-        return number_ranges([(file, 0, file.size, "") for file in shards])
+        return number_ranges([(file, 0, file.size, "") for file in self._shards(files)])
 
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
         return self.fixed_schema or sample_schema(self.columns(), observed, nulls)
