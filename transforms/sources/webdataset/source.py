@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.archive_member import is_archive_name
@@ -19,43 +18,34 @@ from recordmill.schemas.errors import InputError
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.file_checksums import FileChecksum
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.ranges import InputFile, InputRange, OddRows, Reject, TypeFlags
+from recordmill.schemas.ranges import InputFile, InputRange, OddRows, TypeFlags
 from recordmill.schemas.rounded import Rounded
 from recordmill.schemas.text import count
 from recordmill.schemas.understood import PassedOver, Understood
 from recordmill.transforms.cast.cast_result import shown
-from recordmill.transforms.exchange.keys import origins_in
-from recordmill.transforms.pictures.image_header import ImageHeader, ImageHeaderError
 from recordmill.transforms.sources.base import Source, number_ranges
 from recordmill.transforms.sources.images.decodability import (
     DECODED,
     ENCODED,
     FACT,
     decodable_in,
-    require_decodable,
 )
-from recordmill.transforms.sources.jsonl.json_values import is_text
 from recordmill.transforms.sources.packing import UNPACKED_TIMES
 from recordmill.transforms.sources.plain_types import types_to_append
-from recordmill.transforms.sources.required_values import missing_required
 from recordmill.transforms.sources.single_values import single_values
 from recordmill.transforms.sources.source_rows import Rows
-from recordmill.transforms.sources.webdataset.members import Values, values_of
 from recordmill.transforms.sources.webdataset.odd_samples import (
-    AGAIN,
     LEFT_OUT,
-    observe_pictures,
     warnings_of,
 )
 from recordmill.transforms.sources.webdataset.sample_columns import (
     KEY,
     ObservedSamples,
-    batch_of,
     member_of,
-    misfit_in,
     pictures_of,
     sample_schema,
 )
+from recordmill.transforms.sources.webdataset.sample_rows import SampleRows
 from recordmill.transforms.sources.webdataset.samples import Sample, ShardMembers
 from recordmill.transforms.sources.webdataset.shard_bytes import ShardBytes
 
@@ -132,7 +122,7 @@ class WebDatasetSource(Source):
         members: set[str] = set()
         for file in chosen:
             for sample in ShardMembers(ShardBytes(file, self.storage)).samples():
-                found = self._values(sample, None)
+                found = self._reader.values_of(sample, None)
                 if isinstance(found, str):
                     problem = problem or f"{file.uri}: sample {sample.key!r}: {found}"
                 else:
@@ -195,7 +185,7 @@ class WebDatasetSource(Source):
         rounded: Sequence[Rounded] = (),
     ) -> Understood:
         facts: tuple[tuple[str, str], ...] = ()
-        if self._pictures:
+        if pictures_of(self.columns().names):
             facts = ((FACT, DECODED if decodable_in(schema) else ENCODED),)
         return Understood(facts, warnings_of(odd))
 
@@ -222,14 +212,15 @@ class WebDatasetSource(Source):
         file = InputFile(input_range.path, input_range.uri, *input_range.seen)
         shard = ShardBytes(file, self.storage)
         found = ShardMembers(shard)
+        reader = self._reader
         rows: Rows | None = None  # held until it is known whether it is the last one
         keys = set[int]()  # hashes; some 100 bytes for each sample of the shard
         for samples in _batches(found.samples()):
             if rows is not None:
                 yield rows
-            rows = self._rows(samples, shard, keys)
+            rows = reader.rows_of(samples, shard, keys)
         shard.drain()
-        rows = rows or self._rows([], shard, keys)
+        rows = rows or reader.rows_of([], shard, keys)
         rows.checksums = [FileChecksum(file.path, 0, file.size, shard.crc)]
         if found.left_out:
             name = shown(found.left_out[0]).strip("'")
@@ -241,125 +232,14 @@ class WebDatasetSource(Source):
         return single_values(self.read(input_range, ()))
 
     @property
-    def _pictures(self) -> list[str]:
-        return pictures_of([name for name, _ in self.types])
-
-    def _rows(
-        self, samples: Sequence[Sample], shard: ShardBytes, keys: set[int]
-    ) -> Rows:
-        """Makes rows of samples; those that do not fit are rejects."""
-        types, path = dict(self.types), shard.file.path
-        whose = "in the dataset" if self.fixed_schema else "in most samples"
-        reasons: dict[int, str] = {}
-        values: list[Values] = []
-        kept: list[int] = []
-        pictures: list[dict[str, ImageHeader]] = []
-        for index, sample in enumerate(samples):
-            headers: dict[str, ImageHeader] = {}
-            found = self._values(sample, headers)
-            if not isinstance(found, str):
-                found = misfit_in(found, types, whose, only_arrays=True) or found
-            if isinstance(found, str):
-                reasons[index] = found
-                continue
-            values.append(found)
-            kept.append(index)
-            pictures.append(headers)
-        batch = batch_of(values, types)
-        whole = list(range(len(kept)))
-        if batch is None:
-            misfits = [
-                misfit_in(found, types, whose, only_arrays=False) for found in values
-            ]
-            reasons |= {kept[at]: told for at, told in enumerate(misfits) if told}
-            whole = [at for at, told in enumerate(misfits) if not told]
-            batch = batch_of([values[at] for at in whole], types)
-            if batch is None:
-                raise ValueError(f"{shard.file.uri}: values fit one by one only")
-        if missing := missing_required(batch, self.fixed_schema):
-            reasons |= {kept[whole[at]]: told for at, told in missing.items()}
-            left = [at for at in range(len(whole)) if at not in missing]
-            batch = batch.take(pa.array(left, pa.int64()))
-            whole = [whole[at] for at in left]
-        headers_kept = [pictures[at] for at in whole]
-        kept = [kept[at] for at in whole]
-        starts = np.array([samples[index].start for index in kept], np.int64)
-        positions = shard.positions.of(starts) if shard.compression else starts
-        names = [f"{path}: {samples[index].key}" for index in kept]
-        observed, odd = observe_pictures(self._pictures, headers_kept, names)
-        again = []
-        for index, name in zip(kept, names, strict=True):
-            hashed = hash(samples[index].key)
-            again += [(OddRows(AGAIN, 1, name),)] if hashed in keys else []
-            keys.add(hashed)
-        return Rows(
-            batch=batch,
-            origins=origins_in(path, 0, starts),
-            positions=positions,
-            raw=lambda row: (samples[kept[row]].start, samples[kept[row]].raw),
-            rejects=[
-                Reject(path, samples[index].start, reasons[index], samples[index].raw)
-                for index in sorted(reasons)
-            ],
-            observed=observed,
-            odd=OddRows.merged([odd, *again]),
-            nulls=tuple(column.null_count for column in batch.columns),
+    def _reader(self) -> SampleRows:
+        return SampleRows(
+            self.types,
+            self.members,
+            self.sampled,
+            self.wanted if self.as_declared else None,
+            self.fixed_schema,
         )
-
-    def _values(
-        self, sample: Sample, headers: dict[str, ImageHeader] | None
-    ) -> Values | str:
-        """Returns the columns of a sample, or why there are none.
-
-        Args:
-          sample: the sample.
-          headers: gets those of its pictures; None before columns are known.
-        """
-        if sample.problem:
-            return sample.problem
-        if not is_text(sample.key):
-            return f"the key {shown(sample.key)} is not UTF-8"
-        if sample.members.keys() & {KEY, ""}:
-            return (
-                f"a file is named {KEY!r} or nothing behind the key of the sample, which "
-                "can be no feature (`key` is that of the samples' keys): rename it"
-            )
-        values: Values = {KEY: sample.key}
-        known = dict(self.types)
-        used = {member_of(name) for name in self.wanted}
-        for name, data in sample.members.items():
-            if self.as_declared and name not in used:
-                continue
-            if headers is not None and name not in self.members:
-                return self._unknown(name)
-            found = values_of(name, data, {} if headers is None else headers)
-            if isinstance(found, str):
-                return found
-            values |= found
-        if headers is not None:
-            if not self.as_declared and not values.keys() <= known.keys():
-                return self._unknown(next(name for name in values if name not in known))
-            if problem := self._undecodable(headers):
-                return problem
-        return values
-
-    def _unknown(self, name: str) -> str:
-        if self.fixed_schema is not None:
-            return f"{shown(name)}: is no feature of the dataset"
-        return (
-            f"{shown(name)}: is in none of the {count(self.sampled, 'sample')} that were "
-            "looked at for columns; a schema file says which to use (`schema`)"
-        )
-
-    def _undecodable(self, headers: dict[str, ImageHeader]) -> str:
-        """Returns why pictures cannot be appended to those of the dataset, or ""."""
-        for feature in self.fixed_schema.features if self.fixed_schema else ():
-            if feature.name in headers and feature.dtype != "bytes":
-                try:
-                    require_decodable(headers[feature.name].kind)
-                except ImageHeaderError as error:
-                    return f"{feature.name}: {error}"
-        return ""
 
 
 def _batches(samples: Iterator[Sample]) -> Iterator[list[Sample]]:
