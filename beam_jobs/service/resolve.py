@@ -18,7 +18,8 @@ from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.job.run_options import RunOptions
 from recordmill.transforms.commit.build_manifest import check_reject_limit
-from recordmill.transforms.commit.commit import check_output, require_stored
+from recordmill.transforms.commit.check_output import check_output
+from recordmill.transforms.commit.commit import require_stored
 from recordmill.transforms.commit.dataset_changes import dataset_changes
 from recordmill.transforms.commit.kept_inputs import is_of_run
 from recordmill.transforms.commit.name_limits import check_names

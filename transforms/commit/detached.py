@@ -16,8 +16,8 @@ from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
 from recordmill.schemas.dataset.shards import ShardResult
 from recordmill.schemas.errors import BusyError, OutputError
 from recordmill.schemas.ranges import RangeResult
+from recordmill.transforms.commit.check_output import check_output
 from recordmill.transforms.commit.commit import (
-    check_output,
     commit,
     is_staged,
     manifest_digest,

@@ -35,7 +35,8 @@ from recordmill.schemas.job.spell_options import spell
 from recordmill.schemas.ranges import InputRange, RangeResult
 from recordmill.schemas.reject_totals import RejectTotals
 from recordmill.schemas.text import count, json_bytes
-from recordmill.transforms.commit.commit import check_output, require_stored
+from recordmill.transforms.commit.check_output import check_output
+from recordmill.transforms.commit.commit import require_stored
 from recordmill.transforms.commit.detached import acquire_for_commit, publish_once
 from recordmill.transforms.commit.staging import stage
 from recordmill.transforms.exchange.plan import plan_shards

@@ -1,0 +1,101 @@
+"""Checks whether a run may write to an output, by what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from recordmill.schemas.dataset.manifest import Manifest
+from recordmill.schemas.errors import BusyError, OutputRefusedError
+from recordmill.schemas.text import printable
+from recordmill.transforms.commit.damage import find_damage
+from recordmill.transforms.commit.recovery import (
+    has_own_journal,
+    journals_of_other_runs,
+)
+from recordmill.transforms.dataset.files import find_manifest
+from recordmill.transforms.storage import LocalStore, Store
+from recordmill.transforms.storage.store import WORK_FOLDER
+
+
+def check_output(
+    store: Store,
+    run_key: str,
+    *,
+    overwrite: bool,
+    take_over: bool = False,
+    base: str = "",
+    is_same: Callable[[Manifest], bool] | None = None,
+    changes_since: Callable[[Manifest], Sequence[str]] = lambda _: (),
+) -> Manifest | None:
+    """Checks whether a run may write to the output.
+
+    Args:
+      store: of the output.
+      run_key: of the run that is to write.
+      overwrite: whether it may replace another dataset.
+      take_over: whether it may go on where another job was killed in its commit.
+      base: fingerprint of the dataset to which the run appends, or "".
+      is_same: tells whether a dataset is the one that is to be written; without it, the
+        run's key is the fingerprint.
+      changes_since: describes how the run differs from another dataset, if known.
+
+    Returns:
+      The manifest if the output holds this dataset already; None if the run may write:
+      with overwrite also if this dataset is there, but damaged.
+
+    Raises:
+      OutputError: the output holds another dataset (and not overwrite) or other files.
+    """
+    if isinstance(store, LocalStore) and Path(store.root).is_file():
+        raise OutputRefusedError(
+            f"{store.uri}: is a file; expected a folder for the dataset"
+        )
+    manifest = find_manifest(store)
+    if manifest is not None:
+        same = is_same or (lambda found: found.fingerprint == run_key)
+        if same(manifest):
+            if overwrite and find_damage(store, manifest):
+                return None
+            return manifest
+        if base and manifest.fingerprint == base:
+            return None
+        if base:
+            raise BusyError(
+                f"{store.uri}: the dataset changed while the append was prepared; run "
+                "again"
+            )
+        if not overwrite:
+            raise OutputRefusedError(
+                _another_dataset(store, manifest, changes_since(manifest))
+            )
+        return None
+    if has_own_journal(store, run_key):
+        return None  # killed during its commit, which the launcher repeats
+    if unfinished := journals_of_other_runs(store, run_key):
+        if overwrite or take_over:
+            return None
+        raise OutputRefusedError(
+            f"{store.uri}: another job was killed while it published its dataset here "
+            f"({unfinished[0]}); run its command again to finish it, replace it with "
+            "`overwrite=true`, or choose another folder"
+        )
+    top_names = {name.split("/")[0] for name in store.list()}
+    if foreign := sorted(top_names - {WORK_FOLDER}):
+        raise OutputRefusedError(
+            f"{store.uri}: is not empty ({', '.join(foreign[:3])}"
+            f"{', ...' if len(foreign) > 3 else ''}) and does not hold a dataset; use "
+            "another folder. Nothing was changed"
+        )
+    return None
+
+
+def _another_dataset(store: Store, manifest: Manifest, changes: Sequence[str]) -> str:
+    """Describes the dataset that is in the way, how it differs, and the ways out."""
+    start = f"{store.uri}: holds another dataset ({manifest.name} {manifest.version}"
+    ways = "append to it with `append=true`, " if manifest.appended else ""
+    ways += "replace it with `overwrite=true`, or choose another folder"
+    if not changes:
+        return f"{start}, made from other inputs or with other options); {ways}"
+    lines = "".join(f"\n  {printable(change)}" for change in changes)
+    return f"{start}). It differs in:{lines}\nTo go on, {ways}"
