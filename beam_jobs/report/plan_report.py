@@ -21,7 +21,7 @@ from recordmill.schemas.text import count, human_bytes
 _VERDICTS = {
     "convert": "would convert",
     "append": "would append to the dataset that is there",
-    "resume": "would resume a run that was killed",
+    "resume": "would resume a run that did not end",
     "publish": "would publish what a killed run had finished",
     "replace": "would replace the dataset that is there",
     "unchanged": "is there already: nothing to do",

@@ -233,7 +233,7 @@ def test_shards_are_not_written_again(
     with monkeypatch.context() as patch:
         patch.setattr("recordmill.transforms.tasks.write_shard.write_records", broken)
         plan = recordmill("convert", "csv", source, folder, *APPEND, "--plan")
-        assert "would resume a run that was killed" in plan.out
+        assert "would resume a run that did not end" in plan.out
         convert("csv", source, folder, *APPEND)
     assert_sound(folder, 60)
 
