@@ -16,7 +16,7 @@ from recordmill.schemas.rounded import Rounded
 from recordmill.schemas.text import count
 
 TypeFlags = tuple[int, ...]
-"""What the cells of each column were observed to hold (text_types.TypeFlag), or ()."""
+"""What the cells of each column were observed to hold (type_flags.TypeFlag), or ()."""
 
 
 def merge_type_flags(one: TypeFlags, other: TypeFlags) -> TypeFlags:

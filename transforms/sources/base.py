@@ -26,7 +26,7 @@ from recordmill.schemas.rounded import Rounded
 from recordmill.schemas.understood import Understood
 from recordmill.transforms.sources.named_files import NamedFile
 from recordmill.transforms.sources.source_rows import ReferencedRows, Rows
-from recordmill.transforms.sources.text_types import TypeFlag
+from recordmill.transforms.sources.type_flags import TypeFlag
 from recordmill.transforms.storage import Store
 
 REFERENCE = "reference"  # the column of references
@@ -78,7 +78,7 @@ class Source(ABC):
         """Tells whether column types follow from the cells.
 
         If so, the type flags of `sample`, `Rows.observed`, `schema` and
-        `needs_reencode` are those of `text_types.TypeFlag`; else they are empty.
+        `needs_reencode` are those of `type_flags.TypeFlag`; else they are empty.
         """
         return False
 

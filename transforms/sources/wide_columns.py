@@ -16,15 +16,13 @@ import pyarrow as pa
 
 from recordmill.transforms.cast.text_values import without_missing
 from recordmill.transforms.sources.text_types import (
-    TypeFlag,
     as_dtype,
     cast_cells,
     classify,
-    column_dtype,
     convert,
-    is_text,
     kinds_of,
 )
+from recordmill.transforms.sources.type_flags import TypeFlag, column_dtype, is_text
 
 _SHORT = 1024  # cells of a column that is put together with others
 _JOINED_BYTES = 64 << 20  # of the text that is joined at once

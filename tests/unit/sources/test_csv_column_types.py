@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 
 from recordmill.schemas.features.feature import Kind, usual_kind
 from recordmill.transforms.cast.text_values import MISSING_WORDS
-from recordmill.transforms.sources.text_types import (
+from recordmill.transforms.sources.text_types import classify, convert
+from recordmill.transforms.sources.type_flags import (
     ARROW_TYPES,
     TypeFlag,
-    classify,
     column_dtype,
-    convert,
     is_text,
 )
 

@@ -35,7 +35,8 @@ from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.csv.states import (
     QUOTED,
 )
-from recordmill.transforms.sources.text_types import TypeFlag, classify
+from recordmill.transforms.sources.text_types import classify
+from recordmill.transforms.sources.type_flags import TypeFlag
 
 pytestmark = pytest.mark.fuzz
 

@@ -20,7 +20,7 @@ from recordmill.transforms.sources.csv.quote_states import end_state
 from recordmill.transforms.sources.csv.row_bounds import BOM
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.csv.states import QuoteState, first_state
-from recordmill.transforms.sources.text_types import TypeFlag
+from recordmill.transforms.sources.type_flags import TypeFlag
 
 DELIMITERS = st.sampled_from([*",;\t| #^]x-"])
 QUOTES = st.sampled_from(["", '"', '"', "'", "a"])

@@ -36,7 +36,7 @@ from recordmill.transforms.sources.csv.states import (
     UNQUOTED,
     pack_map,
 )
-from recordmill.transforms.sources.text_types import TypeFlag
+from recordmill.transforms.sources.type_flags import TypeFlag
 from recordmill.transforms.storage.reading import read_range
 
 CELL = st.text(alphabet=[*'a1,"\n\rß☃ ;'], max_size=5)

@@ -9,7 +9,7 @@ from recordmill.schemas.ranges import InputRange, TypeFlags, merge_type_flags
 from recordmill.transforms.cast.decimal_commas import swap_points
 from recordmill.transforms.sources.csv.range_rows import RangeRows
 from recordmill.transforms.sources.csv.split_cells import columns_of
-from recordmill.transforms.sources.text_types import (
+from recordmill.transforms.sources.type_flags import (
     TypeFlag,
     column_dtype,
     has_missing_words,

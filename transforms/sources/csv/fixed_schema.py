@@ -18,11 +18,8 @@ from recordmill.schemas.ranges import InputRange, Reject
 from recordmill.transforms.cast.cast_result import shown
 from recordmill.transforms.cast.decimal_commas import swap_points
 from recordmill.transforms.sources.csv.text_rows import TextRows
-from recordmill.transforms.sources.text_types import (
-    ARROW_TYPES,
-    cells_of,
-    convert_to_dtype,
-)
+from recordmill.transforms.sources.text_types import cells_of, convert_to_dtype
+from recordmill.transforms.sources.type_flags import ARROW_TYPES
 
 
 def fixed_columns(names: Sequence[str], schema: Schema) -> pa.Schema:

@@ -16,7 +16,8 @@ from recordmill.transforms.cast.decimal_commas import swap_points
 from recordmill.transforms.sources.csv.first_rows import FirstRows
 from recordmill.transforms.sources.csv.header_row import split_row
 from recordmill.transforms.sources.csv.sniff import CANDIDATES, SAME_SHARE
-from recordmill.transforms.sources.text_types import TypeFlag, classify, kinds_of
+from recordmill.transforms.sources.text_types import classify, kinds_of
+from recordmill.transforms.sources.type_flags import TypeFlag
 
 _DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T]\d{1,2}:\d{2}.*)?")
 _NUMBERS = TypeFlag.INTEGER | TypeFlag.DECIMAL | TypeFlag.HUGE

@@ -13,7 +13,7 @@ from recordmill.schemas.ranges import OddRows, TypeFlags
 from recordmill.schemas.text import count
 from recordmill.transforms.cast.cast_result import shown
 from recordmill.transforms.cast.text_values import without_missing
-from recordmill.transforms.sources.text_types import TypeFlag, is_text
+from recordmill.transforms.sources.type_flags import TypeFlag, is_text
 
 _KIND = "missing:"  # and the name of the column
 _COUNTED_COLUMNS = 100  # of which each is told by itself; the first ones of a table

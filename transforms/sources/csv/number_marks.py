@@ -13,7 +13,7 @@ from recordmill.transforms.cast.cast_result import shown
 from recordmill.transforms.cast.text_values import matches, without_missing
 from recordmill.transforms.sources.csv.first_rows import LOOKED_AT, FirstRows
 from recordmill.transforms.sources.csv.split_cells import cells_of
-from recordmill.transforms.sources.text_types import TypeFlag
+from recordmill.transforms.sources.type_flags import TypeFlag
 
 _COMMA, _THOUSANDS = "decimal comma:", "thousands:"  # and the name of the column
 _BLANKS = r"[ \t]*"

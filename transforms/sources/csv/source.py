@@ -63,7 +63,7 @@ from recordmill.transforms.sources.packing import (
     Packing,
 )
 from recordmill.transforms.sources.source_rows import Rows
-from recordmill.transforms.sources.text_types import TypeFlag, column_dtype
+from recordmill.transforms.sources.type_flags import TypeFlag, column_dtype
 
 ENTRY_BYTES = 24  # what a feature's map entry costs beside its name and value
 

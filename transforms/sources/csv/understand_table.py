@@ -16,7 +16,7 @@ from recordmill.transforms.sources.csv.missing_words import missing_fact
 from recordmill.transforms.sources.csv.number_marks import marked_warnings
 from recordmill.transforms.sources.csv.range_rows import RangeRows
 from recordmill.transforms.sources.csv.table_facts import describe
-from recordmill.transforms.sources.text_types import column_dtype, is_huge
+from recordmill.transforms.sources.type_flags import column_dtype, is_huge
 
 
 @dataclass(frozen=True, slots=True)

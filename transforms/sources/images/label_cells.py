@@ -14,7 +14,7 @@ from recordmill.schemas.text import first_names
 from recordmill.transforms.sources.csv.missing_words import count_missing, missing_fact
 from recordmill.transforms.sources.float_columns import rounded_in
 from recordmill.transforms.sources.plain_types import plain_schema
-from recordmill.transforms.sources.text_types import TypeFlag
+from recordmill.transforms.sources.type_flags import TypeFlag
 from recordmill.transforms.sources.wide_columns import convert_columns
 
 
