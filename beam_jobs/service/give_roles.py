@@ -122,13 +122,22 @@ def give_roles(
             f"{name} {own:,}" for name, own in zip(kept, rows, strict=True)
         )
         left = "" if job.declared else "; it is no feature"
-        facts.append(("splits", f"rows by column {split}: {told}{left}"))
+        facts.append(
+            ("splits", f"rows by column {split}: {told}{left}{_not_by_files(ranges)}")
+        )
     if job.split_by_time is not None:
         times = parse_split_times(job.split_by_time)
         _require_column(job, source, "split_by_time", times.column, any_type=True)
         split_role = TimeRole.of(times)
-        facts.append(("splits", f"by the value of {times.column}: {job.split_by_time}"))
+        told = f"by the value of {times.column}: {job.split_by_time}"
+        facts.append(("splits", f"{told}{_not_by_files(ranges)}"))
     return SourceWithRoles(source, label_role, split_role, tuple(facts), warnings)
+
+
+def _not_by_files(ranges: Sequence[InputRange]) -> str:
+    """Returns what is told where files are in splits by their names, too."""
+    names = sorted({each.split for each in ranges if each.split})
+    return f"; not {', '.join(names)} by the names of files" if names else ""
 
 
 def _require_column(

@@ -110,3 +110,14 @@ def test_one_column_is_not_label_and_split(tmp_path: Path) -> None:
     assert "--label: part is the column of --split-column, too" in ran.err
     assert not (tmp_path / "out").exists()
     convert("csv", *job, "--split-column", "part")  # the way out
+
+
+@pytest.mark.parametrize(
+    "option", [("--split-column", "label"), ("--split-by-time", "label=low,5,high")]
+)
+def test_splits_by_a_column_in_place_of_names_of_files_are_told(
+    option: tuple[str, str], tmp_path: Path
+) -> None:
+    digits = SAMPLES / "digits" / "idx"
+    ran = convert("idx", digits, tmp_path / "out", *option, "--plan")
+    assert "; not test, train by the names of files" in ran.out + ran.err
