@@ -27,7 +27,9 @@ from recordmill.beam_jobs.cli.run_command import run_command
 
 JOB_FILE, SOURCE, INPUTS, OUTPUT = "job_file", "source", "inputs", "output"
 # Options for people at a terminal, or about the launcher's own machine.
-NOT_OFFERED = frozenset({"detach", "job_schema", "plan", "scratch", "workers"})
+NOT_OFFERED = frozenset(
+    {"detach", "job_schema", "memory", "plan", "scratch", "workers"}
+)
 
 _Parameters = dict[str, list[str]]
 

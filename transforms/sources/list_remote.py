@@ -146,6 +146,8 @@ class _StoreTree:
             found: dict[str, Any] = self.system.find(folder, detail=True)
         except FileNotFoundError:
             return {}
+        if isinstance(found, list):  # adlfs: the name of a file
+            found = {name: self.system.info(name) for name in found}
         self.infos |= found
         return found
 
