@@ -75,7 +75,7 @@ def test_damaged_compressed_lines(tmp_path: Path) -> None:
         if number % 2 == 0:
             path.write_bytes(data)
             plain = read(JsonLinesSource(), path)
-            assert reading.rows == plain.rows
+            assert repr(reading.rows) == repr(plain.rows)  # NaN equals none
             assert reading.rejects == plain.rejects
         converted += 1
     assert converted > FUZZ / 4
