@@ -176,18 +176,23 @@ class HeldRuns:
         """
         needed = held_bytes(blocks)
         self._drop((folder, stem))
+        if not self._has_room(needed, seconds, budget):
+            return None
+        run = HeldRun.of(blocks, num_splits)
         with self._lock:
-            if (
-                self._bytes + needed > budget.num_bytes
-                or self._seconds + seconds > budget.seconds
-            ):
+            # Others may have filled the room meanwhile.
+            if not self._has_room(needed, seconds, budget):
                 return None
             self._bytes += needed
             self._seconds += seconds
-        run = HeldRun.of(blocks, num_splits)
-        with self._lock:
             self._runs[folder, stem] = (run, needed, seconds)
         return run
+
+    def _has_room(self, needed: int, seconds: float, budget: HoldBudget) -> bool:
+        return (
+            self._bytes + needed <= budget.num_bytes
+            and self._seconds + seconds <= budget.seconds
+        )
 
     def get(self, folder: str, stem: str) -> HeldRun | None:
         """Returns a held run, or None."""

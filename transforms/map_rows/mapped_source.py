@@ -109,10 +109,6 @@ class MappedSource(SourceOnSource):
 
     sizes_unknown = "the function of `map` makes the rows"
 
-    @property
-    def decimal_comma(self) -> bool:
-        return self.inner.decimal_comma
-
     def prepare(self, files: Sequence[InputFile]) -> Self:
         return self._on(self.inner.prepare(files), files)
 

@@ -31,6 +31,10 @@ class SourceOnSource(Source):
     def infers_types(self) -> bool:
         return self.inner.infers_types
 
+    @property
+    def decimal_comma(self) -> bool:
+        return self.inner.decimal_comma
+
     def checksums_of_prepare(self) -> Sequence[FileChecksum]:
         return self.inner.checksums_of_prepare()
 
