@@ -72,15 +72,19 @@ def test_scaled_and_cropped(tmp_path: Path) -> None:
     )
     (warning,) = told(tmp_path / "out")["warnings"]
     assert warning.startswith("not all of these pictures is in the records: 1 picture")
-    assert warning in ran.err.replace("--animated reject", "`animated=reject`")
+    spelled = ran.err.replace("--animated frames", "`animated=frames`")
+    assert warning in spelled.replace("--animated reject", "`animated=reject`")
     assert_whole(tmp_path / "out")
     assert recordmill("verify", tmp_path / "out", "--deep").status == 0
-    # The way out that the warning names.
+    # The ways out that the warning names.
     job: list[Argument] = [data, tmp_path / "out2", *SCALED, "--animated", "reject"]
     convert("images", *job, "--max-rejects", 1)
     rejects = recordmill("rejects", tmp_path / "out2", "--json").out
     assert "gif has several frames (expected one, because of" in rejects
     assert not told(tmp_path / "out2")["warnings"]
+    job = [data, tmp_path / "out3", *SCALED, "--animated", "frames"]
+    convert("images", *job)
+    assert not told(tmp_path / "out3")["warnings"]
 
 
 def test_neither_exchange_nor_ranges_change_a_byte(
@@ -216,6 +220,7 @@ def test_append_and_rerun(tmp_path: Path) -> None:
             "Leave out --undecodable",
             "--resize 4x4",
         ),
+        ("--max-frames 5", "Use --animated frames", "--max-frames 5 --animated frames"),
         ("--resize 4", "expected height x width in pixels", "--resize 4x4"),
         ("--channels 2", "'keep', '1', '3', '4'", "--channels 3"),
     ],
@@ -254,3 +259,66 @@ def test_arrays_have_the_pixels(tmp_path: Path) -> None:
     convert("images", data, tmp_path / "out", "--pixels", "raw", "--crop", "4x3")
     images = [feature(each, "image") for each in examples_of(tmp_path / "out")]
     assert pixels.tobytes() in images
+
+
+def make_moving(folder: Path) -> Path:
+    """Writes a GIF of 3 frames, a still picture, and an animation of too many frames."""
+    shades = [Image.new("RGB", (12, 9), (80 * n, 9, 9)) for n in range(3)]
+    files = {}
+    for name, form, frames in (("gif", "GIF", shades), ("webp", "WEBP", shades * 2)):
+        buffer = io.BytesIO()
+        frames[0].save(buffer, form, save_all=True, append_images=frames[1:])
+        files[f"a__1_{name}"] = buffer.getvalue()
+    return write(folder, **files, b__2_png=RGBA)
+
+
+def test_all_frames_as_a_list_of_pictures(tmp_path: Path) -> None:
+    from recordmill import open_dataset
+
+    data, out = make_moving(tmp_path / "in"), tmp_path / "out"
+    job: list[Argument] = [data, out, "--animated", "frames", "--max-frames", 5]
+    convert("images", *job, "--exchange=engine", "--max-rejects", 1)
+    rejects = recordmill("rejects", out, "--json").out
+    reason = "webp has 6 frames (expected 5 or fewer); raise `max_frames`, or use "
+    assert reason in rejects
+    rows = {row["filename"]: row for row in open_dataset(str(out), "train")}
+    assert {name: len(row["image"]) for name, row in rows.items()} == {
+        "a/1.gif": 3,
+        "b/2.png": 1,
+    }
+    for number, frame in enumerate(rows["a/1.gif"]["image"]):
+        with Image.open(io.BytesIO(frame)) as picture:
+            assert picture.format == "PNG"
+            assert picture.convert("RGB").getpixel((3, 3)) == (80 * number, 9, 9)
+    assert told(out)["facts"]["readers get"] == "lists of encoded frames"
+    assert recordmill("verify", out, "--deep").status == 0
+    # A way out that the reason names; the other one is the default.
+    convert("images", data, tmp_path / "again", "--animated=frames", "--max-frames=6")
+
+
+@pytest.mark.parametrize("size", ["8x6", "longer=6"])
+def test_all_frames_as_arrays(tmp_path: Path, size: str) -> None:
+    from recordmill import open_dataset
+
+    data, out = make_moving(tmp_path / "in"), tmp_path / "out"
+    job = ["--animated", "frames", "--pixels", "raw", "--resize", size]
+    convert("images", data, out, *job)
+    found = {
+        row["filename"]: np.array(row["image"]).reshape(
+            len(row["image"]), row["height"], -1, 3
+        )
+        for row in open_dataset(str(out), "train")
+    }
+    sides = (8, 6) if size == "8x6" else (5, 6)  # of 9 x 12
+    assert {name: frames.shape[:3] for name, frames in found.items()} == {
+        "a/1.gif": (3, *sides),
+        "a/1.webp": (6, *sides),
+        "b/2.png": (1, *((8, 6) if size == "8x6" else (4, 6))),
+    }
+    assert (found["a/1.gif"][2] == (160, 9, 9)).all()
+    assert recordmill("verify", out, "--deep").status == 0
+    (image,) = (f for f in manifest_of(out)["features"] if f["name"] == "image")
+    if size == "8x6":
+        assert (image["shape"], image["content"]) == ([None, 8, 6, 3], "array")
+    else:
+        assert image["shape"] == [None, None, None, 3]

@@ -1,36 +1,24 @@
 """Makes pictures anew as rules say: decodes, turns, scales, crops, pads and encodes.
 
-A JPEG that is to become much smaller is decoded at a half, a quarter or an eighth of its
-size, which its decoder does in less time; never below twice the size that is asked for,
-so that the filter still has pixels to choose from. The filter is Pillow's bicubic one,
-which takes all pixels into account that a smaller picture's pixel covers.
+Of several frames the first one is made, or each, as the rules say. Frames are decoded,
+made and encoded one after the other, so that one of them is held decoded.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from recordmill.schemas.text import human_bytes
-from recordmill.transforms.pictures.eight_bits import GRAY_16, blended, in_eight_bits
+from recordmill.transforms.pictures.decode_picture import decode_picture, is_deep
+from recordmill.transforms.pictures.eight_bits import blended
 from recordmill.transforms.pictures.encode_picture import encode_picture
 from recordmill.transforms.pictures.image_header import ImageHeader, ImageHeaderError
-from recordmill.transforms.pictures.open_picture import open_picture
-from recordmill.transforms.pictures.orientation import (
-    UPRIGHT,
-    Box,
-    orientation_of,
-    swaps_sides,
-    turned,
-    turned_back,
-    turned_box,
-)
+from recordmill.transforms.pictures.open_picture import check_size, open_picture
+from recordmill.transforms.pictures.orientation import UPRIGHT, orientation_of
 from recordmill.transforms.pictures.pixel_rules import MAX_PIXEL_BYTES, PixelRules
-from recordmill.transforms.pictures.reencode import (
-    FIRST_FRAME,
-    NARROWED,
-    has_deep_colours,
-)
+from recordmill.transforms.pictures.place_picture import placed
+from recordmill.transforms.pictures.reencode import FIRST_FRAME, NARROWED
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -39,11 +27,7 @@ TURNED = "turned as its EXIF data say"
 BLENDED = "alpha blended over white"
 INKS = "four inks made three colours"
 
-_DRAFT = 2  # a JPEG is decoded at this many times the size asked for, or more
 _WHITE = (255, 255, 255)
-_DEEP_PNG_AT = 24  # offset of the bits a channel in a PNG
-# Of more bits than anybody says what black and white are, or of another meaning.
-_NO_PICTURES = frozenset({"I", "F", "LAB", "HSV"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,31 +35,17 @@ class Made:
     """A picture that was made anew.
 
     Attributes:
-      data: its bytes; of form raw its samples, row by row.
-      header: of these bytes.
+      data: its bytes, of several frames one after the other; of form raw its samples,
+        row by row.
+      header: of the bytes of each frame.
       changes: what of the file is not in it, or was changed beside its size.
+      frame_bytes: how many bytes each frame has.
     """
 
     data: bytes
     header: ImageHeader
     changes: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Decoded:
-    """A decoded picture.
-
-    Attributes:
-      picture: its pixels.
-      box: where the whole picture lies in them: a JPEG whose sides are not multiples of
-        eight is decoded to a little more.
-      width, height: of the picture, before it was decoded at a smaller size.
-    """
-
-    picture: Image.Image
-    box: Box
-    width: int
-    height: int
+    frame_bytes: tuple[int, ...]
 
 
 def make_picture(
@@ -93,83 +63,117 @@ def make_picture(
       ImageHeaderError: it cannot be decoded, or not be made.
     """
     with open_picture(data, header, max_pixels) as picture:
+        # A second picture in a JPEG is a preview.
         has_frames = header.format != "jpeg" and getattr(picture, "is_animated", False)
         if has_frames and rules.rejects_frames:
             raise ImageHeaderError(
                 f"{header.format} has several frames (expected one, because of "
                 "`animated=reject`)"
             )
-        orientation = orientation_of(picture)
-        is_turned = rules.turns and orientation != UPRIGHT
+        is_turned = rules.turns and orientation_of(picture) != UPRIGHT
         if not rules.makes_all and not is_turned:
             return None
-        changes = [FIRST_FRAME] if has_frames else []
-        changes += [TURNED] if is_turned else []
-        if _is_deep(picture, data, header):
-            changes.append(NARROWED)
-        if picture.mode == "CMYK":
-            changes.append(INKS)
-        decoded = _decode(picture, header, rules, orientation)
-        form = rules.form_of(header.format)
-        pixels, is_blended = _in_channels(decoded.picture, rules.channels, form)
-        changes += [BLENDED] if is_blended else []
-        placed = _placed(pixels, decoded, rules)
-    made, made_header = encode_picture(placed, form, rules.quality, rules.lossless)
-    return Made(made, made_header, tuple(changes))
+        if not has_frames or not rules.max_frames:
+            first = _make_frame(picture, data, header, rules)
+            changes = (FIRST_FRAME, *first.changes) if has_frames else first.changes
+            return replace(first, changes=changes)
+        made = _make_frames(picture, data, header, rules, max_pixels)
+        if made is None:  # some gray, some coloured; or some of them with alpha
+            channels = 3 if rules.form == "jpeg" else 4
+            alike = replace(rules, channels=channels)
+            made = _make_frames(picture, data, header, alike, max_pixels)
+            assert made is not None  # all have these channels
+        return made
 
 
-def _is_deep(picture: Image.Image, data: bytes, header: ImageHeader) -> bool:
-    """Tells whether a picture has 16 bits a channel."""
-    if picture.mode in GRAY_16:
-        return True
-    if header.format == "png":
-        return data[_DEEP_PNG_AT] == 16
-    return header.format == "tiff" and has_deep_colours(picture)
+def _make_frame(
+    picture: Image.Image,
+    data: bytes,
+    header: ImageHeader,
+    rules: PixelRules,
+    *,
+    keeps_picture: bool = False,
+) -> Made:
+    """Makes the frame at which an open picture stands.
+
+    Args:
+      picture: the open one.
+      data: the whole file.
+      header: its header.
+      rules: what is to become of it.
+      keeps_picture: whether other frames of the open picture are still to be made.
+    """
+    orientation = orientation_of(picture)
+    changes = [TURNED] if rules.turns and orientation != UPRIGHT else []
+    if is_deep(picture, data, header):
+        changes.append(NARROWED)
+    if picture.mode == "CMYK":
+        changes.append(INKS)
+    decoded = decode_picture(picture, header, rules, orientation)
+    form = rules.form_of(header.format)
+    pixels = decoded.picture
+    if keeps_picture:
+        pixels = _without_opaque_alpha(pixels, rules.channels)
+    pixels, is_blended = _in_channels(pixels, rules.channels, form)
+    changes += [BLENDED] if is_blended else []
+    pixels = placed(pixels, decoded, rules)
+    if pixels is picture and keeps_picture:
+        pixels = pixels.copy()  # encoding takes what else a picture has from it
+    made, made_header = encode_picture(pixels, form, rules.quality, rules.lossless)
+    return Made(made, made_header, tuple(changes), (len(made),))
 
 
-def _decode(
-    picture: Image.Image, header: ImageHeader, rules: PixelRules, orientation: int
-) -> _Decoded:
-    """Decodes a picture, in 8 bits a channel, and turns it if the rules say so."""
-    width, height = picture.size
-    box: Box | None = None
-    if header.format == "jpeg" and rules.resize is not None:
-        swapped = rules.turns and swaps_sides(orientation)
-        sides = (height, width) if swapped else (width, height)
-        wanted = rules.resize.size_of(*sides)
-        if swapped:
-            wanted = wanted[1], wanted[0]
-        drafted = picture.draft(None, (_DRAFT * wanted[0], _DRAFT * wanted[1]))
-        box = drafted[1] if drafted else None
-    _check_bytes(picture.size, len(picture.getbands()), f"{header.kind} has")
-    if picture.mode in _NO_PICTURES:
+def _make_frames(
+    picture: Image.Image,
+    data: bytes,
+    header: ImageHeader,
+    rules: PixelRules,
+    max_pixels: int,
+) -> Made | None:
+    """Makes all frames of an open picture; returns None if their channels differ.
+
+    Raises:
+      ImageHeaderError: there are too many, they differ in size, or one cannot be made.
+    """
+    # The default picture of an APNG is for programs that show no animations.
+    first = 1 if getattr(picture, "default_image", False) else 0
+    stop: int = picture.n_frames  # type: ignore[attr-defined]
+    if stop - first > rules.max_frames:
         raise ImageHeaderError(
-            f"{header.kind} has pixels of the kind {picture.mode} (expected 8 or 16 "
-            "bits a channel, gray or colours)"
+            f"{header.kind} has {stop - first:,} frames (expected {rules.max_frames:,} "
+            "or fewer); raise `max_frames`, or use `animated=first`"
         )
-    picture.load()
-    pixels = in_eight_bits(picture)
-    box = box or (0, 0, *pixels.size)
-    if header.format == "tiff":  # Pillow has turned it
-        pixels = pixels if rules.turns else turned_back(pixels, orientation)
-        box = (0, 0, *pixels.size)
-        width, height = pixels.size
-    elif rules.turns:
-        box = turned_box(box, pixels.size, orientation)
-        pixels = turned(pixels, orientation)
-        if swaps_sides(orientation):
-            width, height = height, width
-    return _Decoded(pixels, box, width, height)
-
-
-def _check_bytes(size: tuple[int, int], channels: int, what: str) -> None:
-    width, height = size
-    if width * height * channels > MAX_PIXEL_BYTES:
-        raise ImageHeaderError(
-            f"{what} {height:,} x {width:,} pixels, "
-            f"{human_bytes(width * height * channels)} of them (expected "
-            f"{human_bytes(MAX_PIXEL_BYTES)} or less)"
-        )
+    frames: list[Made] = []
+    num_bytes = 0
+    for index in range(first, stop):
+        picture.seek(index)
+        check_size(picture, header, max_pixels)
+        frames.append(_make_frame(picture, data, header, rules, keeps_picture=True))
+        made, first_made = frames[-1].header, frames[0].header
+        if (made.height, made.width) != (first_made.height, first_made.width):
+            raise ImageHeaderError(
+                f"{header.kind} has frames of {first_made.height:,} x "
+                f"{first_made.width:,} and {made.height:,} x {made.width:,} pixels "
+                "(expected one size); use `resize` with height x width, or "
+                "`animated=first`"
+            )
+        if made.depth != first_made.depth:
+            return None
+        num_bytes += len(frames[-1].data)
+        if num_bytes > MAX_PIXEL_BYTES:
+            raise ImageHeaderError(
+                f"{header.kind} has {stop - first:,} frames, of which the first "
+                f"{len(frames):,} take {human_bytes(num_bytes)} (expected "
+                f"{human_bytes(MAX_PIXEL_BYTES)} or less for all); use a smaller "
+                "`resize`, or `animated=first`"
+            )
+    changes = dict.fromkeys(change for frame in frames for change in frame.changes)
+    return Made(
+        b"".join(frame.data for frame in frames),
+        frames[0].header,
+        tuple(changes),
+        tuple(len(frame.data) for frame in frames),
+    )
 
 
 def _in_channels(
@@ -189,64 +193,15 @@ def _in_channels(
     return (picture if picture.mode == mode else picture.convert(mode)), is_blended
 
 
-def _placed(pixels: Image.Image, decoded: _Decoded, rules: PixelRules) -> Image.Image:
-    """Returns a picture scaled, cropped and padded.
+def _without_opaque_alpha(picture: Image.Image, channels: int | None) -> Image.Image:
+    """Returns a frame without alpha, if none is asked for and all of it is opaque.
 
-    What is cropped away is not scaled: the filter is asked for the part that stays.
+    GIF has transparent pixels in later frames where the earlier one is still to be
+    seen, so that most frames decode to colours and alpha without a need.
     """
-    width, height = decoded.width, decoded.height
-    if rules.resize is not None:
-        width, height = rules.resize.size_of(width, height)
-    left, upper, kept_width, kept_height = 0, 0, width, height
-    if rules.crop is not None:
-        kept_height, kept_width = rules.crop
-        if kept_height > height or kept_width > width:
-            raise ImageHeaderError(
-                f"has {height:,} x {width:,} pixels, fewer than are cropped (expected "
-                f"{kept_height:,} x {kept_width:,} or more, because of `crop`); use "
-                f"`resize=shorter={max(rules.crop)}`, or `pad` in place of `crop`"
-            )
-        left, upper = (width - kept_width) // 2, (height - kept_height) // 2
-    _check_bytes((kept_width, kept_height), len(pixels.getbands()), "would have")
-    part = (left, upper, left + kept_width, upper + kept_height)
-    if rules.resize is None:
-        pixels = pixels.crop(part) if rules.crop is not None else pixels
-    else:
-        pixels = _scaled(pixels, decoded.box, (width, height), part)
-    return pixels if rules.pad is None else _padded(pixels, rules)
-
-
-def _scaled(
-    pixels: Image.Image,
-    box: Box,
-    size: tuple[int, int],
-    part: tuple[int, int, int, int],
-) -> Image.Image:
-    """Returns a part of what a box of a picture is when it is scaled to a size."""
-    from PIL.Image import Resampling
-
-    across, down = (box[2] - box[0]) / size[0], (box[3] - box[1]) / size[1]
-    source = (
-        max(0.0, box[0] + part[0] * across),
-        max(0.0, box[1] + part[1] * down),
-        min(float(pixels.width), box[0] + part[2] * across),
-        min(float(pixels.height), box[1] + part[3] * down),
-    )
-    kept = (part[2] - part[0], part[3] - part[1])
-    return pixels.resize(kept, Resampling.BICUBIC, box=source)
-
-
-def _padded(pixels: Image.Image, rules: PixelRules) -> Image.Image:
-    from PIL import Image
-
-    height, width = rules.pad or (0, 0)
-    if pixels.height > height or pixels.width > width:
-        raise ImageHeaderError(
-            f"has {pixels.height:,} x {pixels.width:,} pixels, more than it is padded to "
-            f"(expected {height:,} x {width:,} or fewer, because of `pad`); use "
-            f"`resize=longer={min(height, width)}`, or `crop` in place of `pad`"
-        )
-    around = Image.new("RGB", (1, 1), rules.colour).convert(pixels.mode)
-    made = around.resize((width, height))
-    made.paste(pixels, ((width - pixels.width) // 2, (height - pixels.height) // 2))
-    return made
+    if channels is not None or picture.mode not in ("LA", "RGBA"):
+        return picture
+    lowest = picture.getchannel("A").getextrema()[0]
+    if int(lowest) < 255:  # type: ignore[arg-type]
+        return picture
+    return picture.convert("L" if picture.mode == "LA" else "RGB")

@@ -57,10 +57,7 @@ def open_picture(
                 _check_tags(data)
             formats = _DECODERS[header.format]
             with Image.open(io.BytesIO(data), formats=formats) as picture:
-                width, height = picture.size
-                check_pixels(
-                    ImageHeader(header.format, height, width, header.depth), max_pixels
-                )
+                check_size(picture, header, max_pixels)
                 yield picture
     except ImageHeaderError:
         raise
@@ -73,6 +70,16 @@ def open_picture(
         raise ImageHeaderError(
             f"{header.format} cannot be decoded: {type(error).__name__}: {error}"
         ) from error
+
+
+def check_size(picture: Image.Image, header: ImageHeader, max_pixels: int) -> None:
+    """Checks the size of the frame at which an open picture stands.
+
+    Raises:
+      ImageHeaderError: it has too many pixels.
+    """
+    width, height = picture.size
+    check_pixels(ImageHeader(header.format, height, width, header.depth), max_pixels)
 
 
 def _check_tags(data: bytes) -> None:

@@ -66,8 +66,9 @@ class PixelRules:
     """What is to become of the pixels of pictures, in this order.
 
     Attributes:
-      rejects_frames: whether a picture of several frames is a reject; else the first
-        one is taken.
+      rejects_frames: whether a picture of several frames is a reject.
+      max_frames: how many frames of a picture are taken; a picture of more is a reject.
+        0: only the first one is taken.
       turns: whether a picture is turned as its EXIF data say.
       resize: the size that it is scaled to, or None.
       crop: height and width of what is kept of its middle, or None.
@@ -81,6 +82,7 @@ class PixelRules:
     """
 
     rejects_frames: bool = False
+    max_frames: int = 0
     turns: bool = False
     resize: Resize | None = None
     crop: Sides | None = None

@@ -22,6 +22,7 @@ _SEEN_DECODABLE, _SEEN_OTHER = 1, 2  # type flags
 
 FACT = "readers get"
 DECODED, ENCODED = "decoded pictures (TFDS)", "encoded bytes"
+ENCODED_FRAMES = "lists of encoded frames"
 _WAY_OUT = (
     "readers get the encoded bytes of all pictures. Use `undecodable=reencode` to make "
     "PNGs of them, `undecodable=reject` to leave them out, or save them as JPEG or PNG"

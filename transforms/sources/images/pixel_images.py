@@ -11,18 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
-import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.features.feature import Content, FeatureSpec, Schema
 from recordmill.schemas.ranges import InputFile, InputRange, OddRows, TypeFlags
 from recordmill.schemas.rounded import Rounded
 from recordmill.schemas.understood import Understood
-from recordmill.transforms.arrow import array_parts
 from recordmill.transforms.pictures.check import check_picture
-from recordmill.transforms.pictures.image_header import ImageHeader
 from recordmill.transforms.pictures.make_picture import make_picture
 from recordmill.transforms.pictures.pixel_rules import AS_THEY_ARE, PixelRules
 from recordmill.transforms.sources.base import RANGE_BYTES
@@ -30,12 +26,17 @@ from recordmill.transforms.sources.images.cut_pictures import cut_pictures
 from recordmill.transforms.sources.images.decodability import (
     DECODED,
     ENCODED,
+    ENCODED_FRAMES,
     FACT,
     is_decodable,
     require_decodable,
     type_flags,
 )
 from recordmill.transforms.sources.images.options import Undecodable
+from recordmill.transforms.sources.images.pixel_columns import (
+    frame_lists,
+    pixel_lists,
+)
 from recordmill.transforms.sources.images.read_pictures import Picture, ReadPictures
 from recordmill.transforms.sources.images.source import ImagesSource
 from recordmill.transforms.sources.images.tell_pixels import (
@@ -70,7 +71,10 @@ class PixelImages(ImagesSource):
         height, width, channels = self.rules.shape
         if height and width:
             samples = height * width * (channels or 4)
-            return _ENCODED_SAMPLES * samples * len(files)
+            made = _ENCODED_SAMPLES * samples * len(files)
+            if not self.rules.max_frames:
+                return made
+            return max(made, _GROWTH * super().estimated_bytes(files))
         return _GROWTH * super().estimated_bytes(files)
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
@@ -93,12 +97,17 @@ class PixelImages(ImagesSource):
         """Returns the feature of the pictures, with what of their shape is known."""
         rules = self.rules
         shape: tuple[int | None, ...] = rules.shape
+        if rules.max_frames and rules.form != "raw":  # a list of picture files
+            return replace(
+                feature, dtype="bytes", shape=(None,), content=Content.VALUES
+            )
         if rules.form == "webp":  # readers get the encoded bytes
             return replace(feature, dtype="bytes", shape=())
         content = Content.PICTURE
         if rules.form == "raw":
             # The bytes of an array do not tell two sides; a tensor has them with it.
             content = Content.TENSOR if None in shape else Content.ARRAY
+            shape = (None, *shape) if rules.max_frames else shape
         return replace(feature, dtype="uint8", shape=shape, content=content)
 
     def understood(self) -> Understood:
@@ -110,7 +119,10 @@ class PixelImages(ImagesSource):
         if not self.rules.makes_all:
             return ()
         told = {"raw": "arrays of pixels", "webp": ENCODED}
-        return ((FACT, told.get(self.rules.form, DECODED)),)
+        text = told.get(self.rules.form, DECODED)
+        if self.rules.max_frames:
+            text = "arrays of frames" if self.rules.form == "raw" else ENCODED_FRAMES
+        return ((FACT, text),)
 
     def understood_at_end(
         self,
@@ -140,15 +152,21 @@ class PixelImages(ImagesSource):
 
     def _rows_of(self, found: ReadPictures, *, by_view: bool = False) -> ReferencedRows:
         rows = super()._rows_of(found)
-        if self._has_tensors:
-            column = rows.batch.schema.get_field_index("image")
-            arrays = _nested(rows.batch["image"], found.headers)
-            rows.batch = rows.batch.set_column(column, "image", arrays)
+        images = self._column(rows.batch["image"], found)
+        column = rows.batch.schema.get_field_index("image")
+        rows.batch = rows.batch.set_column(column, "image", images)
         return rows
 
-    @cached_property
-    def _has_tensors(self) -> bool:
-        return self.rules.form == "raw" and None in self.rules.shape
+    def _column(self, images: pa.BinaryArray, found: ReadPictures) -> pa.Array:
+        """Returns the column of pictures that were made, as the schema has it."""
+        if self.rules.form != "raw":
+            return (
+                frame_lists(images, found.frames) if self.rules.max_frames else images
+            )
+        if None not in self.rules.shape:
+            return images
+        frames = found.frames if self.rules.max_frames else None
+        return pixel_lists(images, found.headers, frames)
 
     def _take(self, data: bytes) -> Picture:
         # What is decoded anyway need not be decoded for the check.
@@ -168,19 +186,5 @@ class PixelImages(ImagesSource):
         if made is None:
             return Picture(data, header, header.kind)
         kind = CHANGE.join((*changes, *made.changes))
-        return Picture(made.data, made.header, kind)
-
-
-def _nested(pixels: pa.BinaryArray, headers: Sequence[ImageHeader]) -> pa.Array:
-    """Returns pixels as lists of rows of samples, as a tensor of three sides is read.
-
-    Pictures of 2 x 1 and 1 x 3 pixels of three channels are the lists [[3], [3], [9]]:
-    rows begin at samples 0, 3, 6 and end at 15; pictures begin at rows 0 and 2.
-    """
-    heights = np.array([header.height for header in headers], np.int64)
-    row_bytes = np.array([header.width * header.depth for header in headers], np.int64)
-    row_ends = np.cumsum(np.repeat(row_bytes, heights))
-    offsets, data = array_parts(pixels)
-    samples = pa.array(data[int(offsets[0]) : int(offsets[-1])], pa.uint8())
-    rows = pa.LargeListArray.from_arrays(np.append(0, row_ends), samples)
-    return pa.LargeListArray.from_arrays(np.append(0, np.cumsum(heights)), rows)
+        frames = made.frame_bytes if self.rules.max_frames else ()
+        return Picture(made.data, made.header, kind, frames)

@@ -17,8 +17,9 @@ from recordmill.transforms.pictures.pixel_rules import (
     parse_sides,
 )
 
+MAX_FRAMES = 1_000
 Orientation = Literal["auto", "keep", "apply"]
-Animated = Literal["first", "reject"]
+Animated = Literal["first", "frames", "reject"]
 Channels = Literal["keep", "1", "3", "4"]
 PixelForm = Literal["encoded", "raw"]
 
@@ -71,7 +72,13 @@ class PixelOptions(SourceOptions):
     animated: Animated = Field(
         "first",
         description="pictures of several frames, where pictures are made anew: the "
-        "first frame is taken, or they are rejected; reject alone rejects them too",
+        "first frame is taken, all of them as a sequence, or they are rejected; reject "
+        "alone rejects them too",
+    )
+    max_frames: int = Field(
+        MAX_FRAMES,
+        ge=1,
+        description="largest number of frames of a picture with `animated=frames`",
     )
     reencode: Annotated[str, _read_by(parse_reencode)] = Field(
         "",
@@ -105,6 +112,7 @@ def pixel_rules(options: PixelOptions, undecodable: str) -> PixelRules | None:
             ("channels", options.channels != "keep"),
             ("reencode", options.reencode),
             ("pixels", raw),
+            ("animated", options.animated == "frames"),
         )
         if is_given
     ]
@@ -112,6 +120,11 @@ def pixel_rules(options: PixelOptions, undecodable: str) -> PixelRules | None:
         options.orientation == "auto" and bool(anew)
     )
     rejects = options.animated == "reject"
+    if options.max_frames != MAX_FRAMES and options.animated != "frames":
+        raise UsageError(
+            "`max_frames` is for all frames of a picture. Use `animated=frames`, or "
+            "leave it out"
+        )
     if not anew and not turns and not rejects:
         return None
     _check(options, raw)
@@ -125,6 +138,7 @@ def pixel_rules(options: PixelOptions, undecodable: str) -> PixelRules | None:
     channels = None if options.channels == "keep" else int(options.channels)
     return PixelRules(
         rejects_frames=rejects,
+        max_frames=options.max_frames if options.animated == "frames" else 0,
         turns=turns,
         resize=parse_resize(options.resize) if options.resize else None,
         crop=parse_sides(options.crop) if options.crop else None,

@@ -52,6 +52,7 @@ class ReadPictures:
       crcs: the CRC-32Cs of their files.
       headers: their headers.
       kinds: of the files; see ImageHeader.
+      frames: how many bytes each frame has, where all frames of a picture are taken.
       rejects: the other references.
       checksums: of all files that were read.
       next_index: the first reference that is still to be read.
@@ -65,6 +66,7 @@ class ReadPictures:
     crcs: list[int] = field(default_factory=list)
     headers: list[ImageHeader] = field(default_factory=list)
     kinds: list[str] = field(default_factory=list)
+    frames: list[tuple[int, ...]] = field(default_factory=list)
     rejects: list[Reject] = field(default_factory=list)
     checksums: list[FileChecksum] = field(default_factory=list)
     next_index: int = 0
@@ -78,11 +80,13 @@ class Picture:
       data: its bytes.
       header: of these bytes.
       kind: of the file, and what of it is not in these bytes.
+      frames: how many bytes each frame has, where all frames of a picture are taken.
     """
 
     data: bytes
     header: ImageHeader
     kind: str
+    frames: tuple[int, ...] = ()
 
 
 def reference_to(file: InputFile) -> bytes:
@@ -194,5 +198,6 @@ def read_pictures(
         found.crcs.append(crc)
         found.headers.append(picture.header)
         found.kinds.append(picture.kind)
+        found.frames.append(picture.frames)
         held += len(picture.data)
     return found

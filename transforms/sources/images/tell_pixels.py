@@ -20,6 +20,8 @@ _CHANNELS = {1: "gray", 3: "three channels", 4: "four channels"}
 def rules_told(rules: PixelRules) -> tuple[tuple[str, str], ...]:
     """Returns the fact of what becomes of the pixels, and of what makes it."""
     steps = []
+    if rules.max_frames:
+        steps.append("all frames")
     if rules.turns:
         steps.append("turned as EXIF says")
     if rules.resize is not None:
@@ -95,7 +97,10 @@ def warnings_of(changed: Sequence[OddRows]) -> tuple[str, ...]:
             for each in lost
         ]
     )
-    return (
-        f"not all of these pictures is in the records: {told}. Use `animated=reject` to "
-        "leave out pictures of several frames",
-    )
+    way_out = ""
+    if any(FIRST_FRAME in each.kind.split(CHANGE) for each in lost):
+        way_out = (
+            ". Use `animated=frames` to keep all frames, or `animated=reject` to leave "
+            "out pictures of several frames"
+        )
+    return (f"not all of these pictures is in the records: {told}{way_out}",)
