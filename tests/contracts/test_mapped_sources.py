@@ -23,7 +23,13 @@ SAME = "def same(batch): return batch"
 # Rows that a function makes have no size before, and roles are given to the input.
 NOT_THE_OTHER_S = {"supports_references", "sizes_known_upfront", "sizes_unknown"}
 NOT_THE_OTHER_S |= {"reference_rate", "prefers_reference", "list_references"}
-NOT_THE_OTHER_S |= {"read_references", "expecting", "making", "role_options"}
+NOT_THE_OTHER_S |= {
+    "read_references",
+    "read_windows",
+    "expecting",
+    "making",
+    "role_options",
+}
 
 
 def test_all_that_a_source_offers_is_passed_on() -> None:

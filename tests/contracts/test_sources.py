@@ -344,17 +344,22 @@ def test_rows_by_reference_are_the_rows_read(case: Case, folder: Path) -> None:
     name, size = case.cut_short
     (folder / name).write_bytes((folder / name).read_bytes()[:size])
     reading = read(case.source, folder)
+    windows, alone = [], []
     for input_range, part in zip(reading.ranges, reading.parts, strict=True):
         rows, rejects, origins, positions = [], [], [], []
         for referred in reading.source.list_references(input_range):
             fetched = reading.source.read_references(referred.batch[REFERENCE])
             rows += fetched.batch.to_pylist()
             rejects += [*referred.rejects, *fetched.rejects]
+            windows.append(referred.batch[REFERENCE])
+            alone.append((fetched.batch, fetched.rejects))
             origins += referred.origins[fetched.kept].tolist()
             positions += referred.positions[fetched.kept].tolist()
         assert rows == part.rows
         assert rejects == part.rejects
         assert (origins, positions) == (part.origins, part.positions)
+    together = reading.source.read_windows(iter(windows))
+    assert [(found.batch, found.rejects) for found in together] == alone
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -11,7 +11,7 @@ order of the calls:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Self
 
@@ -287,6 +287,15 @@ class Source(ABC):
     def read_references(self, references: pa.BinaryArray) -> ReferencedRows:
         """Reads the rows that references of `list_references` stand for."""
         raise NotImplementedError(f"{type(self).__name__} has no references")
+
+    def read_windows(
+        self, windows: Iterable[pa.BinaryArray]
+    ) -> Iterator[ReferencedRows]:
+        """Reads the rows of windows of references, one after the other.
+
+        A source that waits for a store asks for the next ones while the caller works.
+        """
+        return map(self.read_references, windows)
 
     def spill_inventory(self, store: Store, name: str) -> Self:
         """Writes a large list of files to a file of a store, for workers to read.

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any
 
 _COPY_SECONDS = 600.0  # longest wait for a copy in the background
+_CONNECTIONS = 64  # at once, for all threads; the package's default is 10
 _UPLOAD_CHUNK_BYTES = 16 << 20  # four at once: 64 MiB of memory per upload
 
 
@@ -62,7 +63,10 @@ _S3 = Cloud(
     # botocore's tries multiply with those of s3fs (attributes) and with ours.
     options={
         "use_listings_cache": False,
-        "config_kwargs": {"retries": {"mode": "standard", "total_max_attempts": 3}},
+        "config_kwargs": {
+            "retries": {"mode": "standard", "total_max_attempts": 3},
+            "max_pool_connections": _CONNECTIONS,
+        },
     },
     attributes={"retries": 2},
     # The package's default is ten chunks of 50 MiB at once, for every upload.

@@ -1,27 +1,31 @@
 """Reads whole files in order; of those in a store, several are requested at once.
 
 A request takes 20 to 100 ms and most of it is waiting, so one after the other would read
-some ten pictures a second. A local file is read when it is asked for: threads would only
-wait for each other.
+some ten pictures a second. More files wait for a request than there are requests, so that
+these go on while the caller works on what it has. A local file is read when it is asked
+for: threads would only wait for each other.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import Seen
 from recordmill.transforms.storage.reading import is_local, read_file
 
-REQUESTS = 16  # at once, by each worker
-BYTES_AHEAD = 8 << 20  # that are asked for before they are needed, or one file
+REQUESTS = 32  # at once, by each worker
+FILES_AHEAD = 4 * REQUESTS  # that are read or wait for it before they are needed
+BYTES_AHEAD = 8 << 20  # of these together, or one file
 
 FileToRead = tuple[str, Seen]  # uri; size and version that it has to have
 
 
-def read_files(files: Iterable[FileToRead], options: StorageOptions) -> Iterator[bytes]:
+def read_files(
+    files: Iterable[FileToRead], options: StorageOptions
+) -> Generator[bytes, None, None]:
     """Yields the bytes of each file, in order.
 
     Args:
@@ -41,7 +45,7 @@ def read_files(files: Iterable[FileToRead], options: StorageOptions) -> Iterator
                 yield read_file(uri, options, seen)
                 continue
             while ahead and (
-                len(ahead) >= REQUESTS or num_bytes + seen.size > BYTES_AHEAD
+                len(ahead) >= FILES_AHEAD or num_bytes + seen.size > BYTES_AHEAD
             ):
                 first, size = ahead.popleft()
                 num_bytes -= size

@@ -224,10 +224,9 @@ def _encode_references(
     rejects: list[Reject],
     seen: _SeenRows,
 ) -> Iterator[Window]:
-    """Reads the rows that a window of references names, and encodes them."""
+    """Reads the rows that windows of references name, and encodes them."""
     schema = context.schema()
-    for window in windows:
-        referenced = context.source.read_references(window)
+    for referenced in context.source.read_windows(windows):
         rejects += referenced.rejects
         seen.checksums += referenced.checksums
         seen.observed = merge_type_flags(seen.observed, referenced.observed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,13 +16,15 @@ from source_tools import GOLDEN, prepare, read, read_one
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.features.feature import Content, Kind
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.schemas.ranges import InputFile, Seen
 from recordmill.transforms.exchange.keys import position_keys
 from recordmill.transforms.pictures.header import read_header
+from recordmill.transforms.sources.base import REFERENCE
 from recordmill.transforms.sources.images import cut_pictures, picture_rows
 from recordmill.transforms.sources.images.options import FeatureNames
 from recordmill.transforms.sources.images.source import ImagesSource
-from recordmill.transforms.storage import open_store
+from recordmill.transforms.storage import open_store, read_files
 from recordmill.transforms.tfrecord import FRAME_BYTES
 
 JPEG, _ = PICTURES["rgb.jpg"]
@@ -350,3 +353,30 @@ def test_a_picture_beyond_2_gib_is_a_reject_without_being_read(tmp_path: Path) -
     (reject,) = reading.rejects
     assert reject.path == "cat/b.jpg"
     assert reject.reason.startswith("has 2,147,483,648 bytes, more than a record can ")
+
+
+def test_the_next_window_is_requested_while_the_caller_works(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    root = "memory://next_window"
+    store = open_store(root)
+    for name in ("a/1.jpg", "a/2.jpg", "b/3.jpg"):
+        store.put_bytes(JPEG, name)
+    asked = {f"{root}/{name}": threading.Event() for name in ("a/1.jpg", "b/3.jpg")}
+    read_one_file = read_files.read_file
+
+    def read_file(uri: str, options: StorageOptions, seen: Seen) -> bytes:
+        if uri in asked:
+            asked[uri].set()
+        return read_one_file(uri, options, seen)
+
+    monkeypatch.setattr(read_files, "read_file", read_file)
+    reading = prepare(ImagesSource(), [root])
+    (rows,) = reading.source.list_references(reading.ranges[0])
+    references = rows.batch[REFERENCE]
+    found = reading.source.read_windows(
+        [references[:2], references[:0], references[2:]]
+    )
+    assert next(found).batch.num_rows == 2
+    assert asked[f"{root}/b/3.jpg"].wait(60)
+    assert [window.batch.num_rows for window in found] == [0, 1]

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from recordmill.schemas.errors import ChangedInputError, InputError
-from recordmill.schemas.job.storage_options import NO_OPTIONS
+from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.ranges import Seen
 from recordmill.transforms.storage import read_files as module
-from recordmill.transforms.storage.read_files import FileToRead, read_files
+from recordmill.transforms.storage.read_files import (
+    REQUESTS,
+    FileToRead,
+    read_files,
+)
 
 DATA = [bytes([number]) * (number * 7 % 50) for number in range(60)]
 
@@ -86,3 +92,64 @@ def test_requests_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     found.close()  # type: ignore[attr-defined]
     assert not running
     assert len(most) <= 6
+
+
+def test_few_files_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However small they are; and the next ones are read while the caller works."""
+    asked: list[str] = []
+    enough = threading.Event()
+
+    def read(uri: str, *_: object) -> bytes:
+        asked.append(uri)
+        if len(asked) == 7:
+            enough.set()
+        return b""
+
+    monkeypatch.setattr(module, "read_file", read)
+    monkeypatch.setattr(module, "REQUESTS", 2)
+    monkeypatch.setattr(module, "FILES_AHEAD", 7)
+    found = read_files(
+        [(f"memory://a/{n}", Seen(0, "")) for n in range(40)], NO_OPTIONS
+    )
+    next(found)
+    assert enough.wait(60)
+    assert len(asked) <= 8
+    assert len(list(found)) == 39
+
+
+@contextmanager
+def held_store(requests: int) -> Iterator[str]:
+    """The address of a server of S3 that answers only to so many requests at once."""
+    together = threading.Barrier(requests, timeout=20)
+
+    class Held(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            together.wait()
+            self.send_response(200)
+            self.send_header("Content-Length", "1")
+            self.send_header("ETag", '"a"')
+            self.end_headers()
+            self.wfile.write(b"x")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    class Server(ThreadingHTTPServer):
+        request_queue_size = requests
+        daemon_threads = True
+
+    with Server(("127.0.0.1", 0), Held) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_all_requests_reach_s3_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client's own limit of connections would let them wait for each other."""
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    files = [(f"s3://bucket/{number}", Seen(1, "a")) for number in range(REQUESTS)]
+    with held_store(REQUESTS) as address:
+        options = StorageOptions.of({"endpoint_url": address, "anon": True})
+        assert list(read_files(files, options)) == [b"x"] * REQUESTS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from urllib.parse import quote, unquote
@@ -114,7 +114,7 @@ def parse_reference(reference: bytes) -> Reference:
 
 def contents_of(
     references: Iterable[Reference], root: str, storage: StorageOptions
-) -> Iterator[bytes]:
+) -> Generator[bytes, None, None]:
     """Yields the bytes of each file that can be read and can be in a record.
 
     Args:

@@ -7,8 +7,10 @@ runs hold paths, and the shard's writer reads the pictures itself (`read_referen
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from itertools import chain, tee
 
 import numpy as np
 import pyarrow as pa
@@ -125,9 +127,16 @@ class ImagesSource(PreparedImages):
         Raises:
           InputError: a file cannot be read, or its size is not what it was.
         """
-        named = _parsed(references)
-        contents = contents_of(named, self.root, self.storage)
-        return self._rows_of(self._read(named, contents), by_view=True)
+        return next(self.read_windows([references]))
+
+    def read_windows(
+        self, windows: Iterable[pa.BinaryArray]
+    ) -> Iterator[ReferencedRows]:
+        named, ahead = tee(map(_parsed, windows))
+        files = chain.from_iterable(ahead)
+        with closing(contents_of(files, self.root, self.storage)) as contents:
+            for window in named:
+                yield self._rows_of(self._read(window, contents), by_view=True)
 
     def _read(
         self,
