@@ -21,7 +21,7 @@ from recordmill.transforms.dataset.expected import schema_of_dataset
 from recordmill.transforms.dataset.files import find_manifest
 from recordmill.transforms.sources.registry import describe_inputs
 from recordmill.transforms.storage import Store
-from recordmill.transforms.tasks.context import appended_fingerprint
+from recordmill.transforms.tasks.fingerprint import appended_fingerprint
 
 
 @dataclass(frozen=True, slots=True)

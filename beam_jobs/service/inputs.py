@@ -24,7 +24,7 @@ from recordmill.transforms.sources.registry import describe_inputs, make_source
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.reading import full_uri, is_local
 from recordmill.transforms.storage.unpacked import unpack_into
-from recordmill.transforms.tasks.context import fingerprint_of
+from recordmill.transforms.tasks.fingerprint import fingerprint_of
 
 _SHOWN_LINKS = 5
 

@@ -12,9 +12,9 @@ from recordmill.schemas.ranges import RangeFile, RangeResult
 from recordmill.transforms.commit.input_log import KeptInputs, dump_kept
 from recordmill.transforms.file_content import contents
 from recordmill.transforms.tasks.checkpoints import CHECKPOINTS, discard_checkpoint
-from recordmill.transforms.tasks.context import (
+from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.fingerprint import (
     FORMAT_VERSION,
-    RunContext,
     appended_fingerprint,
     fingerprint_of,
     fixed_fields,

@@ -15,7 +15,7 @@ from recordmill.transforms.commit.option_changes import option_changes
 from recordmill.transforms.commit.same_content import ContentCheck
 from recordmill.transforms.sources.registry import describe_inputs
 from recordmill.transforms.storage import Store
-from recordmill.transforms.tasks.context import FORMAT_VERSION, fixed_fields
+from recordmill.transforms.tasks.fingerprint import FORMAT_VERSION, fixed_fields
 
 _SHOWN = 3  # files of each kind
 

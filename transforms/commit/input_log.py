@@ -36,7 +36,7 @@ from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.ranges import InputFile
 from recordmill.transforms.file_content import bytes_of_content
 from recordmill.transforms.storage.gzip_packer import gzip_packer
-from recordmill.transforms.tasks.context import FORMAT_VERSION, fixed_fields
+from recordmill.transforms.tasks.fingerprint import FORMAT_VERSION, fixed_fields
 
 _SIDE = "side"
 _UNREADABLE = "unreadable"  # a broken link, or a name that is not UTF-8

@@ -28,7 +28,7 @@ from recordmill.transforms.commit.same_content import ContentCheck, same_unread
 from recordmill.transforms.dataset.files import find_manifest, read_fixed
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.left_out import is_left_out
-from recordmill.transforms.tasks.context import (
+from recordmill.transforms.tasks.fingerprint import (
     FORMAT_VERSION,
     fingerprint_of,
     fixed_fields,

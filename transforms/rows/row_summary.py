@@ -21,7 +21,7 @@ from recordmill.transforms.exchange.plan import (
     Histogram,
     PackedHistogram,
 )
-from recordmill.transforms.tasks.context import FORMAT_VERSION, fixed_fields
+from recordmill.transforms.tasks.fingerprint import FORMAT_VERSION, fixed_fields
 from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES
 
 Digest = tuple[int, int]

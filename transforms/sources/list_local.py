@@ -28,7 +28,7 @@ from recordmill.transforms.sources.walk_folders import (
     walk_folders,
 )
 from recordmill.transforms.storage.reading import local_path
-from recordmill.transforms.storage.retry import input_error
+from recordmill.transforms.storage.storage_errors import input_error
 
 
 def list_local(name: str, note: Note = no_notes) -> tuple[str, list[FoundFile]]:

@@ -20,8 +20,8 @@ from recordmill.transforms.storage.fsspec_files import (
     file_info,
     read_whole,
 )
-from recordmill.transforms.storage.retry import is_unmet_condition
 from recordmill.transforms.storage.s3_requests import get_object, speaks_s3
+from recordmill.transforms.storage.storage_errors import is_unmet_condition
 from recordmill.transforms.storage.store import Store
 
 _TRIES = 10  # if a file is written again and again with the content that was seen

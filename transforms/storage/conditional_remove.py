@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from recordmill.transforms.storage.retry import is_unmet_condition
+from recordmill.transforms.storage.storage_errors import is_unmet_condition
 
 
 def remove_version(kind: str, system: Any, path: str, info: Mapping[str, Any]) -> bool:

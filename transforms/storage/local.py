@@ -24,7 +24,7 @@ from recordmill.transforms.storage.atomic_files import (
     write_synced,
 )
 from recordmill.transforms.storage.local_swap import discard_file, swap_file
-from recordmill.transforms.storage.retry import output_error
+from recordmill.transforms.storage.storage_errors import output_error
 from recordmill.transforms.storage.store import (
     Level,
     Preflight,

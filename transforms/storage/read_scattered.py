@@ -15,8 +15,8 @@ from recordmill.transforms import compiled
 from recordmill.transforms.arrow import I64, U8
 from recordmill.transforms.storage.read_local import require_seen
 from recordmill.transforms.storage.reading import is_local, local_path, read_range
-from recordmill.transforms.storage.retry import input_error
 from recordmill.transforms.storage.row_spans import row_spans
+from recordmill.transforms.storage.storage_errors import input_error
 
 
 def read_rows(

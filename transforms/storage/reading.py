@@ -28,11 +28,11 @@ from recordmill.transforms.storage.read_version import (
     can_read_version,
     read_version,
 )
-from recordmill.transforms.storage.retry import (
+from recordmill.transforms.storage.retry import with_retries
+from recordmill.transforms.storage.storage_errors import (
     describe_failure,
     input_error,
     safe_cause,
-    with_retries,
 )
 
 

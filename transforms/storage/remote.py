@@ -48,11 +48,10 @@ from recordmill.transforms.storage.retry import (
     DEFAULT_RETRIES,
     SHORT_RETRIES,
     RetryPolicy,
-    output_error,
-    safe_cause,
     with_retries,
 )
 from recordmill.transforms.storage.s3_requests import delete_objects
+from recordmill.transforms.storage.storage_errors import output_error, safe_cause
 from recordmill.transforms.storage.store import Level, Store, is_temp_file
 
 _Result = TypeVar("_Result")

@@ -40,7 +40,7 @@ def input_range(first: int, count: int, total: int) -> InputRange:
 
 
 # The literals below are part of the output format: another value is another order of
-# every dataset. Raise recordmill.transforms.tasks.context.FORMAT_VERSION before changing one.
+# every dataset. Raise recordmill.transforms.tasks.fingerprint.FORMAT_VERSION before changing one.
 
 
 def test_mix_is_splitmix64() -> None:

@@ -32,10 +32,9 @@ from recordmill.transforms.storage.reading import read_file, read_range
 from recordmill.transforms.storage.retry import (
     DEFAULT_RETRIES,
     RetryPolicy,
-    describe_failure,
-    is_transient,
     with_retries,
 )
+from recordmill.transforms.storage.storage_errors import describe_failure, is_transient
 
 BRIEF = RetryPolicy(tries=2, first_seconds=0.05, limit_seconds=5.0)
 BIG = 40 << 20  # three parts

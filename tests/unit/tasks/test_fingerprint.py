@@ -18,7 +18,7 @@ from recordmill.schemas.ranges import InputFile
 from recordmill.transforms.commit.input_log import dump_inputs
 from recordmill.transforms.sources.cifar.options import CifarOptions
 from recordmill.transforms.sources.images.options import ImagesOptions
-from recordmill.transforms.tasks.context import fingerprint_of, fixed_fields
+from recordmill.transforms.tasks.fingerprint import fingerprint_of, fixed_fields
 
 FILES = [InputFile("a/x.csv", "/in/a/x.csv", 1234, "1700000000000000000")]
 IMAGENET = JobSpec(

@@ -1,0 +1,275 @@
+"""Tells what an error of a storage means: whether it passes, and the way out.
+
+The clouds' libraries are optional extras, so their errors are recognized by class name
+and HTTP status, not by class.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterator
+
+from recordmill.schemas.errors import (
+    NO_ROOM,
+    InputError,
+    NoRoomError,
+    OutputError,
+    OutputRefusedError,
+    UnreachableInputError,
+    kind_of,
+)
+from recordmill.transforms.storage.clouds import cloud_of
+
+_TRANSIENT_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
+_TRANSIENT_ERRNOS = frozenset(
+    {
+        errno.ECONNRESET,
+        errno.ECONNABORTED,
+        errno.ECONNREFUSED,
+        errno.EPIPE,
+        errno.ETIMEDOUT,
+        errno.EHOSTUNREACH,
+        errno.ENETUNREACH,
+        errno.ENETDOWN,
+        errno.ENETRESET,
+    }
+)
+# Nobody is waited for: a person has to give a right, or another place.
+_FORBIDDEN = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.EEXIST}
+)
+# Class names by package; subclasses count as well.
+_TRANSIENT_CLASSES = frozenset(
+    {
+        "aiohttp.ClientConnectionError",
+        "aiohttp.ClientPayloadError",
+        "azure.IncompleteReadError",
+        "azure.ServiceRequestError",
+        "azure.ServiceResponseError",
+        "botocore.ConnectionClosedError",
+        "botocore.ConnectionError",
+        "botocore.HTTPClientError",
+        "botocore.IncompleteReadError",
+        "botocore.ResponseStreamingError",
+        "aiobotocore.AioReadTimeoutError",
+        "gcsfs.ChecksumError",
+        "google.TransportError",
+        "http.IncompleteRead",
+        "requests.ChunkedEncodingError",
+        "requests.ConnectionError",
+        "requests.Timeout",
+    }
+)
+_PERMANENT_CLASSES = frozenset(
+    {
+        "aiohttp.ClientConnectorCertificateError",
+        "aiohttp.InvalidURL",
+        "botocore.SSLError",
+    }
+)
+# S3 error codes whose HTTP status would mean a permanent error. NoSuchUpload: the
+# answer to a completed multipart upload was lost, and the completion was sent again.
+_TRANSIENT_CODES = frozenset(
+    {
+        "BadDigest",
+        "ConditionalRequestConflict",
+        "IncompleteBody",
+        "NoSuchUpload",
+        "OperationAborted",
+        "RequestTimeout",
+        "XAmzContentSHA256Mismatch",
+    }
+)
+_CREDENTIAL_CLASSES = frozenset(
+    {
+        "azure.ClientAuthenticationError",
+        "botocore.CredentialRetrievalError",
+        "botocore.NoAuthTokenError",
+        "botocore.NoCredentialsError",
+        "botocore.PartialCredentialsError",
+        "botocore.ProfileNotFound",
+        "botocore.TokenRetrievalError",
+        "google.GoogleAuthError",
+    }
+)
+_CREDENTIAL_CODES = frozenset(
+    {"ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "SignatureDoesNotMatch"}
+)
+_BUGS = (AssertionError, AttributeError, NameError, TypeError)
+
+_SECRET_VARIABLE = re.compile(
+    r"secret|token|passw|credential|account_key|access_key|sas|connection_string",
+    re.IGNORECASE,
+)
+_SIGNED = re.compile(r"(?i)\b(sig|signature|X-Amz-[\w-]+|AccountKey|token)=[^&;\s'\"]+")
+
+
+def is_transient(error: BaseException) -> bool:
+    """Tells whether an error may pass by itself."""
+    for each in _chain(error):
+        names = _class_names(each)
+        if names & _PERMANENT_CLASSES:
+            return False
+        if (
+            isinstance(each, TimeoutError | ConnectionError)
+            or names & _TRANSIENT_CLASSES
+        ):
+            return True
+        if isinstance(each, OSError) and each.errno in _TRANSIENT_ERRNOS:
+            return True
+        if _status(each) in _TRANSIENT_STATUSES or _code(each) in _TRANSIENT_CODES:
+            return True
+    return False
+
+
+def is_unmet_condition(error: BaseException) -> bool:
+    """Tells whether a put was refused as its condition did not hold."""
+    return any(
+        isinstance(each, FileExistsError) or _status(each) == 412
+        for each in _chain(error)
+    )
+
+
+def output_error(error: Exception, uri: str, done: str) -> OutputError:
+    """Returns the error to raise instead: where, what happened, the way out.
+
+    Args:
+      error: what the file system or its library raised.
+      uri: the file or folder.
+      done: what could not be done with it: "written", "read" ...
+
+    Raises:
+      Exception: `error` itself, if it is a bug and not an error of the storage.
+    """
+    if isinstance(error, OutputError):
+        return error
+    message = f"{uri}: cannot be {done}: {describe_failure(error, uri)}"
+    if kind_of(error) == NO_ROOM:
+        return NoRoomError(message)
+    errnos = {each.errno for each in _chain(error) if isinstance(each, OSError)}
+    if errnos & _FORBIDDEN:
+        return OutputRefusedError(message)
+    return OutputError(message)
+
+
+def input_error(error: Exception, message: str) -> InputError:
+    """Returns the error to raise for input that cannot be read or listed.
+
+    Args:
+      error: what the file system or its library raised.
+      message: for people.
+    """
+    chain = list(_chain(error))
+    errnos = {each.errno for each in chain if isinstance(each, OSError)}
+    gone = any(isinstance(each, FileNotFoundError | ValueError) for each in chain)
+    if gone or errnos & _FORBIDDEN or 404 in map(_status, chain):
+        return InputError(message)
+    return UnreachableInputError(message)
+
+
+def describe_failure(error: Exception, uri: str) -> str:
+    """Describes an error and the way out in one line that shows no secret.
+
+    Raises:
+      Exception: `error` itself, if it is a bug and not an error of the storage.
+    """
+    if isinstance(error, _BUGS):
+        raise error
+    text = _hide_secrets(" ".join(str(error).split()))[:500] or type(error).__name__
+    for note in getattr(error, "__notes__", ()):
+        text += f" ({note})"
+    return f"{text}; {_way_out(error, uri)}"
+
+
+def safe_cause(error: Exception) -> Exception | None:
+    """Returns the error as a cause to raise from, or None if it shows a secret."""
+    texts = [str(each) for each in _chain(error)]
+    return error if all(_hide_secrets(text) == text for text in texts) else None
+
+
+def _way_out(error: Exception, uri: str) -> str:
+    cloud = cloud_of(uri)
+    chain = list(_chain(error))
+    names = set().union(*map(_class_names, chain))
+    statuses = {_status(each) for each in chain}
+    codes = {_code(each) for each in chain}
+    errnos = {each.errno for each in chain if isinstance(each, OSError)}
+    if isinstance(error, ImportError):
+        if not cloud.extra:
+            return "install its package with pip"
+        return f"pip install '.[{cloud.extra}]' in the folder of recordmill's source"
+    if "Protocol not known" in str(error):
+        return "give a folder, s3://, gs://, az:// or another protocol of fsspec"
+    if (
+        names & _CREDENTIAL_CLASSES
+        or 401 in statuses
+        or codes & _CREDENTIAL_CODES
+        or "with credentials" in str(error)  # adlfs, a bare ValueError
+    ):
+        return f"no valid credentials: {cloud.credentials}"
+    if (
+        isinstance(error, PermissionError)
+        or 403 in statuses
+        or str(error).startswith("Forbidden")  # gcsfs, a bare OSError
+    ):
+        return "a permission is missing (docs/storage.md lists the required ones)"
+    if {errno.ENOSPC, errno.EDQUOT} & errnos:
+        return (
+            "the disk is full or the quota is used up: free some space, then run again"
+        )
+    if errno.EROFS in errnos:
+        return "the file system is read-only: choose another folder"
+    if isinstance(error, FileNotFoundError) or 404 in statuses:
+        return f"does it exist? recordmill does not create a {cloud.container}"
+    if isinstance(error, NotImplementedError):
+        return "this kind of storage cannot be written to"
+    if is_transient(error):
+        return "the network or the store is down or slow: run again later"
+    return "see docs/storage.md for what a store must allow"
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        current = current.__cause__
+
+
+def _class_names(error: BaseException) -> set[str]:
+    return {f"{c.__module__.split('.')[0]}.{c.__name__}" for c in type(error).__mro__}
+
+
+def _status(error: BaseException) -> int | None:
+    """Returns the HTTP status of an error, wherever its library keeps it."""
+    response = getattr(error, "response", None)
+    if isinstance(response, dict):  # botocore
+        status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        return status if isinstance(status, int) else None
+    for name in ("status_code", "status", "code"):  # azure, aiohttp, gcsfs
+        value = getattr(error, name, None)
+        if isinstance(value, int):
+            return value
+        if isinstance(value, str) and value.isdecimal():
+            return int(value)
+    return None
+
+
+def _code(error: BaseException) -> str | None:
+    """Returns the error code of S3 or Azure."""
+    response = getattr(error, "response", None)
+    if isinstance(response, dict):
+        return str(response.get("Error", {}).get("Code"))
+    code = getattr(error, "error_code", None)
+    return str(code) if code else None
+
+
+def _hide_secrets(text: str) -> str:
+    """Replaces the values of secret environment variables and signatures by ***."""
+    for name, value in os.environ.items():
+        if len(value) >= 8 and _SECRET_VARIABLE.search(name):
+            text = text.replace(value, "***")
+    return _SIGNED.sub(r"\1=***", text)
