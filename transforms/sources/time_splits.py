@@ -13,11 +13,13 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from recordmill.schemas.job.split_times import SplitTimes
+from recordmill.transforms.arrow import U64
 from recordmill.transforms.sources.class_keys import texts_of
 
 _MICROSECONDS = pa.timestamp("us")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-Values = npt.NDArray[Any]
+_HIGHEST = np.uint64(1 << 63)
+Missing = npt.NDArray[np.bool_]
 
 
 def split_by_time(values: pa.Array, times: SplitTimes) -> pa.Int64Array:
@@ -42,6 +44,50 @@ def split_by_time(values: pa.Array, times: SplitTimes) -> pa.Int64Array:
         start = _microseconds(bound) if isinstance(bound, datetime) else bound
         splits += numbers >= start
     return pa.array(splits, pa.int64(), mask=missing)
+
+
+def order_of(values: pa.Array, *, are_times: bool) -> tuple[U64, Missing]:
+    """Returns numbers that are in the order of the times or numbers, and what has none.
+
+    Whatever type the column came out with, the same value has the same number: a first
+    reading of a table has text where the one that converts has integers or decimals.
+
+    >>> order_of(pa.array(["2", "1,5", "x"]), are_times=False)[1].tolist()
+    [False, False, True]
+    """
+    found = _times_in(values) if are_times else _decimals_in(values)
+    if found is None:
+        found = pa.nulls(len(values), pa.int64() if are_times else pa.float64())
+    missing = found.is_null().to_numpy(zero_copy_only=False)
+    numbers = found.fill_null(0).to_numpy(zero_copy_only=False)
+    if are_times:
+        return numbers.astype(np.int64).view(np.uint64) ^ _HIGHEST, missing
+    missing = missing | np.isnan(numbers)
+    bits = (numbers + 0.0).view(np.uint64)  # -0.0 + 0.0 is 0.0
+    return np.where(bits & _HIGHEST, ~bits, bits | _HIGHEST), missing
+
+
+def _decimals_in(values: pa.Array) -> pa.Array | None:
+    """Returns numbers as float64; of text also those with a decimal comma."""
+    if pt.is_integer(values.type) or pt.is_floating(values.type):
+        return values.cast(pa.float64(), safe=False)
+    if not pt.is_string(values.type):
+        return None
+    return _of_texts(values, _decimal_in, pa.float64())
+
+
+def _decimal_in(text: str) -> float | None:
+    return _number_in(text if "." in text else text.replace(",", "."))
+
+
+def time_text(number: int, *, are_times: bool) -> str:
+    """Returns the time or number that one of `order_of` stands for, to be shown."""
+    bits = np.array([number], np.uint64)
+    if are_times:
+        since = int((bits ^ _HIGHEST).view(np.int64)[0])  # 1970, in UTC
+        return str(np.datetime64(since, "us")).removesuffix(".000000")
+    value = np.where(bits & _HIGHEST, bits ^ _HIGHEST, ~bits).view(np.float64)[0]
+    return f"{value:.12g}"
 
 
 def _microseconds(time: datetime) -> int:

@@ -1,0 +1,122 @@
+"""Finds where splits by time end that are shares of all rows, in a first reading."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import accumulate
+
+import numpy as np
+import pyarrow.types as pt
+
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.ranges import InputRange
+from recordmill.transforms.exchange.exact_splits import divide
+from recordmill.transforms.exchange.pair_ranks import (
+    MAX_KEPT,
+    SIGMAS,
+    WHOLE,
+    Pair,
+    PairLimits,
+    PairSketch,
+    Window,
+    next_windows,
+)
+from recordmill.transforms.profile.in_threads import in_threads, surveyed
+from recordmill.transforms.sources.base import Source
+from recordmill.transforms.sources.roles import RankedTimes
+from recordmill.transforms.sources.time_splits import order_of
+
+_WIDER = 8  # times, if a rank was not within the window that was looked at
+_SAMPLED_ROWS = 1_000  # by which text is taken for times or for numbers
+
+
+def rank_times(
+    source: Source,
+    ranges: Sequence[InputRange],
+    column: str,
+    fractions: Sequence[Fraction],
+    *,
+    workers: int,
+    max_kept: int = MAX_KEPT,
+) -> RankedTimes:
+    """Reads all rows, and finds the times at which the splits have their shares.
+
+    Args:
+      source: prepared.
+      ranges: of it.
+      column: of times or numbers.
+      fractions: share of each split, the earliest first.
+      workers: threads.
+      max_kept: pairs that are held of each window.
+
+    Raises:
+      InputError: no row has a time or a number, or the input cannot be read.
+    """
+    todo = surveyed(source, ranges, workers)
+    are_times = _are_times(source, todo, column)
+
+    def read(windows: set[Window]) -> dict[Window, PairSketch]:
+        total = {window: PairSketch(window, max_kept) for window in windows}
+
+        def read_range(input_range: InputRange) -> dict[Window, PairSketch]:
+            found = {window: PairSketch(window, max_kept) for window in windows}
+            for rows in source.read_as_text(input_range):
+                values = rows.batch.column(column)
+                order, missing = order_of(values, are_times=are_times)
+                for sketch in found.values():
+                    sketch.add(order[~missing], rows.origins[~missing])
+            return found
+
+        for found in in_threads(read_range, todo, workers):
+            for window, sketch in found.items():
+                total[window].merge(sketch)
+        return total
+
+    sketches = read({WHOLE})
+    num_rows = sketches[WHOLE].inside
+    if not num_rows:
+        raise InputError(
+            f"`split_by_time` {column}: no row has a time or a number; name another "
+            "column, or leave out `split_by_time`"
+        )
+    (records,) = divide([num_rows], fractions)
+    ranks = list(accumulate(records))[:-1]
+    limits: dict[int, Pair] = {num_rows: WHOLE[1]}  # all rows lie before it
+    windows = dict.fromkeys(ranks, WHOLE)
+    sigmas: float = SIGMAS
+    while True:
+        for rank in {*ranks} - limits.keys():
+            found = sketches[windows[rank]].pair(rank)
+            if found is not None:
+                limits[rank] = found
+        left = sorted({*ranks} - limits.keys())
+        if not left:
+            break
+        held = [sketches[windows[rank]] for rank in left]
+        wanted = next_windows(held, left, sigmas)
+        if wanted is None:  # once in 10**15 times: look farther, from the start
+            sigmas *= _WIDER
+            wanted = [WHOLE] * len(left)
+        windows = dict(zip(left, wanted, strict=True))
+        sketches = read({*wanted})
+    pairs = np.array([limits[rank] for rank in ranks], np.uint64).reshape(-1, 2)
+    return RankedTimes(PairLimits(pairs[:, 0], pairs[:, 1]), are_times, records)
+
+
+def _are_times(source: Source, ranges: Sequence[InputRange], column: str) -> bool:
+    """Tells whether a column has times; text by more of its first rows than numbers."""
+    num_times = num_numbers = num_rows = 0
+    for input_range in ranges:
+        for rows in source.read_as_text(input_range):
+            values = rows.batch.column(column)
+            if not pt.is_string(values.type):
+                return not (pt.is_integer(values.type) or pt.is_floating(values.type))
+            values = values[: _SAMPLED_ROWS - num_rows]
+            num_rows += len(values)
+            num_times += int((~order_of(values, are_times=True)[1]).sum())
+            num_numbers += int((~order_of(values, are_times=False)[1]).sum())
+            if num_rows >= _SAMPLED_ROWS and (num_times or num_numbers):
+                return num_times > num_numbers
+            num_rows = min(num_rows, _SAMPLED_ROWS - 1)  # goes on to the first value
+    return num_times > num_numbers
