@@ -10,7 +10,7 @@ import os
 import pickle
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -35,6 +35,9 @@ from recordmill.transforms.sources.images.source import ImagesSource
 from recordmill.transforms.sources.source_rows import Rows
 from recordmill.transforms.tasks.frame_records import frame_rows
 from recordmill.transforms.tfrecord import crc32c
+
+# Fields of sources that say how long ranges are, so that tests can have small ones.
+RANGE_SIZES = {"range_bytes", "whole_bytes", "step_bytes"}
 
 
 @pytest.fixture(params=CASES)
@@ -133,6 +136,31 @@ def test_ranges_are_cut_by_constants(case: Case, folder: Path) -> None:
     assert [(s.start, s.stop) for s in alone] == [
         (s.start, s.stop) for s in reading.ranges if s.path == last.path
     ]
+
+
+def test_wherever_ranges_are_cut_the_rows_are_the_same(
+    case: Case, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their order and rejects, too; some ranges are less than a row."""
+    case.make(folder)
+    path, kept_bytes = case.cut_short
+    if case.unit == "byte" and case.pack is bytes:  # with a reject
+        (folder / path).write_bytes((folder / path).read_bytes()[:kept_bytes])
+    whole = read(case.source, folder)
+    cuts = set()
+    for size in (1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 987, 100_000):
+        sizes = {f.name: size for f in fields(case.source) if f.name in RANGE_SIZES}
+        monkeypatch.setattr(cut_pictures, "FILES_PER_RANGE", size)
+        monkeypatch.setattr(fixed_length, "RANGE_BYTES", 3073 + size * 100)
+        reading = read(replace(case.source, **sizes), folder)
+        cuts.add(tuple((each.path, each.start) for each in reading.ranges))
+        assert reading.rows == whole.rows
+        assert len(set(reading.origins)) == len(whole.origins)
+        assert raw_rows(reading) == raw_rows(whole)
+        assert sorted(reading.rejects) == sorted(whole.rejects)
+        keys = [key for part in reading.parts for key in part.keys]
+        assert keys == sorted(set(keys))
+    assert len(cuts) > 2 or {start for cut in cuts for _, start in cut} == {0}
 
 
 def test_ranges_can_be_read_in_any_order(case: Case, folder: Path) -> None:

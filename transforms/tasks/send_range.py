@@ -28,12 +28,17 @@ from recordmill.transforms.exchange.plan import (
 )
 from recordmill.transforms.tasks.checkpoints import (
     discard_checkpoint,
+    keeps_rejects,
     load_checkpoint,
     save_checkpoint,
     save_rejects,
 )
 from recordmill.transforms.tasks.context import RunContext, can_plan_from_sizes
-from recordmill.transforms.tasks.kept_checksums import checksums_of, save_checksums
+from recordmill.transforms.tasks.kept_checksums import (
+    checksums_of,
+    keeps_checksums,
+    save_checksums,
+)
 from recordmill.transforms.tasks.live_counts import LiveCounts, counting
 from recordmill.transforms.tasks.read_range import RangeReader, keys_and_splits
 from recordmill.transforms.tasks.sort_range import make_histogram
@@ -135,13 +140,31 @@ def send_range(
 
     Yields:
       (number of the shard, piece); all of them account for every row that was planned
-      for a shard. At last the summary of the range.
+      for a shard. At last the summary of the range: nothing but that one of an earlier
+      try, if all shards are finished.
 
     Raises:
       ChangedInputError: the range holds other values than when it was measured.
     """
+    if len(skip) == plan.num_shards:  # an earlier try failed behind all of them
+        earlier = _sent_before(context, measured.range)
+        if earlier is not None:
+            yield earlier
+            return
     with counting(context.workspace, _sent_name(measured.range)) as live:
         yield from _send_rows(context, measured, final_types, plan, skip, live)
+
+
+def _sent_before(context: RunContext, input_range: InputRange) -> RangeResult | None:
+    """Returns the summary of a range that an earlier try sent, if all of it is kept."""
+    name = _sent_name(input_range)
+    earlier = load_checkpoint(context.workspace, name, RangeResult)
+    if earlier is None or earlier.range != input_range:
+        return None
+    is_kept = keeps_rejects(
+        context.workspace, name, earlier.rows_rejected, earlier.rejects, context.part
+    ) and keeps_checksums(context.workspace, name, earlier.checksums)
+    return earlier if is_kept else None
 
 
 def _send_rows(

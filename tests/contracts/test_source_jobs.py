@@ -1,0 +1,193 @@
+"""The contract of every source in whole jobs: exchanges, resume, append.
+
+The cases stand in source_cases.py; a new source adds one and inherits every test.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from append_tools import records_of, stand
+from archive_tools import ARCHIVES, files_in
+from case_jobs import offer, run_case
+from job_tools import assert_unpublished, assert_whole, contents, manifest_of
+from plain_runner import without_beam
+from source_cases import CASES, Case
+
+from recordmill.schemas.errors import RecordmillError
+from recordmill.schemas.job.run_options import WantedExchange
+from recordmill.transforms.dataset.verify import verify_dataset
+from recordmill.transforms.sources.base import Source
+from recordmill.transforms.sources.cifar import source as fixed_length
+from recordmill.transforms.sources.images import cut_pictures
+
+BEFORE_SHARDS = "recordmill.beam_jobs.pipelines.combine.save_plan_totals"
+EXCHANGES: tuple[WantedExchange, ...] = ("scratch", "engine", "reference")
+LAST_STEP = "recordmill.beam_jobs.pipelines.convert.stage"
+
+
+@pytest.fixture(params=CASES)
+def case(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Case]:
+    """A case that jobs can name, whose input is cut into several ranges."""
+    monkeypatch.setattr(cut_pictures, "FILES_PER_RANGE", 2)
+    monkeypatch.setattr(fixed_length, "RANGE_BYTES", 7000)
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # half the time; no power is lost
+    found = CASES[request.param]
+    offer(found.source, monkeypatch)
+    with without_beam():
+        yield found
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "in"
+    path.mkdir()
+    return path
+
+
+@contextmanager
+def counting_reads(source: Source) -> Iterator[Counter[str]]:
+    """Counts what a source of this kind is asked to read, by its methods.
+
+    Of `read_references` it counts the references: without any it only tells columns.
+    """
+    calls: Counter[str] = Counter()
+
+    def counted(name: str) -> Callable[..., Any]:
+        method = getattr(type(source), name)
+
+        def call(*args: Any) -> Any:
+            calls[name] += len(args[1]) if name == "read_references" else 1
+            return method(*args)
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("survey", "read", "list_references", "read_references"):
+            patch.setattr(type(source), name, counted(name))
+        yield calls
+
+
+def fail_in(step: str, given: Path, output: Path, exchange: WantedExchange) -> None:
+    """Runs a job up to this step, which fails."""
+
+    def fail(*_: object) -> None:
+        raise OSError("the machine went down")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(step, fail)
+        with pytest.raises(RecordmillError, match="the machine went down"):
+            run_case(given, output, exchange)
+    assert_unpublished(output)
+
+
+def test_a_run_that_failed_in_its_last_step_goes_on(
+    case: Case, folder: Path, tmp_path: Path
+) -> None:
+    """By every exchange: nothing is read again, and all bytes are the same."""
+    rows = case.make(folder)
+    model = tmp_path / "model"
+    run_case(folder, model, "scratch")
+    facts = manifest_of(model)
+    assert (facts["rows_read"], facts["rows_rejected"]) == (len(rows), 0)
+    assert_whole(model)
+    for exchange in EXCHANGES:
+        if exchange == "reference" and not case.source.supports_references:
+            continue
+        output = tmp_path / exchange
+        with counting_reads(case.source) as reads:
+            fail_in(LAST_STEP, folder, output, exchange)
+            ranges = len([*output.glob(f".recordmill/*/facts/range-{exchange}-*.json")])
+            assert ranges > 2
+            asked = "list_references" if exchange == "reference" else "read"
+            assert reads[asked] >= ranges
+            reads.clear()
+            run_case(folder, output, exchange)
+            if exchange != "reference":  # the sizes of pictures are listed, not read
+                del reads["list_references"]
+            assert +reads == {}
+        assert contents(output) == contents(model)
+
+
+def test_a_run_that_failed_before_its_shards_goes_on(
+    case: Case, folder: Path, tmp_path: Path
+) -> None:
+    """Of an archive, which each run unpacks for itself; it reads no range again."""
+    case.make(folder)
+    archive = tmp_path / "in.tar.gz"
+    archive.write_bytes(ARCHIVES[archive.name](files_in(folder)))
+    if case.source.reads_archives:
+        archive = folder  # of what it reads
+    run_case(archive, tmp_path / "model", "scratch")
+    with counting_reads(case.source) as reads:
+        fail_in(BEFORE_SHARDS, archive, tmp_path / "out", "scratch")
+        assert reads["read"] > 2
+        assert not [*tmp_path.glob("out/.recordmill/*/facts/shard-*")]
+        reads.clear()
+        run_case(archive, tmp_path / "out", "scratch")
+    del reads["list_references"]
+    assert +reads == {}
+    assert contents(tmp_path / "out") == contents(tmp_path / "model")
+
+
+def test_new_files_are_appended(case: Case, folder: Path, tmp_path: Path) -> None:
+    """Each row once, in the split of a whole run; no shard of before is touched."""
+    rows = case.make(folder)
+    output, model = tmp_path / "out", tmp_path / "model"
+    run_case(folder, model, "scratch")
+    for path in (later := later_files(folder, rows)):
+        path.rename(tmp_path / path.name)
+    assert run_case(folder, output, "scratch", append=True).status == "done"
+    before = stand(output)
+    first = manifest_of(output)
+    assert 0 < first["rows_read"] - first["rows_rejected"] < len(rows)
+    for path in later:
+        (tmp_path / path.name).rename(path)
+    for expected in ("done", "unchanged"):
+        assert run_case(folder, output, "scratch", append=True).status == expected
+        assert before.items() <= stand(output).items()
+        assert records_of(output) == records_of(model)
+    whole, found = manifest_of(model), manifest_of(output)
+    assert found["features"] == whole["features"]
+    assert whole["rows_read"] == len(rows)
+    # A table of labels names a picture that comes later: it was a reject before.
+    assert found["rows_read"] - found["rows_rejected"] == len(rows)
+    assert verify_dataset(str(output), deep=True).problems == ()
+
+
+def later_files(folder: Path, rows: list[tuple[str, int, bytes]]) -> list[Path]:
+    """Returns the file of the fewest rows, with those whose names begin as its does."""
+    counts = Counter(path for path, _, _ in rows)
+    fewest = Path(min(counts, key=lambda path: counts[path]))
+    word = re.split("[-_.]", fewest.name)[0]
+    return [*(folder / fewest.parent).glob(f"{word}[-_.]*")]
+
+
+@pytest.mark.parametrize(
+    ("name", "exchange"),
+    [("csv", "scratch"), ("csv", "engine"), ("cifar", "reference")],
+)
+def test_beam_makes_what_the_plain_runner_makes(
+    name: str,
+    exchange: WantedExchange,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of several ranges; so what is tested above holds for whole jobs."""
+    monkeypatch.setattr(fixed_length, "RANGE_BYTES", 7000)
+    CASES[name].make(folder)
+    offer(CASES[name].source, monkeypatch)
+    run_case(folder, tmp_path / "beam", exchange)
+    with without_beam():
+        run_case(folder, tmp_path / "plain", exchange)
+    assert contents(tmp_path / "beam") == contents(tmp_path / "plain")

@@ -1,0 +1,58 @@
+"""Runs whole jobs of a source that has no options of a command: that of a case."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from recordmill.beam_jobs.report.progress import Silent
+from recordmill.beam_jobs.service.outcome import Outcome
+from recordmill.beam_jobs.service.run_versioned import run_versioned
+from recordmill.schemas.job.job_spec import JobSpec, RejectLimit, Sharding
+from recordmill.schemas.job.run_options import RunOptions, WantedExchange
+from recordmill.schemas.job.source_options import SourceOptions
+from recordmill.transforms.sources import registry
+from recordmill.transforms.sources.base import Source
+
+FORMAT = "a_case"
+
+
+def offer(source: Source, patch: pytest.MonkeyPatch) -> None:
+    """Makes a source one of the formats that jobs can name."""
+    module = ModuleType("plugin_of_a_case")
+    module.FORMAT = registry.SourceFormat(  # type: ignore[attr-defined]
+        name=FORMAT,
+        summary="A source of the contract suite.",
+        options=SourceOptions,
+        make_source=lambda options, as_text, storage: source,
+    )
+    patch.setitem(sys.modules, module.__name__, module)
+    patch.setitem(registry.BUILT_IN, FORMAT, module.__name__)
+
+
+def run_case(
+    given: Path, output: Path, exchange: WantedExchange, *, append: bool = False
+) -> Outcome:
+    """Runs the job of the source that was offered; all that waits is on the disk.
+
+    Raises:
+      RecordmillError: as the command would tell it.
+    """
+    job = JobSpec(
+        source=FORMAT,
+        name="set",
+        sharding=Sharding(num_shards=2),
+        max_rejects=RejectLimit(text="1"),
+    )
+    options = RunOptions(
+        inputs=(str(given),),
+        output=str(output),
+        exchange=exchange,
+        memory="0",
+        workers=1,
+        append=append,
+    )
+    return run_versioned(job, options, Silent())
