@@ -40,7 +40,7 @@ def views_of(values: Sequence[bytes]) -> pa.Array:
 def views_at(
     buffers: Sequence[pa.Buffer],
     buffer_of: npt.NDArray[np.integer],
-    starts: I64,
+    starts: npt.NDArray[np.integer],
     lengths: I64,
 ) -> pa.Array:
     """Returns values that lie in buffers as an array of views.

@@ -13,7 +13,7 @@ then shuffles them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -96,14 +96,15 @@ class EncodeRows(beam.DoFn):
         if not self._blocks:
             return
         summaries, self._summaries, self._bytes = self._summaries, [], 0
-        block = Block.joined(self._blocks)
         runs: tuple[SortedRunRef, ...] = ()
         num_splits = len(self._rows_job.split_names)
         if self._rows_job.exchange == "scratch":
-            runs = (_store_run(self._rows_job, block, num_splits),)
+            runs = (_store_run(self._rows_job, self._blocks, num_splits),)
+            self._blocks.clear()
         else:
             # Unique, also among the pieces of a repeated bundle.
             origin = (uuid4().int >> 64, 0)
+            block = Block.joined(self._blocks)
             yield from cut_block(block, _one_shard_each(num_splits), origin)
         for summary in summaries:
             yield TaggedOutput(SUMMARIES, summary)
@@ -128,11 +129,13 @@ def _in_global_window(
     return GlobalWindows.windowed_value(output)
 
 
-def _store_run(rows_job: RowsJob, block: Block, num_splits: int) -> SortedRunRef:
+def _store_run(
+    rows_job: RowsJob, blocks: Sequence[Block], num_splits: int
+) -> SortedRunRef:
     workspace = rows_job.run_workspace
     if not workspace.shared:
         workspace.local_path("runs").mkdir(parents=True, exist_ok=True)
-    return workspace.runs.save(uuid4().hex, [block], num_splits)
+    return workspace.runs.save(uuid4().hex, blocks, num_splits)
 
 
 def _one_shard_each(num_splits: int) -> ShardPlan:

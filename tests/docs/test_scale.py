@@ -200,7 +200,7 @@ def test_shards_read_of_indexes_and_slices_what_is_told(
     runs = []
     for number in range(num_runs):
         with folder.writing(f"run-{number}") as stem:
-            runs.append(write_sorted_run(stem, some_block(rng, records, size), 1))
+            runs.append(write_sorted_run(stem, [some_block(rng, records, size)], 1))
     for task in even_plan(shards).tasks():
         list(gather(folder, runs, task, window_bytes))
     indexes = [count for name, count in asked if name == "index"]
@@ -282,7 +282,7 @@ def test_pieces_take_the_memory_that_is_told(
     read_shard: Callable[[], Iterable[pa.BinaryArray]]
     if exchange == "scratch":
         runs = [
-            write_sorted_run(tmp_path / f"run-{number}", block, 1)
+            write_sorted_run(tmp_path / f"run-{number}", [block], 1)
             for number, block in enumerate(blocks)
         ]
         read_shard = partial(gather, LocalSortedRuns(str(tmp_path)), runs, task)

@@ -1,4 +1,4 @@
-"""Writes sorted runs to scratch: the rows of one block, sorted by order key.
+"""Writes sorted runs to scratch: the rows of some blocks, sorted by order key.
 
     STEM.records   payload of record 0 | payload of record 1 | ...
     STEM.index     keys, offsets and planned bytes (see sorted_run_index.py)
@@ -10,7 +10,7 @@ or, in the exchange by reference, a reference to the row that becomes one.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,7 +19,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from recordmill.schemas.ranges import SortedRunRef
-from recordmill.transforms.arrow import I64, array_parts, offsets_of
+from recordmill.transforms.arrow import (
+    I64,
+    array_parts,
+    offsets_of,
+    value_lengths,
+    value_offsets,
+)
+from recordmill.transforms.binary_views import views_at
 from recordmill.transforms.exchange.block import Block, sort_order
 from recordmill.transforms.exchange.sorted_run_index import pack_index
 from recordmill.transforms.storage.atomic_files import temp_path, write_atomic
@@ -31,32 +38,33 @@ _WINDOW_BYTES = 4 << 20  # payloads that are sorted and written at once
 
 def write_sorted_run(
     stem: Path,
-    block: Block,
+    blocks: Sequence[Block],
     num_splits: int,
 ) -> SortedRunRef:
-    """Sorts a block by (split, order key) and writes it as a run.
+    """Sorts the rows of blocks by (split, order key) and writes them as a run.
 
     Args:
       stem: path without ending; both files appear whole or not at all.
-      block: the rows.
+      blocks: the rows. Records are not joined first: each is copied once, when its
+        place in the run is written.
       num_splits: number of splits of the job.
     """
-    payloads, keys, splits, planned_bytes = (
-        block.payloads,
-        block.keys,
-        block.splits,
-        block.planned_bytes,
-    )
+    keys = np.concatenate([block.keys for block in blocks])
+    splits = np.concatenate([block.splits for block in blocks])
+    planned_bytes = np.concatenate([block.planned_bytes for block in blocks])
+    lengths = np.concatenate([value_lengths(block.payloads) for block in blocks])
     counts = np.bincount(splits, minlength=num_splits)
     order = sort_order(keys, splits, num_splits)
-    offsets, _ = array_parts(payloads)
-    lengths = np.diff(offsets)
-    if order is not None:
-        keys, planned_bytes, lengths = keys[order], planned_bytes[order], lengths[order]
-    starts = offsets_of(lengths)
+    if order is None:
+        starts = offsets_of(lengths)
+        windows = _stored_payloads(blocks)
+    else:
+        keys, planned_bytes = keys[order], planned_bytes[order]
+        starts = offsets_of(lengths[order])
+        windows = _sorted_payloads(blocks, order, starts)
     index, index_crc = pack_index(keys, starts, planned_bytes, counts.tolist())
     path = stem.with_name(f"{stem.name}.records")
-    payload_crc = _write_payload(path, _sorted_payloads(payloads, order, starts))
+    payload_crc = _write_payload(path, windows)
     write_atomic(stem.with_name(f"{stem.name}.index"), index)
     return SortedRunRef(
         stem=stem.name,
@@ -67,19 +75,34 @@ def write_sorted_run(
     )
 
 
+def _stored_payloads(blocks: Sequence[Block]) -> Iterator[memoryview]:
+    """Yields the payloads' bytes as they are."""
+    for block in blocks:
+        offsets, data = array_parts(block.payloads)
+        yield data.data[offsets[0] : offsets[-1]]
+
+
 def _sorted_payloads(
-    payloads: pa.BinaryArray, order: npt.NDArray[np.intp] | None, starts: I64
+    blocks: Sequence[Block], order: npt.NDArray[np.intp], starts: I64
 ) -> Iterator[memoryview]:
-    """Yields the payloads' bytes in the run's order, in windows to save memory."""
+    """Yields the payloads' bytes in the run's order, in windows to save memory.
+
+    Args:
+      blocks: the rows.
+      order: index of each row of the run, counted over all blocks.
+      starts: byte offset of each row in the run, and the end.
+    """
+    buffers = [block.payloads.buffers()[2] or pa.py_buffer(b"") for block in blocks]
+    firsts = [value_offsets(block.payloads)[:-1] for block in blocks]
+    buffer_of = np.repeat(np.arange(len(blocks)), [len(found) for found in firsts])
+    places = np.concatenate(firsts)
     num_windows = max(1, int(starts[-1]) // _WINDOW_BYTES)
     targets = np.linspace(0, starts[-1], num_windows + 1)[1:-1]
-    edges = [0, *np.searchsorted(starts, targets).tolist(), len(payloads)]
+    edges = [0, *np.searchsorted(starts, targets).tolist(), len(order)]
     for first, end in pairwise(edges):
-        if order is None:
-            window = payloads.slice(first, end - first)
-        else:
-            window = payloads.take(pa.array(order[first:end]))
-        offsets, data = array_parts(window)
+        rows, lengths = order[first:end], np.diff(starts[first : end + 1])
+        views = views_at(buffers, buffer_of[rows], places[rows], lengths)
+        offsets, data = array_parts(views.cast(pa.binary()))
         yield data.data[offsets[0] : offsets[-1]]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -42,18 +42,18 @@ class SortedRunFolder(ABC):
         """Returns a context with the path, without ending, for `write_sorted_run`."""
 
     def save(
-        self, stem: str, blocks: list[Block], num_splits: int, seconds: float = 0.0
+        self, stem: str, blocks: Sequence[Block], num_splits: int, seconds: float = 0.0
     ) -> SortedRunRef:
         """Saves a run.
 
         Args:
           stem: its name.
-          blocks: its records; the list is cleared.
+          blocks: its records.
           num_splits: number of splits of the job.
           seconds: that it took to make the blocks.
         """
         with self.writing(stem) as path:
-            return write_sorted_run(path, Block.joined(blocks), num_splits)
+            return write_sorted_run(path, blocks, num_splits)
 
     def held(self, run: SortedRunRef) -> HeldRun | None:
         """Returns a run that is in memory; None if it is in files.
@@ -138,7 +138,7 @@ class LocalSortedRuns(SortedRunFolder):
     budget: HoldBudget = NO_BUDGET
 
     def save(
-        self, stem: str, blocks: list[Block], num_splits: int, seconds: float = 0.0
+        self, stem: str, blocks: Sequence[Block], num_splits: int, seconds: float = 0.0
     ) -> SortedRunRef:
         if self.budget.num_bytes:
             held = HELD_RUNS.hold(

@@ -38,8 +38,10 @@ class Row:
 def save(
     folder: Path, name: str, rows: list[Row], num_splits: int, planned: int = 1
 ) -> SortedRunRef:
-    """Saves rows that are planned with so many times their bytes, as references are."""
-    return write_sorted_run(folder / name, block_of(rows, planned), num_splits)
+    """Saves two blocks, planned with so many times their bytes, as references are."""
+    half = len(rows) // 2
+    blocks = [block_of(some, planned) for some in (rows[:half], rows[half:])]
+    return write_sorted_run(folder / name, blocks, num_splits)
 
 
 def block_of(rows: list[Row], planned: int = 1) -> Block:
@@ -214,7 +216,7 @@ def test_gather_keeps_no_index_it_has_read(tmp_path: Path) -> None:
     runs = [
         write_sorted_run(
             tmp_path / f"r{i}",
-            Block(payloads, keys, ones.astype(np.uint8) - 1, ones),
+            [Block(payloads, keys, ones.astype(np.uint8) - 1, ones)],
             1,
         )
         for i in range(num_runs)

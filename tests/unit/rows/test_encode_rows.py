@@ -343,7 +343,7 @@ def test_ties_are_ordered_by_content(
     random.shuffle(pieces)
     folder = tmp_path_factory.mktemp("runs")
     runs = [
-        write_sorted_run(folder / f"{n}", block, 1) for n, block in enumerate(blocks)
+        write_sorted_run(folder / f"{n}", [block], 1) for n, block in enumerate(blocks)
     ]
     random.shuffle(runs)
     task = ShardTask("", 0, 0, 1, 0, KEY_SPACE)
