@@ -26,6 +26,7 @@ CONTAINERS := $(TOOLS)/containers/base.tar
 PICTURES := $(TOOLS)/pictures/.ready
 BROWSER := $(TOOLS)/browser/.ready
 READERS := $(TOOLS)/readers/.ready $(TOOLS)/torch/.ready
+PEERS := $(addprefix $(TOOLS)/bench-,$(addsuffix /.ready,tfx peers streaming img2dataset))
 INTEGRATION := $(STORES) $(CLUSTERS) $(TOOLS)/deploy/.ready $(TOOLS)/compose-go-$(COMPOSE_GO)/cmd $(TOOLS)/airflow/.ready $(PICTURES) $(BROWSER) $(READERS)
 # $(call install,ENVIRONMENT): what comes behind it goes into that environment. Nothing
 # is compiled on the way: Python does that with the few modules that are imported.
@@ -38,7 +39,7 @@ endif
 BRIEFLY := | awk '/^Collecting/ { print "  " $$2 } /^Installing coll/ { print "  unpacking" } \
 	!/^(Collecting|Installing|Downloading|Using|Looking|Obtaining|Requirement|Ignoring|Successfully| )/ { print } { fflush() }'
 
-.PHONY: demo test test-fast coverage mutants test-integration test-long fuzz adversary power-loss soak image environments tools check bench bench-quick lock clean
+.PHONY: demo test test-fast coverage mutants test-integration test-long fuzz adversary power-loss soak image environments tools check bench bench-peers bench-quick lock clean
 
 demo: $(VENV)/.run
 	sh tests/demo.sh $(BIN)/recordmill
@@ -106,8 +107,12 @@ check: $(VENV)/.ready $(LINKS)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: $(VENV)/.ready $(INTEROP)/.ready
-	$(BIN)/python tests/bench/run.py all
+# All parts, or PARTS="csv images"; run.py --list tells how long each takes.
+bench: $(VENV)/.ready bench-peers
+	$(BIN)/python tests/bench/run.py --tools $(TOOLS) $(PARTS)
+
+# The environments of the peers, 5 GB. PyTorch is that of Debian 12.
+bench-peers: $(INTEROP)/.ready $(PEERS) $(TOOLS)/torch/.ready $(PICTURES)
 
 # What is checked out here beside another commit, in pairs: make bench-quick COMMIT=main
 bench-quick: $(VENV)/.ready
@@ -184,7 +189,15 @@ $(TOOLS)/%/.ready: tests/integration/requirements-%.lock
 	@$(@D)/bin/pip check
 	@touch $@
 
-# PyTorch of Debian 12, beside the environment of Python 3.11 that uses it, .tools/readers.
+# The same for the peers of the benchmark; one of them lacks PyTorch, so nothing is checked.
+$(TOOLS)/bench-%/.ready: tests/bench/requirements-%.lock
+	@echo "Building $(@D): a peer of the benchmark"
+	@$(PYTHON) -m venv --clear $(@D)
+	@$(call install,$(@D)) --require-hashes --no-deps -r $< $(BRIEFLY)
+	@touch $@
+
+# PyTorch of Debian 12, beside the environments of Python 3.11 that use it, .tools/readers
+# and .tools/bench-streaming.
 $(TOOLS)/torch/.ready: tests/integration/unpack_torch.sh
 	@echo "Unpacking Debian's PyTorch to $(@D)"
 	@rm -rf $(@D)
@@ -232,6 +245,10 @@ lock:
 	$(LOCK) tests/integration/requirements-airflow.in -o tests/integration/requirements-airflow.lock
 	$(LOCK) tests/integration/requirements-readers.in -o tests/integration/requirements-readers.lock
 	$(LOCK) tests/integration/requirements-mutants.in -o tests/integration/requirements-mutants.lock
+	$(LOCK) tests/bench/requirements-tfx.in -o tests/bench/requirements-tfx.lock
+	$(LOCK) tests/bench/requirements-img2dataset.in -o tests/bench/requirements-img2dataset.lock
+	$(LOCK) tests/bench/requirements-peers.in -o tests/bench/requirements-peers.lock
+	$(subst --universal,--python-platform linux,$(LOCK)) --overrides tests/bench/overrides-streaming.txt tests/bench/requirements-streaming.in -o tests/bench/requirements-streaming.lock
 
 clean:
 	rm -rf $(VENV) $(INTEROP) $(TOOLS) demo-output bench-data build *.egg-info

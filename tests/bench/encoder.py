@@ -55,11 +55,7 @@ def scalar_table(num_rows: int) -> tuple[list[pa.RecordBatch], Schema]:
             columns[name] = csv_cells(rng, kind, rows, pools).cast(arrow_type)
         return pa.RecordBatch.from_pydict(columns)
 
-    features = [
-        FeatureSpec(name, KINDS.get(kind.partition(":")[0], Kind.INT64))
-        for name, kind in COLUMN_KINDS.items()
-    ]
-    return in_batches(make_batch, num_rows), Schema(tuple(features))
+    return in_batches(make_batch, num_rows), scalar_schema()
 
 
 def list_table(num_rows: int) -> tuple[list[pa.RecordBatch], Schema]:
@@ -115,10 +111,35 @@ def in_batches(
     ]
 
 
+def scalar_schema() -> Schema:
+    """Give the schema of the 40 columns."""
+    features = [
+        FeatureSpec(name, KINDS.get(kind.partition(":")[0], Kind.INT64))
+        for name, kind in COLUMN_KINDS.items()
+    ]
+    return Schema(tuple(features))
+
+
+def measure_file(path: Path, repeat: int) -> list[float]:
+    """Encode the batches of a file of the 40 columns; the seconds of each time."""
+    with pa.memory_map(str(path)) as file:
+        reader = pa.ipc.open_file(file)
+        batches = [reader.get_batch(n) for n in range(reader.num_record_batches)]
+        return times(batches, scalar_schema(), repeat)[0]
+
+
 def measure(
     batches: list[pa.RecordBatch], schema: Schema, repeat: int
 ) -> tuple[float, int]:
     """Encode all batches several times; the median seconds and the examples' bytes."""
+    seconds, num_bytes = times(batches, schema, repeat)
+    return statistics.median(seconds), num_bytes
+
+
+def times(
+    batches: list[pa.RecordBatch], schema: Schema, repeat: int
+) -> tuple[list[float], int]:
+    """Encode all batches several times; the seconds and the examples' bytes."""
     seconds = []
     for _ in range(repeat + 1):
         started = time.perf_counter()
@@ -127,7 +148,7 @@ def measure(
             examples = encode(batch, schema)
             num_bytes += len(examples.buffers()[2])
         seconds.append(time.perf_counter() - started)
-    return statistics.median(seconds[1:]), num_bytes  # the first one warms up
+    return seconds[1:], num_bytes  # the first one warms up
 
 
 def measure_tfx(python: Path, batches: list[pa.RecordBatch], repeat: int) -> float:
@@ -159,7 +180,15 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--rows", type=int, default=110_000)
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--tfx-peers", type=Path, help="python with tfx_bsl")
+    parser.add_argument(
+        "--batches", type=Path, help="of inputs.py: print seconds as JSON"
+    )
     arguments = parser.parse_args(argv)
+    if arguments.batches:
+        print(
+            json.dumps({"seconds": measure_file(arguments.batches, arguments.repeat)})
+        )
+        return 0
     met = True
     for name, table in (("40 columns", scalar_table), ("lists", list_table)):
         batches, schema = table(arguments.rows)

@@ -1,45 +1,207 @@
-"""The peers of each input, and what recordmill promises beside them."""
+"""What recordmill promises beside its peers, and whether results keep it."""
+
+from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any, Literal
 
-MEGABYTE = 1_000_000
-MAX_PEAK_BYTES = 700 * MEGABYTE
-# Records of CIFAR-10 in 0.15, 1.5 and 6 GB of input.
-MEMORY_ROWS = (50_000, 500_000, 1_950_000)
-MAX_STARTUP_RATIO = 2.5
-MAX_HELP_SECONDS = 0.3
-STARTUP_REPEAT = 7
+# What a part of the JSON holds, see results.py.
+PartResult = Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
-class Peer:
-    """One peer script on one input, and the least ratio of its seconds to ours."""
+class Goal:
+    """One ratio of two commands of a part, and the limit that it must keep.
 
-    name: str
-    script: str
-    options: tuple[str, ...] = ()
-    goal: float | None = None
-    # Held in memory by the peer per row (bytes, rounded up from small runs).
-    row_memory_bytes: int = 0
+    Attributes:
+      part: see parts.py.
+      what: as the page calls it.
+      over: the command above the line, and the one below it.
+      at_least: the least ratio, or None.
+      at_most: the largest ratio, or None.
+      measure: what is compared; "rate" is seconds by row of the input.
+      lever: where the time goes and what would help, printed if the goal is missed.
+    """
+
+    part: str
+    what: str
+    over: tuple[str, str]
+    at_least: float | None = None
+    at_most: float | None = None
+    measure: Literal["seconds", "rate", "peak_bytes"] = "seconds"
+    lever: str = ""
+
+    @property
+    def limit(self) -> str:
+        """The limit as text."""
+        if self.at_least is not None:
+            return f"at least {self.at_least:g}x"
+        return f"at most {self.at_most:g}x"
+
+    def ratio(self, result: PartResult) -> float | None:
+        """Divides what was measured; None if a command was left out."""
+        found = {command["name"]: command for command in result["commands"]}
+        if not set(self.over) <= set(found):
+            return None
+        above, below = (self._value(found[name]) for name in self.over)
+        return above / below
+
+    def _value(self, command: Mapping[str, Any]) -> float:
+        if self.measure == "rate":
+            return float(command["seconds"]) / float(command["rows"])
+        return float(command[self.measure])
+
+    def met(self, ratio: float) -> bool:
+        """Tells whether a ratio keeps the limit."""
+        if self.at_least is not None:
+            return ratio >= self.at_least
+        return self.at_most is None or ratio <= self.at_most
 
 
-PEERS = {
-    "csv": (
-        Peer("loop", "peer_loop.py", goal=20),
-        Peer("beam", "peer_beam.py", goal=30, row_memory_bytes=8_000),
-        Peer("tfx", "peer_tfx.py"),
+def faster(part: str, peer: str, what: str, at_least: float, lever: str = "") -> Goal:
+    """Defines a goal against a peer: how many times recordmill's seconds it takes."""
+    return Goal(part, what, (peer, "recordmill"), at_least=at_least, lever=lever)
+
+
+def close(part: str, peer: str, what: str, at_most: float, lever: str = "") -> Goal:
+    """Defines a goal against a floor: how many times its seconds recordmill takes."""
+    return Goal(part, what, ("recordmill", peer), at_most=at_most, lever=lever)
+
+
+CSV_LEVER = (
+    "Ranges take about half of the seconds: cells are split and joined, then cast, "
+    "encoded and sorted; shards take a quarter and wait for the disk. The next lever is "
+    "one compiled pass from CSV cells to framed records."
+)
+IMAGES_LEVER = (
+    "Start-up takes a second; of the rest shards read, check heads and structure, frame, "
+    "copy once and write. The next levers are reading into the block that is written, and "
+    "larger windows for the encoder."
+)
+CIFAR_LEVER = (
+    "Two fifths of the seconds are writing and syncing shards, a fifth is start-up. The "
+    "next lever is to compute checksums while planes are turned into pixels."
+)
+TWO_WORKERS_LEVER = (
+    "Start-up, listing, plan and publishing have one thread, and both workers share one "
+    "disk. The next lever is to plan while the last ranges are read."
+)
+
+GOALS = (
+    faster("csv", "loop", "CSV, 1M rows: the tutorials' loop", 22, CSV_LEVER),
+    faster("csv-3m", "loop", "CSV, 3M rows: the tutorials' loop", 28, CSV_LEVER),
+    faster(
+        "csv", "tfx", "CSV, 1M rows: pyarrow, tfx_bsl, TFRecordWriter", 3, CSV_LEVER
     ),
-    "cifar": (
-        Peer("loop", "peer_loop.py", goal=3),
-        Peer("beam", "peer_beam.py", goal=12, row_memory_bytes=25_000),
-        Peer("tfds", "peer_tfds.py", goal=25),
+    faster(
+        "csv-3m", "tfx", "CSV, 3M rows: pyarrow, tfx_bsl, TFRecordWriter", 3, CSV_LEVER
     ),
-    "images": (
-        Peer("loop", "peer_loop.py", goal=2),
-        # Harder than the tutorial, which decodes each image: same goal for both.
-        Peer("loop-header", "peer_loop.py", ("--sizes", "header"), goal=2),
-        Peer("tfds", "peer_tfds.py", goal=3),
-        # Not to be beaten: at most 1.25 times its seconds.
-        Peer("copy", "peer_copy.py", goal=0.8),
+    close(
+        "csv", "read and copy", "CSV, 1M rows, by read_csv + cp and sync", 2, CSV_LEVER
     ),
-}
+    close(
+        "csv-3m",
+        "read and copy",
+        "CSV, 3M rows, by read_csv + cp and sync",
+        2,
+        CSV_LEVER,
+    ),
+    faster("cifar", "loop", "CIFAR, 2M records: the loop", 5, CIFAR_LEVER),
+    faster("cifar", "tfds", "CIFAR, 2M records: a TFDS builder", 20, CIFAR_LEVER),
+    faster(
+        "images",
+        "loop-header",
+        "50,000 JPEGs: the loop with Pillow's header",
+        3,
+        IMAGES_LEVER,
+    ),
+    faster("images", "tfds", "50,000 JPEGs: a TFDS builder", 4, IMAGES_LEVER),
+    close(
+        "images",
+        "copy",
+        "50,000 JPEGs, by read + CRC + append + sync in one loop",
+        1.25,
+        IMAGES_LEVER,
+    ),
+    close(
+        "infer",
+        "pyarrow reads",
+        "`schema infer`, by pyarrow's read_csv",
+        1,
+        "Counting values and guessing types of every cell takes what read_csv takes to "
+        "build its table. The next lever is to guess a column's type once in a range.",
+    ),
+    faster(
+        "encoder",
+        "tfx",
+        "Encoder alone: tfx_bsl",
+        6,
+        "Two fifths of its time is Arrow's element-wise join. The next lever is one "
+        "compiled pass over flat columns.",
+    ),
+    faster(
+        "gzip",
+        "writer",
+        "Output under gzip: TFRecordWriter",
+        2,
+        "Nearly all of the time is deflate itself, on two cores here and on one there. The "
+        "next lever is a faster deflate library.",
+    ),
+    Goal(
+        "growth",
+        "Memory, CIFAR of 10 GB by 0.3 GB",
+        ("10 GB", "0.3 GB"),
+        at_most=1.15,
+        measure="peak_bytes",
+        lever="The plan and the lists of ranges and shards grow with the input.",
+    ),
+    Goal(
+        "growth-csv",
+        "Memory, CSV of 11 GB by 0.36 GB",
+        ("11 GB", "0.36 GB"),
+        at_most=1.15,
+        measure="peak_bytes",
+        lever="A small input does not fill all windows of its two workers: the peak of "
+        "3.6 GB beside that of 11 GB says more.",
+    ),
+    Goal(
+        "growth",
+        "Seconds per GB, CIFAR of 10 GB by 1 GB",
+        ("10 GB", "1 GB"),
+        at_most=1.1,
+        measure="rate",
+        lever="Beyond the free memory the disk sets the pace.",
+    ),
+    Goal(
+        "growth-csv",
+        "Seconds per GB, CSV of 3.6 GB by 0.36 GB",
+        ("3.6 GB", "0.36 GB"),
+        at_most=1.1,
+        measure="rate",
+        lever="Scratch goes to the disk, which takes more time by the GB once its cache "
+        "is full.",
+    ),
+    Goal(
+        "csv-3m",
+        "CSV, 3M rows: one worker by two",
+        ("recordmill, 1 worker", "recordmill"),
+        at_least=1.8,
+        lever=TWO_WORKERS_LEVER,
+    ),
+    Goal(
+        "images",
+        "50,000 JPEGs: one worker by two",
+        ("recordmill, 1 worker", "recordmill"),
+        at_least=1.8,
+        lever=TWO_WORKERS_LEVER,
+    ),
+    Goal(
+        "flink",
+        "Flink: exchange by the engine, by scratch",
+        ("engine", "scratch"),
+        at_most=1.5,
+        lever="Every record passes through the Java process and back.",
+    ),
+    close("startup", "import apache_beam", "Ten rows, by `import apache_beam`", 1.4),
+)

@@ -2,7 +2,8 @@
 
     python tests/bench/inputs.py csv|cifar|images [--rows N] [--folder bench-data]
 
-Needs numpy, pyarrow and Pillow: recordmill's own environment has them.
+More kinds are in more_inputs.py. Needs numpy, pyarrow and Pillow: recordmill's own
+environment has them.
 """
 
 import argparse
@@ -132,7 +133,8 @@ def write_images(target: Path, num_rows: int) -> None:
         image.save(folder / f"image_{image_index:05d}.jpg", quality=86)
 
 
-WRITERS: dict[str, Callable[[Path, int], None]] = {
+Writer = Callable[[Path, int], None]
+WRITERS: dict[str, Writer] = {
     "csv": write_csv,
     "cifar": write_cifar,
     "images": write_images,
@@ -145,7 +147,9 @@ def stamp_of(target: Path, kind: str, num_rows: int) -> dict[str, str | int]:
     return {"kind": kind, "rows": num_rows, "seed": SEED, "bytes": num_bytes}
 
 
-def make_input(kind: str, num_rows: int, folder: Path) -> Path:
+def make_input(
+    kind: str, num_rows: int, folder: Path, *, writer: Writer | None = None
+) -> Path:
     """Return the input of a kind and size, made now unless it is there already."""
     target = folder / f"{kind}-{num_rows}"
     stamp = folder / f"{kind}-{num_rows}.json"
@@ -156,20 +160,25 @@ def make_input(kind: str, num_rows: int, folder: Path) -> Path:
     shutil.rmtree(target, ignore_errors=True)
     stamp.unlink(missing_ok=True)
     print(f"making {target}", file=sys.stderr)
-    WRITERS[kind](target, num_rows)
+    (writer or WRITERS[kind])(target, num_rows)
     stamp.write_text(json.dumps(stamp_of(target, kind, num_rows)) + "\n")
     return target
 
 
 def main(argv: list[str]) -> int:
-    """Make one input and print its path."""
+    """Make one input and print its path: of a single file, or of a folder."""
+    from more_inputs import MORE, make
+
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("kind", choices=WRITERS)
+    parser.add_argument("kind", choices=[*WRITERS, *MORE])
     parser.add_argument("--rows", type=int, help="default: see the README")
     parser.add_argument("--folder", type=Path, default=Path("bench-data"))
+    parser.add_argument("--tools", type=Path, default=Path(".tools"))
     arguments = parser.parse_args(argv)
-    num_rows = arguments.rows or DEFAULT_ROWS[arguments.kind]
-    print(make_input(arguments.kind, num_rows, arguments.folder))
+    num_rows = arguments.rows
+    if num_rows is None:
+        num_rows = DEFAULT_ROWS.get(arguments.kind, 0)
+    print(make(arguments.kind, num_rows, arguments.folder, arguments.tools))
     return 0
 
 

@@ -30,13 +30,15 @@ class Measurement:
     """What one run of a command took; memory in bytes, time in seconds.
 
     `cpu_seconds` are those of the processor, of the command and its children; on a busy
-    machine they say more than the others.
+    machine they say more than the others. `written_bytes` are those that they gave to disks,
+    scratch with them; what never leaves memory, as on tmpfs, is not among them.
     """
 
     seconds: float
     cpu_seconds: float
     peak_rss_bytes: int
     peak_private_bytes: int
+    written_bytes: int
     exit_code: int
 
 
@@ -133,6 +135,7 @@ def run_measured(
         # The kernel's own peak of the largest process, exact between two polls.
         peak_rss_bytes=max(poller.peak_rss_bytes, usage.ru_maxrss * 1024),
         peak_private_bytes=poller.peak_private_bytes,
+        written_bytes=usage.ru_oublock * 512,
         exit_code=process.returncode,
     )
 

@@ -1,6 +1,6 @@
 """Peer: the tutorials' loop, one example at a time into one TFRecord file.
 
-    python tests/bench/peer_loop.py csv|cifar|images INPUT OUTPUT
+    python tests/bench/peer_loop.py csv|cifar|images|wide INPUT OUTPUT
 
 Row by row: tf.train.Example with the tutorials' helper functions and
 tf.io.TFRecordWriter. The types are known beforehand; nothing is shuffled or split.
@@ -86,6 +86,31 @@ def image_example(path: Path, label: int, *, sizes: str) -> bytes:
     )
 
 
+def wide_example(row: dict[str, object]) -> bytes:
+    """Make the example of one row of the wide table; names tell the types."""
+    feature = {}
+    for name, value in row.items():
+        values = value if isinstance(value, list) else [value]
+        if name.startswith("text"):
+            texts = [text.encode() for text in values]
+            kind = {"bytes_list": tf.train.BytesList(value=texts)}
+        elif values and isinstance(values[0], float):
+            kind = {"float_list": tf.train.FloatList(value=values)}
+        else:
+            kind = {"int64_list": tf.train.Int64List(value=values)}
+        feature[name] = tf.train.Feature(**kind)
+    return serialize(feature)
+
+
+def write_wide(source: Path, writer: tf.io.TFRecordWriter) -> None:
+    """Convert one Parquet file."""
+    import pyarrow.parquet as pq
+
+    for batch in pq.ParquetFile(source).iter_batches(10_000):
+        for row in batch.to_pylist():
+            writer.write(wide_example(row))
+
+
 def write_csv(source: Path, writer: tf.io.TFRecordWriter) -> None:
     """Convert one CSV file."""
     with source.open(newline="", encoding="utf-8") as file:
@@ -111,7 +136,7 @@ def write_images(source: Path, writer: tf.io.TFRecordWriter, *, sizes: str) -> N
 def main(argv: list[str]) -> int:
     """Convert one input into OUTPUT/rows.tfrecord."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("kind", choices=("csv", "cifar", "images"))
+    parser.add_argument("kind", choices=("csv", "cifar", "images", "wide"))
     parser.add_argument("input", type=Path)
     parser.add_argument("output", type=Path)
     parser.add_argument(
@@ -127,6 +152,8 @@ def main(argv: list[str]) -> int:
             write_csv(arguments.input, writer)
         elif arguments.kind == "cifar":
             write_cifar(arguments.input, writer)
+        elif arguments.kind == "wide":
+            write_wide(arguments.input, writer)
         else:
             write_images(arguments.input, writer, sizes=arguments.sizes)
     return 0

@@ -58,7 +58,7 @@ class BenchCifar(tfds.core.GeneratorBasedBuilder):
 
 
 class BenchImages(tfds.core.GeneratorBasedBuilder):
-    """A folder with one folder of JPEG files per class."""
+    """A folder with one folder of pictures per class."""
 
     VERSION = tfds.core.Version("1.0.0")
 
@@ -86,7 +86,7 @@ class BenchImages(tfds.core.GeneratorBasedBuilder):
         return {"train": self._generate_examples()}
 
     def _generate_examples(self) -> Iterator[KeyedExample]:
-        for path in sorted(self.source.glob("*/*.jpg")):
+        for path in sorted(self.source.glob("*/*")):
             yield (
                 f"{path.parent.name}/{path.name}",
                 {"image": path, "label": path.parent.name, "filename": path.name},

@@ -1,18 +1,20 @@
-"""Peer without a goal: TFX' C++ encoder between Arrow's CSV reader and a writer.
+"""Peer: TFX' C++ encoder between Arrow's reader of CSV or Parquet and a writer.
 
-    python tests/bench/peer_tfx.py csv INPUT OUTPUT
+    python tests/bench/peer_tfx.py csv|wide INPUT OUTPUT
 
 Run by the environment of requirements-tfx.lock. What a TFX user could build by
-hand: pyarrow.csv, RecordBatchToExamplesEncoder, tf.io.TFRecordWriter; one file,
+hand: pyarrow, RecordBatchToExamplesEncoder, tf.io.TFRecordWriter; one file,
 types known, nothing shuffled.
 """
 
 import argparse
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
 import tensorflow as tf
 from columns import COLUMN_KINDS
 from tfx_bsl.coders.example_coder import RecordBatchToExamplesEncoder
@@ -23,7 +25,10 @@ ARROW_TYPES = {
     "text": pa.binary(),
     "bool": pa.bool_(),
 }
+# What the encoder takes in place of what it refuses.
+TAKEN = {pa.bool_(): pa.int64(), pa.string(): pa.binary()}
 BLOCK_BYTES = 8 << 20
+BATCH_ROWS = 10_000
 
 
 def as_lists(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -31,25 +36,37 @@ def as_lists(batch: pa.RecordBatch) -> pa.RecordBatch:
     offsets = pa.array(range(batch.num_rows + 1), pa.int32())
     columns = []
     for column in batch.columns:
-        values = column.cast(pa.int64()) if column.type == pa.bool_() else column
+        if pa.types.is_list(column.type):
+            columns.append(column)
+            continue
+        cast = TAKEN.get(column.type)
+        values = column.cast(cast) if cast else column
         columns.append(pa.ListArray.from_arrays(offsets, values))
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
+def csv_batches(source: Path) -> Iterator[pa.RecordBatch]:
+    """Read the CSV input with its types."""
+    types = {n: ARROW_TYPES[k.partition(":")[0]] for n, k in COLUMN_KINDS.items()}
+    return pa_csv.open_csv(
+        source,
+        read_options=pa_csv.ReadOptions(block_size=BLOCK_BYTES),
+        convert_options=pa_csv.ConvertOptions(column_types=types),
+    )
+
+
 def main(argv: list[str]) -> int:
-    """Convert one CSV file into OUTPUT/rows.tfrecord."""
+    """Convert one table into OUTPUT/rows.tfrecord."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("kind", choices=("csv",))
+    parser.add_argument("kind", choices=("csv", "wide"))
     parser.add_argument("input", type=Path)
     parser.add_argument("output", type=Path)
     arguments = parser.parse_args(argv)
     arguments.output.mkdir(parents=True)
-    types = {n: ARROW_TYPES[k.partition(":")[0]] for n, k in COLUMN_KINDS.items()}
-    reader = pa_csv.open_csv(
-        arguments.input,
-        read_options=pa_csv.ReadOptions(block_size=BLOCK_BYTES),
-        convert_options=pa_csv.ConvertOptions(column_types=types),
-    )
+    if arguments.kind == "csv":
+        reader = csv_batches(arguments.input)
+    else:
+        reader = pq.ParquetFile(arguments.input).iter_batches(BATCH_ROWS)
     encoder = RecordBatchToExamplesEncoder()
     with tf.io.TFRecordWriter(str(arguments.output / "rows.tfrecord")) as writer:
         for batch in reader:

@@ -4,8 +4,9 @@ import dataclasses
 import statistics
 from collections.abc import Sequence
 
-from goals import MEGABYTE
 from measure import Measurement
+
+MEGABYTE = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True)

@@ -30,6 +30,7 @@ BEAMS |= {"--parallelism", "--service_port"}
 TOOLS = {"--follow", "--require-hashes", "--runner", "--help", "--scale", "--json"}
 TOOLS |= {
     "--img2dataset",
+    "--list",
     "--repeat",
     "--peer-repeat",
     "--gb",

@@ -1,0 +1,92 @@
+"""The environments that commands of the benchmark run in, and what is installed there."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+# Where Debian keeps libraries of its PyTorch, below .tools/torch.
+TORCH_PACKAGES = "usr/lib/python3/dist-packages"
+TORCH_LIBRARIES = (
+    "usr/lib/x86_64-linux-gnu",
+    "usr/lib/x86_64-linux-gnu/blas",
+    "usr/lib/x86_64-linux-gnu/lapack",
+    "usr/lib",
+    "lib/x86_64-linux-gnu",
+)
+# What the page tells the versions of, by environment.
+PACKAGES = {
+    "python": ("apache-beam", "numpy", "pyarrow"),
+    "interop": ("tensorflow-cpu", "tensorflow-datasets", "pillow", "protobuf"),
+    "tfx": ("tfx-bsl", "tensorflow", "pyarrow"),
+    "peers": ("duckdb", "polars", "webdataset"),
+    "streaming": ("mosaicml-streaming",),
+    "img2dataset": ("img2dataset",),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Places:
+    """Where recordmill, its peers and the data are.
+
+    Attributes:
+      recordmill: the command.
+      python: of the environment of recordmill.
+      interop: Python with TensorFlow and TFDS.
+      tools: the folder with an environment for each set of other peers.
+      folder: for inputs and outputs.
+    """
+
+    recordmill: Path
+    python: Path
+    interop: Path
+    tools: Path
+    folder: Path
+
+    def programs(self) -> dict[str, Path]:
+        """Names what commands can begin with."""
+        extra = ("tfx", "peers", "streaming", "img2dataset")
+        found = {name: self.tools / f"bench-{name}/bin/python" for name in extra}
+        own = {"recordmill": self.recordmill, "python": self.python}
+        return {**own, "interop": self.interop, **found}
+
+    def missing(self, line: str) -> Path | None:
+        """Returns what a command needs and is not there."""
+        (name,) = re.findall(r"^\{(\w+)\}", line)
+        program = self.programs()[name]
+        if not program.exists():
+            return program
+        if name == "streaming" and not (self.tools / "torch").exists():
+            return self.tools / "torch"
+        return None
+
+    def words(self, line: str, given: Path, output: Path, kept: Path) -> list[str]:
+        """Returns the words of a command for an input and an output."""
+        names: dict[str, Path] = {**self.programs(), "here": HERE}
+        names |= {"input": given, "output": output, "kept": kept}
+        words = [word.format_map(names) for word in line.split()]
+        return [*self._torch(), *words] if line.startswith("{streaming}") else words
+
+    def _torch(self) -> list[str]:
+        torch = (self.tools / "torch").resolve()
+        libraries = ":".join(str(torch / name) for name in TORCH_LIBRARIES)
+        return [
+            "env",
+            f"LD_LIBRARY_PATH={libraries}",
+            f"PYTHONPATH={torch / TORCH_PACKAGES}",
+        ]
+
+    def versions(self) -> dict[str, dict[str, str]]:
+        """Returns the versions of the packages that matter, by environment."""
+        found = {}
+        for name, packages in PACKAGES.items():
+            folder = self.programs()[name].parent.parent
+            known = {
+                re.sub(r"[-_.]+", "-", match[1]).lower(): match[2]
+                for path in folder.glob("lib/python3*/site-packages/*.dist-info")
+                if (match := re.fullmatch(r"(.+)-([^-]+)\.dist-info", path.name))
+            }
+            found[name] = {key: known[key] for key in packages if key in known}
+        return {name: versions for name, versions in found.items() if versions}
