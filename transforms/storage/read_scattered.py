@@ -41,36 +41,16 @@ def read_rows(
       ChangedInputError: it is another one by now, or ends before a row does.
       InputError: the file cannot be read.
     """
-    if is_local(uri) and not (seen is not None and member_of(seen.version)):
-        _read_local_rows(uri, offsets, target, positions, seen)
-        return
     size = target.shape[1]
+    if is_local(uri) and not (seen is not None and member_of(seen.version)):
+        lengths = np.full(len(offsets), size, np.int64)
+        gather_parts(uri, offsets, lengths, target.reshape(-1), positions * size, seen)
+        return
     for rows, start, stop in row_spans(offsets, size):
         data = np.frombuffer(read_range(uri, start, stop, options, seen), np.uint8)
         if len(data) < stop - start:
             raise _cut_short(uri, stop)
         target[positions[rows]] = sliding_window_view(data, size)[offsets[rows] - start]
-
-
-def _read_local_rows(
-    uri: str, offsets: I64, target: U8, positions: I64, seen: Seen | None
-) -> None:
-    size = target.shape[1]
-    buffer = target.reshape(-1).data
-    try:
-        descriptor = os.open(local_path(uri), os.O_RDONLY)
-    except OSError as error:
-        raise input_error(error, f"{uri}: cannot be read: {error}") from error
-    try:
-        # One call for each row: a copy out of the page cache takes 1 us.
-        for offset, index in zip(offsets.tolist(), positions.tolist(), strict=True):
-            row = buffer[index * size : (index + 1) * size]
-            if os.preadv(descriptor, [row], offset) != size:
-                require_seen(descriptor, uri, seen)  # tells more
-                raise _cut_short(uri, offset + size)
-        require_seen(descriptor, uri, seen)
-    finally:
-        os.close(descriptor)
 
 
 def gather_parts(
