@@ -18,8 +18,9 @@ Column = tuple[bytes, int, Buffer, Buffer | None, Buffer | None, Buffer | None]
 """One key of the feature map, and what it holds in every row.
 
     key      UTF-8
-    kind     the tag of its list: 0x0a bytes, 0x12 floats, 0x1a integers
-    values   int64, float32, or the bytes of all values end to end
+    kind     the tag of its list: 0x0a bytes, 0x12 floats, 0x1a integers; or LEFT_OUT
+    values   int64, float32, or the bytes of all values end to end; of bytes that are left
+             out an array of int64, into which `write` writes where each value belongs
     offsets  int32, for bytes: value i is values[offsets[i]:offsets[i + 1]]
     lists    int64: the values of row i are lists[i] to lists[i + 1]; None: one in each row
     valid    one byte for each row, 0 where the feature is missing; None: it never is
@@ -35,10 +36,12 @@ class Loops(Protocol):
     Attributes:
       CRC32C: how checksums are made: by an "instruction" or a "table".
       SLACK_BYTES: that the target of `write` needs behind its last row.
+      LEFT_OUT: the kind of bytes that are measured and not written, of one column at most.
     """
 
     CRC32C: str
     SLACK_BYTES: int
+    LEFT_OUT: int
 
     def seal(self, data: Buffer, starts: Buffer) -> None:
         """Writes lengths and checksums of the frames data[starts[i]:starts[i + 1]]."""
@@ -80,7 +83,8 @@ class Loops(Protocol):
     ) -> None:
         """Writes each row's Example between `head_room` and `tail_room` zero bytes.
 
-        Row i is target[starts[i]:starts[i + 1]]; `sizes` are those of `measure`.
+        Row i is target[starts[i]:starts[i + 1]]; `sizes` are those of `measure`, which
+        count what is left out.
         """
 
 
@@ -88,9 +92,13 @@ def _load() -> Loops | None:
     if _TURNED_OFF:
         return None
     try:
-        return cast("Loops", import_module("recordmill.transforms.compiled._loops"))
+        module = import_module("recordmill.transforms.compiled._loops")
     except ImportError:
         return None
+    # In a checkout the module may be older than this file: then it is as if not built.
+    names = {*vars(Loops), *Loops.__annotations__}
+    is_whole = all(hasattr(module, name) for name in names if name[0] != "_")
+    return cast("Loops", module) if is_whole else None
 
 
 _TURNED_OFF = os.environ.get("RECORDMILL_COMPILED", "").lower() in {"0", "no", "off"}

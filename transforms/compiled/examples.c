@@ -218,10 +218,14 @@ void write_examples(
         uint8_t *at = target + starts[row];
         memset(at, 0, (size_t)head_room);
         at = put_header(at + head_room, 0x0a, sizes[row]);
-        for (int64_t each = 0; each < num_entries; each++)
-            if (!is_missing(entries + each, row))
-                at = put_entry(
-                    at, entries + each, prefixes ? prefixes + each : NULL, row);
+        for (int64_t each = 0; each < num_entries; each++) {
+            const struct Entry *entry = entries + each;
+            if (entry->cuts != NULL) {
+                at = put_prefix(at, entry, payload_size(entry, row));
+                entry->cuts[row] = at - target;
+            } else if (!is_missing(entry, row))
+                at = put_entry(at, entry, prefixes ? prefixes + each : NULL, row);
+        }
         memset(at, 0, (size_t)(target + starts[row + 1] - at));
     }
     free(prefixes);

@@ -61,6 +61,7 @@ struct Entry {
     const uint8_t *data;
     const int64_t *lists; /* NULL: one value in each row */
     const uint8_t *valid; /* NULL: all rows have one; otherwise 0 where none has */
+    int64_t *cuts; /* not NULL: bytes are left out, and where they belong is noted here */
 };
 
 /* Computes the size of each row's Features message. Entries are in the map's order. */

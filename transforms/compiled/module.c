@@ -126,11 +126,12 @@ static PyObject *gather_all(PyObject *self, PyObject *args)
     return PyLong_FromLongLong(found);
 }
 
+enum { LEFT_OUT = 0x0b }; /* the kind of bytes that are left out; one column at most */
 enum { FIELDS = 6, BUFFERS = 5 }; /* of a column; all but the kind are buffers */
 
 /* Columns whose buffers are held until `release_columns`. */
 struct Columns {
-    struct Entry *entries;
+    struct Entry *entries, *hollow; /* that whose bytes are left out, or NULL */
     int64_t count;
     Py_buffer *buffers;
     Py_ssize_t num_buffers;
@@ -192,6 +193,9 @@ static int take_column(
         || !take(columns, PyTuple_GetItem(tuple, 4), &lists)
         || !take(columns, PyTuple_GetItem(tuple, 5), &valid))
         return 0;
+    int is_left_out = kind == LEFT_OUT;
+    if (is_left_out)
+        kind = BYTES_LIST;
     int64_t num_values = num_rows;
     int fits = key != NULL && values != NULL && (valid == NULL || valid->len >= num_rows)
         && (kind == BYTES_LIST || kind == FLOAT_LIST || kind == INT64_LIST);
@@ -199,7 +203,11 @@ static int take_column(
         fits = are_offsets(lists, 8, num_rows, INT64_MAX);
         num_values = fits ? ((const int64_t *)lists->buf)[num_rows] : 0;
     }
-    if (fits && kind == BYTES_LIST)
+    if (fits && is_left_out)
+        fits = columns->hollow == NULL && lists == NULL && valid == NULL
+            && !values->readonly && values->len / 8 >= num_rows
+            && are_offsets(offsets, 4, num_rows, INT32_MAX);
+    else if (fits && kind == BYTES_LIST)
         fits = are_offsets(offsets, 4, num_values, values->len);
     else if (fits)
         fits = values->len / (kind == FLOAT_LIST ? 4 : 8) >= num_values;
@@ -216,6 +224,10 @@ static int take_column(
     entry->offsets = offsets == NULL ? NULL : offsets->buf;
     entry->lists = lists == NULL ? NULL : lists->buf;
     entry->valid = valid == NULL ? NULL : valid->buf;
+    if (is_left_out) {
+        entry->cuts = values->buf;
+        columns->hollow = entry;
+    }
     return 1;
 }
 
@@ -267,12 +279,17 @@ static PyObject *measure_all(PyObject *self, PyObject *args)
 
 /* Returns whether each row's place is as large as its example. */
 static int have_room(
-    const int64_t *sizes, const int64_t *starts, int64_t num_rows, int64_t room,
-    int64_t limit)
+    const struct Columns *columns, const int64_t *sizes, const int64_t *starts,
+    int64_t num_rows, int64_t room, int64_t limit)
 {
+    const int32_t *absent = columns->hollow == NULL ? NULL : columns->hollow->offsets;
     int good = starts[0] >= 0 && starts[num_rows] <= limit;
-    for (int64_t row = 0; row < num_rows; row++)
-        good &= starts[row + 1] - starts[row] == room + example_size(sizes[row]);
+    for (int64_t row = 0; row < num_rows; row++) {
+        int64_t size = room + example_size(sizes[row]);
+        if (absent != NULL)
+            size -= absent[row + 1] - absent[row];
+        good &= starts[row + 1] - starts[row] == size;
+    }
     return good;
 }
 
@@ -292,7 +309,7 @@ static PyObject *write_all(PyObject *self, PyObject *args)
     if (taken) {
         good = starts.len / 8 == num_rows + 1
             && have_room(
-                   sizes.buf, starts.buf, num_rows, head_room + tail_room,
+                   &columns, sizes.buf, starts.buf, num_rows, head_room + tail_room,
                    target.len - SLACK_BYTES);
         Py_BEGIN_ALLOW_THREADS
         if (good)
@@ -324,7 +341,8 @@ static PyMethodDef methods[] = {
 
 static int prepare(PyObject *module)
 {
-    if (PyModule_AddIntConstant(module, "SLACK_BYTES", SLACK_BYTES) < 0)
+    if (PyModule_AddIntConstant(module, "SLACK_BYTES", SLACK_BYTES) < 0
+        || PyModule_AddIntConstant(module, "LEFT_OUT", LEFT_OUT) < 0)
         return -1;
     return PyModule_AddStringConstant(module, "CRC32C", crc32c_choose());
 }

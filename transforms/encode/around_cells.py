@@ -17,8 +17,13 @@ import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.features.feature import Kind, Schema
+from recordmill.transforms import compiled
 from recordmill.transforms.arrow import I64, binary_array, offsets_of, value_lengths
 from recordmill.transforms.binary_views import is_of_views, viewed_values
+from recordmill.transforms.encode.compiled_encode import (
+    encode_around_compiled,
+    same_bytes,
+)
 from recordmill.transforms.encode.examples import features_cells, join_cells
 from recordmill.transforms.encode.wide_cells import MIN_COLUMNS
 from recordmill.transforms.encode.wire import field_header, header_cells
@@ -70,16 +75,17 @@ def encode_around(
     # Nobody reads these bytes, so they never get pages of memory.
     absent = binary_array(offsets, np.empty(int(offsets[-1]), np.uint8))
     place = batch.schema.get_field_index(column)
-    cells = features_cells(batch.set_column(place, column, absent), schema.features)
-    (index,) = (i for i, array in enumerate(cells.arrays) if _same_bytes(array, absent))
+    batch = batch.set_column(place, column, absent)
+    if compiled.loops is not None:
+        framed, before = encode_around_compiled(
+            compiled.loops, batch, schema, absent, head_room, tail_room
+        )
+        return framed, before, values
+    cells = features_cells(batch, schema.features)
+    (index,) = (i for i, array in enumerate(cells.arrays) if same_bytes(array, absent))
     outer, outer_lengths = header_cells(
         partial(field_header, bytes(head_room) + b"\x0a"), cells.lengths
     )
     before = sum(map(value_lengths, cells.arrays[:index]), outer_lengths)
     others = [*cells.arrays[:index], *cells.arrays[index + 1 :]]
     return join_cells([outer, *others], tail_room), before, values
-
-
-def _same_bytes(one: pa.BinaryArray, other: pa.BinaryArray) -> bool:
-    """Tells whether two arrays have their values in one buffer."""
-    return bool(one.buffers()[2].address == other.buffers()[2].address)

@@ -11,9 +11,11 @@ import pyarrow as pa
 
 from recordmill.schemas.features.feature import Kind, Schema
 from recordmill.transforms.arrow import (
+    I64,
     binary_array,
     offsets_of,
     require_fit,
+    value_lengths,
     value_offsets,
 )
 from recordmill.transforms.compiled import Column, Loops
@@ -28,14 +30,68 @@ def encode_compiled(
 ) -> pa.BinaryArray:
     """Serializes every row; arguments, result and errors are those of `encode`."""
     columns = [_column_of(entry) for entry in load_entries(batch, schema.features)]
-    sizes = np.empty(batch.num_rows, np.int64)
+    return _write(loops, columns, batch.num_rows, head_room, tail_room, None)
+
+
+def encode_around_compiled(
+    loops: Loops,
+    batch: pa.RecordBatch,
+    schema: Schema,
+    absent: pa.BinaryArray,
+    head_room: int,
+    tail_room: int,
+) -> tuple[pa.BinaryArray, I64]:
+    """Serializes every row without the values of one column of the batch.
+
+    Args:
+      loops: the compiled module.
+      batch: the columns that the schema's features name.
+      schema: features.
+      absent: that column, which has only the lengths of its values.
+      head_room: see `encode`.
+      tail_room: see `encode`.
+
+    Returns:
+      The examples, and how many bytes of each row stand before the missing value.
+    """
+    cuts = np.empty(batch.num_rows, np.int64)
+    columns = [
+        (entry.key.encode(), loops.LEFT_OUT, cuts, value_offsets(absent), None, None)
+        if entry.kind is Kind.BYTES and same_bytes(entry.column.values, absent)
+        else _column_of(entry)
+        for entry in load_entries(batch, schema.features)
+    ]
+    framed = _write(
+        loops, columns, batch.num_rows, head_room, tail_room, value_lengths(absent)
+    )
+    before: I64 = cuts - value_offsets(framed)[:-1].astype(np.int64)
+    return framed, before
+
+
+def _write(
+    loops: Loops,
+    columns: list[Column],
+    num_rows: int,
+    head_room: int,
+    tail_room: int,
+    left_out: I64 | None,
+) -> pa.BinaryArray:
+    """Lays out the columns' bytes, but for so many of each row that are left out."""
+    sizes = np.empty(num_rows, np.int64)
     loops.measure(columns, sizes)
     headers = 1 + varint_lengths(sizes.view(np.uint64))
-    offsets = offsets_of(head_room + headers + sizes + tail_room)
+    lengths = head_room + headers + sizes + tail_room
+    offsets = offsets_of(lengths if left_out is None else lengths - left_out)
     require_fit(int(offsets[-1]))
     data = np.empty(int(offsets[-1]) + loops.SLACK_BYTES, np.uint8)
     loops.write(columns, sizes, offsets, head_room, tail_room, data)
     return binary_array(offsets, data)
+
+
+def same_bytes(one: pa.BinaryArray, other: pa.BinaryArray) -> bool:
+    """Tells whether two arrays have their values in one buffer."""
+    data = one.buffers()[2]  # None if there are no bytes
+    return data is not None and bool(data.address == other.buffers()[2].address)
 
 
 def _column_of(entry: Entry) -> Column:

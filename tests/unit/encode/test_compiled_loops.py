@@ -11,6 +11,7 @@ from recordmill.transforms.compiled import Loops, _load
 
 _loops = cast("Loops", _load())  # also where the others are tried without them
 INT64, FLOAT, BYTES = 0x1A, 0x12, 0x0A
+LEFT_OUT = _loops.LEFT_OUT
 
 
 def i64(*values: int) -> Any:
@@ -85,11 +86,33 @@ def test_parts_are_not_gathered_outside(starts: Any, lengths: Any) -> None:
         (b"k", BYTES, b"abc", np.array([0, 4, 3], np.int32), None, None),
         (b"k", BYTES, b"abc", np.array([0, 1, 4], np.int32), None, None),
         (b"k", 7, i64(1, 2), None, None, None),
+        (b"k", LEFT_OUT, i64(0), np.array([0, 4, 8], np.int32), None, None),
+        (b"k", LEFT_OUT, bytes(16), np.array([0, 4, 8], np.int32), None, None),
+        (b"k", LEFT_OUT, i64(0, 0), np.array([0, 4], np.int32), None, None),
+        (b"k", LEFT_OUT, i64(0, 0), np.array([0, 4, 3], np.int32), None, None),
+        (b"k", LEFT_OUT, i64(0, 0), None, None, None),
+        (b"k", LEFT_OUT, i64(0, 0), np.array([0, 4, 8], np.int32), i64(0, 1, 2), None),
+        (b"k", LEFT_OUT, i64(0, 0), np.array([0, 4, 8], np.int32), None, b"\1\1"),
     ],
 )
 def test_columns_that_do_not_fit_are_refused(column: Any) -> None:
     with pytest.raises(ValueError, match="do not fit"):
         _loops.measure([column], i64(0, 0))
+
+
+def test_one_column_is_left_out() -> None:
+    offsets = np.array([0, 4, 204], np.int32)
+    one, two = ((key, LEFT_OUT, i64(0, 0), offsets, None, None) for key in (b"a", b"b"))
+    with pytest.raises(ValueError, match="do not fit"):
+        _loops.measure([one, two], i64(0, 0))
+    sizes = i64(0, 0)
+    _loops.measure([one], sizes)
+    assert sizes.tolist() == [15, 215]  # as if they were there
+    for starts in (i64(0, 17, 235), i64(0, 13, 32)):  # all, or a byte too much
+        with pytest.raises(ValueError, match="places of the rows"):
+            _loops.write([one], sizes, starts, 0, 0, np.zeros(400, np.uint8))
+    _loops.write([one], sizes, i64(0, 13, 31), 0, 0, np.zeros(400, np.uint8))
+    assert one[2].tolist() == [13, 31]
 
 
 @pytest.mark.parametrize("columns", [[(b"k",)], ["k"], None, [(None, *"12345")]])
