@@ -1,6 +1,9 @@
-"""Reads the block of a range of a CSV file, and the rest of its last row."""
+"""Reads the block of a range of a CSV file with the rest of its last row, and cuts it."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from recordmill.schemas.file_checksums import FileChecksum
 from recordmill.schemas.ranges import InputRange
@@ -11,15 +14,40 @@ from recordmill.transforms.sources.csv.broken_rows import (
 )
 from recordmill.transforms.sources.csv.dialect import Dialect
 from recordmill.transforms.sources.csv.held_bytes import AHEAD_BYTES, held
+from recordmill.transforms.sources.csv.quote_states import end_state
 from recordmill.transforms.sources.csv.range_parts import ends_early
 from recordmill.transforms.sources.csv.row_bounds import Reader, row_start
 from recordmill.transforms.sources.csv.states import QuoteState
 from recordmill.transforms.tfrecord import crc32c
 
 
+@dataclass(frozen=True, slots=True)
+class RangeBody:
+    """The rows of a range, where they lie in what was read: the block is not copied.
+
+    Attributes:
+      data: what was read.
+      first: where the first row begins in it.
+      stop: where the last one ends.
+      is_whole: whether the last one is whole.
+    """
+
+    data: bytes
+    first: int
+    stop: int
+    is_whole: bool
+
+    def __len__(self) -> int:
+        return self.stop - self.first
+
+    def part(self, start: int, stop: int) -> bytes:
+        """Returns a part; positions count from the first row."""
+        return self.data[self.first + start : min(self.first + stop, self.stop)]
+
+
 def hold_block(
     file: Reader, input_range: InputRange, checksums: list[FileChecksum]
-) -> tuple[memoryview, Reader]:
+) -> tuple[bytes, Reader]:
     """Reads a block by one request, with what is mostly left of its last row.
 
     Args:
@@ -28,37 +56,41 @@ def hold_block(
       checksums: is given that of the block.
 
     Returns:
-      The bytes from the block's start on, and a reader of the whole file that gives
-      these, and the one before them, from memory.
+      The bytes from `held_from` the block on, and a reader of the whole file that gives
+      these from memory.
 
     Raises:
       ChangedInputError: the file is shorter than it was.
     """
     start, stop, seen = input_range.start, input_range.stop, input_range.seen
-    before = min(1, start)  # \r or \n in front of the block
     ahead = stop + AHEAD_BYTES * (input_range.quoted[1] != 0)
     if seen is not None:
         ahead = min(ahead, max(stop, seen.size))
     size = seen.size if seen is not None else None
-    window, read = held(file, start - before, ahead, size)
-    data = memoryview(window)[before:]
-    if len(data) < stop - start:
-        raise ends_early(input_range, start + len(data))
+    begin = held_from(input_range)
+    data, read = held(file, begin, ahead, size)
+    if begin + len(data) < stop:
+        raise ends_early(input_range, begin + len(data))
     # The whole block, though its first bytes belong to a row of the one before: so
     # the checksums of all blocks join.
-    crc = crc32c(data[: stop - start])
+    crc = crc32c(memoryview(data)[start - begin : stop - begin])
     checksums.append(FileChecksum(input_range.path, start, stop, crc))
     return data, read
+
+
+def held_from(input_range: InputRange) -> int:
+    r"""Returns where `hold_block` begins to read: at the \r or \n before the block."""
+    return max(0, input_range.start - 1)
 
 
 def body_of(
     input_range: InputRange,
     begin: int,
-    data: memoryview,
+    data: bytes,
     read: Reader,
     dialect: Dialect,
-) -> tuple[bytes, bool]:
-    """Returns the bytes of a range's rows, and whether the last one is whole.
+) -> RangeBody:
+    """Returns the rows of a range.
 
     Args:
       input_range: the range.
@@ -73,14 +105,26 @@ def body_of(
         end = row_start(found, input_range.stop, state, MAX_ROW_BYTES, dialect)
     is_whole = end is not None
     end = input_range.stop + KEPT_BYTES if end is None else end
-    start = input_range.start
-
-    def in_block(first: int, last: int) -> bytes:
-        if last - start <= len(data):
-            return bytes(data[first - start : last - start])
-        return read(first, last)
-
-    body = masked(in_block, input_range.unclosed, dialect)(begin, end)
+    held_at = held_from(input_range)
+    if end - held_at <= len(data) and not begin <= input_range.unclosed < end:
+        return RangeBody(data, begin - held_at, end - held_at, is_whole)
+    body = masked(read, input_range.unclosed, dialect)(begin, end)
     if len(body) < end - begin:
         raise ends_early(input_range, begin + len(body))
-    return body, is_whole
+    return RangeBody(body, 0, len(body), is_whole)
+
+
+def cut_batches(
+    body: RangeBody, dialect: Dialect, batch_bytes: int
+) -> Iterator[tuple[int, int]]:
+    """Cuts a range at row starts into batches small enough for the processor's cache."""
+    start = 0
+    while start < len(body):
+        stop = min(start + batch_bytes, len(body))
+        if stop < len(body):
+            first, end = body.first + start, body.first + stop
+            state = end_state(body.data, None, dialect, first, end)
+            found = row_start(body.part, stop, state, len(body), dialect)
+            stop = len(body) if found is None else found
+        yield start, stop
+        start = stop

@@ -1,16 +1,13 @@
-"""Cuts a range of a CSV file into parts, and says what is wrong with a file."""
+"""Defines a part of a range of a CSV file, and says what is wrong with a file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from recordmill.schemas.errors import ChangedInputError
 from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.arrow import I64
-from recordmill.transforms.sources.csv.dialect import Dialect
-from recordmill.transforms.sources.csv.quote_states import end_state
-from recordmill.transforms.sources.csv.row_bounds import row_start
 from recordmill.transforms.sources.csv.split_cells import Parsed
 
 
@@ -61,18 +58,3 @@ def columns_differ(uri: str, names: Sequence[str], columns: Sequence[str]) -> st
         f"{uri}: its columns differ from those of the first file: it "
         f"{' and '.join(found)}; all files of one dataset need the same columns"
     )
-
-
-def cut_batches(
-    body: bytes, dialect: Dialect, batch_bytes: int
-) -> Iterator[tuple[int, int]]:
-    """Cuts a range at row starts into batches small enough for the processor's cache."""
-    start = 0
-    while start < len(body):
-        stop = min(start + batch_bytes, len(body))
-        if stop < len(body):
-            state = end_state(body, None, dialect, start, stop)
-            found = row_start(lambda a, b: body[a:b], stop, state, len(body), dialect)
-            stop = len(body) if found is None else found
-        yield start, stop
-        start = stop

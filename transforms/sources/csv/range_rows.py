@@ -24,11 +24,14 @@ from recordmill.transforms.sources.csv.header_row import (
 )
 from recordmill.transforms.sources.csv.held_bytes import held
 from recordmill.transforms.sources.csv.quote_states import end_state
-from recordmill.transforms.sources.csv.range_blocks import body_of, hold_block
+from recordmill.transforms.sources.csv.range_blocks import (
+    body_of,
+    cut_batches,
+    hold_block,
+)
 from recordmill.transforms.sources.csv.range_parts import (
     RowsPart,
     columns_differ,
-    cut_batches,
     ends_early,
 )
 from recordmill.transforms.sources.csv.row_bounds import (
@@ -258,18 +261,18 @@ class RangeRows:
         begin, names = self.first(input_range, read)
         if begin is None:  # no row starts in this block
             return
-        body, is_whole = body_of(input_range, begin, data, read, self.dialect)
+        body = body_of(input_range, begin, data, read, self.dialect)
         del data, read
         rows_before = 0
         for start, stop in cut_batches(body, self.dialect, BATCH_BYTES):
-            part = body[start:stop]
+            part = body.part(start, stop)
             broken = find_broken_rows(
                 self.of_file(input_range),
                 part,
                 begin + start,
                 input_range.unclosed,
                 self.dialect,
-                is_whole=is_whole or stop < len(body),
+                is_whole=body.is_whole or stop < len(body),
             )
             at = begin + start
             parsed = parse_rows(part, names, input_range.path, at, broken, self.dialect)
