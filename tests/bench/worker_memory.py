@@ -1,4 +1,4 @@
-"""Peak memory of a worker with ranges of some size: what scale.py takes it to be.
+"""Peak memory of a worker with ranges of some size: what docs/scale.md tells of it.
 
     python tests/bench/worker_memory.py scratch|engine RANGE_MIB INPUT.csv
 
@@ -53,8 +53,8 @@ def exchange_by_engine(context: RunContext, input_ranges: Sequence[InputRange]) 
         merge_type_flags, (one.result.observed_types for one in measured), final
     )
     plan = plan_shards(total, context.job.sharding, context.split_names)
-    for input_range in input_ranges:
-        for _ in send_range(context, input_range, final, plan, frozenset()):
+    for one in measured:
+        for _ in send_range(context, one.result, final, plan, frozenset()):
             pass  # a runner takes each piece as it comes
 
 

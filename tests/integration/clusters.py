@@ -65,9 +65,12 @@ def worker_pool(folder: Path) -> Iterator[tuple[str, Service]]:
 class Engines:
     """All engines, each started when it is first asked for, and how to reach them."""
 
-    def __init__(self, folder: Path, heap_mb: int = 256) -> None:
+    def __init__(
+        self, folder: Path, heap_mb: int = 256, task_managers: int = 2
+    ) -> None:
         self.folder = folder
         self._heap_mb = heap_mb
+        self._task_managers = task_managers
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -79,7 +82,7 @@ class Engines:
     @cached_property
     def cluster(self) -> FlinkCluster:
         return self._stack.enter_context(
-            FlinkCluster(self.folder, heap_mb=self._heap_mb)
+            FlinkCluster(self.folder, heap_mb=self._heap_mb, size=self._task_managers)
         )
 
     @cached_property

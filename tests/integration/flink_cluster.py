@@ -48,6 +48,7 @@ class FlinkCluster:
       folder: of configuration, logs and Flink's own files.
       slots: of each TaskManager.
       heap_mb: of each TaskManager's tasks.
+      size: how many TaskManagers there are.
       rest: address of the JobManager's REST API, host:port.
       task_managers: those that were started, dead ones too.
     """
@@ -55,6 +56,7 @@ class FlinkCluster:
     folder: Path
     slots: int = 2
     heap_mb: int = 256
+    size: int = 2
     rest: str = ""
     task_managers: list[Service] = field(default_factory=list)
     _stack: ExitStack = field(default_factory=ExitStack)
@@ -88,10 +90,10 @@ class FlinkCluster:
         self.replace_dead()
 
     def replace_dead(self) -> None:
-        """Makes sure of two living TaskManagers with nothing to do."""
-        for _ in range(2 - len(self.living())):
+        """Makes sure of as many living TaskManagers as asked, with nothing to do."""
+        for _ in range(self.size - len(self.living())):
             self.add_task_manager()
-        self.wait_for_slots(2 * self.slots)
+        self.wait_for_slots(self.size * self.slots)
 
     def living(self) -> list[Service]:
         return [manager for manager in self.task_managers if is_alive(manager.pid)]

@@ -1,0 +1,165 @@
+"""Measure what docs/scale.md tells, section by section, into scale.json.
+
+    python tests/bench/scale_measure.py SECTION... [--folder bench-data]
+
+| section | what |
+|---|---|
+| rates | one worker, by format, at two sizes: what a GB more takes |
+| sizes | time and peak memory at 0.3, 1, 3 and 10 GB of CSV and CIFAR |
+| workers | one worker against two, in turns |
+| large | CIFAR of 100 GB in sparse files, which take no disk |
+| ranges | peak memory of a worker with a range of a CSV |
+| flink | 1, 2 and 4 TaskManagers; engine against scratch (`scale_flink.py`) |
+
+A section that was measured before is replaced. Then `python tests/bench/scale_page.py
+--write` makes the page's tables anew. Exit status 1: a run failed, or did not fit on the
+disk; its section is left as it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from run import machine
+from scale_flink import measure_flink
+from scale_runs import (
+    DISK_BYTES,
+    FORMATS,
+    UNIT_BYTES,
+    Run,
+    RunError,
+    link_units,
+    make_sparse,
+    make_unit,
+    require_disk,
+    run_convert,
+)
+
+KEPT = Path(__file__).with_name("scale.json")
+# What a terabyte takes: nothing is held in memory, and no page cache has the input.
+ON_DISK = ("--exchange", "scratch", "--memory", "0")
+AS_FILES = ("--exchange", "reference")
+VARIANTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("csv", "", ()),
+    ("csv", "memory 0", ("--memory", "0")),
+    ("cifar", "", ()),
+)
+
+
+def linked(name: str, gigabytes: float, folder: Path) -> tuple[Path, int]:
+    """Returns an input of about that size, and its bytes."""
+    target = folder / f"linked-{name}"
+    count = max(1, round(gigabytes * 1e9 / UNIT_BYTES))
+    return target, link_units(make_unit(name, folder), count, target)
+
+
+def measure_rates(asked: argparse.Namespace) -> Iterator[Run]:
+    """Runs each format at two sizes with one worker."""
+    for name in FORMATS:
+        exchange = AS_FILES if name == "images" else ON_DISK
+        for _ in range(asked.repeat):
+            for gigabytes in asked.rate_gb:
+                require_disk(DISK_BYTES[name] * gigabytes * 1e9, asked.folder)
+                source, size = linked(name, gigabytes, asked.folder)
+                words = [name, source, *exchange, "--workers", 1]
+                yield run_convert(name, exchange[1], size, words, asked.folder / "out")
+
+
+def measure_sizes(asked: argparse.Namespace) -> Iterator[Run]:
+    """Runs CSV and CIFAR at growing sizes, with the command's defaults and two workers."""
+    for name, setting, options in VARIANTS:
+        for gigabytes in asked.size_gb:
+            require_disk(DISK_BYTES[name] * gigabytes * 1e9, asked.folder)
+            source, size = linked(name, gigabytes, asked.folder)
+            words = [name, source, *options, "--workers", 2]
+            yield run_convert(name, setting, size, words, asked.folder / "out")
+
+
+def measure_workers(asked: argparse.Namespace) -> Iterator[Run]:
+    """Runs CSV and images with one worker and with two, in turns."""
+    for name in ("csv", "images"):
+        require_disk(DISK_BYTES[name] * asked.worker_gb * 1e9, asked.folder)
+        source, size = linked(name, asked.worker_gb, asked.folder)
+        for _ in range(asked.repeat):
+            for workers in (1, 2):
+                words = [name, source, "--workers", workers]
+                yield run_convert(name, str(workers), size, words, asked.folder / "out")
+
+
+def measure_large(asked: argparse.Namespace) -> Iterator[Run]:
+    """Runs sparse CIFAR files, whose shards gzip makes small, without scratch."""
+    source = asked.folder / "sparse"
+    size = make_sparse(round(asked.large_gb * 1e9), source)
+    require_disk(0.03 * size, asked.folder)
+    words = ["cifar", source, *AS_FILES, "--compression", "gzip", "--gzip-level", 1]
+    yield run_convert("cifar", "sparse", size, words, asked.folder / "out")
+
+
+def measure_ranges(asked: argparse.Namespace) -> Iterator[Run]:
+    """Takes two ranges of a CSV through an exchange, in one process (worker_memory.py)."""
+    table = make_unit("csv", asked.folder) / "rows.csv"
+    for exchange in ("scratch", "engine"):
+        script = Path(__file__).with_name("worker_memory.py")
+        command = [sys.executable, script, exchange, 16, table]
+        told = subprocess.run(
+            [*map(str, command)], check=True, stdout=subprocess.PIPE, text=True
+        ).stdout
+        peak = int(told.split()[-2]) << 20  # "imported 168 MiB, peak 359 MiB"
+        yield Run("csv", exchange, 2 * (16 << 20), 0, 0, 0, peak, 0)
+
+
+SECTIONS: dict[str, Callable[[argparse.Namespace], Iterator[Run]]] = {
+    "rates": measure_rates,
+    "sizes": measure_sizes,
+    "workers": measure_workers,
+    "large": measure_large,
+    "ranges": measure_ranges,
+    "flink": measure_flink,
+}
+
+
+def parse_arguments(argv: list[str]) -> argparse.Namespace:
+    """Parses the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("sections", nargs="+", choices=SECTIONS)
+    parser.add_argument("--folder", type=Path, default=Path("bench-data"))
+    parser.add_argument("--json", type=Path, default=KEPT)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--rate-gb", type=float, nargs=2, default=[0.2, 1.0])
+    parser.add_argument("--size-gb", type=float, nargs="+", default=[0.3, 1, 3, 10])
+    parser.add_argument("--worker-gb", type=float, default=1.0)
+    parser.add_argument("--large-gb", type=float, default=100.0)
+    parser.add_argument("--flink-gb", type=float, default=0.5)
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str]) -> int:
+    """Measures the sections asked for, and keeps each as soon as it is done."""
+    asked = parse_arguments(argv)
+    asked.folder.mkdir(parents=True, exist_ok=True)
+    asked.folder = asked.folder.absolute()
+    status = 0
+    for section in asked.sections:
+        try:
+            runs = [asdict(run) for run in SECTIONS[section](asked)]
+        except (RunError, OSError, subprocess.CalledProcessError) as error:
+            print(f"{section}: {error}", file=sys.stderr)
+            status = 1
+            continue
+        kept = json.loads(asked.json.read_text()) if asked.json.exists() else {}
+        kept |= {"machine": machine(), section: runs}
+        asked.json.write_text(json.dumps(kept, indent=1) + "\n")
+    for linked_input in (*asked.folder.glob("linked-*"), asked.folder / "sparse"):
+        shutil.rmtree(linked_input, ignore_errors=True)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

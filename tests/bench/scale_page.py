@@ -1,0 +1,227 @@
+"""Make the tables of docs/scale.md from scale.json and the code's constants.
+
+    python tests/bench/scale_page.py             prints them
+    python tests/bench/scale_page.py --write     puts them into the page
+
+In the page each lies between two lines, and a test compares it with what is made here:
+
+    <!-- scale rates -->
+    <!-- end of scale -->
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from scale_kept import NAMES, Kept, grouped, series_of, verdict
+from scale_limits import human, limits_table, table
+
+HERE = Path(__file__).parent
+PAGE = HERE.parents[1] / "docs" / "scale.md"
+DOLLARS_PER_CORE_HOUR = 0.07  # a vCPU with 4 GB; rough, and it changes
+MOST_GROWTH = 1.15  # of peak memory, from the smallest input to the largest
+MOST_SLOWDOWN = 1.10  # of seconds for a GB, at ten times the input
+LEAST_GAIN = 1.8  # of two workers
+MOST_ENGINE = 1.5  # times the seconds of scratch
+_BLOCK = re.compile(r"(<!-- scale (\w+) -->\n).*?(<!-- end of scale -->)", re.DOTALL)
+
+
+def rates_block(kept: Kept) -> list[str]:
+    """Takes start-up off, by the difference of two sizes."""
+    head = [
+        "format, exchange",
+        "seconds per GB",
+        "processor seconds per GB",
+        "core hours per TB",
+        "$ per TB",
+        "shards by input",
+    ]
+    rows, starts = [], []
+    for name, found in series_of(kept.runs("rates")):
+        small, large = found[0], found[-1]
+        more = (large.input_bytes - small.input_bytes) / 1e9
+        seconds = (large.seconds - small.seconds) / more
+        cpu = (large.cpu_seconds - small.cpu_seconds) / more
+        starts.append(small.cpu_seconds - cpu * small.input_bytes / 1e9)
+        hours = cpu / 3.6
+        rows.append(
+            [
+                name,
+                f"{seconds:.1f}",
+                f"{cpu:.1f}",
+                f"{hours:.1f}",
+                f"{hours * DOLLARS_PER_CORE_HOUR:.2f}",
+                f"{large.output_bytes / large.input_bytes:.2f}x",
+            ]
+        )
+    return [
+        *table(head, rows),
+        "",
+        f"{kept.others('rates')} Core hours are processor seconds; an hour of a core is "
+        f"taken to cost ${DOLLARS_PER_CORE_HOUR:.2f}. Start-up, which is taken off, is "
+        f"{min(starts):.1f} to {max(starts):.1f} processor seconds.",
+    ]
+
+
+def sizes_block(kept: Kept) -> list[str]:
+    head = [
+        "input",
+        "GB",
+        "seconds",
+        "seconds per GB",
+        "processor seconds per GB",
+        "peak memory",
+    ]
+    rows, verdicts = [], []
+    judged = kept.is_quiet("sizes")
+    for name, found in series_of(kept.runs("sizes")):
+        for run in found:
+            gigabytes = run.input_bytes / 1e9
+            rows.append(
+                [
+                    name,
+                    f"{gigabytes:.1f}",
+                    f"{run.seconds:.1f}",
+                    f"{run.seconds / gigabytes:.1f}",
+                    f"{run.cpu_seconds / gigabytes:.1f}",
+                    human(run.peak_bytes, "B"),
+                ]
+            )
+        last = found[-1]
+        tenth = min(found, key=lambda run: abs(run.input_bytes - last.input_bytes / 10))
+        grown = last.peak_bytes / found[0].peak_bytes
+        slower = last.seconds / tenth.seconds * tenth.input_bytes / last.input_bytes
+        times = last.input_bytes / tenth.input_bytes
+        slower_told = verdict(slower, MOST_SLOWDOWN, is_most=True, judged=judged)
+        verdicts.append(
+            f"- {name}: peak memory of the largest by that of the smallest input "
+            f"{verdict(grown, MOST_GROWTH, is_most=True)}; seconds per GB at "
+            f"{times:.0f} times the input {slower_told}."
+        )
+    return [*table(head, rows), "", *verdicts, "", kept.others("sizes")]
+
+
+def workers_block(kept: Kept) -> list[str]:
+    head = ["input", "GB", "1 worker", "2 workers", "2 workers are as fast as 1, times"]
+    found = grouped(kept.runs("workers"))
+    judged = kept.is_quiet("workers")
+    rows = []
+    for (name, setting, size), one in found.items():
+        if setting == "1":
+            two = found[name, "2", size]
+            rows.append(
+                [
+                    NAMES[name],
+                    f"{size / 1e9:.1f}",
+                    *(
+                        f"{run.seconds:.1f} s, {run.cpu_seconds:.1f} of processor"
+                        for run in (one, two)
+                    ),
+                    verdict(
+                        one.seconds / two.seconds,
+                        LEAST_GAIN,
+                        is_most=False,
+                        judged=judged,
+                    ),
+                ]
+            )
+    return [*table(head, rows), "", kept.others("workers")]
+
+
+def large_block(kept: Kept) -> list[str]:
+    (run,) = kept.runs("large")
+    gigabytes = run.input_bytes / 1e9
+    head = ["input", "shards", "seconds", "processor seconds per GB", "peak memory"]
+    row = [
+        human(run.input_bytes, "B"),
+        human(run.output_bytes, "B"),
+        f"{run.seconds:.0f}",
+        f"{run.cpu_seconds / gigabytes:.1f}",
+        human(run.peak_bytes, "B"),
+    ]
+    return [*table(head, [row]), "", kept.others("large")]
+
+
+def flink_block(kept: Kept) -> list[str]:
+    head = ["input", "GB", "TaskManagers", "exchange", "seconds", "processor seconds"]
+    found = grouped(kept.runs("flink"))
+    judged = kept.is_quiet("flink")
+    rows, verdicts = [], []
+    for (name, setting, size), run in found.items():
+        exchange, managers = setting.split()
+        rows.append(
+            [
+                NAMES[name],
+                f"{size / 1e9:.1f}",
+                managers,
+                exchange,
+                f"{run.seconds:.1f}",
+                f"{run.cpu_seconds:.1f}",
+            ]
+        )
+        if exchange == "engine" and (name, f"scratch {managers}", size) in found:
+            other = found[name, f"scratch {managers}", size]
+            ratio = run.seconds / other.seconds
+            told = verdict(ratio, MOST_ENGINE, is_most=True, judged=judged)
+            verdicts.append(
+                f"- {NAMES[name]}: seconds with engine by those with scratch {told}, "
+                f"processor seconds {run.cpu_seconds / other.cpu_seconds:.2f}."
+            )
+    return [*table(head, rows), "", *verdicts, "", kept.others("flink")]
+
+
+def ranges_block(kept: Kept) -> list[str]:
+    told = " and ".join(
+        f"{human(run.peak_bytes, 'B')} with {run.setting}"
+        for run in kept.runs("ranges")
+    )
+    return [f"A worker with a range of a CSV at work, histogram included, has {told}."]
+
+
+def limits_block(_: Kept) -> list[str]:
+    return limits_table()
+
+
+BLOCKS: dict[str, Callable[[Kept], list[str]]] = {
+    "rates": rates_block,
+    "sizes": sizes_block,
+    "ranges": ranges_block,
+    "workers": workers_block,
+    "large": large_block,
+    "flink": flink_block,
+    "limits": limits_block,
+}
+
+
+def made_block(name: str, kept: Kept) -> list[str]:
+    """Returns the lines of a block."""
+    if name != "limits" and not kept.runs(name):
+        return ["Not measured yet."]
+    return BLOCKS[name](kept)
+
+
+def with_blocks(page: str, kept: Kept) -> str:
+    """Returns a page with its blocks made anew."""
+
+    def made(found: re.Match[str]) -> str:
+        lines = "\n".join(made_block(found[2], kept))
+        return f"{found[1]}{lines}\n{found[3]}"
+
+    return _BLOCK.sub(made, page)
+
+
+def main(argv: Sequence[str]) -> None:
+    """Prints all blocks, or writes the page."""
+    kept = Kept((HERE / "scale.json").read_text())
+    if "--write" in argv:
+        PAGE.write_text(with_blocks(PAGE.read_text(), kept))
+        return
+    for name in BLOCKS:
+        print(f"{name}:\n\n" + "\n".join(made_block(name, kept)) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
