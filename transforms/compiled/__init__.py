@@ -69,6 +69,15 @@ class Loops(Protocol):
         Returns the first part that cannot be read to its end, or -1.
         """
 
+    def interleave(
+        self, rows: Buffer, before: int, count: int, pictures: Buffer
+    ) -> None:
+        """Lays the planes of so many pictures side by side: rrr ggg bbb as rgb rgb rgb.
+
+        The planes of a picture follow each other in its row, with `before` bytes before
+        them; all rows have one length, and all pictures.
+        """
+
     def measure(self, columns: Sequence[Column], sizes: Buffer) -> None:
         """Writes the size of each row's Features message into `sizes`."""
 

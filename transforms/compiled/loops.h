@@ -1,4 +1,4 @@
-/* Declares the loops: CRC-32C, frames, examples, gathering. None of them knows Python. */
+/* Declares the loops: CRC-32C, frames, examples, gathering, pixels. None of them knows Python. */
 
 #ifndef RECORDMILL_LOOPS_H
 #define RECORDMILL_LOOPS_H
@@ -42,6 +42,13 @@ int64_t find_frames(
 int64_t gather_parts(
     int descriptor, const int64_t *offsets, const int64_t *starts,
     const int64_t *lengths, int64_t count, uint8_t *target);
+
+/* interleave.c ------------------------------------------------------------------------ */
+
+/* Writes the pictures of rows, whose three planes follow each other, pixel by pixel. */
+void interleave_rows(
+    const uint8_t *rows, int64_t row_bytes, int64_t count, int64_t pixels,
+    uint8_t *pictures);
 
 /* examples.c -------------------------------------------------------------------------- */
 

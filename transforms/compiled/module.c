@@ -126,6 +126,30 @@ static PyObject *gather_all(PyObject *self, PyObject *args)
     return PyLong_FromLongLong(found);
 }
 
+static PyObject *interleave_all(PyObject *self, PyObject *args)
+{
+    Py_buffer rows, pictures;
+    Py_ssize_t before, count;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "y*nnw*:interleave", &rows, &before, &count, &pictures))
+        return NULL;
+    int64_t row_bytes = count > 0 ? rows.len / count : 0;
+    int64_t pixels = count > 0 ? pictures.len / count / 3 : 0;
+    int good = before >= 0 && count >= 0 && row_bytes * count == rows.len
+        && 3 * pixels * count == pictures.len
+        && (count == 0 || (before <= row_bytes && 3 * pixels <= row_bytes - before));
+    Py_BEGIN_ALLOW_THREADS
+    if (good && count > 0)
+        interleave_rows(
+            (const uint8_t *)rows.buf + before, row_bytes, count, pixels, pictures.buf);
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&rows);
+    PyBuffer_Release(&pictures);
+    if (!good)
+        return refuse("interleave: the rows do not hold the planes of the pictures");
+    Py_RETURN_NONE;
+}
+
 enum { LEFT_OUT = 0x0b }; /* the kind of bytes that are left out; one column at most */
 enum { FIELDS = 6, BUFFERS = 5 }; /* of a column; all but the kind are buffers */
 
@@ -335,6 +359,7 @@ static PyMethodDef methods[] = {
     {"seal", seal_all, METH_VARARGS, "Seals frames."},
     {"damaged", find_one, METH_VARARGS, "Finds the first damaged frame."},
     {"frames", find_all, METH_VARARGS, "Finds frames that follow each other."},
+    {"interleave", interleave_all, METH_VARARGS, "Lays planes side by side."},
     {"gather", gather_all, METH_VARARGS, "Reads parts of a file."},
     {NULL, NULL, 0, NULL},
 };

@@ -73,6 +73,28 @@ def test_parts_are_not_gathered_outside(starts: Any, lengths: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("row_bytes", "before", "count", "picture_bytes"),
+    [(12, 1, 2, 12), (12, 13, 2, 0), (12, -1, 2, 12), (12, 0, -1, 12), (12, 0, 2, 11)],
+)
+def test_planes_outside_are_not_laid_side_by_side(
+    row_bytes: int, before: int, count: int, picture_bytes: int
+) -> None:
+    rows = np.zeros(row_bytes * abs(count), np.uint8)
+    pictures = np.zeros(picture_bytes * abs(count), np.uint8)
+    with pytest.raises(ValueError, match="planes of the pictures"):
+        _loops.interleave(rows, before, count, pictures)
+
+
+@pytest.mark.parametrize("pixels", [0, 1, 5, 15, 16, 17, 33, 100])
+def test_planes_are_laid_side_by_side(pixels: int) -> None:
+    rows = np.random.default_rng(pixels).integers(0, 256, (3, 2 + 3 * pixels), np.uint8)
+    pictures = np.zeros((3, pixels, 3), np.uint8)
+    _loops.interleave(rows, 2, 3, pictures)
+    planes = rows[:, 2:].reshape(3, 3, pixels)
+    assert (pictures == planes.transpose(0, 2, 1)).all()
+
+
+@pytest.mark.parametrize(
     "column",
     [
         (b"k", INT64, i64(1), None, None, None),  # one value for two rows

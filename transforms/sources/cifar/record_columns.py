@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.features.feature import Schema
+from recordmill.transforms import compiled
 from recordmill.transforms.arrow import U8, binary_array
 from recordmill.transforms.encode.examples import encode
 from recordmill.transforms.sources.cifar.layout import (
@@ -26,9 +27,14 @@ def record_batch(records: U8, layout: Layout) -> pa.RecordBatch:
     """
     num_rows, num_labels = len(records), len(layout.labels)
     image = np.empty((num_rows, PIXELS, CHANNELS), np.uint8)
-    for channel in range(CHANNELS):  # three strided copies beat one transpose
-        start = num_labels + channel * PIXELS
-        image[:, :, channel] = records[:, start : start + PIXELS]
+    if compiled.loops is not None:
+        compiled.loops.interleave(
+            np.ascontiguousarray(records), num_labels, num_rows, image
+        )
+    else:
+        for channel in range(CHANNELS):  # three strided copies beat one transpose
+            start = num_labels + channel * PIXELS
+            image[:, :, channel] = records[:, start : start + PIXELS]
     offsets = np.arange(num_rows + 1, dtype=np.int64) * IMAGE_BYTES
     columns = {"image": binary_array(offsets, image.reshape(-1))}
     for index, label in enumerate(layout.labels):
