@@ -14,6 +14,8 @@ from typing import Any, Self
 
 from recordmill.schemas.text import count
 
+DUPLICATES = "duplicates"  # the fact that tells what was found of them
+
 
 @dataclass(frozen=True, slots=True)
 class PassedOver:

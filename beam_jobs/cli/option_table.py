@@ -30,26 +30,27 @@ _TABLE = re.compile(
 def all_options_table() -> str:
     """Returns a table of all options for each group, with every front end's spelling."""
     formats = format_options()
-    options = [*OPTIONS, *(option for own in formats.values() for option in own)]
-    sections = {
-        option.name: f"`{source}: {{{option.name}: ...}}`"
-        for source, own in formats.items()
-        for option in own
-    }
-    groups = dict.fromkeys(option.group for option in options)
+    # (as a job file has it, option): several formats have options of one name
+    options = [
+        *((f"`{option.name}`", option) for option in OPTIONS),
+        *(
+            (f"`{source}: {{{option.name}: ...}}`", option)
+            for source, own in formats.items()
+            for option in own
+        ),
+    ]
+    groups = dict.fromkeys(option.group for _, option in options)
     parts = []
     for group in groups:
         rows = [
             (
                 _command(option),
-                sections.get(option.name, f"`{option.name}`")
-                if "job_file" in option.fronts
-                else "",
+                in_file if "job_file" in option.fronts else "",
                 f"`{option.name}`" if "pipeline" in option.fronts else "",
                 _help(option, is_command=True),
                 _default(option),
             )
-            for option in options
+            for in_file, option in options
             if option.group == group
         ]
         head = ("command", "job file", "WriteDataset", "meaning", "default")

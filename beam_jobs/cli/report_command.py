@@ -47,6 +47,7 @@ def report_command(
     from recordmill.beam_jobs.report.text_tables import write_json
     from recordmill.beam_jobs.report_page.page_sections import build_page
     from recordmill.beam_jobs.report_page.render_page import check_target, write_page
+    from recordmill.beam_jobs.service.outcome import understood_at_end
     from recordmill.schemas.text import human_bytes
     from recordmill.transforms.commit.versions import followed
     from recordmill.transforms.dataset.files import read_manifest
@@ -63,7 +64,9 @@ def report_command(
     with showing(sys.stderr, "report", unit="row", wanted=not as_json) as on_progress:
         figures = gather_figures(store, manifest, on_progress)
     locator = published_locator(store, sides.input)
-    num_bytes = write_page(build_page(manifest, figures, folder, locator), target)
+    understood = understood_at_end(store, manifest)
+    page = build_page(manifest, figures, folder, locator, understood)
+    num_bytes = write_page(page, target)
     if as_json:
         write_json({"file": str(target), "bytes": num_bytes}, None)
     else:

@@ -59,6 +59,8 @@ def show_verify(
             style="green",
             soft_wrap=True,
         )
+        if result.duplicates:
+            console.print(f"duplicates: {result.duplicates}", soft_wrap=True)
         return
     problems = count(len(result.problems), "problem")
     console.print(f"{result.name}: {problems} ({found} found, {size})", style="red")
@@ -84,6 +86,7 @@ def _verify_json(result: VerifyResult) -> dict[str, Any]:
         "shards": result.shards,
         "records": result.records,
         "bytes": result.bytes,
+        "duplicates": result.duplicates,
         "metadata_files": result.files,
         "problems": [
             {"file": problem.file, "message": problem.message, "kind": problem.kind}

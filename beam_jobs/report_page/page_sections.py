@@ -25,6 +25,7 @@ from recordmill.beam_jobs.report_page.page_parts import (
 from recordmill.beam_jobs.report_page.shard_charts import balance_table, size_chart
 from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.text import count, human_bytes, printable
+from recordmill.schemas.understood import DUPLICATES, NOTHING, Understood
 from recordmill.transforms.figures.class_figures import ClassFigures
 from recordmill.transforms.figures.contact_sheet import ContactSheet
 from recordmill.transforms.figures.feature_sketch import FeatureFigures
@@ -43,7 +44,11 @@ _EXACT_SIDE = 48  # pixels: smaller pictures are drawn with sharp pixels
 
 
 def build_page(
-    manifest: Manifest, figures: DatasetFigures, folder: str, locator: RejectLocator
+    manifest: Manifest,
+    figures: DatasetFigures,
+    folder: str,
+    locator: RejectLocator,
+    understood: Understood = NOTHING,
 ) -> Page:
     """Returns all that the page shows.
 
@@ -52,6 +57,7 @@ def build_page(
       figures: of its rows.
       folder: of the dataset, a path or a URL, as the code on the page names it.
       locator: finds the lines of rejects.
+      understood: by the run that made it, or appended to it last.
     """
     splits = list(manifest.splits)
     mixes = [mix_chart(classes, manifest) for classes in figures.classes]
@@ -61,7 +67,7 @@ def build_page(
         title=f"{manifest.name} {manifest.version}",
         folder=printable(folder),
         tiles=_tiles(manifest, figures),
-        facts=_facts(manifest),
+        facts=_facts(manifest, understood),
         splits=_splits(manifest),
         snippets=loading_snippets(manifest, figures.names, folder),
         classes=tuple(class_card(classes, splits) for classes in figures.classes),
@@ -96,7 +102,7 @@ def _tiles(manifest: Manifest, figures: DatasetFigures) -> tuple[Fact, ...]:
     return tuple(tiles)
 
 
-def _facts(manifest: Manifest) -> tuple[Fact, ...]:
+def _facts(manifest: Manifest, understood: Understood) -> tuple[Fact, ...]:
     order = f"shuffled, seed {manifest.seed}" if manifest.shuffle else "of the input"
     facts = [
         Fact("Order", order),
@@ -110,6 +116,8 @@ def _facts(manifest: Manifest) -> tuple[Fact, ...]:
         facts.append(Fact("Rows added by map", f"{manifest.rows_added:,}"))
     if manifest.appended:
         facts.append(Fact("Appended", count(manifest.appended, "time")))
+    if found := dict(understood.facts).get(DUPLICATES):
+        facts.append(Fact("Duplicates", found))
     facts.append(Fact("Fingerprint", manifest.fingerprint))
     return tuple(facts)
 

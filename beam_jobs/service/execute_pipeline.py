@@ -105,8 +105,9 @@ def execute_pipeline(
                 make_folders(workspace, context.exchange, cut_of(ranges))
                 run()
         except WorkerDiedError as error:
-            message = f"{error}\n{nothing_published(workspace)}"
-            raise error_of(kind_of(error), message) from error
+            kind = kind_of(error)
+            message = f"{error}\n{nothing_published(workspace, kind)}"
+            raise error_of(kind, message) from error
         except Exception as error:
             _log.exception("the run failed")
             raise explain(error, workspace) from error

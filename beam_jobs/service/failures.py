@@ -7,6 +7,7 @@ import logging
 from recordmill.schemas.dataset.parts import REJECTS_NAME
 from recordmill.schemas.errors import (
     OTHER,
+    PERMANENT,
     USAGE,
     DamagedScratchError,
     RecordmillError,
@@ -54,17 +55,27 @@ def explain(error: Exception, workspace: Workspace) -> RecordmillError:
         if not isinstance(error, RecordmillError):
             message = f"the runner failed: {type(error).__name__}: {message}"
     if kind != USAGE:
-        message = f"{message}\n{nothing_published(workspace)}"
+        message = f"{message}\n{nothing_published(workspace, kind)}"
     explained = error_of(kind, message)
     for note in notes[:1]:
         explained.add_note(str(note["traceback"]))  # for --debug
     return explained
 
 
-def nothing_published(workspace: Workspace) -> str:
-    """Tells that nothing was published, where the log is, and how to resume."""
+def nothing_published(workspace: Workspace, kind: str) -> str:
+    """Tells that nothing was published, where the log is, and how to resume.
+
+    Args:
+      workspace: of the run.
+      kind: what its error is about.
+    """
     found = f"Log and rejects are in {workspace.root}"
     if workspace.shared:
         rejects = workspace.display_path(REJECTS_NAME)
         found = f"The log is {workspace.log}, rejects are in {rejects}"
+    if kind in PERMANENT:
+        return (
+            f"Nothing was published. {found}. The same command would fail again: change "
+            "that first; with the same inputs the next run resumes"
+        )
     return f"Nothing was published. {found}. Run the same command again to resume"

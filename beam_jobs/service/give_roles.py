@@ -20,7 +20,7 @@ from recordmill.schemas.job.split_times import SplitTimes, parse_split_times
 from recordmill.schemas.ranges import InputFile, InputRange
 from recordmill.schemas.text import count, first_names
 from recordmill.transforms.profile.census import MAX_CLASSES, Sketches, count_rows
-from recordmill.transforms.profile.time_census import rank_times
+from recordmill.transforms.profile.time_census import rank_times, require_times
 from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.class_keys import sorted_names
 from recordmill.transforms.sources.column_roles import SourceWithRoles
@@ -157,6 +157,8 @@ def give_roles(
                 source, ranges, times.column, times.fractions, workers=workers
             )
             told = f"rows by the order of {times.column}: {_ranked(times, ranked)}"
+        else:
+            require_times(source, ranges, times)
         split_role = TimeRole.of(times, ranked)
         facts.append(("splits", f"{told}{_not_by_files(ranges)}"))
     return SourceWithRoles(source, label_role, split_role, tuple(facts), warnings)

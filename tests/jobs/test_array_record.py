@@ -41,6 +41,17 @@ INPUTS: dict[str, tuple[Path, str]] = {  # and an exchange that is not its usual
 }
 
 
+def test_its_files_are_no_input(tmp_path: Path) -> None:
+    """The message names the way out: what they were made from."""
+    convert("csv", IRIS, tmp_path / "array", *FORMAT)
+    ran = recordmill("convert", "tfrecord", tmp_path / "array", tmp_path / "out")
+    assert ran.status == 65
+    assert "no TFRecord file, but 1 ArrayRecord file, such as array-train." in ran.err
+    assert "made from once more, with --container tfrecord" in ran.err
+    convert("csv", IRIS, tmp_path / "plain", "--container", "tfrecord")
+    convert("tfrecord", tmp_path / "plain", tmp_path / "out")
+
+
 @pytest.mark.parametrize("source", INPUTS)
 def test_the_same_records_in_the_same_order(tmp_path: Path, source: str) -> None:
     """In shards that are planned alike, and byte-identical by every way to a shard."""

@@ -232,6 +232,43 @@ def test_splits_by_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("source", ["csv", "parquet"])
+@pytest.mark.parametrize(
+    ("bounds", "found"),
+    [
+        ("2026-02-01", "but '15.01.2026'; expected times like 2026-01-31"),
+        ("7", "but '15.01.2026'; expected numbers like 20.5"),
+    ],
+)
+def test_a_column_without_times_is_refused_before_the_run(
+    source: str,
+    bounds: str,
+    found: str,
+    tmp_path: Path,
+) -> None:
+    """With ways out that work: another column, other boundaries, other values."""
+    days = [None, "15.01.2026", "15.02.2026"]
+    file = write_table(tmp_path / "a", source, {"id": [1, 8, 9], "day": days})
+    job: list[Argument] = [source, file, tmp_path / "out", "--max-rejects", 1]
+    ran = recordmill("convert", *job, "--split-by-time", f"day=a,{bounds},b")
+    assert ran.status == 2
+    assert "--split-by-time day: the first rows have no values like those" in ran.err
+    assert found in ran.err
+    assert not (tmp_path / "out").exists()
+    if bounds == "7":
+        convert(source, file, tmp_path / "out", "--split-by-time", f"id=a,{bounds},b")
+        assert sorted(ints(tmp_path / "out", "id", "b")) == [8, 9]
+        job[2] = tmp_path / "other"
+        ran = recordmill("convert", *job, "--split-by-time", "id=a,2026-01-01,b")
+        told = "'1'" if source == "csv" else "'1' (int64)"
+        assert f"but {told}; expected times like 2026-01-31" in ran.err
+        return
+    days = ["2026-01-01", "2026-01-15", "2026-02-15"]
+    file = write_table(tmp_path / "b", source, {"id": [1, 8, 9], "day": days})
+    convert(source, file, tmp_path / "out", "--split-by-time", f"day=a,{bounds},b")
+    assert ints(tmp_path / "out", "id", "b") == [9]
+
+
+@pytest.mark.parametrize("source", ["csv", "parquet"])
 def test_splits_by_shares_in_the_order_of_times(
     tmp_path: Path, source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from job_tools import (
     SAMPLES,
@@ -18,9 +19,21 @@ from tables_in_formats import write_table
 
 from recordmill import open_dataset
 from recordmill.transforms.dataset import split_overlap
+from recordmill.transforms.sources.images.source import ImagesSource
+from recordmill.transforms.sources.source_rows import ReferencedRows
 
 
-def test_the_same_picture_under_two_names(tmp_path: Path) -> None:
+def test_the_same_picture_under_two_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_references = ImagesSource.read_references
+
+    def columns_only(
+        source: ImagesSource, references: pa.BinaryArray
+    ) -> ReferencedRows:
+        assert not len(references)
+        return read_references(source, references)
+
     one, other = sorted((SAMPLES / "images").rglob("*.png"))[:2]
     for split, name, picture in (
         ("train", "a.png", one),
@@ -35,17 +48,44 @@ def test_the_same_picture_under_two_names(tmp_path: Path) -> None:
     assert ran.status == 65
     assert "3 records hold the same content as one of another split" in ran.err
     assert "or use --duplicates report" in ran.err
+    assert "The same command would fail again: change that first" in ran.err
+    assert "Run the same command again" not in ran.err
     assert_unpublished(tmp_path / "out")
-    ran = recordmill(*job, "--duplicates", "report")
-    assert ran.status == 0
+    with monkeypatch.context() as patch:  # it resumes, as the message says
+        patch.setattr(ImagesSource, "read_references", columns_only)
+        ran = recordmill(*job, "--duplicates", "report")
+    assert ran.status == 0, ran.err
     assert "3 records hold the same content as one of another split" in ran.err
     facts = json.loads((tmp_path / "out" / "run.json").read_bytes())
     assert "3 records hold" in facts["understood"]["warnings"][0]
+    said = "duplicates: 3 records with the content of one in another split"
+    assert said in ran.err
+    assert report_page(tmp_path / "out").count(said.partition(": ")[2]) == 1
     ran = recordmill("verify", tmp_path / "out", "--duplicates")
     assert ran.status == 1
     assert "3 records hold" in " ".join(ran.out.split())
     shutil.rmtree(tmp_path / "in" / "test" / "c")  # the way out
-    convert(*job[1:], "--duplicates", "fail", "--overwrite")
+    ran = convert(*job[1:], "--duplicates", "fail", "--overwrite")
+    said = "duplicates: no records with the content of one in another split"
+    assert said in ran.err
+    assert said in recordmill("verify", tmp_path / "out", "--duplicates").out
+    assert said.partition(": ")[2] in report_page(tmp_path / "out")
+
+
+def report_page(dataset: Path) -> str:
+    """The page of a dataset, for people."""
+    page = dataset.with_suffix(".html")
+    assert recordmill("report", dataset, "-o", page).status == 0
+    return page.read_text()
+
+
+def test_what_was_not_looked_for_is_not_told(tmp_path: Path) -> None:
+    file = write_table(tmp_path / "a", "csv", {"x": [1, 1]})
+    ran = convert("csv", file, tmp_path / "out")
+    assert "duplicates" not in ran.err + report_page(tmp_path / "out")
+    assert "duplicates" not in recordmill("verify", tmp_path / "out").out
+    ran = convert("csv", file, tmp_path / "one", "--duplicates", "report")
+    assert "duplicates: nothing to compare, as there is no second split" in ran.err
 
 
 def test_rows_and_appended_rows(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from job_tools import Argument, Ran, assert_whole, contents, examples_of, record
 from pixel_zoo import PICTURES
 
 from recordmill.beam_jobs.recordmill import open_dataset
+from recordmill.transforms.sources.images import label_tables, note_pictures
 
 JPEG, _ = PICTURES["rgb.jpg"]
 TABLE = (
@@ -317,6 +318,104 @@ def test_ways_out(
     assert refused.status != 0
     assert told in refused.err
     ran = convert("images", photos, photos.parent / "out", *table, *way_out)
+    assert ran.status == 0, ran.err
+
+
+def test_a_table_that_is_too_large_is_converted_in_parts(
+    photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the message says: each part has its own table, and is appended."""
+    monkeypatch.setattr(label_tables, "MAX_BYTES", len(TABLE) - 1)
+    out = photos.parent / "out"
+    tables = ("--label-table", "*.csv", "--append")
+    refused = convert("images", photos, out, *tables)
+    assert refused.status == 65
+    assert "convert the pictures in parts, each with its own table, and append" in (
+        refused.err
+    )
+    (photos / "labels.csv").unlink()
+    head, *lines = TABLE.splitlines(keepends=True)
+    for name in ("2.jpg", "3.jpg"):
+        (photos / name).unlink()
+    (photos / "1.csv").write_text(head + "".join(lines[:2]))
+    assert convert("images", photos, out, *tables).status == 0
+    add_pictures(photos, (2, 3))
+    (photos / "2.csv").write_text(head + "".join(lines[2:]).replace(",3,", ",3,x"))
+    ran = convert("images", photos, out, *tables)
+    assert ran.status == 0, ran.err
+    assert rows_of(out, "label") == {
+        "0.jpg": (0,),
+        "1.jpg": (1,),
+        "2.jpg": (0,),
+        "3.jpg": (1,),
+    }
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (
+            "test",
+            "its pictures are in 2 splits, expected at most 1: use --table-split-",
+        ),
+        ("no/split", "is in the split 'no/split', expected letters, digits"),
+    ],
+)
+def test_a_column_that_is_not_one_of_splits(
+    wrong: str, told: str, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(note_pictures, "MAX_SPLITS", 1)
+    (photos / "labels.csv").write_text(TABLE.replace("test", wrong))
+    out, table = photos.parent / "out", ("--label-table", "labels.csv")
+    refused = convert("images", photos, out, *table)
+    assert refused.status == 65
+    assert told in refused.err
+    assert "--table-split-column none if that column is not one" in refused.err
+    ran = convert("images", photos, out, *table, "--table-split-column", "none")
+    assert ran.status == 0, ran.err
+    assert {row[0] for row in rows_of(out, "split").values()} == {"train", wrong}
+
+
+def test_numbers_as_labels_are_named_or_kept(photos: Path) -> None:
+    """Both ways out of numbers that do not count from 0."""
+    table = TABLE.replace("cat", "3").replace("dog", "7")
+    (photos / "labels.csv").write_text(table)
+    given = ("--label-table", "labels.csv")
+    warned = convert("images", photos, photos.parent / "a", *given)
+    assert (
+        "class '3' gets the label 0. Name them with --label-map, or use " in warned.err
+    )
+    (photos / "map.csv").write_text("label,class\n3,cat\n7,dog\n")
+    named = convert(
+        "images", photos, photos.parent / "b", *given, "--label-map=map.csv"
+    )
+    assert "count from 0" not in named.err
+    assert (photos.parent / "b/label.labels.txt").read_text() == "cat\ndog\n"
+    plain = ("--label-column", "none")
+    kept = convert("images", photos, photos.parent / "c", *given, *plain)
+    assert "count from 0" not in kept.err
+    assert rows_of(photos.parent / "c", "label")["1.jpg"] == (7,)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told", "mended"),
+    [
+        (b"cat\n", "add it there", b"cat\ndog\n"),
+        (b"cat\ndog\ncat\n", "names class 'cat' twice: remove one", b"cat\ndog\n"),
+        (b"cat\nd\xf6g\n", "is not UTF-8 (byte 5): save it as UTF-8", b"cat\ndog\n"),
+        (b"", "names no class; expected a name in each line", b"cat\ndog\n"),
+    ],
+)
+def test_files_of_classes_that_are_wrong_are_mended(
+    wrong: bytes, told: str, mended: bytes, photos: Path
+) -> None:
+    given = ("--label-table", "labels.csv", "--label-map", "map.txt")
+    (photos / "map.txt").write_bytes(wrong)
+    refused = convert("images", photos, photos.parent / "out", *given)
+    assert refused.status == 65
+    assert told in refused.err
+    (photos / "map.txt").write_bytes(mended)
+    ran = convert("images", photos, photos.parent / "out", *given)
     assert ran.status == 0, ran.err
 
 

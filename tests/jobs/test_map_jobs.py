@@ -169,6 +169,9 @@ def test_plan_tries_it_and_writes_nothing(tmp_path: Path) -> None:
     ran = recordmill("convert", "csv", *options, "--map", f"{mapped}:wrong")
     assert ran.status == 2
     assert "raised for each of the first 9 rows" in ran.err
+    given.write_text("n,t\n1,x\n")
+    ran = recordmill("convert", "csv", *options, "--map", f"{mapped}:wrong")
+    assert "raised for the first row: " in ran.err
     assert "The columns are n int64, t string" in ran.err
     assert not (tmp_path / "out").exists()
 

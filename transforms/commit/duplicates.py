@@ -7,7 +7,7 @@ import json
 from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.text import json_bytes
-from recordmill.schemas.understood import Understood
+from recordmill.schemas.understood import DUPLICATES, Understood
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.live_counts import counting
 
@@ -24,7 +24,7 @@ def check_duplicates(
       run_metadata: of the run.
 
     Returns:
-      The run's metadata, with a warning if there is anything to tell.
+      The run's metadata, with what was found; a warning if that is anything.
 
     Raises:
       InputError: there is equal content, and `duplicates=fail`.
@@ -51,14 +51,13 @@ def check_duplicates(
     ]
     with counting(workspace, "publish-duplicates") as live:
         found = find_overlap(own, shards, live.note_bytes)
-    if not found.records:
-        return run_metadata
-    (told,) = found.lines()
-    if context.duplicates == "fail":
+    told = found.lines()
+    if told and context.duplicates == "fail":
         raise InputError(
-            f"{told}. Remove the copies from the inputs, or use `duplicates=report`"
+            f"{told[0]}. Remove the copies from the inputs, or use `duplicates=report`"
         )
+    later = Understood(((DUPLICATES, found.summary()),), tuple(told))
     metadata = json.loads(run_metadata)
     before = Understood.from_dict(metadata.get("understood", {}))
-    metadata["understood"] = before.with_warnings([told]).to_dict()
+    metadata["understood"] = before.updated(later).to_dict()
     return json_bytes(metadata)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -41,10 +41,20 @@ class SplitOverlap:
     Attributes:
       records: how many records have the content of one in another split.
       examples: some such contents, each with one record of every split that has it.
+      splits: how many were compared.
     """
 
     records: int = 0
     examples: tuple[tuple[RecordName, ...], ...] = ()
+    splits: int = 0
+
+    def summary(self) -> str:
+        """Returns what was found, in a few words."""
+        if self.splits < 2:
+            return "nothing to compare, as there is no second split"
+        found = f"{self.records:,}" if self.records else "no"
+        noun = "record" if self.records == 1 else "records"
+        return f"{found} {noun} with the content of one in another split"
 
     def lines(self) -> list[str]:
         """Returns what is told of it: how many there are, and some of them."""
@@ -78,7 +88,7 @@ def find_overlap(
     """
     names = list(dict.fromkeys(name for name, _ in shards))
     if len(names) < 2:
-        return SplitOverlap()
+        return SplitOverlap(splits=len(names))
     records = sum(shard.entry.records for _, shard in shards)
     buckets = -(-records * _ENTRY.itemsize // _BUCKET_BYTES)
     buckets = max(1, min(_MAX_BUCKETS, buckets))
@@ -99,7 +109,8 @@ def find_overlap(
         finally:
             for file in files:
                 file.close()
-        return _joined([_overlap(np.fromfile(path, _ENTRY), names) for path in paths])
+        found = _joined([_overlap(np.fromfile(path, _ENTRY), names) for path in paths])
+    return replace(found, splits=len(names))
 
 
 def _pictures(manifest: Manifest) -> Schema | None:

@@ -67,6 +67,8 @@ class VerifyResult:
       checksums: number of shards whose CRC-32C in the store was compared.
       files: number of metadata files that were compared; 0 if the manifest is of an
         earlier version, which named none.
+      duplicates: what was found of equal contents between splits; "" if nothing was
+        looked for.
     """
 
     output: str
@@ -79,6 +81,7 @@ class VerifyResult:
     deep: bool = False
     checksums: int = 0
     files: int = 0
+    duplicates: str = ""
 
     @property
     def ok(self) -> bool:
@@ -128,7 +131,7 @@ def verify_dataset(
         ]
         found = find_overlap(manifest, shards, on_progress or (lambda _: None))
         problems = [Problem(MANIFEST_NAME, t, "duplicates") for t in found.lines()]
-        result = replace(result, problems=tuple(problems))
+        result = replace(result, problems=tuple(problems), duplicates=found.summary())
     return replace(result, output=output)
 
 

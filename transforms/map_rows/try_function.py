@@ -125,7 +125,8 @@ def try_function(
     made = map_batch(function, batch, label)
     if len(made.invalid_rows) == batch.num_rows:
         raise RaisedForAllError(
-            f"`map` {label}: raised for each of the first {count(batch.num_rows, 'row')}: "
+            f"`map` {label}: raised for {'each of ' if batch.num_rows > 1 else ''}"
+            f"{_first(batch.num_rows)}: "
             f"{made.invalid_rows[0][1]}. The columns are "
             f"{', '.join(f'{f.name} {f.type}' for f in batch.schema)}"
         )
@@ -136,14 +137,19 @@ def try_function(
     for name, kind in found.items():
         if pt.is_null(kind) and name not in kept and not as_declared:
             raise SchemaError(
-                f"`map` {label}: column {name!r} has no value in the first "
-                f"{count(batch.num_rows, 'row')}, so its type is not known. Give it one in the "
+                f"`map` {label}: column {name!r} has no value in "
+                f"{_first(batch.num_rows)}, so its type is not known. Give it one in the "
                 "function, as by pyarrow.array(values, type), or declare the features "
                 "in a file (`schema`)"
             )
     return Tried(
         tuple(found.items()), kept, max(1, -(-made.batch.num_rows // batch.num_rows))
     )
+
+
+def _first(rows: int) -> str:
+    """Returns "the first 3 rows" or "the first row"."""
+    return "the first row" if rows == 1 else f"the first {count(rows, 'row')}"
 
 
 def try_without_rows(

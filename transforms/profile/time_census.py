@@ -1,4 +1,4 @@
-"""Finds where splits by time end that are shares of all rows, in a first reading."""
+"""Looks at times before a run: are there any, and where do splits by shares of them end?"""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from itertools import accumulate
 import numpy as np
 import pyarrow.types as pt
 
-from recordmill.schemas.errors import InputError
+from recordmill.schemas.errors import InputError, UsageError
+from recordmill.schemas.job.split_times import SplitTimes
 from recordmill.schemas.ranges import InputRange
+from recordmill.transforms.cast.cast_result import shown
 from recordmill.transforms.exchange.exact_splits import divide
 from recordmill.transforms.exchange.pair_ranks import (
     MAX_KEPT,
@@ -25,7 +27,7 @@ from recordmill.transforms.exchange.pair_ranks import (
 from recordmill.transforms.profile.in_threads import in_threads, surveyed
 from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.roles import RankedTimes
-from recordmill.transforms.sources.time_splits import order_of
+from recordmill.transforms.sources.time_splits import order_of, split_by_time
 
 _WIDER = 8  # times, if a rank was not within the window that was looked at
 _SAMPLED_ROWS = 1_000  # by which text is taken for times or for numbers
@@ -102,6 +104,44 @@ def rank_times(
         sketches = read({*wanted})
     pairs = np.array([limits[rank] for rank in ranks], np.uint64).reshape(-1, 2)
     return RankedTimes(PairLimits(pairs[:, 0], pairs[:, 1]), are_times, records)
+
+
+def require_times(
+    source: Source, ranges: Sequence[InputRange], times: SplitTimes
+) -> None:
+    """Refuses a column in which no row of a sample has a time, or no number.
+
+    Args:
+      source: prepared.
+      ranges: of it.
+      times: the column, and boundaries that are times or numbers.
+
+    Raises:
+      UsageError: all rows would be rejects, but only after all were read.
+    """
+    found = ""
+    for input_range in source.sample_ranges(ranges):
+        try:
+            rows = next(iter(source.read_as_text(input_range)), None)
+        except InputError:
+            continue  # a range that begins inside a quoted field; the run tells
+        if rows is None:
+            continue
+        values = rows.batch.column(times.column)[:_SAMPLED_ROWS]
+        if split_by_time(values, times).null_count < len(values):
+            return
+        if not found and values.null_count < len(values):
+            found = shown(str(values.drop_null()[0]))
+            kind = "" if pt.is_string(values.type) else f" ({values.type})"
+            found = f"{found}{kind}"
+    if not found:
+        return  # no values at all: each such row is told
+    wanted = "times like 2026-01-31" if times.are_times else "numbers like 20.5"
+    raise UsageError(
+        f"`split_by_time` {times.column}: the first rows have no values like those of its "
+        f"boundaries, but {found}; expected {wanted}. Name another column, give boundaries "
+        "that are like its values, or write its values so"
+    )
 
 
 def _are_times(source: Source, ranges: Sequence[InputRange], column: str) -> bool:

@@ -148,6 +148,22 @@ def test_what_looks_like_numbers_is_told(tmp_path: Path) -> None:
     assert ["thousands" in warning for warning in warnings] == [True]
 
 
+def test_lines_before_the_header_that_may_be_comments(tmp_path: Path) -> None:
+    """They begin with a mark, and have fewer cells than the rows below."""
+    path = written(tmp_path, "% made by us\n% of old\nid,price\n1,2\n3,4\n5,6\n")
+    ran = recordmill("convert", "csv", path, tmp_path / "out")
+    assert ran.status == 65
+    assert "the header has 1 name, but the rows below it have 2 cells" in ran.err
+    assert "If it is a comment, say so: --comment %" in ran.err
+    convert("csv", path, tmp_path / "out", "--comment", "%")
+    assert len([*examples_of(tmp_path / "out")]) == 3
+    # A mark that other lines do not have is no mark of comments.
+    path = written(tmp_path, "% made by us\nof,old,times\nid,price\n1,2\n3,4\n5,6\n")
+    ran = recordmill("convert", "csv", path, tmp_path / "skipped")
+    assert "skip what is before it: --skip-rows 2" in ran.err
+    convert("csv", path, tmp_path / "skipped", "--skip-rows", "2")
+
+
 def test_a_header_that_may_be_a_comment_is_told(tmp_path: Path) -> None:
     path = written(tmp_path, "# made by us\nid;price\n1;2\n3;4\n")
     told = recordmill("convert", "csv", path, tmp_path / "out", "--plan").out

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,7 @@ from recordmill.transforms.sources.text_types import classify, kinds_of
 from recordmill.transforms.sources.type_flags import TypeFlag
 
 _DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T]\d{1,2}:\d{2}.*)?")
+_MARKS = (b"#", b"%", b";", b"!")  # of comments
 _NUMBERS = TypeFlag.INTEGER | TypeFlag.DECIMAL | TypeFlag.HUGE
 _UNSAFE = re.compile(r"[\s`,\"]")  # in a name that a message shows as part of a value
 
@@ -59,11 +60,15 @@ def misfit(first: FirstRows) -> str:
     widths = [
         len(split_row(row, first.dialect) or ()) for row in (first.header, *first.rows)
     ]
-    expected = widths[0]
-    if not first.rows or not first.dialect.has_header or expected in widths[1:]:
+    expected, mark = widths[0], first.header[:1]
+    alike = 1  # lines that begin with a mark of comments, as the header does
+    if mark in _MARKS:
+        alike += sum(1 for _ in takewhile(lambda row: row[:1] == mark, first.rows))
+    behind = widths[alike:]
+    if not behind or not first.dialect.has_header or expected in behind:
         return ""
-    width, rows = Counter(widths[1:]).most_common(1)[0]
-    at = widths.index(width)
+    width, rows = Counter(behind).most_common(1)[0]
+    at = alike + behind.index(width)
     if width < expected or rows < SAME_SHARE * len(widths[at:]):
         return ""
     found = (
@@ -77,10 +82,8 @@ def misfit(first: FirstRows) -> str:
             f"{found}, as R writes the names of rows. Name all columns, and skip this "
             f"header: {named or f'`columns={names}`'} and `skip_rows={first.dialect.skip_rows + 1}`"
         )
-    mark = first.header[:1]
-    if at > 1 and mark in (b"#", b"%", b";", b"!"):
-        if all(row[:1] == mark for row in first.rows[: at - 2]):
-            return f"{found}. If it is a comment, say so: `comment={mark.decode()}`"
+    if at == alike > 1:
+        return f"{found}. If it is a comment, say so: `comment={mark.decode()}`"
     return (
         f"{found}. If the header is {shown(first.rows[at - 1].decode(errors='replace'))}, "
         f"skip what is before it: `skip_rows={first.lines_before(at - 1)}`"

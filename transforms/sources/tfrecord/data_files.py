@@ -25,6 +25,7 @@ _BESIDE = re.compile(
     r"array_record\S*)$|^_SUCCESS$|^LICENSE",
     re.IGNORECASE,
 )
+_ARRAY_RECORD = re.compile(r"\.array_?record[^/]*$", re.IGNORECASE)
 _WORDS = "train(?:ing)?|val(?:id(?:ation)?)?|dev|eval(?:uation)?|test(?:ing)?"
 _IN_NAME = re.compile(rf"(?:^|[-_.])({_WORDS})(?=[-_.]|\d|$)", re.IGNORECASE)
 _FOLDER = re.compile(rf"(?:{_WORDS})", re.IGNORECASE)
@@ -79,6 +80,13 @@ def find_data(files: Sequence[InputFile], storage: StorageOptions) -> DataFiles:
             data.append(file)
         else:
             others.append(("no TFRecord at its start", file.path))
+    arrays = [path for _, path in others if _ARRAY_RECORD.search(path)]
+    if not data and arrays:
+        raise InputError(
+            f"no TFRecord file, but {count(len(arrays), 'ArrayRecord file')}, such as "
+            f"{arrays[0]}, which are no input. Convert what they were made from once more, "
+            "with `container=tfrecord`"
+        )
     if not data:
         raise InputError(
             f"no TFRecord file among {count(len(files), 'input file')}: none begins "
