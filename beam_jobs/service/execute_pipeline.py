@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from recordmill.beam_jobs.runners.unused_packages import OF_CONNECTORS, hidden
 from recordmill.beam_jobs.service.failures import (
     explain,
     is_scratch_damaged,
@@ -45,7 +46,8 @@ def load_beam_options(options: RunOptions) -> PipelineOptions:
     # Without a handler, Beam's import would set one up that prints to the terminal.
     logging.getLogger().addHandler(logging.NullHandler())
     # Beam takes half a second to import: not before it is sure to be needed.
-    from recordmill.beam_jobs.runners.embedded import pipeline_options
+    with hidden(OF_CONNECTORS if options.is_embedded else ()):
+        from recordmill.beam_jobs.runners.embedded import pipeline_options
 
     return pipeline_options(options.beam_args, options.workers)
 
