@@ -11,7 +11,6 @@ VENV := .venv
 INTEROP := .venv-interop
 BIN := $(VENV)/bin
 TOOLS := .tools
-SHARE := 0.1
 LINKS := build/types/recordmill
 FAKE_GCS := v1.56.1
 AZURITE := 3.37.0
@@ -51,15 +50,17 @@ test: $(VENV)/.ready $(INTEROP)/.ready
 test-fast: $(VENV)/.ready
 	RECORDMILL_EXAMPLES=0.1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" tests/unit
 
-# Lines and branches that the tests run, by room. Twice the time of the tests.
+# Lines and branches that the tests run, by folder, commands that they start as well. Twice
+# the time of the tests. tests/proof/README.md has the figures.
 coverage: $(VENV)/.ready $(INTEROP)/.ready
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --cov --cov-report=json:build/coverage.json
-	$(BIN)/python tests/proof/coverage_by_room.py build/coverage.json
+	nice $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --cov --cov-report=json:build/coverage.json || status=$$?; \
+	$(BIN)/python tests/proof/coverage_by_room.py build/coverage.json; exit $$status
+	sh tests/proof/coverage_of_loops.sh
 
 # Changes of single operators in the modules that bytes hang on: do their tests notice? Of
-# a tenth of them, in half an hour; SHARE=1 for all.
+# a part of them, in half an hour; `make mutants ROOMS=plan SHARE=1` for all of plan.
 mutants: $(VENV)/.ready $(TOOLS)/mutants/.ready
-	$(TOOLS)/mutants/bin/python tests/proof/mutate.py --share $(SHARE)
+	nice $(TOOLS)/mutants/bin/python tests/proof/mutate.py $(ROOMS) $(if $(SHARE),--share $(SHARE))
 
 # Every parser of foreign bytes: 20,000 inputs of each kind. Takes minutes.
 fuzz: $(VENV)/.ready

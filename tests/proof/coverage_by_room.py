@@ -2,8 +2,7 @@
 
     python tests/proof/coverage_by_room.py coverage.json
 
-The file is that of `coverage json`. Only what runs in the test processes counts: the
-commands that tests start, and what runs in TensorFlow's environment, do not.
+The file is that of `coverage json`.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ def room_of(file: str) -> str:
 
 
 def main(report: str) -> None:
-    """Print a table, the least covered room first."""
+    """Print a table, the room with the fewest branches run first."""
     files = json.loads(Path(report).read_text())["files"]
     sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     for file, found in files.items():
@@ -36,7 +35,7 @@ def main(report: str) -> None:
             sums["all"][number] += totals[name]
     print("| room | lines | branches |\n|---|---|---|")
     for room, (lines, of_lines, branches, of_branches) in sorted(
-        sums.items(), key=lambda item: item[1][0] / max(1, item[1][1])
+        sums.items(), key=lambda item: item[1][2] / max(1, item[1][3])
     ):
         shown = [
             f"{part / whole:.1%} of {whole:,}" if whole else "-"

@@ -99,7 +99,7 @@ def position_keys(input_range: InputRange, positions: I64) -> U64:
     # Scaled to all of u64, so that the histogram's buckets, which are numbered by the
     # keys' high bits, are as fine here as for hashed keys. With 1000 positions in
     # total: shift = 64 - 10, so position 3 has the key 3 << 54.
-    shift = 64 - max(1, input_range.total_positions).bit_length()
+    shift = 64 - input_range.total_positions.bit_length()
     return (
         np.uint64(input_range.first_position) + positions.astype(np.uint64)
     ) << np.uint64(shift)

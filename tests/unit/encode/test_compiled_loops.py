@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
+import random
+import subprocess
+import sysconfig
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import pytest
 
+from recordmill.transforms import compiled
 from recordmill.transforms.compiled import Loops, _load
+from recordmill.transforms.tfrecord import crc32c
 
 _loops = cast("Loops", _load())  # also where the others are tried without them
 INT64, FLOAT, BYTES = 0x1A, 0x12, 0x0A
@@ -164,3 +171,24 @@ def test_places_that_do_not_fit_are_refused(starts: Any, room: int) -> None:
 def test_read_only_memory_is_not_written_to() -> None:
     with pytest.raises((TypeError, BufferError)):
         _loops.seal(bytes(64), i64(0, 32))
+
+
+def test_checksums_by_tables(tmp_path: Path) -> None:
+    """As on a processor without an instruction for CRC-32C."""
+    source = Path(compiled.__file__).with_name("crc32c.c")
+    library = tmp_path / "crc32c.so"
+    compiler = (sysconfig.get_config_var("CC") or "cc").split()
+    flags = ["-DCRC32C_BY_TABLE", "-O0", "-shared", "-fPIC"]
+    subprocess.run([*compiler, *flags, source, "-o", library], check=True)
+    loops = ctypes.CDLL(str(library))
+    loops.crc32c_choose.restype = ctypes.c_char_p
+    assert loops.crc32c_choose() == b"table"
+    loops.crc32c.restype = ctypes.c_uint32
+    datas = [random.Random(size).randbytes(size) for size in (0, 1, 7, 8, 9, 40, 999)]
+    for data in datas:
+        assert loops.crc32c(data, ctypes.c_size_t(len(data))) == crc32c(data)
+    three = (datas[2], datas[4], datas[6])
+    found = (ctypes.c_uint32 * 3)()
+    sizes = (ctypes.c_size_t * 3)(*map(len, three))
+    loops.crc32c_three((ctypes.c_char_p * 3)(*three), sizes, found)
+    assert list(found) == [crc32c(data) for data in three]

@@ -307,6 +307,20 @@ def test_a_packed_histogram_of_another_shape_is_refused() -> None:
         Histogram.empty(2, 3).add_bytes(packed)
 
 
+@pytest.mark.parametrize("words", [5, 7])
+def test_a_packed_histogram_of_another_length_is_refused(words: int) -> None:
+    histogram = Histogram.empty(2, 4)
+    histogram.records[1, 3] = 1
+    packed = histogram.to_bytes()
+    assert len(packed) == 6 * 8
+    with pytest.raises(ValueError, match=r"^a packed histogram of") as caught:
+        histogram.add_bytes((packed + bytes(8))[: 8 * words])
+    assert str(caught.value) == (
+        f"a packed histogram of {words} words and shape [2, 16], expected 6 words and "
+        "shape [2, 16]"
+    )
+
+
 @pytest.mark.parametrize("filled", [0, 3, 16])
 def test_a_histogram_pickles_small_and_whole(filled: int) -> None:
     keys = np.arange(filled, dtype=np.uint64) << np.uint64(60)

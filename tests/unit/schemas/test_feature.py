@@ -1,17 +1,12 @@
 from __future__ import annotations
 
-import doctest
 import re
 from fractions import Fraction
-from types import ModuleType
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-import recordmill.schemas.dataset.shards
-import recordmill.schemas.job.job_spec
-import recordmill.transforms.encode.wire
 from recordmill.schemas.dataset.shards import shard_file_name
 from recordmill.schemas.job.job_spec import (
     JobSpec,
@@ -251,17 +246,3 @@ SHARD_NAMES = [
 @pytest.mark.parametrize(("given", "expected"), SHARD_NAMES)
 def test_shard_file_name(given: tuple[Any, ...], expected: str) -> None:
     assert shard_file_name(*given) == expected
-
-
-@pytest.mark.parametrize(
-    "module",
-    [
-        recordmill.schemas.job.job_spec,
-        recordmill.schemas.dataset.shards,
-        recordmill.transforms.encode.wire,
-    ],
-)
-def test_examples_in_docstrings(module: ModuleType) -> None:
-    outcome = doctest.testmod(module)
-    assert outcome.attempted > 0
-    assert outcome.failed == 0
