@@ -12,7 +12,6 @@ and checksums. See docs/pipelines.md.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from fractions import Fraction
 from os import PathLike, fspath
 from typing import Any, Literal, get_args
 from uuid import uuid4
@@ -20,9 +19,16 @@ from uuid import uuid4
 import apache_beam as beam
 from apache_beam.pvalue import AsList, AsSingleton, PCollection
 from apache_beam.transforms.window import GlobalWindows
-from pydantic import ValidationError
 
 from recordmill.beam_jobs.pipelines.rows_exchange import exchange_for, is_embedded
+from recordmill.beam_jobs.pipelines.write_arguments import (
+    AnySchema,
+    AnySplits,
+    declared_of,
+    first_problem,
+    splits_of,
+    with_schema,
+)
 from recordmill.beam_jobs.pipelines.write_rows import (
     REJECTS,
     SUMMARIES,
@@ -34,10 +40,7 @@ from recordmill.beam_jobs.pipelines.write_rows import (
 )
 from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.dataset.shards import ShardResult
-from recordmill.schemas.errors import SchemaError, UsageError
-from recordmill.schemas.features.declare import declare_schema
-from recordmill.schemas.features.declared import DeclaredSchema
-from recordmill.schemas.features.feature import Schema
+from recordmill.schemas.errors import UsageError
 from recordmill.schemas.job.job_spec import (
     DEFAULT_SHARD_BYTES,
     FIRST_VERSION,
@@ -47,19 +50,15 @@ from recordmill.schemas.job.job_spec import (
     Payload,
     RejectLimit,
     Sharding,
-    SplitSpec,
     identifier_from,
 )
 from recordmill.schemas.job.run_options import Grace
 from recordmill.schemas.job.source_options import PIPELINE_ROWS
-from recordmill.schemas.job.spell_options import spell
 from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.parsing.problems import expectation, parse_declared
 from recordmill.schemas.parsing.schema_file import load_schema
 from recordmill.schemas.reject_totals import NO_REJECTS, RejectTotals
 from recordmill.schemas.sizes import parse_size
 from recordmill.transforms.commit.name_limits import check_names
-from recordmill.transforms.encode.payloads import check_payload
 from recordmill.transforms.rows.row_summary import rows_bucket_bits
 from recordmill.transforms.rows.rows_job import (
     RowsJob,
@@ -71,8 +70,6 @@ from recordmill.transforms.rows.rows_job import (
 from recordmill.transforms.storage import Preflight, open_store
 from recordmill.transforms.storage.array_record import require_container
 from recordmill.transforms.storage.reading import is_local, read_file
-
-AnySchema = DeclaredSchema | Schema | Mapping[str, Any] | str | PathLike[str]
 
 
 class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
@@ -98,8 +95,12 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
         *,
         name: str = "",
         version: str = FIRST_VERSION,
-        splits: Mapping[str, str | float | Fraction] | None = None,
+        splits: AnySplits | None = None,
         split_by: str | None = None,
+        split_column: str | None = None,
+        split_by_time: str | None = None,
+        split_exact: bool = False,
+        stratify_by: str | None = None,
         shards: int | None = None,
         shard_size: int | str = DEFAULT_SHARD_BYTES,
         seed: int = 0,
@@ -123,9 +124,16 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
             a file, or a DeclaredSchema or Schema.
           name: of the dataset; by default the last part of `output`.
           version: of the dataset, three numbers like "1.0.0".
-          splits: share of each split by name; by default all rows are "train".
+          splits: share of each split by name; by default all rows are "train". With
+            split_column the names alone.
           split_by: a column (or a feature of examples): rows with equal values are kept
             in one split. By default equal rows are.
+          split_column: a column (or feature) that names the split of each row, one of
+            `splits`.
+          split_by_time: a column (or feature), and splits with the times or numbers
+            between them, like "date=train,2026-01-01,test".
+          split_exact: not possible here; the error says why, and what is.
+          stratify_by: the same.
           shards: number of shards of each split; by default chosen by `shard_size`.
           shard_size: bytes of a shard, or text like "128MiB".
           seed: of the order and the splits; another seed changes both.
@@ -175,7 +183,6 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
             raise UsageError(
                 f"WriteDataset: payload={payload!r} needs a schema: give schema="
             )
-        shares = splits or {"train": 1}
         try:
             if isinstance(shard_size, str):
                 shard_size = parse_size(shard_size)
@@ -183,11 +190,17 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
                 source=PIPELINE_ROWS,
                 name=name or identifier_from(self._output.rstrip("/").split("/")[-1]),
                 version=version,
-                splits=tuple(
-                    SplitSpec(name=split, fraction=str(share))
-                    for split, share in shares.items()
+                splits=splits_of(
+                    splits,
+                    split_by=split_by,
+                    split_column=split_column,
+                    split_by_time=split_by_time,
+                    split_exact=split_exact,
+                    stratify_by=stratify_by,
                 ),
                 split_by=split_by,
+                split_column=split_column,
+                split_by_time=split_by_time,
                 sharding=Sharding(num_shards=shards)
                 if shards is not None
                 else Sharding(shard_bytes=shard_size),
@@ -200,9 +213,9 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
                 payload=payload,
             )
         except ValueError as error:
-            raise UsageError(f"WriteDataset: {_first_problem(error)}") from error
+            raise UsageError(f"WriteDataset: {first_problem(error)}") from error
         if not isinstance(self._schema, str | None):
-            self._job = _with_schema(self._job, _declared(self._schema))
+            self._job = with_schema(self._job, declared_of(self._schema))
         self._store = open_store(self._output, self._storage)
 
     def expand(self, rows: PCollection[Any]) -> PCollection[Manifest]:
@@ -260,7 +273,7 @@ class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):
         job = self._job
         if isinstance(self._schema, str):
             data = read_file(self._schema)
-            job = _with_schema(job, load_schema(data, self._schema))
+            job = with_schema(job, load_schema(data, self._schema))
         check_names(job, self._store)
         require_container(job.container)
         return RowsJob(
@@ -292,41 +305,3 @@ def _publish(
 ) -> Manifest:
     rejects = sum(reject_totals, NO_REJECTS)
     return publish_rows(rows_job, preflight, plan, shards, rejects)
-
-
-def _declared(schema: Any) -> DeclaredSchema:
-    if isinstance(schema, DeclaredSchema):
-        return schema
-    if isinstance(schema, Schema):
-        return declare_schema(schema)
-    if not isinstance(schema, Mapping):
-        raise UsageError(
-            f"WriteDataset: schema of type {type(schema).__name__}; expected a path, a "
-            "mapping of features, a DeclaredSchema or a Schema"
-        )
-    return parse_declared({"features": dict(schema)}, "the schema of WriteDataset")
-
-
-def _with_schema(job: JobSpec, declared: DeclaredSchema) -> JobSpec:
-    """Returns the job with its schema.
-
-    Raises:
-      SchemaError: the schema does not suit rows, or not the payload.
-    """
-    for name, feature in declared.features.items():
-        if feature.bytes_from:
-            raise SchemaError(
-                f"feature {name!r}: bytes_from: path reads files beside a table, which "
-                "the rows of a pipeline do not have; let the rows hold the bytes"
-            )
-    check_payload(declared.to_schema(), job.payload)
-    return job.model_copy(update={"declared": declared})
-
-
-def _first_problem(error: ValueError) -> str:
-    if not isinstance(error, ValidationError):
-        return str(error)
-    first = error.errors()[0]
-    location = ".".join(str(part) for part in first["loc"])
-    message = spell(expectation(first), "python")
-    return f"{location}: {message}" if location else message

@@ -35,7 +35,8 @@ from recordmill.schemas.reject_totals import RejectTotals
 from recordmill.transforms.exchange.block import Block
 from recordmill.transforms.exchange.messages import cut_block, open_piece
 from recordmill.transforms.exchange.plan import Histogram
-from recordmill.transforms.rows.encode_rows import RowsEncoder, summarize_rejects
+from recordmill.transforms.rows.encode_rows import RowsEncoder
+from recordmill.transforms.rows.row_rejects import summarize_rejects
 from recordmill.transforms.rows.row_summary import RowsSummary, RowsTotals
 from recordmill.transforms.rows.rows_job import RowsJob, RowsPlan, write_rejects
 from recordmill.transforms.tasks.write_shard import write_shard

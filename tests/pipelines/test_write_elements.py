@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from job_tools import assert_unpublished, contents, manifest_of
+from job_tools import assert_unpublished, contents, manifest_of, recordmill
 from rows_tools import (
     EXCHANGES,
     JOB,
@@ -24,6 +24,8 @@ from rows_tools import (
 )
 from same_dataset import dataset_of
 
+from recordmill.beam_jobs.pipelines.write_dataset import WriteDataset
+from recordmill.schemas.errors import UsageError
 from recordmill.schemas.parsing.schema_file import load_schema
 from recordmill.schemas.proto.example_pb2 import SequenceExample
 from recordmill.transforms.dataset.verify import verify_dataset
@@ -190,3 +192,31 @@ def test_rows_with_the_same_value_never_part(tmp_path: Path, kind: str) -> None:
     assert all(users)
     assert not users[0] & users[1]
     assert len(users[0] | users[1]) == 20
+
+
+def test_splits_of_a_column(tmp_path: Path) -> None:
+    rows = [{"n": n, "part": ("train", "test")[n % 5 == 0]} for n in range(40)]
+    job: dict[str, Any] = {"split_column": "part", "splits": ["train", "test"]}
+    for exchange in ("scratch", "engine"):
+        out = tmp_path / exchange
+        write(rows, out, {"n": "int64"}, exchange=exchange, name="x", **job)
+        found = sorted(row["n"] for row in read(out, "test", as_="dict"))
+        assert found == list(range(0, 40, 5))
+    assert contents(tmp_path / "scratch") == contents(tmp_path / "engine")
+
+
+def test_exact_splits_afterwards(tmp_path: Path) -> None:
+    """What the errors of `split_exact` and `stratify_by` advise."""
+    rows = [{"n": n, "kind": n % 2} for n in range(40)]
+    write(rows, tmp_path / "whole", {"n": "int64", "kind": "int64"})
+    for exact in ({"split_exact": True}, {"stratify_by": "kind"}):
+        with pytest.raises(UsageError) as caught:
+            WriteDataset("out", **exact)
+        command = str(caught.value).split("`")[1].replace("COLUMN", "kind")
+        out = tmp_path / next(iter(exact))
+        places = {"DATASET": tmp_path / "whole", "OUT": out}
+        words = [places.get(word, word) for word in command.split()[1:]]
+        assert recordmill(*words).status == 0
+        splits = manifest_of(out)["splits"].items()
+        records = {"train": 32, "test": 8}
+        assert {name: split["records"] for name, split in splits} == records

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from recordmill.schemas.errors import RejectLimitError, SchemaError, UsageError
 from recordmill.schemas.proto.example_pb2 import SequenceExample
 from recordmill.transforms.commit.cleanup import clean
 from recordmill.transforms.rows import encode_rows as encode
+from recordmill.transforms.rows.row_rejects import reject_limit_error, reject_line
 from recordmill.transforms.storage import LocalStore
 
 BAD_ROWS: list[Any] = [
@@ -140,6 +142,18 @@ SEQUENCE = SequenceExample()
             "a row has a list; expected a single",
         ),
         (
+            [{"a": 1, "b": "dev"}],
+            {"a": "int64"},
+            {"split_column": "b", "splits": ["train", "test"]},
+            "b: 'dev' is not one of the splits train, test",
+        ),
+        (
+            [pa.RecordBatch.from_pydict({"a": [[1]]})],
+            {"a": "int64[]"},
+            {"split_column": "a", "splits": ["train"]},
+            "split_column='a': values of type list",
+        ),
+        (
             [pa.RecordBatch.from_pydict({"a": [1]})],
             {"a": "int64"},
             {"split_by": "b"},
@@ -186,6 +200,34 @@ def test_what_cannot_be_written(
         ),
         ({"shards": 0}, UsageError, "expected 1 or more, found 0"),
         (
+            {"split_column": "part"},
+            UsageError,
+            "give them as splits=['train', 'test']",
+        ),
+        ({"splits": ["a", "b"]}, UsageError, "splits without shares are for split_c"),
+        (
+            {"split_column": "part", "splits": {"a": 1}},
+            UsageError,
+            "tells the split of each row, and so leaves nothing to splits=",
+        ),
+        (
+            {"split_by_time": "day=a,90%,b"},
+            UsageError,
+            "Give the times, like 'date=train,2026-01-01,test'",
+        ),
+        (
+            {"split_by_time": "day=a,1,b", "splits": ["a", "b"]},
+            UsageError,
+            "leave out splits",
+        ),
+        ({"split_by_time": "day=a"}, UsageError, "expected a column, and splits"),
+        (
+            {"split_exact": True, "splits": {"a": 0.5, "b": 0.5}},
+            UsageError,
+            "where exact splits end is known only after the last row",
+        ),
+        ({"stratify_by": "n"}, UsageError, "--split test=0.2 --stratify-by COLUMN"),
+        (
             {"name": "1x"},
             UsageError,
             "name: expected a name of letters, digits and '_'",
@@ -216,7 +258,7 @@ def test_what_cannot_be_written(
 def test_arguments_that_cannot_be(
     arguments: dict[str, Any], kind: type[Exception], expected: str
 ) -> None:
-    with pytest.raises(kind, match=expected.replace("(", r"\(")):
+    with pytest.raises(kind, match=re.escape(expected)):
         WriteDataset("out", **arguments)
 
 
@@ -239,8 +281,6 @@ def test_constructing_touches_no_storage(tmp_path: Path) -> None:
 
 
 def test_reject_limit_error_is_one() -> None:
-    error = encode.reject_limit_error(
-        "1 rows", "0", encode._reject_line("no", b"x" * 400)
-    )
+    error = reject_limit_error("1 rows", "0", reject_line("no", b"x" * 400))
     assert isinstance(error, RejectLimitError)
     assert str(error).count("x") < 350

@@ -17,10 +17,11 @@ from recordmill.transforms.rows.python_values import (
     form_of,
     plain_value,
 )
+from recordmill.transforms.rows.row_splits import SplitRule
 
 Row = Mapping[str, Any]
 
-# Stands for a column that is only in `split_by`.
+# Stands for a column that only decides the split.
 _GROUP = DeclaredFeature.model_validate("string")
 
 
@@ -30,7 +31,7 @@ class Table:
 
     Attributes:
       rows: indices of the rows in the list of dicts.
-      batch: the columns from which features are made, and that of `split_by`.
+      batch: the columns from which features are made, and the one that decides splits.
     """
 
     rows: list[int]
@@ -38,15 +39,20 @@ class Table:
 
 
 class TableBuilder:
-    """A converter of dicts to batches; no dict depends on the others."""
+    """A converter of dicts to batches; no dict depends on the others.
 
-    def __init__(self, declared: DeclaredSchema, split_by: str | None) -> None:
+    Args:
+      declared: the features that are made of the dicts.
+      rule: what decides their splits.
+    """
+
+    def __init__(self, declared: DeclaredSchema, rule: SplitRule) -> None:
         self._features: dict[str, list[DeclaredFeature]] = {}
         for name, feature in declared.features.items():
             self._features.setdefault(declared.column_of(name), []).append(feature)
-        self._split_by = split_by
-        if split_by is not None:
-            self._features.setdefault(split_by, [_GROUP])
+        self._rule = rule
+        if rule.column is not None:
+            self._features.setdefault(rule.column, [_GROUP])
 
     def build(self, rows: Sequence[Row]) -> Iterator[Table | tuple[int, str]]:
         """Yields batches of the rows, or (index, reason) of a row that is not valid.
@@ -100,18 +106,20 @@ class TableBuilder:
     def _require_groups(
         self, rows: Sequence[Row], forms: Mapping[str, Sequence[Form | None]]
     ) -> None:
-        if self._split_by is None:
+        rule = self._rule
+        if rule.column is None:
             return
-        for row, form in zip(rows, forms[self._split_by], strict=True):
-            if self._split_by not in row:
+        for row, form in zip(rows, forms[rule.column], strict=True):
+            # Without a value that tells its split, a row is a reject.
+            if rule.role is None and rule.column not in row:
                 raise UsageError(
-                    f"split_by={self._split_by!r}: a row has no such key; it has "
+                    f"{rule.option}={rule.column!r}: a row has no such key; it has "
                     f"{', '.join(map(repr, row))}"
                 )
             if form is not None and form[0]:
                 raise UsageError(
-                    f"split_by={self._split_by!r}: a row has a list; expected a single "
-                    "value"
+                    f"{rule.option}={rule.column!r}: a row has a list; expected a "
+                    "single value"
                 )
 
 

@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.job.job_spec import JobSpec, Payload
-from recordmill.schemas.proto.example_pb2 import Example, Feature
+from recordmill.schemas.proto.example_pb2 import Example
 from recordmill.transforms.cast.cast_result import shown
 
 ElementKind = Literal["dict", "batch", "message", "bytes"]
@@ -85,13 +85,6 @@ def parse_example(element: object, data: bytes) -> Example | None:
         return Example.FromString(data)
     except DecodeError:
         return None
-
-
-def group_bytes(example: Example, split_by: str) -> bytes:
-    """Returns the bytes of the feature that decides the split of an example."""
-    features = example.features.feature
-    feature = features[split_by] if split_by in features else Feature()
-    return feature.SerializeToString(deterministic=True)
 
 
 def row_as_json(row: Mapping[str, Any]) -> bytes:

@@ -7,10 +7,9 @@ keys; their order makes no difference.
 
 from __future__ import annotations
 
-import base64
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,34 +17,31 @@ import pyarrow as pa
 
 from recordmill.schemas.errors import (
     RecordmillError,
-    RejectLimitError,
     SchemaError,
     UsageError,
 )
 from recordmill.schemas.features.feature import FeatureSpec, Kind, Schema
-from recordmill.schemas.job.job_spec import JobSpec, parse_fraction
-from recordmill.transforms.arrow import I64, MAX_CELL_BYTES, U64, array_parts
+from recordmill.schemas.job.job_spec import JobSpec
+from recordmill.transforms.arrow import MAX_CELL_BYTES, U64, array_parts
 from recordmill.transforms.dataset.deep_check import invalid_rows
 from recordmill.transforms.decode.observed_features import ObservedFeatures
 from recordmill.transforms.exchange.block import Block
-from recordmill.transforms.exchange.keys import (
-    assign_splits,
-    shuffle_keys,
-    text_hash,
-    value_hashes,
-)
+from recordmill.transforms.exchange.keys import shuffle_keys
 from recordmill.transforms.exchange.plan import packed_histogram
 from recordmill.transforms.rows.dict_tables import Row, Table, TableBuilder
 from recordmill.transforms.rows.elements import (
     element_kind,
-    group_bytes,
     parse_example,
     row_as_json,
 )
+from recordmill.transforms.rows.row_rejects import (
+    RejectLine,
+    reject_limit_error,
+    reject_line,
+)
+from recordmill.transforms.rows.row_splits import SplitRule
 from recordmill.transforms.rows.row_summary import (
-    Digest,
     RowsSummary,
-    add_digests,
     content_hashes,
     sum_hashes,
     text_digest,
@@ -57,10 +53,6 @@ RECORD_SCHEMA = Schema((FeatureSpec(RECORD, Kind.BYTES),))
 
 _BATCH_ROWS = 1 << 12  # dicts and records are buffered up to this number ...
 _BATCH_BYTES = 8 << 20  # ... or size
-_SHOWN_BYTES = 300
-
-RejectLine = tuple[Digest, bytes]
-"""A reject as a line of JSON, and its digest."""
 
 
 @dataclass(slots=True)
@@ -80,10 +72,14 @@ class RowsEncoder:
     rejects: list[RejectLine] = field(default_factory=list)
     _dicts: list[Row] = field(default_factory=list)
     _records: list[bytes] = field(default_factory=list)
-    _groups: list[int] = field(default_factory=list)  # of the records, by split_by
+    _groups: list[int] = field(default_factory=list)  # what decides records' splits
     _bytes: int = 0  # of the buffered dicts and records, approximately
     _observed: ObservedFeatures = field(default_factory=ObservedFeatures)
     _tables: TableBuilder | None = None
+    _rule: SplitRule = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._rule = SplitRule.of(self.job)
 
     def add(self, element: object) -> Iterator[tuple[Block, RowsSummary]]:
         """Adds an element; yields blocks with their summaries when the buffer is full.
@@ -137,7 +133,8 @@ class RowsEncoder:
                 f"{MAX_CELL_BYTES:,} bytes; it starts with {data[:24]!r}"
             )
         infers_schema = job.declared is None and job.payload == "example"
-        if infers_schema or job.split_by is not None:
+        group = None
+        if infers_schema or self._rule.column is not None:
             example = parse_example(element, data)
             if example is None:
                 self._reject(
@@ -146,10 +143,15 @@ class RowsEncoder:
                     data,
                 )
                 return
+            if self._rule.column is not None:
+                group, value = self._rule.find_in_example(example)
+                if group is None:
+                    self._reject(self._rule.reason(value), data)
+                    return
             if infers_schema:
                 self._observed.add_example(example)
-            if job.split_by is not None:
-                self._groups.append(text_hash(group_bytes(example, job.split_by)))
+        if group is not None:
+            self._groups.append(group)
         self._records.append(data)
         self._bytes += len(data)
 
@@ -185,14 +187,12 @@ class RowsEncoder:
                     for row, reason in framed.invalid_rows:
                         (raw,) = part.slice(row, 1).to_pylist()
                         self._reject(reason, row_as_json(raw))
-                    yield from self._block(
-                        framed.records, self._groups_of(part, framed.kept)
-                    )
+                    yield from self._block_of(framed, part, part.to_pylist)
 
     def _encode_dicts(self, rows: Sequence[Row]) -> Iterator[tuple[Block, RowsSummary]]:
         if self._tables is None:
             assert self.job.declared is not None  # by element_kind
-            self._tables = TableBuilder(self.job.declared, self.job.split_by)
+            self._tables = TableBuilder(self.job.declared, self._rule)
         for table in self._tables.build(rows):
             if not isinstance(table, Table):
                 index, reason = table
@@ -213,32 +213,49 @@ class RowsEncoder:
             for framed in parts:
                 for row, reason in framed.invalid_rows:
                     self._reject(reason, row_as_json(rows[table.rows[row]]))
-                groups = self._groups_of(table.batch, framed.kept)
-                yield from self._block(framed.records, groups)
+                yield from self._block_of(
+                    framed, table.batch, partial(_rows_at, rows, table.rows)
+                )
 
     def _frame(self, batch: pa.RecordBatch) -> Iterator[FramedRows]:
         assert self.job.declared is not None  # by element_kind
         return frame_rows(batch, self.job.declared.to_schema(), self.job)
 
     def _require_group_column(self, batch: pa.RecordBatch) -> None:
-        column = self.job.split_by
-        if column is not None and batch.schema.names.count(column) != 1:
+        rule = self._rule
+        if rule.column is not None and batch.schema.names.count(rule.column) != 1:
             raise UsageError(
-                f"split_by={column!r}: expected one such column in each batch, got "
-                f"{', '.join(batch.schema.names)}"
+                f"{rule.option}={rule.column!r}: expected one such column in each "
+                f"batch, got {', '.join(batch.schema.names)}"
             )
 
-    def _groups_of(self, batch: pa.RecordBatch, kept: I64) -> U64 | None:
-        if self.job.split_by is None:
-            return None
-        column = batch[self.job.split_by].take(pa.array(kept))
-        try:
-            return value_hashes(column)
-        except pa.ArrowException as error:
-            raise UsageError(
-                f"split_by={self.job.split_by!r}: values of type {column.type} cannot "
-                f"be compared: {error}"
-            ) from error
+    def _block_of(
+        self,
+        framed: FramedRows,
+        batch: pa.RecordBatch,
+        rows_of: Callable[[], Sequence[Row]],
+    ) -> Iterator[tuple[Block, RowsSummary]]:
+        """Yields the block of a batch's records; rejects rows without a split.
+
+        Args:
+          framed: the records.
+          batch: that they were made of.
+          rows_of: returns the batch's rows, for those that are rejects.
+        """
+        if self._rule.column is None:
+            yield from self._block(framed.records, None)
+            return
+        values = batch[self._rule.column].take(pa.array(framed.kept))
+        found = self._rule.find(values)
+        records = framed.records
+        if found.null_count:
+            rows = rows_of()
+            for index in np.flatnonzero(found.is_null().to_numpy(False)).tolist():
+                raw = row_as_json(rows[int(framed.kept[index])])
+                self._reject(self._rule.reason(values[index].as_py()), raw)
+            records = records.filter(found.is_valid())
+            found = found.drop_null()
+        yield from self._block(records, found.to_numpy())
 
     def _block(
         self,
@@ -252,10 +269,7 @@ class RowsEncoder:
         hashes = content_hashes(records)
         origins = hashes[:, 0]
         keys = shuffle_keys(origins, job.seed)
-        fractions = [parse_fraction(split.fraction) for split in job.splits]
-        splits = assign_splits(
-            origins if groups is None else groups, fractions, job.seed
-        )
+        splits = self._rule.assign(origins, groups)
         planned_bytes = np.diff(array_parts(records)[0])
         histogram = packed_histogram(
             keys, splits, planned_bytes, len(job.splits), self.bucket_bits
@@ -271,7 +285,7 @@ class RowsEncoder:
         )
 
     def _reject(self, reason: str, raw: bytes) -> None:
-        line = _reject_line(reason, raw)
+        line = reject_line(reason, raw)
         self.rejects.append((text_digest(line), line))
         self.rows_rejected += 1
         limit = self.job.max_rejects.text
@@ -280,36 +294,8 @@ class RowsEncoder:
             raise reject_limit_error(f"{self.rows_rejected} rows or more", limit, line)
 
 
-def reject_limit_error(rows: str, limit: str, line: bytes) -> RejectLimitError:
-    """Makes the error of too many rejects, which shows one of them."""
-    reject = json.loads(line)
-    raw = base64.b64decode(reject["raw"])
-    shown = raw[:_SHOWN_BYTES].decode(errors="backslashreplace")
-    more = "..." if len(raw) > _SHOWN_BYTES else ""
-    return RejectLimitError(
-        f"{rows} rejected (limit {limit}). One of them: {reject['reason']}: "
-        f"{shown}{more}\nFix the rows or raise max_rejects"
-    )
-
-
-def summarize_rejects(rejects: Sequence[RejectLine]) -> RowsSummary:
-    """Summarizes rows that were rejected."""
-    digest = (0, 0)
-    for own, _ in rejects:
-        digest = add_digests(digest, own)
-    shown = min((line for _, line in rejects), default=b"")
-    return RowsSummary(len(rejects), len(rejects), digest, reject=shown)
-
-
-def _reject_line(reason: str, raw: bytes) -> bytes:
-    """Makes a line of a rejects file; a pipeline's row has no URI and no position."""
-    line = {
-        "uri": None,
-        "position": None,
-        "reason": reason,
-        "raw": base64.b64encode(raw).decode(),
-    }
-    return json.dumps(line, ensure_ascii=False).encode(errors="backslashreplace")
+def _rows_at(rows: Sequence[Row], indices: Sequence[int]) -> list[Row]:
+    return [rows[index] for index in indices]
 
 
 def _size_of(value: Any) -> int:

@@ -64,12 +64,14 @@ class SplitRole:
       names: of the splits, in the order of the run's.
       rows: of each.
       dropped: whether it is no feature; with a declared schema that decides.
+      known: whether the names were given, and not found in the column.
     """
 
     column: str
     names: tuple[str, ...]
     rows: tuple[int, ...]
     dropped: bool = True
+    known: bool = False
 
     def find(self, values: pa.Array, origins: U64) -> pa.Int64Array:
         """Returns the index of each row's split; null where its value is none."""
@@ -79,6 +81,11 @@ class SplitRole:
         """Returns why a row with this value cannot be converted."""
         if not text:
             return f"{self.column}: no value; each row needs a split"
+        if self.known:
+            return (
+                f"{self.column}: {shown(text)} is not one of the splits "
+                f"{', '.join(self.names)}"
+            )
         return (
             f"{self.column}: {shown(text)} is not a valid name of a split; expected "
             "letters, digits, '_' and '-'"

@@ -42,7 +42,9 @@ from recordmill.transforms.exchange.sorted_run import write_sorted_run
 from recordmill.transforms.exchange.sorted_run_store import LocalSortedRuns
 from recordmill.transforms.rows.dict_tables import Table, TableBuilder
 from recordmill.transforms.rows.dicts import to_dicts
-from recordmill.transforms.rows.encode_rows import RowsEncoder, summarize_rejects
+from recordmill.transforms.rows.encode_rows import RowsEncoder
+from recordmill.transforms.rows.row_rejects import summarize_rejects
+from recordmill.transforms.rows.row_splits import SplitRule
 from recordmill.transforms.rows.row_summary import (
     RowsTotals,
     rows_bucket_bits,
@@ -235,7 +237,8 @@ def test_rows_come_back() -> None:
 def test_rows_with_missing_values_share_a_batch() -> None:
     """Or each of them would be encoded alone."""
     rows = [{f"f{bit}": 1 for bit in range(6) if n >> bit & 1} for n in range(64)]
-    tables = TableBuilder(schema({f"f{bit}": "int64?" for bit in range(6)}), None)
+    features = {f"f{bit}": "int64?" for bit in range(6)}
+    tables = TableBuilder(schema(features), SplitRule.of(job(features)))
     (table,) = tables.build(rows)
     assert isinstance(table, Table)
     assert table.rows == list(range(64))
