@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from commands import Command, Part
 from count import count_records
 from measure import Measurement, run_measured
-from parts import Command, Part
 from places import HERE, Places
 from results import command_result
 
@@ -88,6 +88,7 @@ def compare(part: Part, settings: Settings) -> dict[str, Any]:
     for command in commands:
         require_memory(command, settings.rows(part, command))
     inputs = settings.make_inputs(part)
+    require_disk(part, max(map(size_of, inputs.values())), settings.places.folder)
     load_before = os.getloadavg()[0]
     runner = _Runner(part, settings, inputs)
     for number in range(
@@ -214,6 +215,17 @@ def commit() -> str:
         text=True,
     )
     return asked.stdout.strip()
+
+
+def require_disk(part: Part, input_bytes: int, folder: Path) -> None:
+    """Refuses what would not leave 2 GB of the disk free."""
+    need = part.disk * input_bytes
+    free = shutil.disk_usage(folder).free - 2e9
+    if need > free:
+        raise RunError(
+            f"needs {need / 1e9:.0f} GB of disk, {free / 1e9:.0f} GB are there: "
+            "use --scale, or another --folder"
+        )
 
 
 def require_memory(command: Command, rows: int) -> None:

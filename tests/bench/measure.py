@@ -23,6 +23,7 @@ POLL_SECONDS = 0.02
 # Finding new processes costs more than reading known ones, so it is rarer.
 POLLS_PER_TREE_WALK = 3
 PROC = Path("/proc")
+TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +33,7 @@ class Measurement:
     `cpu_seconds` are those of the processor, of the command and its children; on a busy
     machine they say more than the others. `written_bytes` are those that they gave to disks,
     scratch with them; what never leaves memory, as on tmpfs, is not among them.
+    `other_cores` are those that other processes had meanwhile, on average.
     """
 
     seconds: float
@@ -39,7 +41,15 @@ class Measurement:
     peak_rss_bytes: int
     peak_private_bytes: int
     written_bytes: int
+    other_cores: float
     exit_code: int
+
+
+def busy_seconds() -> float:
+    """Returns the seconds that all cores together worked, or were taken away."""
+    words = (PROC / "stat").read_text().split(maxsplit=9)[1:9]
+    user, nice, system, _idle, _wait, irq, soft_irq, stolen = map(int, words)
+    return (user + nice + system + irq + soft_irq + stolen) / TICKS
 
 
 def process_tree(root: int) -> list[int]:
@@ -107,6 +117,7 @@ def run_measured(
     """Run a command to its end; its output goes to log, or to nowhere."""
     with contextlib.ExitStack() as stack:
         out = stack.enter_context((log or Path(os.devnull)).open("wb"))
+        busy = busy_seconds()
         start = time.perf_counter()
         process = subprocess.Popen(
             command,
@@ -129,13 +140,16 @@ def run_measured(
             seconds = time.perf_counter() - start
             poller.stop()
         process.returncode = os.waitstatus_to_exitcode(status)
+    cpu_seconds = usage.ru_utime + usage.ru_stime
+    others = busy_seconds() - busy - cpu_seconds
     return Measurement(
         seconds=seconds,
-        cpu_seconds=usage.ru_utime + usage.ru_stime,
+        cpu_seconds=cpu_seconds,
         # The kernel's own peak of the largest process, exact between two polls.
         peak_rss_bytes=max(poller.peak_rss_bytes, usage.ru_maxrss * 1024),
         peak_private_bytes=poller.peak_private_bytes,
         written_bytes=usage.ru_oublock * 512,
+        other_cores=max(0.0, others / seconds),
         exit_code=process.returncode,
     )
 

@@ -18,11 +18,15 @@ from typing import Any
 
 from goals import GOALS, Goal
 from parts import PARTS
+from results import flink_parts
 
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = ROOT / "docs/bench.json"
+SCALE = Path(__file__).resolve().parent / "scale.json"
 MET, MISSED = "met", "**missed**"
 NOT_MEASURED, TOO_SMALL = "not measured", "input too small to judge"
+BUSY = "not judged on a busy machine"
+BUSY_CORES = 0.5  # of other work; writing back to disks takes some of it
 MARKER = "<!-- made by tests/bench/page.py: {} -->"
 Results = Mapping[str, Any]
 PEER_COLUMNS = {
@@ -71,6 +75,14 @@ def ratio_of(goal: Goal, results: Results) -> float | None:
     return goal.ratio(part) if part else None
 
 
+def other_cores(part: Mapping[str, Any]) -> float:
+    """Returns the cores that other work had while a part was measured, on average."""
+    commands = [c for c in part["commands"] if c.get("other_cores") is not None]
+    seconds = sum(command["seconds"] for command in commands)
+    taken = sum(command["seconds"] * command["other_cores"] for command in commands)
+    return taken / seconds if seconds else 0.0
+
+
 def verdict(goal: Goal, results: Results) -> str:
     """Tells whether a goal was met."""
     ratio = ratio_of(goal, results)
@@ -78,6 +90,8 @@ def verdict(goal: Goal, results: Results) -> str:
         return NOT_MEASURED
     if results["parts"][goal.part]["scale"] != 1:
         return TOO_SMALL
+    if other_cores(results["parts"][goal.part]) > BUSY_CORES:
+        return BUSY
     return MET if goal.met(ratio) else MISSED
 
 
@@ -123,10 +137,14 @@ def part_text(part: Mapping[str, Any]) -> str:
     note = f"Input: {part['rows']:,} rows, {size}" if part["rows"] else f"Input: {size}"
     if part["scale"] != 1:
         note += f", {part['scale']:g} of its full size"
-    note += f". Measured on {part['at'][:10]}"
-    note += f" at commit {part['commit']}" if part["commit"] else ""
-    load = part["load_before"]
-    note += f", load before {load:.1f}." if load is not None else ", load not known."
+    note += "."
+    if part["at"]:
+        note += f" Measured on {part['at'][:10]}"
+        note += f" at commit {part['commit']}." if part["commit"] else "."
+    if part.get("load_before") is not None:
+        note += f" Load before: {part['load_before']:.1f}."
+    if any("other_cores" in command for command in part["commands"]):
+        note += f" Other work took {other_cores(part):.1f} cores meanwhile."
     return f"### {part['title']}\n\n{note}\n\n{part_table(part)}\n"
 
 
@@ -151,7 +169,8 @@ def machine_text(machine: Mapping[str, Any]) -> str:
 
 
 def measured(results: Results) -> str:
-    """Writes all of the page that comes from the results."""
+    """Writes all of the page that comes from the results, and from runs on Flink."""
+    results = {**results, "parts": {**results["parts"], **flink_parts(SCALE)}}
     order = {part.name: number for number, part in enumerate(PARTS)}
     names = sorted(results["parts"], key=lambda name: order.get(name, len(order)))
     missed = levers(results)

@@ -1,100 +1,13 @@
-"""The parts of the benchmark: for each input the commands that are run on it, in turns.
-
-A command is a line of words with names in braces, see places.py. "{input}" is the input of
-that many rows, "{output}" a folder that is not there yet, "{kept}" the output of the last
-run of recordmill on the same input.
-"""
+"""The parts of the benchmark, and the peers in each."""
 
 from __future__ import annotations
 
-import dataclasses
+from commands import Command, Part, kept, mill, one_worker, script
 
 # Records of CIFAR-10 in 0.3, 1 and 10 GB of input, whole files of 100,000.
 GROWTH = {"0.3 GB": 100_000, "1 GB": 300_000, "10 GB": 3_300_000}
-CSV_GROWTH = {"0.36 GB": 1_000_000, "3.6 GB": 10_000_000, "11 GB": 30_000_000}
-CONVERT = "{recordmill} convert {kind} {input} {output} --workers 2"
-
-
-@dataclasses.dataclass(frozen=True)
-class Command:
-    """One command of a part.
-
-    Attributes:
-      name: as the page calls it.
-      line: its words.
-      rows: of its input; 0: as many as the part has.
-      often: it is run as often as recordmill, otherwise as often as slow peers.
-      counts: what its output is counted by: "tfrecord", "mds", "tar" or "" (no records).
-      row_memory_bytes: what it holds in memory for each row, rounded up.
-      inside: its own seconds count, which it prints as JSON in its last line.
-      keep: its output stays for the commands after it that name "{kept}".
-    """
-
-    name: str
-    line: str
-    rows: int = 0
-    often: bool = False
-    counts: str = "tfrecord"
-    row_memory_bytes: int = 0
-    inside: bool = False
-    keep: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class Part:
-    """One input and what is run on it.
-
-    Attributes:
-      name: on the command line and in the JSON.
-      title: on the page.
-      kind: of the input, see inputs.py.
-      rows: of the input, at full size.
-      commands: in their order.
-      minutes: what it takes on two quiet cores, inputs made before.
-      warm: a round more is run first, which does not count.
-      scaled: the input shrinks with `--scale`.
-    """
-
-    name: str
-    title: str
-    kind: str
-    rows: int
-    commands: tuple[Command, ...]
-    minutes: float
-    warm: bool = False
-    scaled: bool = True
-
-
-def mill(
-    source: str, *options: str, name: str = "recordmill", rows: int = 0
-) -> Command:
-    """Convert by recordmill, with its defaults but for these options."""
-    line = " ".join([CONVERT.replace("{kind}", source), *options])
-    return Command(name, line, rows=rows, often=True)
-
-
-def script(
-    name: str,
-    python: str,
-    words: str,
-    *,
-    often: bool = False,
-    counts: str = "tfrecord",
-    row_memory_bytes: int = 0,
-) -> Command:
-    """Run a peer's script by the Python of an environment."""
-    line = f"{{{python}}} {{here}}/{words}"
-    return Command(
-        name, line, often=often, counts=counts, row_memory_bytes=row_memory_bytes
-    )
-
-
-def one_worker(source: str) -> Command:
-    """Convert by recordmill with one worker: what the second one brings."""
-    command = mill(source, name="recordmill, 1 worker")
-    return dataclasses.replace(
-        command, line=command.line.replace("--workers 2", "--workers 1")
-    )
+# Shards and scratch of 10 GB of CSV would take 45 GB of disk.
+CSV_GROWTH = {"0.36 GB": 1_000_000, "3.6 GB": 10_000_000}
 
 
 def csv_peers(row_memory_bytes: int) -> tuple[Command, ...]:
@@ -118,11 +31,6 @@ def csv_peers(row_memory_bytes: int) -> tuple[Command, ...]:
         script("loop", "interop", "peer_loop.py csv {input} {output}"),
         *([beam] if row_memory_bytes else []),
     )
-
-
-def kept(command: Command) -> Command:
-    """Keep the output of a command."""
-    return dataclasses.replace(command, keep=True)
 
 
 IMAGE_PEERS = (
@@ -190,7 +98,7 @@ PARTS = (
                 inside=True,
             ),
         ),
-        minutes=0.7,
+        minutes=0.6,
     ),
     Part(
         "csv",
@@ -198,7 +106,8 @@ PARTS = (
         "csv",
         1_000_000,
         (kept(mill("csv")), *csv_peers(row_memory_bytes=8_000)),
-        minutes=4.5,
+        minutes=4,
+        disk=8,
     ),
     Part(
         "infer",
@@ -220,7 +129,7 @@ PARTS = (
                 counts="",
             ),
         ),
-        minutes=0.6,
+        minutes=0.5,
     ),
     Part(
         "csv-3m",
@@ -228,7 +137,8 @@ PARTS = (
         "csv",
         3_000_000,
         (kept(mill("csv")), one_worker("csv"), *csv_peers(row_memory_bytes=0)),
-        minutes=7.5,
+        minutes=7,
+        disk=8,
     ),
     Part(
         "cifar-500k",
@@ -236,7 +146,7 @@ PARTS = (
         "cifar",
         500_000,
         (mill("cifar"), CIFAR_LOOP, CIFAR_BEAM),
-        minutes=1.5,
+        minutes=1.3,
     ),
     Part(
         "cifar",
@@ -244,7 +154,7 @@ PARTS = (
         "cifar",
         2_000_000,
         (mill("cifar"), CIFAR_LOOP, CIFAR_TFDS),
-        minutes=8,
+        minutes=7,
     ),
     Part(
         "images-5k",
@@ -252,7 +162,7 @@ PARTS = (
         "images",
         5_000,
         (mill("images"), *IMAGE_PEERS[:3], IMAGE_LOOP),
-        minutes=0.6,
+        minutes=0.4,
     ),
     Part(
         "images",
@@ -260,7 +170,7 @@ PARTS = (
         "images",
         50_000,
         (mill("images"), one_worker("images"), *IMAGE_PEERS),
-        minutes=6,
+        minutes=4,
     ),
     Part(
         "wide",
@@ -272,7 +182,7 @@ PARTS = (
             script("tfx", "tfx", "peer_tfx.py wide {input} {output}"),
             script("loop", "interop", "peer_loop.py wide {input} {output}"),
         ),
-        minutes=1.5,
+        minutes=1.2,
     ),
     Part(
         "photos",
@@ -280,7 +190,7 @@ PARTS = (
         "photos",
         0,
         (mill("images"), *IMAGE_PEERS[:3]),
-        minutes=0.5,
+        minutes=0.4,
         scaled=False,
     ),
     Part(
@@ -292,7 +202,7 @@ PARTS = (
             mill("tfrecord", "--compression", "gzip"),
             script("writer", "interop", "peer_gzip.py {input} {output}"),
         ),
-        minutes=2,
+        minutes=1.4,
     ),
     Part(
         "growth",
@@ -300,22 +210,19 @@ PARTS = (
         "cifar",
         GROWTH["0.3 GB"],
         tuple(mill("cifar", name=name, rows=rows) for name, rows in GROWTH.items()),
-        minutes=3,
+        minutes=2.5,
     ),
     Part(
         "growth-csv",
-        "CSV, 0.36, 3.6 and 11 GB, `--memory 0`",
+        "CSV, 0.36 and 3.6 GB, `--memory 0`",
         "csvs",
         CSV_GROWTH["0.36 GB"],
         tuple(
-            # The largest takes minutes: as often as a slow peer.
-            dataclasses.replace(
-                mill("csv", "--memory", "0", name=name, rows=rows),
-                often=rows < max(CSV_GROWTH.values()),
-            )
+            mill("csv", "--memory", "0", name=name, rows=rows)
             for name, rows in CSV_GROWTH.items()
         ),
-        minutes=5,
+        minutes=3,
+        disk=5,
     ),
 )
 BY_NAME = {part.name: part for part in PARTS}

@@ -48,6 +48,7 @@ def command_result(
         "private_bytes": max(run.peak_private_bytes for run in runs),
         "written_bytes": max(run.written_bytes for run in runs),
         "output_bytes": output_bytes,
+        "other_cores": round(statistics.median(run.other_cores for run in runs), 2),
     }
 
 
@@ -82,3 +83,46 @@ def save(path: Path, results: dict[str, Any]) -> None:
     part = path.with_name(path.name + ".part")
     part.write_text(json.dumps(results, indent=1) + "\n")
     part.replace(path)
+
+
+def flink_parts(path: Path) -> dict[str, Any]:
+    """Returns what scale_measure.py kept of two TaskManagers, as a part for each input."""
+    runs = json.loads(path.read_bytes()).get("flink", [])
+    parts: dict[str, Any] = {}
+    for name, title in (("csv", "CSV"), ("cifar", "CIFAR")):
+        commands = []
+        for exchange in ("engine", "scratch"):
+            found = [
+                run
+                for run in runs
+                if (run["name"], run["setting"]) == (name, f"{exchange} 2")
+            ]
+            if not found:
+                continue
+            keys = (
+                "seconds",
+                "cpu_seconds",
+                "peak_bytes",
+                "output_bytes",
+                "other_cores",
+            )
+            medians = {
+                key: statistics.median(run[key] for run in found) for key in keys
+            }
+            commands.append(
+                {"name": exchange, "rows": 0, "runs": len(found), "written_bytes": None}
+                | medians
+            )
+        if commands:
+            parts[f"flink-{name}"] = {
+                "title": f"Flink on this machine, two TaskManagers, {title}",
+                "rows": 0,
+                "input_bytes": next(
+                    r["input_bytes"] for r in runs if r["name"] == name
+                ),
+                "scale": 1.0,
+                "at": "",
+                "commit": "",
+                "commands": commands,
+            }
+    return parts

@@ -19,9 +19,10 @@ from pathlib import Path
 import machine
 import page
 import results
+from commands import Part
 from compare import RunError, Settings, compare
 from goals import GOALS
-from parts import BY_NAME, PARTS, Part
+from parts import BY_NAME, PARTS
 from places import Places
 
 QUICK_SCALE = 0.02

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from inputs import CIFAR_RECORD_BYTES, make_input
-from measure import process_tree, run_measured
+from measure import TICKS, busy_seconds, process_tree, run_measured
 
 UNIT_BYTES = 100_000_000
 # Rows of a unit, by the input it is made of.
@@ -25,7 +25,6 @@ MADE_OF = {"parquet": "csv", "tfrecord": "cifar"}
 FORMATS = (*UNIT_ROWS, *MADE_OF)
 # Bytes of shards and scratch together for a byte of input, rounded up.
 DISK_BYTES = {"csv": 4.4, "cifar": 2.2, "images": 1.1, "parquet": 9.0, "tfrecord": 2.2}
-_TICKS = os.sysconf("SC_CLK_TCK")
 COMMAND = (sys.executable, "-m", "recordmill")
 
 
@@ -129,13 +128,6 @@ def require_disk(num_bytes: float, folder: Path) -> None:
         )
 
 
-def busy_seconds() -> float:
-    """Returns the seconds that all cores together worked, or were taken away."""
-    words = Path("/proc/stat").read_text().split(maxsplit=9)[1:9]
-    user, nice, system, _idle, _wait, irq, soft_irq, stolen = map(int, words)
-    return (user + nice + system + irq + soft_irq + stolen) / _TICKS
-
-
 def tree_cpu_seconds(root: int) -> float:
     """Returns the processor seconds of a process and of all that it started."""
     total = 0
@@ -146,7 +138,7 @@ def tree_cpu_seconds(root: int) -> float:
             continue  # it has ended
         # Behind the name, which may hold anything: fields 14 to 17 of all.
         total += sum(map(int, text.rpartition(")")[2].split()[11:15]))
-    return total / _TICKS
+    return total / TICKS
 
 
 def run_convert(
