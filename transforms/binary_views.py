@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from recordmill.transforms.arrow import I64
+from recordmill.transforms.arrow import I64, U8
 
 _VIEW = np.dtype(
     [("length", "<i4"), ("start", "V4"), ("buffer", "<i4"), ("offset", "<i4")]
@@ -57,16 +57,25 @@ def views_at(
     views["length"] = lengths
     views["buffer"] = buffer_of
     views["offset"] = starts
-    table = views.view(np.uint8).reshape(-1, _VIEW.itemsize)
-    # A loop: no record with its frame is as short as that.
-    for row in np.flatnonzero(lengths <= _INLINE_BYTES).tolist():
-        start = int(starts[row])
-        value = buffers[buffer_of[row]][start : start + int(lengths[row])]
-        table[row, 4:] = 0
-        table[row, 4 : 4 + len(value)] = np.frombuffer(value, np.uint8)
+    short = np.flatnonzero(lengths <= _INLINE_BYTES)
+    if len(short):
+        inline = views.view(np.uint8).reshape(-1, _VIEW.itemsize)[:, -_INLINE_BYTES:]
+        for number in np.unique(buffer_of[short]).tolist():
+            rows = short[buffer_of[short] == number]
+            inline[rows] = _padded(buffers[number], starts[rows], lengths[rows])
     return pa.Array.from_buffers(
         pa.binary_view(), len(lengths), [None, pa.py_buffer(views), *buffers]
     )
+
+
+def _padded(buffer: pa.Buffer, starts: I64, lengths: I64) -> U8:
+    """Returns short values of a buffer, a row of _INLINE_BYTES for each, zeros behind it."""
+    data = np.frombuffer(buffer, np.uint8)
+    columns = np.arange(_INLINE_BYTES)
+    is_inside = columns < lengths[:, None]
+    rows = np.zeros(is_inside.shape, np.uint8)
+    rows[is_inside] = data[(starts[:, None] + columns)[is_inside]]
+    return rows
 
 
 def is_of_views(array: pa.Array) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -15,6 +16,7 @@ from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.transforms.binary_views import (
     is_of_views,
     viewed_values,
+    views_at,
     views_of,
     without_views,
 )
@@ -83,6 +85,23 @@ def test_bytes_are_those_of_joined_records(
     assert record_lengths(hollow).tolist() == lengths
     assert window_bytes(hollow) == window_bytes(joined.records) == sum(lengths)
     assert len(hollow) == len(joined.records)
+
+
+def test_views_of_values_in_buffers() -> None:
+    """Of any length: short ones stand in the view itself."""
+    values = [picture(number, number * 5 % 17) for number in range(40)]
+    order = [number * 7 % 40 for number in range(40)]
+    halves = [b"".join(values[:20]), b"".join(values[20:])]
+    starts = [len(b"".join(values[number // 20 * 20 : number])) for number in order]
+    views = views_at(
+        [pa.py_buffer(half) for half in halves],
+        np.array([number // 20 for number in order]),
+        np.array(starts),
+        np.array([len(values[number]) for number in order]),
+    )
+    assert views.cast(pa.binary()).to_pylist() == [values[number] for number in order]
+    none = np.zeros(0, np.int64)
+    assert len(views_at([], none, none, none)) == 0
 
 
 @given(PICTURES)
