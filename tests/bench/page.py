@@ -155,6 +155,8 @@ def machine_text(machine: Mapping[str, Any]) -> str:
         f"{machine['memory_bytes'] / 2**30:.0f} GiB of memory, {machine['kernel']}, "
         f"Python {machine['python']}"
     ]
+    if "recordmill" in machine:
+        lines.append(f"- {machine['recordmill']}")
     disk = machine.get("disk", {})
     if disk:
         speeds = [f"{disk['write_mb_per_s']:,} MB/s written and synced"]

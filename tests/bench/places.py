@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import subprocess
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -77,6 +78,16 @@ class Places:
             f"LD_LIBRARY_PATH={libraries}",
             f"PYTHONPATH={torch / TORCH_PACKAGES}",
         ]
+
+    def version(self) -> str:
+        """Returns what recordmill says of itself: a run without compiled loops is slower."""
+        asked = subprocess.run(
+            [str(self.recordmill), "--version"],
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        return " ".join(asked.stdout.split())
 
     def versions(self) -> dict[str, dict[str, str]]:
         """Returns the versions of the packages that matter, by environment."""

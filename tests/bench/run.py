@@ -79,6 +79,7 @@ def facts(settings: Settings) -> dict[str, object]:
     return {
         **machine.machine(),
         "disk": machine.disk_speed(settings.places.folder, settings.scale),
+        "recordmill": settings.places.version(),
         "versions": settings.places.versions(),
     }
 
@@ -86,6 +87,7 @@ def facts(settings: Settings) -> dict[str, object]:
 def measure(chosen: list[Part], settings: Settings, target: Path) -> bool:
     """Measures some parts, and adds each to the JSON; False if one of them failed."""
     here = facts(settings)
+    print(here["recordmill"], file=sys.stderr)
     good = True
     for part in chosen:
         try:
