@@ -139,6 +139,27 @@ def test_a_run_that_failed_before_its_shards_goes_on(
     assert contents(tmp_path / "out") == contents(tmp_path / "model")
 
 
+def test_a_lost_reject_is_found_again(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the engine's exchange, which reads nothing else again at its end."""
+    case = CASES["csv"]
+    case.make(folder)
+    name, size = case.cut_short
+    (folder / name).write_bytes((folder / name).read_bytes()[:size])
+    offer(case.source, monkeypatch)
+    output, model = tmp_path / "out", tmp_path / "model"
+    with without_beam():
+        run_case(folder, model, "engine")
+        fail_in(LAST_STEP, folder, output, "engine")
+        (rejects,) = output.glob(".recordmill/*/rejects/range-engine-*.jsonl")
+        rejects.unlink()
+        with counting_reads(case.source) as reads:
+            run_case(folder, output, "engine")
+    assert reads == {"read": 1}
+    assert contents(output) == contents(model)
+
+
 def test_new_files_are_appended(case: Case, folder: Path, tmp_path: Path) -> None:
     """Each row once, in the split of a whole run; no shard of before is touched."""
     rows = case.make(folder)
