@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 from job_tools import convert
 
-CIFAR = Path(__file__).parents[1] / "samples" / "cifar"  # two ranges: 492 and 123 kB
+from recordmill.transforms.tasks import sort_range
+
+SAMPLES = Path(__file__).parents[1] / "samples"
+CIFAR = SAMPLES / "cifar"  # two ranges: 492 and 123 kB
 
 
 def test_where_records_wait_for_their_shard(
@@ -27,3 +30,24 @@ def test_where_records_wait_for_their_shard(
             tuple(path.read_bytes() for path in sorted(output.glob("*.tfrecord*")))
         )
     assert len(shards) == 1
+
+
+def test_a_range_in_several_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a large compressed table, whose records are not held all at once."""
+    monkeypatch.setattr(
+        "recordmill.transforms.tasks.workspace.Workspace.remove", lambda workspace: None
+    )
+    table = SAMPLES / "iris" / "iris.csv"
+    module = "recordmill.transforms.sources.csv.range_rows.BATCH_BYTES"
+    monkeypatch.setattr(module, 1000)
+    shards = []
+    for run_bytes in (1 << 20, 1000):
+        monkeypatch.setattr(sort_range, "RUN_BYTES", run_bytes)
+        output = tmp_path / str(run_bytes) / "iris"
+        convert("csv", table, output, "--memory", "0")
+        runs = [*output.glob(".recordmill/*/runs/*.records")]
+        assert (len(runs) > 1) == (run_bytes == 1000)
+        shards.append([path.read_bytes() for path in output.glob("*.tfrecord*")])
+    assert shards[0] == shards[1]

@@ -21,7 +21,7 @@ from recordmill.transforms.tasks.kept_checksums import keeps_checksums, save_che
 from recordmill.transforms.tasks.live_counts import LiveCounts, counting
 from recordmill.transforms.tasks.read_range import RangeReader, keys_and_splits
 
-RUN_BYTES = 256 << 20  # of records in one sorted run; a range can have several
+RUN_BYTES = 64 << 20  # of records in one sorted run; a range can have several
 
 
 def convert_range(
