@@ -53,7 +53,11 @@ class SampleRows:
     fixed_schema: Schema | None
 
     def rows_of(
-        self, samples: Sequence[Sample], shard: ShardBytes, keys: set[int]
+        self,
+        samples: Sequence[Sample],
+        shard: ShardBytes,
+        keys: set[int],
+        first: int = 0,
     ) -> Rows:
         """Makes rows of samples; those that do not fit are rejects.
 
@@ -61,6 +65,7 @@ class SampleRows:
           samples: some of a shard.
           shard: the shard.
           keys: hashes of the keys that came before in it; those of the rows are added.
+          first: byte at which the range of the samples begins.
         """
         types, path = dict(self.types), shard.file.path
         whose = "in the dataset" if self.fixed_schema else "in most samples"
@@ -98,7 +103,7 @@ class SampleRows:
         headers_kept = [pictures[at] for at in whole]
         kept = [kept[at] for at in whole]
         starts = np.array([samples[index].start for index in kept], np.int64)
-        positions = shard.positions.of(starts) if shard.compression else starts
+        positions = shard.positions.of(starts) if shard.compression else starts - first
         names = [f"{path}: {samples[index].key}" for index in kept]
         observed, odd = observe_pictures(pictures_of([*types]), headers_kept, names)
         again = []

@@ -1,12 +1,7 @@
-"""Finds the samples of a shard: files with the same key, side by side.
-
-The key of `train/0001.left.jpg` is `train/0001`, and what follows it `left.jpg`, as the
-package webdataset has it. A hidden file has no key.
-"""
+"""Finds the samples of a shard: files with the same key, side by side."""
 
 from __future__ import annotations
 
-import re
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,12 +9,12 @@ from dataclasses import dataclass, field
 from recordmill.schemas.errors import InputError
 from recordmill.transforms.archives.list_tar import BLOCK, problem_of
 from recordmill.transforms.arrow import MAX_CELL_BYTES
+from recordmill.transforms.sources.webdataset.sample_keys import key_of
 from recordmill.transforms.sources.webdataset.shard_bytes import (
     STEP_BYTES,
     ShardBytes,
 )
 
-_NAME = re.compile(r"((?:.*/|)[^./]+)[.]([^/]*)", re.DOTALL)
 _DAMAGED = "The shard is damaged: copy it again, or leave it out of the inputs"
 _KEPT = 1000  # members that tarfile keeps at most
 
@@ -83,9 +78,16 @@ class ShardMembers:
             fileobj=shard, mode="r:", encoding="utf-8", errors="surrogateescape"
         ) as tar:
             held: list[tarfile.TarInfo] = vars(tar)["members"]
+            is_first = True
             # A loop per file: tarfile parses each header (50 us).
             while True:
                 at = tar.offset
+                is_over = not is_first and at >= shard.stop  # the first one was read
+                is_first = False
+                if is_over and shard.stop < shard.file.size:
+                    if sample is not None:  # another range goes on with the next one
+                        yield self._whole(sample, end)
+                    return
                 shard.kept_from = max(0, (sample.start if sample else at) - BLOCK)
                 try:
                     info = tar.next()
@@ -101,12 +103,11 @@ class ShardMembers:
                     held.clear()  # a kilobyte each
                 if info.isdir():
                     continue
-                found = _NAME.fullmatch(info.name)
-                is_meta = info.name.startswith("__") and info.name.endswith("__")
-                if found is None or is_meta:
+                found = key_of(info.name)
+                if found is None:
                     self.left_out.append(info.name)
                     continue
-                key, name = found[1], found[2].lower()
+                key, name = found
                 if sample is None or sample.key != key:
                     if sample is not None:
                         yield self._whole(sample, end)

@@ -1,4 +1,4 @@
-"""Reads a shard once, forwards: its bytes unpacked, and the checksum of the file."""
+"""Reads a shard, or a range of one, once and forwards: its bytes, and their checksum."""
 
 from __future__ import annotations
 
@@ -23,8 +23,15 @@ class ShardBytes(io.RawIOBase):
 
     What lies before `kept_from` is forgotten, so a shard of any size takes little memory.
 
+    Args:
+      file: the shard.
+      storage: options of its storage.
+      start: the first byte that is read; of an archive that is not compressed.
+      stop: the byte after the last one; None for the file's end.
+
     Attributes:
       file: the shard.
+      stop: as above.
       compression: of it, or "".
       crc: the checksum of what was read of the file.
       positions: where in a compressed file its bytes come from.
@@ -34,21 +41,31 @@ class ShardBytes(io.RawIOBase):
       InputError: it is no tar archive.
     """
 
-    def __init__(self, file: InputFile, storage: StorageOptions) -> None:
+    def __init__(
+        self,
+        file: InputFile,
+        storage: StorageOptions,
+        start: int = 0,
+        stop: int | None = None,
+    ) -> None:
         self.file, self._storage = file, storage
-        self.crc = self.kept_from = self._consumed = self._offset = self._begin = 0
+        self.stop = file.size if stop is None else stop
+        self.crc = 0
+        self.kept_from = self._consumed = self._offset = self._begin = start
         self.positions = StreamPositions()
         self._held = bytearray()
-        head = read_range(file.uri, 0, min(BLOCK, file.size), storage, file.seen)
-        self.compression = compression_of(head)
+        self.compression = ""
+        if not start:
+            head = read_range(file.uri, 0, min(BLOCK, file.size), storage, file.seen)
+            self.compression = compression_of(head)
         self._blocks = self._plain()
         if self.compression:
             self._blocks = decompress(
                 file.uri, self.compression, file.size, self._read_file
             )
-        start = self.read(BLOCK)
-        self.seek(0)
-        if len(start) < BLOCK or not is_tar(start):
+        first = self.read(BLOCK)
+        self.seek(start)
+        if len(first) < BLOCK or not is_tar(first):
             raise InputError(
                 f"{file.uri}: is not a tar archive, as a shard is. Copy it again, or leave "
                 "it out of the inputs"
@@ -88,10 +105,10 @@ class ShardBytes(io.RawIOBase):
         return found
 
     def drain(self) -> None:
-        """Reads what is left of the file, for its checksum."""
+        """Reads what is left of the range, for its checksum."""
         while True:
             start, stop = self._consumed, self._consumed + STEP_BYTES
-            if not self._read_file(start, min(stop, self.file.size)):
+            if not self._read_file(start, min(stop, self.stop)):
                 return
 
     @property
@@ -99,8 +116,8 @@ class ShardBytes(io.RawIOBase):
         return self._begin + len(self._held)
 
     def _plain(self) -> Iterator[bytes]:
-        for start in range(0, self.file.size, STEP_BYTES):
-            yield self._read_file(start, min(start + STEP_BYTES, self.file.size))
+        for start in range(self._consumed, self.stop, STEP_BYTES):
+            yield self._read_file(start, min(start + STEP_BYTES, self.stop))
 
     def _read_file(self, start: int, stop: int) -> bytes:
         data = read_range(self.file.uri, start, stop, self._storage, self.file.seen)

@@ -1,7 +1,6 @@
-"""Reads WebDataset shards: each is one range, read once from its start.
+"""Reads WebDataset shards: each is read once from its start.
 
-Only headers say where files of a tar archive lie, and only the one before says where the
-next header is, so a shard is cut nowhere. What the samples at the start of some shards hold
+Large ones are cut between samples (`cut_shards`), if they are local and not compressed. What the samples at the start of some shards hold
 tells columns and types; a sample that does not fit is a reject.
 """
 
@@ -34,6 +33,10 @@ from recordmill.transforms.sources.packing import UNPACKED_TIMES
 from recordmill.transforms.sources.plain_types import types_to_append
 from recordmill.transforms.sources.single_values import single_values
 from recordmill.transforms.sources.source_rows import Rows
+from recordmill.transforms.sources.webdataset.cut_shards import (
+    RANGE_BYTES,
+    cut_shards,
+)
 from recordmill.transforms.sources.webdataset.odd_samples import (
     LEFT_OUT,
     warnings_of,
@@ -75,6 +78,7 @@ class WebDatasetSource(Source):
       sampled: how many samples told them.
       is_sampled: whether there are more.
       passed_over: files that are no shards.
+      range_bytes: of a large shard that make a range, at least.
       storage: options of the inputs' storage.
     """
 
@@ -87,6 +91,7 @@ class WebDatasetSource(Source):
     sampled: int = 0
     is_sampled: bool = False
     passed_over: tuple[PassedOver, ...] = ()
+    range_bytes: int = RANGE_BYTES
     storage: StorageOptions = NO_OPTIONS
 
     reads_archives = True
@@ -193,7 +198,7 @@ class WebDatasetSource(Source):
         return pa.schema(list(self.types))
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
-        return number_ranges([(file, 0, file.size, "") for file in self._shards(files)])
+        return number_ranges(cut_shards(self._shards(files), self.range_bytes))
 
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
         return self.fixed_schema or sample_schema(self.columns(), observed, nulls)
@@ -210,7 +215,8 @@ class WebDatasetSource(Source):
         if input_range.seen is None:
             raise ValueError(f"{input_range.uri}: the range has no size of its file")
         file = InputFile(input_range.path, input_range.uri, *input_range.seen)
-        shard = ShardBytes(file, self.storage)
+        start, stop = input_range.start, input_range.stop
+        shard = ShardBytes(file, self.storage, start, stop)
         found = ShardMembers(shard)
         reader = self._reader
         rows: Rows | None = None  # held until it is known whether it is the last one
@@ -218,10 +224,10 @@ class WebDatasetSource(Source):
         for samples in _batches(found.samples()):
             if rows is not None:
                 yield rows
-            rows = reader.rows_of(samples, shard, keys)
+            rows = reader.rows_of(samples, shard, keys, start)
         shard.drain()
         rows = rows or reader.rows_of([], shard, keys)
-        rows.checksums = [FileChecksum(file.path, 0, file.size, shard.crc)]
+        rows.checksums = [FileChecksum(file.path, start, stop - start, shard.crc)]
         if found.left_out:
             name = shown(found.left_out[0]).strip("'")
             told = OddRows(LEFT_OUT, len(found.left_out), f"{file.path}!/{name}")
