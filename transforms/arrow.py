@@ -84,7 +84,7 @@ def distinct_lengths(lengths: I64) -> tuple[I64, I64]:
     if longest >= _SMALL:
         distinct, which = np.unique(lengths, return_inverse=True)
         return distinct, which
-    distinct = np.flatnonzero(np.bincount(lengths, minlength=1))
+    distinct = np.flatnonzero(np.bincount(lengths))
     index_of = np.zeros(longest + 1, np.int64)
     index_of[distinct] = np.arange(len(distinct))
     return distinct, index_of[lengths]

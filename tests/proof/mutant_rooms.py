@@ -45,6 +45,7 @@ ROOMS = {
         ),
         (
             *_in("tests/unit/exchange", "test_plan test_exact_splits"),
+            "tests/unit/schemas/test_feature.py",
             "tests/unit/layout/test_docstring_examples.py",
             "tests/jobs/test_exact_split_jobs.py",
         ),
@@ -72,8 +73,8 @@ ROOMS = {
         (
             *_in(
                 "tests/unit/commit",
-                "test_staged_files test_staging test_adversary test_input_log"
-                " test_same_content",
+                "test_staged_files test_build_manifest test_rivals test_staging"
+                " test_adversary test_input_log test_same_content",
             ),
             *_in(
                 "tests/jobs",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import random
 import tomllib
+import warnings
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -138,9 +139,14 @@ def known_equivalents(path: Path = KNOWN) -> list[Equivalent]:
 def _is_another_program(text: str, source: str) -> bool:
     """Tells whether a changed text still is Python, and not the same to Python."""
     try:
-        return ast.dump(ast.parse(source)) != ast.dump(ast.parse(text))
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "error"
+            )  # as of `is "text"`, which the linter refuses
+            compile(source, "", "exec")
     except SyntaxError:  # the star before arguments by name, taken for an operator
         return False
+    return ast.dump(ast.parse(source)) != ast.dump(ast.parse(text))
 
 
 def _changed_lines(text: str, source: str) -> tuple[str, str]:

@@ -6,91 +6,43 @@
 Each change (mutant) is made in a copy of HEAD, and those tests run there that reach the
 changed line, the quickest first. What passes all the same has survived: read it, then
 add a test, or add it to known_equivalents.toml with the reason why it changes nothing.
-`--again` tries those alone that survived the last time. README.md explains the figures.
+`--again` tries those alone that survived the last time, or were not tried yet. README.md explains the figures.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from queue import SimpleQueue
+from threading import Lock
 from typing import Any
 
 from mutant_rooms import ROOMS
-from mutants import Mutant, draw, known_equivalents, list_changes, make_mutants
+from mutants import (
+    Change,
+    Mutant,
+    draw,
+    known_equivalents,
+    list_changes,
+    make_mutants,
+)
+from survey import Survey, join
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "mutants"
-TEST_SECONDS = 15.0  # of the tests of one mutant, the quickest ones
 START_SECONDS = 15.0  # more than pytest takes to begin
 
 Ask = Callable[[dict[str, Any]], dict[str, Any]]
-
-
-@dataclass(frozen=True)
-class Survey:
-    """Which tests reach what.
-
-    Attributes:
-      seconds: processor time of each test.
-      lines: tests by module and line; at the top of a module there are none.
-      imported: the modules that were imported.
-    """
-
-    seconds: dict[str, float]
-    lines: dict[str, dict[int, list[str]]]
-    imported: list[str]
-
-    def tests_of(self, mutant: Mutant) -> list[str]:
-        """Lists tests that reach a mutant's statement, the quickest first."""
-        lines = self.lines[mutant.module]
-        span = _statement_at(ast.parse(mutant.original), mutant.line)
-        if span is None:
-            reached = {test for tests in lines.values() for test in tests}
-        else:
-            reached = {test for line in span for test in lines.get(line, ())}
-        found, total = [], 0.0
-        for test in sorted(reached, key=lambda test: self.seconds.get(test, 0.0)):
-            total += self.seconds.get(test, 0.0)
-            if total > TEST_SECONDS and found:
-                break
-            found.append(test)
-        return found
-
-
-def _statement_at(module: ast.Module, line: int) -> range | None:
-    """Returns the lines of the statement in a function; None outside of functions."""
-    best: range | None = None
-    for node in ast.walk(module):
-        if not isinstance(node, ast.FunctionDef):
-            continue
-        for each in node.body:
-            for statement in ast.walk(each):
-                if isinstance(statement, ast.stmt | ast.ExceptHandler | ast.match_case):
-                    span = _own_lines(statement)
-                    if line in span and (best is None or len(span) < len(best)):
-                        best = span
-    return best
-
-
-def _own_lines(statement: ast.stmt | ast.ExceptHandler | ast.match_case) -> range:
-    """Returns the lines of a statement, without those of the block below it."""
-    if isinstance(statement, ast.match_case):
-        return range(statement.pattern.lineno, statement.body[0].lineno)
-    body = getattr(statement, "body", None)
-    end = body[0].lineno if body else (statement.end_lineno or 0) + 1
-    return range(statement.lineno, max(end, statement.lineno + 1))
 
 
 def prepare(copy: Path) -> None:
@@ -145,9 +97,21 @@ def serving(copy: Path) -> Iterator[Ask]:
         shutil.rmtree(copy, ignore_errors=True)
 
 
-def survey(ask: Ask, room: str, tests: Sequence[str]) -> Survey:
-    """Runs some tests of a room without a change."""
-    answer = ask({"survey": ROOMS[room].modules, "tests": tests})
+def survey_tests(ask: Ask, room: str, tests: Iterable[str]) -> Survey:
+    """Runs some test files of a room without a change, or takes what is known of them."""
+    return join(_survey_file(ask, room, file) for file in tests)
+
+
+def _survey_file(ask: Ask, room: str, file: str) -> Survey:
+    own = [*ROOMS[room].modules, file]
+    texts = [(ROOT / each).read_bytes() for each in own]
+    texts += [path.read_bytes() for path in sorted(ROOT.glob("tests/helpers/*.py"))]
+    place = FOLDER / "surveys" / f"{sha256(b''.join(texts)).hexdigest()}.json"
+    if not place.exists():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        answer = ask({"survey": ROOMS[room].modules, "tests": [file]})
+        place.write_text(json.dumps(answer))
+    answer = json.loads(place.read_text())
     lines = {
         module: {int(line): tests for line, tests in found.items()}
         for module, found in answer["lines"].items()
@@ -155,33 +119,66 @@ def survey(ask: Ask, room: str, tests: Sequence[str]) -> Survey:
     return Survey(answer["seconds"], lines, answer["imported"])
 
 
-def join(surveys: Iterable[Survey]) -> Survey:
-    """Joins what several runs found."""
-    joined = Survey({}, defaultdict(lambda: defaultdict(list)), [])
-    for each in surveys:
-        joined.seconds.update(each.seconds)
-        joined.imported.extend(each.imported)
-        for module, lines in each.lines.items():
-            for line, tests in lines.items():
-                joined.lines[module][line] += tests
-    return joined
+@dataclass
+class Trial:
+    """The mutants of a room that were drawn.
+
+    Attributes:
+      room: its name.
+      killed: how many were killed.
+      same: how many are equivalents.
+      left: those that survived, or were not tried yet.
+    """
+
+    room: str
+    killed: int
+    same: int
+    left: list[Mutant]
+
+    @classmethod
+    def of(cls, room: str, mutants: list[Mutant], killed: int = 0) -> Trial:
+        known = known_equivalents()
+        left = [one for one in mutants if not any(e.is_of(one) for e in known)]
+        return cls(room, killed, len(mutants) - len(left), left)
+
+    def kill(self, mutant: Mutant) -> None:
+        self.killed += 1
+        self.left.remove(mutant)
+        self.keep()
+
+    def keep(self) -> None:
+        """Writes what `--again` goes on with."""
+        keys = [_key(one) for one in self.left]
+        kept = {"killed": self.killed, "same": self.same, "left": keys}
+        place = _results(self.room)
+        place.with_suffix(".part").write_text(json.dumps(kept))
+        place.with_suffix(".part").rename(place)
 
 
-def drawn(room: str, asked: argparse.Namespace) -> list[Mutant]:
-    """Draws the mutants of a room, or takes those that survived before."""
-    changes = [one for file in ROOMS[room].modules for one in list_changes(ROOT, file)]
-    if asked.again:
-        before = {tuple(one) for one in json.loads(_results(room).read_text())}
-        lines = {(module, line) for module, line, *_ in before}
-        near = [one for one in changes if (one.module, one.line) in lines]
-        return [one for one in make_mutants(ROOT, near) if _key(one) in before]
-    share = asked.share or ROOMS[room].share
-    return make_mutants(ROOT, draw(changes, share, asked.seed))
+def draw_trial(room: str, share: float | None, seed: int) -> Trial:
+    """Draws mutants of a room."""
+    part = share or ROOMS[room].share
+    return Trial.of(room, make_mutants(ROOT, draw(_changes(room), part, seed)))
+
+
+def trial_again(room: str) -> Trial:
+    """Returns the last trial of a room, which may have been interrupted."""
+    kept = json.loads(_results(room).read_text())
+    keys = {tuple(key) for key in kept["left"]}
+    lines = {key[:2] for key in keys}
+    near = [one for one in _changes(room) if (one.module, one.line) in lines]
+    left = [one for one in make_mutants(ROOT, near) if _key(one) in keys]
+    found = Trial.of(room, left, kept["killed"])
+    found.same += kept["same"]
+    return found
+
+
+def _changes(room: str) -> list[Change]:
+    return [one for file in ROOMS[room].modules for one in list_changes(ROOT, file)]
 
 
 def _results(room: str) -> Path:
-    """Returns where the survivors of a room are kept."""
-    return FOLDER / f"survivors-{room}.json"
+    return FOLDER / f"trial-{room}.json"
 
 
 def _key(mutant: Mutant) -> tuple[str, int, str, str]:
@@ -197,36 +194,39 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--again", action="store_true", help="survivors alone")
     asked = parser.parse_args()
-    equivalents = known_equivalents()
+    FOLDER.mkdir(parents=True, exist_ok=True)
     for room in asked.rooms:
-        mutants = drawn(room, asked)
-        same = [one for one in mutants if any(e.is_of(one) for e in equivalents)]
-        tried = [one for one in mutants if one not in same]
-        found = try_all(room, tried, asked.workers) if tried else []
-        killed = len(tried) - len(found)
-        share = f", {killed / len(tried):.1%}" if tried else ""
+        if asked.again:
+            trial = trial_again(room)
+        else:
+            trial = draw_trial(room, asked.share, asked.seed)
+        found = try_all(trial, asked.workers) if trial.left else []
+        tried = trial.killed + len(found)
+        share = f", {trial.killed / tried:.1%}" if tried else ""
         print(
-            f"{room}: {killed} of {len(tried)} killed{share}; {len(same)} equivalent",
+            f"{room}: {trial.killed} of {tried} killed{share}; {trial.same} equivalent",
             flush=True,
         )
         for one, note in found:
             print(f"  {one.module}:{one.line} {one.operator} ({note})")
             print(*(f"    - {line}" for line in one.was.splitlines()), sep="\n")
             print(*(f"    + {line}" for line in one.now.splitlines()), sep="\n")
-        _results(room).write_text(json.dumps([_key(one) for one, _ in found]))
 
 
-def try_all(room: str, mutants: list[Mutant], workers: int) -> list[tuple[Mutant, str]]:
+def try_all(trial: Trial, workers: int) -> list[tuple[Mutant, str]]:
     """Tries mutants; returns those that survived, each with how many tests ran."""
+    room = trial.room
+    trial.keep()
     waiting: SimpleQueue[Mutant | None] = SimpleQueue()
     found: list[tuple[Mutant, str]] = []
+    lock = Lock()
     surveys = [Future[Survey]() for _ in range(workers)]
 
     def work(number: int) -> None:
         with serving(FOLDER / f"{room}-{number}") as ask:
             try:
                 own = ROOMS[room].tests[number::workers]
-                surveys[number].set_result(survey(ask, room, own))
+                surveys[number].set_result(survey_tests(ask, room, own))
             except BaseException as error:
                 surveys[number].set_exception(error)
             reached = join(each.result() for each in surveys)
@@ -240,13 +240,16 @@ def try_all(room: str, mutants: list[Mutant], workers: int) -> list[tuple[Mutant
                 asked = {"module": mutant.module, "source": mutant.source}
                 limit = {"seconds": START_SECONDS + 3 * seconds}
                 answer = ask({**asked, "tests": tests, **limit})
-                left = waiting.qsize() + 1 - workers
-                if left > 0 and left % 50 == 0:
-                    print(f"{room}: {left} left", file=sys.stderr, flush=True)
-                if not answer["killed"]:
-                    found.append((mutant, f"{len(tests)} tests, {seconds:.1f} s"))
+                if answer["killed"]:
+                    with lock:
+                        trial.kill(mutant)
+                    continue
+                note = f"{len(tests)} tests, {seconds:.1f} s"
+                found.append((mutant, note))
+                left = max(0, waiting.qsize() - workers)
+                print(f"{room}: {left} left. {mutant.now} ({note})", file=sys.stderr)
 
-    for one in [*mutants, *[None] * workers]:
+    for one in [*trial.left, *[None] * workers]:
         waiting.put(one)
     with ThreadPoolExecutor(workers) as pool:
         for done in [pool.submit(work, number) for number in range(workers)]:

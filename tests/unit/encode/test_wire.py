@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -9,7 +11,14 @@ from hypothesis import strategies as st
 
 from recordmill.schemas.errors import RecordmillError
 from recordmill.transforms import arrow
-from recordmill.transforms.arrow import binary_array, offsets_of, scatter, view_rows
+from recordmill.transforms.arrow import (
+    array_parts,
+    binary_array,
+    offsets_of,
+    require_fit,
+    scatter,
+    view_rows,
+)
 from recordmill.transforms.encode import wire
 from recordmill.transforms.encode.wire import (
     delimited_stream,
@@ -135,6 +144,23 @@ def test_binary_array_beyond_its_offsets(monkeypatch: pytest.MonkeyPatch) -> Non
         binary_array(np.array([0, 2, 5]), data)
 
 
+def test_the_most_bytes_of_a_batch() -> None:
+    """Offsets are int32."""
+    require_fit(np.iinfo(np.int32).max)
+    with pytest.raises(RecordmillError, match=r"at most 2147483647$"):
+        require_fit(np.iinfo(np.int32).max + 1)
+
+
+@pytest.mark.parametrize(("first", "stop"), [(0, 4), (1, 3), (3, 4), (3, 3), (2, 4)])
+def test_parts_of_a_slice(first: int, stop: int) -> None:
+    values = [b"ab", b"", b"cde", b"f"]
+    array = pa.array(values, pa.binary()).slice(first, stop - first)
+    offsets, data = array_parts(array)
+    assert offsets.dtype == np.int64
+    found = [bytes(data[a:b]) for a, b in pairwise(offsets.tolist())]
+    assert found == values[first:stop]
+
+
 LIMITS = st.sampled_from([1 << 7, 1 << 14, 1 << 21, 1 << 28, 1 << 35, U64_MAX])
 
 
@@ -147,7 +173,9 @@ def test_varint_stream_equals_protobuf(drawn: list[int], limit: int) -> None:
     assert np.diff(offsets).tolist() == [len(varint) for varint in wanted]
 
 
-@pytest.mark.parametrize("largest", [300, 1 << 40])
+@pytest.mark.parametrize(
+    "largest", [300, (1 << 28) - 1, 1 << 28, (1 << 32) + 5, 1 << 40, U64_MAX]
+)
 def test_varint_stream_of_several_blocks(
     monkeypatch: pytest.MonkeyPatch, largest: int
 ) -> None:

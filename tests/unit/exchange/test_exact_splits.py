@@ -15,7 +15,12 @@ from recordmill.transforms.exchange.exact_splits import (
     expected_ends,
     find_limits,
 )
-from recordmill.transforms.exchange.keys import mix, split_draws, text_hash
+from recordmill.transforms.exchange.keys import (
+    assign_splits,
+    mix,
+    split_draws,
+    text_hash,
+)
 from recordmill.transforms.exchange.rank_sketch import WIDTH, RankSketch
 
 SHARES = st.lists(st.integers(1, 20), min_size=1, max_size=5).map(
@@ -104,3 +109,39 @@ def test_a_sketch_keeps_few_draws_and_finds_the_right_one() -> None:
         int(np.sort(draws)[30_000]),
         (1 << 64) - 1,
     ]
+
+
+def test_a_class_that_was_not_counted_is_divided_by_the_shares() -> None:
+    """Some rows of one that was, and others, which may hash above or below it."""
+    fractions = [Fraction(1, 4), Fraction(3, 4)]
+    origins = mix(np.arange(40, dtype=np.uint64))
+    sketch = RankSketch(expected_ends(fractions))
+    sketch.add(split_draws(origins[:20], 5))
+    limits = find_limits({"known": sketch}, fractions)
+    assert limits is not None
+    known = text_hash("known")
+    for other in (0, known - 1, known + 1, (1 << 64) - 1):
+        classes = np.array([known, other] * 20, np.uint64)
+        found = limits.assign(origins, classes, fractions, 5)
+        alone = limits.assign(origins[::2], classes[::2], fractions, 5)
+        assert found[::2].tolist() == alone.tolist()
+        by_shares = assign_splits(origins[1::2], fractions, 5)
+        assert found[1::2].tolist() == by_shares.tolist()
+
+
+def test_the_edges_of_a_window_belong_to_it() -> None:
+    """Draws at equal steps, so that some lie on the edges, and one right at the end."""
+    draws = np.arange(8192, dtype=np.uint64) << np.uint64(51)
+    sketch = RankSketch((1 << 63,))
+    for piece in np.split(draws[::-1], 4):
+        sketch.add(piece)
+    half = 512  # of the window, in steps: 2**64 >> 4
+    for rank in (4096 - half, 4095, 4096, 4096 + half):
+        assert sketch.limits([rank]) == [rank << 51]
+    for rank in (0, 4096 - half - 1, 4096 + half + 1, 8191):
+        assert sketch.limits([rank]) is None
+    assert sketch.limits([8192]) == [(1 << 64) - 1]
+    wide = RankSketch((1 << 63,), width=1000)  # a window of all draws
+    wide.add(draws)
+    assert wide.limits([0]) == [0]
+    assert wide.limits([8191]) == [8191 << 51]

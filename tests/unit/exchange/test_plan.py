@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from recordmill.schemas.dataset.shards import KEY_SPACE, ShardPlan, ShardTask, SplitPlan
 from recordmill.schemas.job.job_spec import Sharding
 from recordmill.transforms.exchange.plan import (
-    MAX_BUCKET_BITS,
-    MIN_BUCKET_BITS,
     Histogram,
     bucket_bits,
     packed_histogram,
@@ -48,10 +46,10 @@ def test_number_of_shards(
 
 
 BITS = [
-    (Sharding(num_shards=1), 0, MIN_BUCKET_BITS, "never coarser than 2**14"),
+    (Sharding(num_shards=1), 0, 14, "never coarser than 2**14"),
     (Sharding(num_shards=16), GB, 14, "1024 buckets a shard"),
     (Sharding(num_shards=17), GB, 15, "rounded up"),
-    (Sharding(num_shards=99_999), GB, MAX_BUCKET_BITS, "never finer than 2**20"),
+    (Sharding(num_shards=99_999), GB, 20, "never finer than 2**20"),
     (Sharding(shard_bytes=10 * MB), GB, 17, "100 shards"),
     (Sharding(num_readers=2), 9 * GB, 15, "20 shards"),
 ]
@@ -177,6 +175,7 @@ def test_plan_literal(
     plan = plan_split("s", size, size, Sharding(num_shards=wanted))
     quarter = KEY_SPACE // 4
     assert plan.bounds == tuple(bound * quarter for bound in bounds), reason
+    assert {type(bound) for bound in plan.bounds} <= {int}
     assert plan.shard_bytes == planned, reason
 
 
@@ -211,6 +210,7 @@ def test_plan_of_several_splits_and_its_tasks() -> None:
 BAD_PLANS = [
     (((0, KEY_SPACE), (), ()), "split s: bounds without shards"),
     (((0, KEY_SPACE), (1, 1), (1, 1)), "split s: 2 shards need 3 bounds, got 2"),
+    (((0, 9, KEY_SPACE), (1,), (1,)), "split s: 1 shards need 2 bounds, got 3"),
     (((0, 9), (1,), (1,)), "split s: bounds must rise from 0 to 2**64, got (0, 9)"),
     (
         ((0, 5, 5, KEY_SPACE), (1, 1, 1), (1, 1, 1)),
@@ -331,3 +331,13 @@ def test_a_histogram_pickles_small_and_whole(filled: int) -> None:
     assert np.array_equal(again.records, histogram.records)
     again += histogram  # what came out of the pickle can be added to
     assert len(pickle.dumps(Histogram.empty(3, 20))) < 300
+
+
+@pytest.mark.parametrize(
+    ("filled", "words"), [(128, 3 * 128), (170, 3 * 170), (172, 512), (256, 512)]
+)
+def test_a_histogram_pickles_in_the_smaller_form(filled: int, words: int) -> None:
+    histogram = Histogram.empty(1, 8)
+    histogram.records[0, :filled] = 1 << 40
+    size = len(pickle.dumps(histogram))
+    assert 8 * words < size < 8 * words + 400

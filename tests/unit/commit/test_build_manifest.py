@@ -1,0 +1,108 @@
+"""No row is lost: what the tasks counted adds up, or nothing is published."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from adversary_runs import schema
+
+from recordmill.schemas.dataset.shards import ShardResult
+from recordmill.schemas.errors import InputError, RecordmillError, RejectLimitError
+from recordmill.schemas.job.job_spec import JobSpec, RejectLimit
+from recordmill.schemas.ranges import InputRange, RangeResult
+from recordmill.schemas.reject_totals import NO_REJECTS, RejectTotals
+from recordmill.transforms.commit.build_manifest import build_manifest
+from recordmill.transforms.sources.pipeline_rows import PipelineRowsSource
+from recordmill.transforms.storage import LocalStore
+from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.workspace import Workspace
+
+LINE = {"uri": None, "position": None, "reason": "too short", "raw": ""}
+REJECT = json.dumps(LINE).encode() + b"\n"
+
+
+def context(folder: Path, limit: str = "100%", part: int = 0) -> RunContext:
+    store = LocalStore(str(folder))
+    return RunContext(
+        job=JobSpec(source="csv", name="d", max_rejects=RejectLimit(text=limit)),
+        source=PipelineRowsSource(schema()),
+        split_names=("train", "test"),
+        bucket_bits=1,
+        exchange="scratch",
+        run_key="f" * 32,
+        output=store.uri,
+        workspace=Workspace(store, "f" * 16, folder, folder, shared=True),
+        part=part,
+    )
+
+
+def rows(read: int, rejected: int = 0, kept: int | None = None) -> RangeResult:
+    lines = REJECT * (rejected if kept is None else kept)
+    totals = RejectTotals.of(lines) if lines else NO_REJECTS
+    return RangeResult(
+        InputRange(0, "", "", 0, 0, 0, 0), read, rejected, (), rejects=totals
+    )
+
+
+def shard(split: str, index: int, records: int, rejected: int = 0) -> ShardResult:
+    totals = RejectTotals.of(REJECT * rejected) if rejected else NO_REJECTS
+    name = f"{split}-{index}"
+    return ShardResult(
+        *(split, index, name, records, 10 * records, records, 0xABC),
+        rows_rejected=rejected,
+        rejects=totals,
+    )
+
+
+def test_sums_and_shards_of_every_split(tmp_path: Path) -> None:
+    shards = [shard("test", 0, 3), shard("train", 1, 4), shard("train", 0, 2)]
+    made = build_manifest(context(tmp_path), [rows(6), rows(4, 1)], shards)
+    assert (made.rows_read, made.rows_rejected) == (10, 1)
+    train, test = made.splits["train"], made.splits["test"]
+    assert [each.file for each in train.shards] == ["train-0", "train-1"]
+    assert (train.records, train.bytes) == (6, 60)
+    assert (test.records, test.bytes) == (3, 30)
+    assert test.shards[0].crc32c == "00000abc"
+    assert test.shards[0].index is None
+
+
+@pytest.mark.parametrize(
+    ("ranges", "shards", "told"),
+    [
+        ([rows(5)], [shard("train", 0, 4)], "5 rows read, but 4 records written and 0"),
+        ([rows(5)], [shard("train", 0, 6)], "5 rows read, but 6 records written and 0"),
+        ([rows(5, 1)], [shard("train", 0, 5)], "5 records written and 1 row rejected"),
+        ([rows(5, 2, 1)], [shard("train", 0, 3)], "2 rows rejected, but 1 kept"),
+        ([rows(5, 1, 2)], [shard("train", 0, 4)], "1 row rejected, but 2 kept"),
+        ([rows(5)], [shard("train", 0, 5, rejected=1)], "1 row rejected"),
+    ],
+)
+def test_sums_that_differ(
+    tmp_path: Path, ranges: list[RangeResult], shards: list[ShardResult], told: str
+) -> None:
+    with pytest.raises(RecordmillError) as caught:
+        build_manifest(context(tmp_path), ranges, shards)
+    assert told in str(caught.value)
+    assert "so nothing is published. Run again" in str(caught.value)
+
+
+def test_rejects_of_shards_count_too(tmp_path: Path) -> None:
+    made = build_manifest(
+        context(tmp_path), [rows(5, 1)], [shard("train", 0, 2, rejected=2)]
+    )
+    assert (made.rows_rejected, made.splits["train"].records) == (3, 2)
+    assert made.rejects is not None
+    assert made.rejects.bytes == 3 * len(REJECT)
+    with pytest.raises(RejectLimitError, match=r"3 of 5 rows rejected \(limit 2\)"):
+        build_manifest(
+            context(tmp_path, "2"), [rows(5, 1)], [shard("train", 0, 2, rejected=2)]
+        )
+
+
+def test_only_an_append_may_have_no_record(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no record to write: 2 rows read, 2 rejected"):
+        build_manifest(context(tmp_path), [rows(2, 2)], [])
+    made = build_manifest(context(tmp_path, part=1), [rows(2, 2)], [])
+    assert made.splits["train"].shards == ()

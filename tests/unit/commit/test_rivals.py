@@ -1,0 +1,128 @@
+"""Another program writes right before a run does, again and again: both stay whole."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from adversary_runs import World
+from adversary_schedules import with_dataset
+
+from recordmill.schemas.dataset.manifest import Manifest
+from recordmill.schemas.errors import BusyError, OutputError
+from recordmill.transforms.commit.cleanup import clean_held
+from recordmill.transforms.commit.finish import discard_fixed
+from recordmill.transforms.commit.records import CommitRecord
+from recordmill.transforms.commit.recovery import shut_out_commits
+from recordmill.transforms.commit.versions import move_latest
+from recordmill.transforms.dataset.files import read_manifest
+from recordmill.transforms.storage import LocalStore
+
+
+@dataclass(frozen=True)
+class RivalStore(LocalStore):
+    """A local store in which something happens right before each swap."""
+
+    rival: Callable[[str], None] = lambda _: None
+
+    def swap(self, data: bytes, name: str, *, seen: bytes | None) -> bool:
+        self.rival(name)
+        return super().swap(data, name, seen=seen)
+
+    def discard(self, name: str, *, seen: bytes) -> bool:
+        self.rival(name)
+        return super().discard(name, seen=seen)
+
+
+@pytest.fixture
+def dataset(tmp_path: Path, iris: Path) -> Path:
+    return shutil.copytree(iris, tmp_path / "iris")
+
+
+def test_a_fixed_name_that_another_program_writes(dataset: Path) -> None:
+    written: list[str] = []
+
+    def write(name: str) -> None:
+        written.append(name)
+        (dataset / name).write_text(f"{len(written)}")
+
+    store = RivalStore(str(dataset), write)
+    manifest = (dataset / "manifest.json").read_bytes()
+    with pytest.raises(
+        OutputError, match=r"features\.json: another program writes to it; run again"
+    ):
+        discard_fixed(store, manifest, ["features.json"])
+    assert written == ["features.json"] * 20
+    assert (dataset / "features.json").read_text() == "20"
+    discard_fixed(LocalStore(str(dataset)), manifest, ["features.json"])  # run again
+    assert not (dataset / "features.json").exists()
+
+
+def test_a_fixed_name_is_given_back_to_a_newer_dataset(dataset: Path) -> None:
+    """The manifest changes between the look and the removal of a file that it has."""
+    path = dataset / "manifest.json"
+    manifest, features = path.read_bytes(), (dataset / "features.json").read_bytes()
+    newer = Manifest.from_bytes(manifest, "x").model_copy(update={"generation": 9})
+
+    def publish(name: str) -> None:
+        path.write_bytes(newer.to_bytes())
+
+    discard_fixed(RivalStore(str(dataset), publish), manifest, ["features.json"])
+    assert (dataset / "features.json").read_bytes() == features
+
+
+def test_latest_json_that_another_program_writes(dataset: Path) -> None:
+    manifest = read_manifest(LocalStore(str(dataset)))
+    written: list[str] = []
+
+    def write(name: str) -> None:
+        written.append(name)
+        (dataset / name).write_text(json.dumps({"version": f"0.0.{len(written)}"}))
+
+    store = RivalStore(str(dataset), write)
+    with pytest.raises(
+        BusyError, match=r"latest\.json: another program writes to it; run again"
+    ):
+        move_latest(store, manifest)
+    assert written == ["latest.json"] * 20
+    move_latest(LocalStore(str(dataset)), manifest)  # run again
+    assert '"1.0.0"' in (dataset / "latest.json").read_text()
+
+
+def test_commits_are_shut_out_once_no_other_is_done(dataset: Path) -> None:
+    """Cleaning finds a commit that may still be done, and is overtaken by another."""
+    path, store = dataset / "manifest.json", LocalStore(str(dataset))
+    manifest = read_manifest(store)
+    waiting = manifest.model_copy(update={"generation": manifest.generation + 3})
+    record = CommitRecord(store, waiting.mark)
+    record.write(waiting.to_bytes(), path.read_bytes(), {})
+    other = manifest.model_copy(update={"fingerprint": "0" * 32})
+
+    def publish(name: str) -> None:
+        path.write_bytes(other.to_bytes())
+
+    with pytest.raises(BusyError, match="another run published just now; clean again"):
+        shut_out_commits(RivalStore(str(dataset), publish))
+    assert read_manifest(store) == other
+    clean_held(store, lambda: None, detached=False)  # clean again
+    assert read_manifest(store).generation > waiting.generation
+    assert not (dataset / ".recordmill").exists()
+
+
+def test_an_append_to_a_dataset_that_is_replaced_meanwhile() -> None:
+    world = World()
+    with_dataset(world)
+    appending = world.append("b")
+    while not any("/staging/" in name for name in world.baton.files):
+        world.baton.turn(appending)
+    other = world.publish("y", overwrite=True)
+    world.baton.finish(other)
+    world.baton.finish(appending)
+    assert isinstance(appending.error, BusyError)
+    assert "changed since this run began; it was left as it is" in str(appending.error)
+    assert read_manifest(world.store) == other.result
+    world.check_end()
