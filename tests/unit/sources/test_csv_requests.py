@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from flaky_store import Flaky
 from source_tools import read_one
 
+from recordmill.transforms.sources.csv import range_rows
+from recordmill.transforms.sources.csv.block_states import TAIL_BYTES
+from recordmill.transforms.sources.csv.dialect import AskedDialect
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.listing import list_inputs
+from recordmill.transforms.storage import open_store
 from recordmill.transforms.storage.filesystems import filesystem_of
+from recordmill.transforms.storage.reading import read_range
 
 RANGE_BYTES = 200_000
 PLAIN = "".join(f"{n},text {n}\n" for n in range(60_000))
@@ -33,3 +40,36 @@ def test_two_requests_for_each_range(flaky: Flaky, text: str) -> None:
     assert surveyed - prepared == len(ranges)
     assert flaky.proxy.requests - surveyed == len(ranges)
     assert prepared - before == 1  # for all that is found in the first rows
+    before = flaky.proxy.requests
+    for each in ranges:
+        assert source.sample(each)
+    assert flaky.proxy.requests - before == len(ranges) - 1  # the first rows are known
+
+
+def test_a_table_without_quotes_by_declaration_is_read_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The last byte of a block tells the state behind it."""
+    store = open_store("memory://read_once")
+    store.put_bytes(b"id,text\n" + PLAIN.encode(), "in.csv")
+    asked = AskedDialect(quote=b"")
+    source = CsvSource(range_bytes=RANGE_BYTES, asked=asked)
+    _, files = list_inputs(["memory://read_once/in.csv"])
+    source = source.prepare(files)
+    ranges = source.cut(files)
+    sizes = []
+
+    def read(*args: Any, **options: Any) -> bytes:
+        data = read_range(*args, **options)
+        sizes.append(len(data))
+        return data
+
+    monkeypatch.setattr(range_rows, "read_range", read)
+    surveys = [source.survey(each) for each in ranges]
+    assert max(sizes) <= TAIL_BYTES
+    assert len(sizes) == len(ranges)
+    rows = sum(
+        len(read_one(source, each).rows)
+        for each in source.resolve_ranges(ranges, surveys)
+    )
+    assert rows == PLAIN.count("\n")

@@ -20,6 +20,8 @@ from recordmill.transforms.sources.csv.row_bounds import Reader, row_start
 from recordmill.transforms.sources.csv.states import QuoteState
 from recordmill.transforms.tfrecord import crc32c
 
+_FIRST_ROW_BYTES = 1 << 14  # mostly more than is left of a row before a sample
+
 
 @dataclass(frozen=True, slots=True)
 class RangeBody:
@@ -43,6 +45,25 @@ class RangeBody:
     def part(self, start: int, stop: int) -> bytes:
         """Returns a part; positions count from the first row."""
         return self.data[self.first + start : min(self.first + stop, self.stop)]
+
+
+def hold_sample(file: Reader, input_range: InputRange, max_bytes: int) -> Reader:
+    """Reads the first rows of a range in the middle of a file by one request, mostly.
+
+    Args:
+      file: reads the range's file.
+      input_range: the range.
+      max_bytes: that are wanted from the first row on.
+
+    Returns:
+      A reader of the whole file that gives these, and the bytes before, from memory.
+    """
+    start, seen = input_range.start, input_range.seen
+    stop = start + max_bytes + _FIRST_ROW_BYTES
+    size = seen.size if seen is not None else None
+    if size is not None:
+        stop = min(stop, size)
+    return held(file, start - 1, stop, size)[1]
 
 
 def hold_block(

@@ -28,6 +28,7 @@ from recordmill.transforms.sources.csv.range_blocks import (
     body_of,
     cut_batches,
     hold_block,
+    hold_sample,
 )
 from recordmill.transforms.sources.csv.range_parts import (
     RowsPart,
@@ -230,6 +231,8 @@ class RangeRows:
         read = self.of_file(input_range)
         if not input_range.start:
             read = self.from_start(input_range)
+        elif self.packing.is_plain:
+            read = hold_sample(read, input_range, max_bytes)
         begin, names = self.first(input_range, read)
         if begin is None:
             return None

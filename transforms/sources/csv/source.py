@@ -223,7 +223,9 @@ class CsvSource(Source):
         if input_range.files:
             return 0  # nothing is before their rows
         read = self._rows.of_file(input_range)
-        return survey_block(read, input_range, self.dialect, tail_first=self.has_quotes)
+        # Without a quote the last byte tells the state.
+        tail_first = self.has_quotes or not self.dialect.quote
+        return survey_block(read, input_range, self.dialect, tail_first=tail_first)
 
     def resolve_ranges(
         self, ranges: Sequence[InputRange], surveys: Sequence[int]
