@@ -92,7 +92,7 @@ def plan_facts(plan: RunPlan) -> dict[str, Any]:
             }
             for split in estimate.splits
         },
-        "scratch_bytes": estimate.scratch_bytes,
+        "scratch_bytes": plan.scratch_bytes,
         "space": [
             {"folder": disk.folder, "needed": disk.needed, "free": disk.free}
             for disk in plan.space
@@ -137,7 +137,7 @@ def plan_lines(plan: RunPlan) -> list[str]:
     lines += [
         f"  space    about {human_bytes(disk.needed)} on the disk of {disk.folder}, "
         f"{human_bytes(disk.free)} free (shards {human_bytes(estimate.bytes)}, scratch "
-        f"{human_bytes(estimate.scratch_bytes)})"
+        f"{human_bytes(plan.scratch_bytes)})"
         for disk in plan.space
     ]
     if plan.seconds is None:

@@ -16,7 +16,10 @@ from typing import TYPE_CHECKING
 from recordmill.beam_jobs.service.prepare import PreparedRun
 from recordmill.schemas.errors import InputError, NoRoomError
 from recordmill.schemas.text import human_bytes
+from recordmill.transforms.exchange.held_run import NO_BUDGET, HoldBudget
 from recordmill.transforms.storage import LocalStore
+from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.memory import memory_budget
 from recordmill.transforms.tasks.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -53,19 +56,20 @@ class Space:
 
 
 def require_space(
-    prepared: PreparedRun, options: PipelineOptions, free_bytes: int | None
+    prepared: PreparedRun, options: PipelineOptions, memory: str, free_bytes: int | None
 ) -> None:
     """Refuses a run that surely does not fit on the disks it writes to.
 
     Args:
       prepared: the run.
       options: of the pipeline; runs that go to other machines need no space here.
+      memory: what sorted records may take of it (see `RunOptions`).
       free_bytes: what the output's store has left, None if it does not say.
 
     Raises:
       OutputError: which disk, what is needed and free, and what to do.
     """
-    from recordmill.beam_jobs.runners.embedded import embedded_workers
+    from recordmill.beam_jobs.runners.embedded import embedded_workers, works_in_threads
 
     workers = embedded_workers(options)
     if not workers:
@@ -84,12 +88,28 @@ def require_space(
         from recordmill.transforms.tasks.estimate import estimate_run
 
         estimate = estimate_run(context, inputs.all_files, prepared.ranges)
-        if reason := first_short(space_of(context.workspace, estimate, workers)):
+        budget = run_budget(context, memory, in_threads=works_in_threads(options))
+        space = space_of(context.workspace, estimate, workers, budget.num_bytes)
+        if reason := first_short(space):
             raise NoRoomError(reason)
 
 
+def run_budget(context: RunContext, memory: str, *, in_threads: bool) -> HoldBudget:
+    """Returns what the sorted runs of a run may hold in memory.
+
+    Args:
+      context: the run.
+      memory: as asked for (see `RunOptions`).
+      in_threads: whether all workers are threads of one process.
+    """
+    # References are small, and a run that resumes needs those of all its ranges.
+    if context.exchange != "scratch" or not in_threads:
+        return NO_BUDGET
+    return memory_budget(memory)
+
+
 def space_of(
-    workspace: Workspace, estimate: Estimate, workers: int
+    workspace: Workspace, estimate: Estimate, workers: int, held_bytes: int = 0
 ) -> tuple[Space, ...]:
     """Computes what is needed on each disk; output and scratch may share one.
 
@@ -97,6 +117,7 @@ def space_of(
       workspace: the folders of the run.
       estimate: what the run writes.
       workers: how many shards are written at the same time.
+      held_bytes: of the sorted runs, that may stay in memory.
     """
     shards_here = estimate.bytes
     if not isinstance(workspace.store, LocalStore):
@@ -105,18 +126,23 @@ def space_of(
             shards_here, workers * estimate.bytes // max(1, estimate.shards)
         )
     needs = (
-        (workspace.root, shards_here, workspace.local_path("staging")),
-        (workspace.scratch_root, estimate.scratch_bytes, workspace.local_path("runs")),
+        (workspace.root, shards_here, 0, workspace.local_path("staging")),
+        (
+            workspace.scratch_root,
+            estimate.scratch_bytes,
+            held_bytes,
+            workspace.local_path("runs"),
+        ),
     )
     disks: dict[int, Space] = {}
-    for folder, needed, finished in needs:
+    for folder, written, held, finished in needs:
         existing = _existing(Path(folder))
         device, free = existing.stat().st_dev, shutil.disk_usage(existing).free
         disk = disks.get(device, Space(str(existing), 0, 0, free))
         disks[device] = Space(
             disk.folder,
-            disk.needed + needed,
-            disk.sure + int(needed * estimate.certain_share),
+            disk.needed + max(0, written - held),
+            disk.sure + max(0, int(written * estimate.certain_share) - held),
             disk.free + _finished_bytes(finished),
         )
     return tuple(disks.values())

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recordmill.beam_jobs.runners.unused_packages import OF_CONNECTORS, hidden
+from recordmill.beam_jobs.service.disk_space import run_budget
 from recordmill.beam_jobs.service.failures import (
     explain,
     is_scratch_damaged,
@@ -30,7 +31,6 @@ from recordmill.schemas.job.run_options import RunOptions
 from recordmill.schemas.ranges import cut_of
 from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.storage.lease import Lease
-from recordmill.transforms.tasks.memory import memory_budget
 
 if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
@@ -70,9 +70,8 @@ def execute_pipeline(
     )
 
     context = replace(prepared.context, lease=lease.holder.nonce)
-    if context.exchange == "scratch" and works_in_threads(beam_options):
-        held = replace(context.workspace, budget=memory_budget(memory))
-        context = replace(context, workspace=held)
+    budget = run_budget(context, memory, in_threads=works_in_threads(beam_options))
+    context = replace(context, workspace=replace(context.workspace, budget=budget))
     ranges = prepared.ranges
     context = prepare_workspace(context, prepared.inputs, ranges)
     workspace = context.workspace

@@ -6,7 +6,12 @@ import os
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from recordmill.beam_jobs.service.disk_space import Space, first_short, space_of
+from recordmill.beam_jobs.service.disk_space import (
+    Space,
+    first_short,
+    run_budget,
+    space_of,
+)
 from recordmill.beam_jobs.service.prepare import PreparedRun, prepare_run
 from recordmill.beam_jobs.service.resolve import (
     ResolvedRun,
@@ -55,6 +60,7 @@ class RunPlan:
       exchange: how records reach the writers of their shards.
       exchange_reason: why it is not the usual one of this format, or "".
       estimate: None if nothing would be converted.
+      scratch_bytes: of sorted runs that memory does not hold, in files.
       space: for each disk concerned.
       workers: threads of the embedded runner; 0 on another runner.
       seconds: by measured rates; None on another runner.
@@ -74,6 +80,7 @@ class RunPlan:
     exchange: str = ""
     exchange_reason: str = ""
     estimate: Estimate | None = None
+    scratch_bytes: int = 0
     space: tuple[Space, ...] = ()
     workers: int = 0
     seconds: float | None = None
@@ -114,11 +121,15 @@ def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
     prepared = prepare_run(run)
     if not prepared.ranges:  # new files without a row, which the manifest is to know of
         return plan
-    return _with_estimate(plan, prepared, _workers(options))
+    return _with_estimate(plan, prepared, options)
 
 
-def _with_estimate(plan: RunPlan, prepared: PreparedRun, workers: int) -> RunPlan:
+def _with_estimate(
+    plan: RunPlan, prepared: PreparedRun, options: RunOptions
+) -> RunPlan:
     context, ranges = prepared.context, prepared.ranges
+    workers, in_threads = _workers(options)
+    held = run_budget(context, options.memory, in_threads=in_threads).num_bytes
     estimate = estimate_run(context, prepared.inputs.all_files, ranges)
     seconds = None
     if workers:
@@ -134,7 +145,7 @@ def _with_estimate(plan: RunPlan, prepared: PreparedRun, workers: int) -> RunPla
     verdict, reason, kind = plan.verdict, plan.reason, plan.kind
     if verdict in ("convert", "append") and finished:
         verdict = "resume"
-    space = space_of(context.workspace, estimate, workers or 1)
+    space = space_of(context.workspace, estimate, workers or 1, held)
     if verdict != "refused" and (short := first_short(space)):
         verdict, reason, kind = "refused", short, NO_ROOM
     return replace(
@@ -149,6 +160,7 @@ def _with_estimate(plan: RunPlan, prepared: PreparedRun, workers: int) -> RunPla
             context.source.sizes_unknown if context.exchange == "scratch" else ""
         ),
         estimate=estimate,
+        scratch_bytes=max(0, estimate.scratch_bytes - held),
         space=space,
         workers=workers,
         seconds=seconds,
@@ -182,16 +194,26 @@ def _finished_ranges(workspace: Workspace, exchange: str) -> int:
     return sum(name.startswith(f"range-{exchange}-") for name in names)
 
 
-def _workers(options: RunOptions) -> int:
-    """Counts the threads of the embedded runner; 0 if the job goes to another."""
+def _workers(options: RunOptions) -> tuple[int, bool]:
+    """Counts the workers of the embedded runner, and tells whether they are threads.
+
+    There are none if the job goes to another runner.
+    """
+    in_threads = True
     if options.beam_args:
         # Beam takes half a second to import: only where its options are to be checked.
-        from recordmill.beam_jobs.runners.embedded import is_embedded, pipeline_options
+        from recordmill.beam_jobs.runners.embedded import (
+            is_embedded,
+            pipeline_options,
+            works_in_threads,
+        )
 
-        if not is_embedded(pipeline_options(options.beam_args, options.workers)):
-            return 0
+        parsed = pipeline_options(options.beam_args, options.workers)
+        if not is_embedded(parsed):
+            return 0, False
+        in_threads = works_in_threads(parsed)
     cores = os.cpu_count() or 1
-    return min(options.workers or cores, cores)
+    return min(options.workers or cores, cores), in_threads
 
 
 def _warnings(job: JobSpec, estimate: Estimate, space: tuple[Space, ...]) -> list[str]:

@@ -97,7 +97,7 @@ def run_job(run: ResolvedRun, reporter: Reporter) -> Outcome:
         submit_detached(run, *pipeline)
     ready = store.preflight()
     if pipeline is not None:
-        require_space(*pipeline, ready.free_bytes)
+        require_space(*pipeline, run.options.memory, ready.free_bytes)
     with acquire(store, exclusive=ready.exclusive) as lease, _telling_state(run):
         status = "done"
         at_work: tuple[Launch, ...] = ()

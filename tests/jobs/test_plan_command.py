@@ -281,10 +281,29 @@ def test_no_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "needed, 10.0 kB are free" in planned["reason"]
 
 
+def test_what_memory_holds_needs_no_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, output = tmp_path / "in.csv", tmp_path / "out"
+    table.write_text("a\n" + "".join(f"{n:0300}\n" for n in range(10_000)))
+    in_files = plan("csv", "--memory", "0", table, output)
+    planned = plan("csv", table, output)
+    assert in_files["scratch_bytes"] > planned["scratch_bytes"] == 0
+    usage = shutil.disk_usage(tmp_path)._replace(free=int(1.2 * planned["bytes"]))
+    monkeypatch.setattr(
+        "recordmill.beam_jobs.service.disk_space.shutil.disk_usage",
+        lambda folder: usage,
+    )
+    refused = recordmill("convert", "csv", "--memory", "0", table, output)
+    assert (refused.status, "are free" in refused.err) == (74, True)
+    assert made("csv", table, output)["bytes"] == planned["bytes"]
+
+
 def test_scratch_on_another_disk(tmp_path: Path) -> None:
     other = Path("/dev/shm")
     assert other.stat().st_dev != tmp_path.stat().st_dev
-    planned = plan("csv", "--scratch", str(other / "r"), IRIS, tmp_path / "out")
+    options: list[Argument] = ["--memory", "0", "--scratch", str(other / "r")]
+    planned = plan("csv", *options, IRIS, tmp_path / "out")
     needed = {disk["folder"]: disk["needed"] for disk in planned["space"]}
     assert needed == {
         str(tmp_path): planned["bytes"],
