@@ -71,6 +71,13 @@ def raw_rows(reading: Reading) -> list[tuple[str, int, bytes]]:
     return [(p.input_range.path, *raw) for p in reading.parts for raw in p.raws]
 
 
+def read_contents(reading: Reading) -> dict[str, str]:
+    """What was read of each file, by the checksums of its ranges."""
+    parts = [*reading.source.checksums_of_prepare()]
+    parts += [each for part in reading.parts for each in part.checksums]
+    return contents(parts, {file.path: file.size for file in reading.files})
+
+
 def test_every_row_is_read_once_and_in_order(case: Case, folder: Path) -> None:
     rows = case.make(folder)
     reading = read(case.source, folder)
@@ -87,10 +94,8 @@ def test_checksums_are_those_of_the_files(case: Case, folder: Path) -> None:
     whole = {
         path: f"crc32c:{crc32c((folder / path).read_bytes()):08x}" for path in sizes
     }
-    parts = [*reading.source.checksums_of_prepare()]
-    parts += [each for part in reading.parts for each in part.checksums]
     assert reading.source.tells_checksums
-    assert contents(parts, sizes) == whole
+    assert read_contents(reading) == whole
     if not reading.source.supports_references:
         return
     by_reference = [*reading.source.checksums_of_prepare()]
@@ -160,6 +165,7 @@ def test_wherever_ranges_are_cut_the_rows_are_the_same(
         assert sorted(reading.rejects) == sorted(whole.rejects)
         keys = [key for part in reading.parts for key in part.keys]
         assert keys == sorted(set(keys))
+        assert read_contents(reading) == read_contents(whole)
     assert len(cuts) > 2 or {start for cut in cuts for _, start in cut} == {0}
 
 

@@ -227,7 +227,7 @@ class WebDatasetSource(Source):
             rows = reader.rows_of(samples, shard, keys, start)
         shard.drain()
         rows = rows or reader.rows_of([], shard, keys)
-        rows.checksums = [FileChecksum(file.path, start, stop - start, shard.crc)]
+        rows.checksums = [FileChecksum(file.path, start, stop, shard.crc)]
         if found.left_out:
             name = shown(found.left_out[0]).strip("'")
             told = OddRows(LEFT_OUT, len(found.left_out), f"{file.path}!/{name}")
