@@ -39,7 +39,6 @@ TOOLS |= {
     "--strict",
 }
 TOOLS |= {
-    "--size-gb",
     "--editable",
     "--flag",
     "--write",
