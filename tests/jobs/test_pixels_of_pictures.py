@@ -24,6 +24,7 @@ from pixel_zoo import PICTURES, encode
 from test_reencoded_images import feature
 from test_undecodable import image_feature, told, write
 
+from recordmill.transforms.pictures.make_picture import make_picture
 from recordmill.transforms.sources.images import pixel_images
 
 GIF, RGBA, TIFF = (
@@ -322,3 +323,23 @@ def test_all_frames_as_arrays(tmp_path: Path, size: str) -> None:
         assert (image["shape"], image["content"]) == ([None, 8, 6, 3], "array")
     else:
         assert image["shape"] == [None, None, None, 3]
+
+
+@pytest.mark.parametrize("exact", ["--split-exact", "--stratify-by=label"])
+def test_pictures_are_counted_without_decoding_them(
+    tmp_path: Path, exact: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded = []
+
+    def make(*given: Any) -> Any:
+        decoded.append(given)
+        return make_picture(*given)
+
+    monkeypatch.setattr(pixel_images, "make_picture", make)
+    data = write(tmp_path / "in", a__1_jpg=turned(), a__2_png=RGBA)
+    write(data, b__3_jpg=turned(), b__4_tif=TIFF)
+    splits: list[Argument] = ["--split", "train=0.5", "--split", "test=0.5"]
+    convert("images", data, tmp_path / "out", *SCALED, *splits, exact)
+    records = manifest_of(tmp_path / "out")["splits"].values()
+    assert [split["records"] for split in records] == [2, 2]
+    assert len(decoded) == 4

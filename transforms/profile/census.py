@@ -87,7 +87,7 @@ def _read(
     source: Source, input_range: InputRange, column: str | None
 ) -> Iterator[Rows]:
     """Reads rows, or only what is known without reading them if that has the column."""
-    if source.supports_references:
+    if source.supports_references or source.lists_rows:
         listed = source.list_references(input_range)
         for rows in listed:
             if column is not None and column not in rows.batch.schema.names:

@@ -43,6 +43,8 @@ class Source(ABC):
       named_files: what options name beside the inputs, and rows depend on.
       role_options: the format's own options that stand for `label` and `split_column`.
       supports_references: whether `list_references` and `read_references` can be called.
+      lists_rows: whether `list_references` tells which rows there are, although they are
+        not exchanged so; then nothing is read to count them.
       sizes_known_upfront: whether the plan counts file sizes, known without reading.
       sizes_unknown: why record sizes are not known before reading because of an option,
         as a clause that follows "because", or "".
@@ -64,6 +66,7 @@ class Source(ABC):
     named_files: tuple[NamedFile, ...] = ()
     role_options: Mapping[str, str] = MappingProxyType({})
     supports_references = False
+    lists_rows = False
     sizes_known_upfront = False
     sizes_unknown = ""
     handles_unreadable = False
@@ -280,7 +283,7 @@ class Source(ABC):
         """Lists references to a range's rows instead of the rows, in column REFERENCE.
 
         The other columns are those that are known without reading a row. Only where
-        `supports_references`.
+        `supports_references` or `lists_rows`.
         """
         raise NotImplementedError(f"{type(self).__name__} has no references")
 

@@ -63,6 +63,7 @@ class ImagesSource(PreparedImages):
     """Pictures in a folder for each class, each read as one record."""
 
     supports_references = True
+    lists_rows = True
     sizes_known_upfront = True
     handles_unreadable = True  # they become rejects
     tells_checksums = True
