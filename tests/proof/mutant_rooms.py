@@ -73,8 +73,8 @@ ROOMS = {
         (
             *_in(
                 "tests/unit/commit",
-                "test_staged_files test_build_manifest test_rivals test_staging"
-                " test_adversary test_input_log test_same_content",
+                "test_staged_files test_build_manifest test_told_changes test_rivals"
+                " test_staging test_adversary test_input_log test_same_content",
             ),
             *_in(
                 "tests/jobs",

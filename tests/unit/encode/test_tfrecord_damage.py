@@ -121,6 +121,14 @@ def test_length_beyond_any_example(
     assert stream.asked <= 200
 
 
+@pytest.mark.parametrize("behind", [0, 1, 4])
+def test_a_damaged_length_at_the_end(behind: int) -> None:
+    head = bytearray(bogus(4))
+    head[0] ^= 1
+    with pytest.raises(CorruptRecordError, match="checksum of the length is"):
+        records_of(FOO_RECORD + head + bytes(behind))
+
+
 def test_bogus_length_takes_no_memory() -> None:
     tracemalloc.start()
     with pytest.raises(CorruptRecordError, match="ends inside this record"):

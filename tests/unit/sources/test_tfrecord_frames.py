@@ -17,6 +17,7 @@ from recordmill.schemas.errors import InputError
 from recordmill.schemas.job.storage_options import NO_OPTIONS
 from recordmill.schemas.ranges import InputFile
 from recordmill.transforms import compiled
+from recordmill.transforms import find_frames as find_frames_module
 from recordmill.transforms.find_frames import find_frames, find_whole_frame
 from recordmill.transforms.sources.tfrecord import read_frames as frames_of
 from recordmill.transforms.sources.tfrecord.cut_files import cut_files
@@ -65,6 +66,31 @@ def test_frames_are_found_up_to_damage() -> None:
         0,
     )
     assert find_frames(np.zeros(100, np.uint8)).tolist() == [0]  # no head is all zeros
+
+
+@pytest.mark.usefixtures("loops")
+def test_so_many_frames_are_found_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(find_frames_module, "MOST_FRAMES", 3)
+    data = np.frombuffer(frame(RECORDS), np.uint8)
+    starts = find_frames(data)
+    assert len(starts) == 3 + 1
+    assert find_frames(data, int(starts[-1])).tolist()[0] == starts[-1]
+
+
+@pytest.mark.parametrize("before", range(4))
+@pytest.mark.parametrize("tried_at_once", [1, 2, 3, 1 << 18])
+def test_a_frame_at_the_very_end_is_found(
+    before: int, tried_at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(find_frames_module, "_TRIED_AT_ONCE", tried_at_once)
+    for record in (b"", b"abc"):
+        whole = frame([record])
+        data = np.frombuffer(b"\xff" * before + whole, np.uint8)
+        assert find_whole_frame(data, 0) == (before, 0)
+        assert find_whole_frame(data, before + 1) == (None, 0)
+        cut = len(record) > 0
+        needed = before + len(whole) if cut else 0
+        assert find_whole_frame(data[:-1], 0) == (None, needed)
 
 
 @pytest.mark.parametrize("window_bytes", [1, 30, 400, 1 << 20])

@@ -1,0 +1,239 @@
+"""What is told of inputs, options and files that are not as they were."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from adversary_runs import World
+from adversary_schedules import with_dataset
+
+from recordmill.schemas.dataset.manifest import Manifest
+from recordmill.schemas.errors import (
+    BusyError,
+    ChangedInputError,
+    InputError,
+    OutputRefusedError,
+)
+from recordmill.schemas.job.storage_options import NO_OPTIONS
+from recordmill.schemas.ranges import InputFile
+from recordmill.transforms.commit.check_output import check_output
+from recordmill.transforms.commit.cleanup import clean
+from recordmill.transforms.commit.dataset_changes import _file_changes
+from recordmill.transforms.commit.input_check import require_same_inputs
+from recordmill.transforms.commit.input_log import KeptFile, parse_inputs
+from recordmill.transforms.commit.kept_inputs import new_files
+from recordmill.transforms.commit.option_changes import option_changes
+from recordmill.transforms.commit.same_content import ContentCheck
+from recordmill.transforms.commit.versions import read_latest
+from recordmill.transforms.storage import LocalStore
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [("a", "(a)"), ("abc", "(a, b, c)"), ("abcd", "(a, b, c, ...)")],
+)
+def test_files_of_somebody_else(tmp_path: Path, names: str, told: str) -> None:
+    for name in names:
+        (tmp_path / name).touch()
+    (tmp_path / ".recordmill").mkdir()
+    (tmp_path / ".recordmill" / "x").touch()
+    with pytest.raises(OutputRefusedError) as caught:
+        check_output(LocalStore(str(tmp_path)), "f" * 32, overwrite=True)
+    assert f"{tmp_path}: is not empty {told} and does not hold a dataset" in str(
+        caught.value
+    )
+
+
+HEAD = '{"recordmill": 1, "fingerprint": "", "job": {}}'
+FINE = '["a", 1, "v"]'
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ([], "(expected lines of JSON, packed by gzip)"),
+        (["{}"], "(line 1: expected recordmill, fingerprint and job, found {})"),
+        ([HEAD, FINE, "[1]"], "(line 3: expected [path, size, version], found [1])"),
+        ([HEAD, '[1, 1, ""]'], "(line 2: expected [path, size, version], found [1, 1"),
+        ([HEAD, '["a", "b", ""]', FINE], "(line 2: expected [path, size, version]"),
+        ([HEAD, '["a", null, ""]', FINE], "(line 2: expected [path, size, version]"),
+        ([HEAD, FINE, FINE, "x" * 99], f"found {'x' * 80})"),
+    ],
+)
+def test_a_line_of_an_inventory(lines: list[str], told: str) -> None:
+    data = gzip.compress("".join(f"{line}\n" for line in lines).encode())
+    with pytest.raises(OutputRefusedError) as caught:
+        parse_inputs(data, "x")
+    assert str(caught.value).startswith("x: is not a valid inventory of inputs (")
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(("number", "more"), [(1, 0), (3, 0), (4, 1), (5, 2), (11, 8)])
+def test_inputs_that_changed(tmp_path: Path, number: int, more: int) -> None:
+    files = {}
+    for index in range(number + 2):
+        (tmp_path / f"{index:02}").write_bytes(b"abc")
+        status = (tmp_path / f"{index:02}").stat()
+        files[f"{index:02}"] = KeptFile(3, str(status.st_mtime_ns), is_side=False)
+    for index in range(number):
+        (tmp_path / f"{index:02}").write_bytes(b"abcd")
+    with pytest.raises(ChangedInputError) as caught:
+        require_same_inputs(files, str(tmp_path), [], NO_OPTIONS)
+    lines = str(caught.value).splitlines()
+    plural = "s" if number > 1 else ""
+    assert lines[0] == f"{number} input file{plural} changed while the run read them:"
+    shown = min(number, 3)
+    assert lines[1 : shown + 1] == [
+        f"  {tmp_path}/{index:02}: 4 bytes, was 3 when the run began"
+        for index in range(shown)
+    ]
+    others = f"  and {more} other file{'s' if more > 1 else ''}"
+    assert lines[shown + 1 :] == [
+        *([others] if more else []),
+        "Run the same command again when nothing writes to the inputs",
+    ]
+
+
+def test_every_kind_of_change_of_an_input(tmp_path: Path) -> None:
+    """Side files may change, and what could not be read before."""
+    names = ["gone", "touched", "same", "side", "unread"]
+    files = {}
+    for name in names:
+        (tmp_path / name).write_bytes(b"abc")
+        version = str((tmp_path / name).stat().st_mtime_ns)
+        files[name] = KeptFile(3, version, name == "side", name == "unread")
+    os.utime(tmp_path / "touched", ns=(1, 1))
+    for name in ("gone", "side", "unread"):
+        (tmp_path / name).unlink()
+    with pytest.raises(ChangedInputError) as caught:
+        require_same_inputs(files, f"{tmp_path}/", [], NO_OPTIONS)
+    assert str(caught.value).splitlines()[1:-1] == [
+        f"  {tmp_path}/gone: No such file or directory",
+        f"  {tmp_path}/touched: was written again (with 3 bytes as before)",
+    ]
+
+
+def now(path: str, size: int = 1, version: str = "v", root: str = "/in") -> InputFile:
+    return InputFile(path, f"{root}/{path}", size, version)
+
+
+def test_files_of_an_append_that_are_missing() -> None:
+    kept = {name: KeptFile(1, "v", is_side=False) for name in ("a", "b", "c", "d", "e")}
+    check = ContentCheck()
+    with pytest.raises(InputError) as caught:
+        new_files(kept, [now("a", 2), now("e")], [], "out", check)
+    assert str(caught.value).startswith(
+        "out: of the 5 files it was made from, 3 are missing (b, c, d) and 1 changed (a)."
+    )
+    with pytest.raises(InputError) as caught:
+        new_files(kept, [now("2026/a"), now("x")], [], "out", check)
+    assert "5 are missing (a, b, c, ...). An append keeps" in str(caught.value)
+    assert "now /in/: was it another one before?" in str(caught.value)
+    with pytest.raises(InputError) as caught:
+        new_files(kept, [], [], "out", check)
+    assert "was it another one before" not in str(caught.value)
+
+
+def test_files_that_differ_from_those_of_a_dataset() -> None:
+    kept = {
+        name: KeptFile(1, "v", is_side=False)
+        for name in ("a", "b", "gone 1", "gone 2", "same")
+    }
+    files = [now("a", 2), now("b", 1, "w"), now("same"), *map(now, "wxyz")]
+    assert list(_file_changes(kept, files, None)) == [
+        "4 new (w, x, y, ...)",
+        "2 gone (gone 1, gone 2)",
+        "1 changed (a)",
+        "1 written again with the same size (b)",
+    ]
+
+
+CHANGES: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [
+    ({"seed": 1}, {"seed": 1}, []),
+    ({"seed": 1}, {"seed": 2}, ["`seed=1`, now `seed=2`"]),
+    ({"a": None}, {}, []),
+    ({}, {"label": "x y"}, ['no `label`, now `label` "x y"']),
+    ({}, {"label": ""}, ['no `label`, now `label` ""']),
+    ({}, {"label": "`"}, ['no `label`, now `label` "`"']),
+    ({"b": 1, "a": 1}, {}, ["`a=1`, now no `a`", "`b=1`, now no `b`"]),
+    ({"source": "csv"}, {"source": "cifar"}, ["the input format csv, now cifar"]),
+    ({"declared": {"x": 1}}, {}, ["the declared schema"]),
+    (
+        {"source_options": {"header": True}},
+        {"source_options": {"header": False}},
+        ["`header=true`, now `header=false`"],
+    ),
+    (
+        {"sharding": {"num_shards": 2, "shard_bytes": None}},
+        {"sharding": {"num_shards": None, "shard_bytes": 9}},
+        ["`shards=2`, now `shard_size=9`"],
+    ),
+    (
+        {"splits": [{"name": "train", "fraction": "0.9"}]},
+        {},
+        ['`splits=train=0.9`, now `splits` ""'],
+    ),
+    (
+        {"map": {"function": "m:f", "checksum": "0123456789"}},
+        {},
+        ["the `map` function m:f (checksum 01234567), now no `map`"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "told"), CHANGES)
+def test_options_that_differ(
+    before: dict[str, Any], after: dict[str, Any], told: list[str]
+) -> None:
+    assert list(option_changes(before, after)) == told
+
+
+def test_who_lost_takes_his_files_away_at_once() -> None:
+    """Two of one generation: what the loser put beside the dataset has no use."""
+    world = World()
+    with_dataset(world)
+    loser = world.publish("x", overwrite=True)
+    world.baton.pause_before(loser, "swap manifest.json")
+    winner = world.publish("y", overwrite=True)
+    world.baton.finish(winner)
+    world.baton.finish(loser)
+    assert isinstance(loser.error, BusyError)
+    assert isinstance(winner.result, Manifest)
+    marks = {name.split(".g")[1][:14] for name in world.baton.files if ".g" in name}
+    assert marks == {winner.result.mark[1:]}
+    world.check_end()
+
+
+def test_the_first_run_that_was_killed_in_its_commit(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    for run in ("1" * 16, "2" * 16):
+        store.put_bytes(b"{}", f".recordmill/{run}/staging/manifest.json")
+    for do in (
+        lambda: clean(store),
+        lambda: clean(store, dry_run=True),
+        lambda: check_output(store, "f" * 32, overwrite=False),
+    ):
+        with pytest.raises(OutputRefusedError, match=r"1{16}/staging/manifest\.json"):
+            do()
+    assert check_output(store, "f" * 32, overwrite=True) is None
+    assert len(store.list()) == 2
+
+
+@pytest.mark.parametrize(
+    "data", [b"x" * 100, b"{}", b"[]", b"3", b'{"version": 1}', b'{"version": "1.0"}']
+)
+def test_what_latest_json_holds_instead(tmp_path: Path, data: bytes) -> None:
+    store = LocalStore(str(tmp_path))
+    store.put_bytes(data, "latest.json")
+    with pytest.raises(OutputRefusedError) as caught:
+        read_latest(store)
+    assert str(caught.value) == (
+        f"{tmp_path}/latest.json: expected a version like 1.0.0 under 'version', found "
+        f"{data[:80]!r}; remove the file and run again"
+    )
+    (tmp_path / "latest.json").unlink()
+    assert read_latest(store) is None
