@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from statistics import median
 from typing import Any
 
+from page import BUSY_CORES
 from scale_runs import Run
 
-QUIET_CORES = 0.2  # of other work: with more, seconds are not judged
 NAMES = {
     "csv": "CSV",
     "cifar": "CIFAR",
@@ -36,12 +36,15 @@ class Kept:
         return sum(run.seconds * run.other_cores for run in runs) / seconds
 
     def is_quiet(self, section: str) -> bool:
-        return self.other_cores(section) <= QUIET_CORES
+        return self.other_cores(section) <= BUSY_CORES
 
     def others(self, section: str) -> str:
         """Says what else the machine did."""
         if self.is_quiet(section):
-            return f"Measured on {self.cores} cores that did nothing else."
+            return (
+                f"Measured on {self.cores} cores, of which other work took "
+                f"{self.other_cores(section):.1f} on average."
+            )
         return (
             f"Measured on {self.cores} cores, of which other work took "
             f"{self.other_cores(section):.1f} on average: seconds are those of a busy "

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from inputs import CIFAR_RECORD_BYTES, make_input
-from measure import TICKS, busy_seconds, process_tree, run_measured
+from measure import TICKS, process_tree, run_measured
 
 UNIT_BYTES = 100_000_000
 # Rows of a unit, by the input it is made of.
@@ -165,11 +165,11 @@ def run_convert(
     source, given, *options = words
     command = [*COMMAND, "convert", source, given, output, *options]
     log = output.with_name(f"{output.name}.log")
-    before, own = busy_seconds(), tree_cpu_seconds(os.getpid())
+    own = tree_cpu_seconds(os.getpid())
     took = run_measured([*map(str, command)], log=log)
     tree = tree_cpu_seconds(os.getpid()) - own
     cpu = tree if on_cluster else took.cpu_seconds
-    others = max(0.0, busy_seconds() - before - cpu)
+    others = took.other_cores - (cpu - took.cpu_seconds) / took.seconds
     if took.exit_code or not (output / "manifest.json").is_file():
         text = log.read_text(errors="replace")[-2000:]
         raise RunError(f"exit status {took.exit_code}: {command}\n{text}")
@@ -183,7 +183,7 @@ def run_convert(
         round(took.seconds, 2),
         round(cpu, 2),
         took.peak_rss_bytes,
-        round(others / took.seconds, 2),
+        round(max(0.0, others), 2),
     )
     print(json.dumps(run.__dict__), file=sys.stderr, flush=True)
     return run
