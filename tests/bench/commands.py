@@ -48,6 +48,7 @@ class Part:
       rows: of the input, at full size.
       commands: in their order.
       minutes: what it takes on two quiet cores, inputs made before.
+      repeat: runs of recordmill, where the usual ones are too few.
       warm: a round more is run first, which does not count.
       scaled: the input shrinks with `--scale`.
       disk: what the commands need on the disk at most, by the bytes of the largest input.
@@ -59,6 +60,7 @@ class Part:
     rows: int
     commands: tuple[Command, ...]
     minutes: float
+    repeat: int = 0
     warm: bool = False
     scaled: bool = True
     disk: float = 2.5

@@ -91,12 +91,11 @@ def compare(part: Part, settings: Settings) -> dict[str, Any]:
     require_disk(part, max(map(size_of, inputs.values())), settings.places.folder)
     load_before = os.getloadavg()[0]
     runner = _Runner(part, settings, inputs)
-    for number in range(
-        -1 if part.warm else 0, max(settings.repeat, settings.peer_repeat)
-    ):
+    usual = settings.repeat
+    often = part.repeat if part.repeat and usual > 1 else usual
+    for number in range(-1 if part.warm else 0, max(often, settings.peer_repeat)):
         for command in commands:
-            repeat = settings.repeat if command.often else settings.peer_repeat
-            if number < repeat:
+            if number < (often if command.often else settings.peer_repeat):
                 runner.run(command, counts=number >= 0)
     runner.clean()
     rows = settings.rows(part, part.commands[0])
