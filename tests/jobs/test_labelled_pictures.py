@@ -450,9 +450,77 @@ def test_a_schema_reads_lists_of_csv(photos: Path) -> None:
     assert {row[1] for row in found.values()} == {"007", "08"}
 
 
+# As OpenImages has them: a row for each box, rows of a picture not side by side.
+BOXES = (
+    "ImageID,label,xmin,ymin,crowd,split\n"
+    "0,dog,0.5,0.25,0,train\n"
+    "2,cat,0,0.5,1,test\n"
+    "0,cat,0.125,1,0,train\n"
+    "1,dog,0.75,0.5,1,train\n"
+    "0,dog,0.25,0,1,train\n"
+)
+
+
+def test_a_row_for_each_box_becomes_lists(photos: Path) -> None:
+    (photos / "labels.csv").write_text(BOXES)
+    out = photos.parent / "out"
+    table: list[Argument] = ["--label-table", "labels.csv", "--path-column", "ImageID"]
+    refused = convert("images", photos, out, *table)
+    assert "3 rows of labels.csv name it, expected one" in refused.err
+    assert "or use --table-rows object" in refused.err  # the way out
+    job: list[Argument] = [*table, "--table-rows", "object", "--unlisted", "leave_out"]
+    ran = convert("images", photos, out, *job)
+    assert ran.status == 0, ran.err
+    assert recordmill("verify", out, "--deep").status == 0
+    found = rows_of(out, "label", "xmin", "ymin", "crowd")
+    assert {name: [list(each) for each in row] for name, row in found.items()} == {
+        "0.jpg": [[1, 0, 1], [0.5, 0.125, 0.25], [0.25, 1, 0], [0, 0, 1]],
+        "1.jpg": [[1], [0.75], [0.5], [1]],
+        "2.jpg": [[0], [0], [0.5], [1]],
+    }
+    assert {n: len(f) for n, f in splits_of(out).items()} == {"train": 2, "test": 1}
+    # A schema file declares lists.
+    schema = photos.parent / "schema.yaml"
+    schema.write_text(
+        "features:\n  image: {picture: {}}\n  filename: string\n  xmin: 'float32[]'\n"
+        "  label: {dtype: int64, classes: [cat, dog], shape: [null]}\n"
+    )
+    ran = convert("images", photos, out, *job, "--schema", schema, "--overwrite")
+    assert ran.status == 0, ran.err
+    assert list(rows_of(out, "xmin")["0.jpg"][0]) == [0.5, 0.125, 0.25]
+
+
+def test_boxes_that_lack_something_are_rejects_of_their_picture(photos: Path) -> None:
+    (photos / "labels.csv").write_text(
+        "path,label,x,split\n0.jpg,cat,1,a\n0.jpg,,2,a\n1.jpg,dog,,b\n1.jpg,cat,4,b\n"
+        "2.jpg,dog,5,a\n2.jpg,dog,6,b\n3.jpg,dog,7,a\n3.jpg,dog,8,a\n"
+    )
+    out = photos.parent / "out"
+    job: list[Argument] = ["--label-table", "labels.csv", "--table-rows", "object"]
+    ran = convert("images", photos, out, *job, "--max-rejects", 3)
+    assert ran.status == 0, ran.err
+    assert list(rows_of(out, "x")["3.jpg"][0]) == [7, 8]
+    told = recordmill("rejects", out, "--json").out
+    assert "its row of labels.csv has no label" in told
+    assert "a row of it has no value in column 'x'" in told
+    assert "its rows of labels.csv are in several splits" in told
+    # A map that leaves out labels would leave boxes without one.
+    (photos / "map.csv").write_text("label,class\ncat,cat\ndog,\n")
+    more: list[Argument] = ["--label-map", "map.csv", "--overwrite", "--max-rejects=3"]
+    refused = convert("images", photos, out, *job, *more)
+    assert "give these labels a class, or leave out their rows" in refused.err
+    (photos / "map.csv").write_text("label,class\ncat,animal\ndog,animal\n")
+    assert convert("images", photos, out, *job, *more).status == 0
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
+        ("--table-rows object", "--table-rows object is for --label-table"),
+        (
+            "--label-table labels.csv --table-rows object --label-separator |",
+            "leave out one of them",
+        ),
         ("--path-column x", "--path-column is a column of --label-table"),
         ("--label-table l.csv --label-from 1", "exclude each other"),
         ("--label-table l.csv --label-pattern (?P<label>x)", "exclude each other"),

@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from recordmill.schemas.errors import UsageError
-from recordmill.transforms.sources.images.label_options import Unlisted, by_split
+from recordmill.transforms.sources.images.label_options import (
+    TableRows,
+    Unlisted,
+    by_split,
+)
 from recordmill.transforms.sources.named_files import NamedFile
 
 AUTO, NONE = "auto", "none"
@@ -24,6 +28,7 @@ class AskedLabels:
       pattern: for names or paths of pictures; "" for none.
       label_map: the file of the classes, or "".
       lists: (split, file) of lists of paths.
+      table_rows: what a row of a table is of: a picture, or an object in one.
       unlisted: what becomes of pictures that nothing names.
       without_labels: whether there are no labels at all.
       as_text: whether cells of tables stay text, because a declared schema converts
@@ -39,6 +44,7 @@ class AskedLabels:
     pattern: str = ""
     label_map: str = ""
     lists: tuple[tuple[str, str], ...] = ()
+    table_rows: TableRows = "picture"
     unlisted: Unlisted = "reject"
     without_labels: bool = False
     as_text: bool = False
@@ -94,6 +100,7 @@ def ask_labels(options: Any, *, as_text: bool) -> AskedLabels | None:
         pattern=options.label_pattern,
         label_map=options.label_map,
         lists=tuple(by_split(options.split_lists)),
+        table_rows=options.table_rows,
         unlisted=options.unlisted,
         without_labels=options.label_from == NONE,
         as_text=as_text,
@@ -113,6 +120,14 @@ def _contradiction(asked: AskedLabels, label_from: str, split_from: str) -> str:
     if not asked.tables and any(given.values()):
         name = next(name for name, is_given in given.items() if is_given)
         return f"{name} is a column of `label_table`: give the table, or leave it out"
+    if asked.table_rows == "object":
+        if not asked.tables:
+            return "`table_rows=object` is for `label_table`: give it, or leave it out"
+        if asked.separator:
+            return (
+                "`table_rows=object` and `label_separator` exclude each other, as each "
+                "row has one label: leave out one of them"
+            )
     if asked.path_column == NONE:
         return "`path_column`: a table needs a column with the paths of the pictures"
     if asked.tables and asked.pattern:

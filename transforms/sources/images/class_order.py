@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recordmill.schemas.errors import InputError
+from recordmill.schemas.text import count
 from recordmill.transforms.sources.images.label_cells import full_lists
 from recordmill.transforms.sources.images.label_map import LabelMap, unknown_label
 from recordmill.transforms.sources.images.noted import Gathered
@@ -37,6 +38,8 @@ def order_classes(
     valid: npt.NDArray[np.bool_],
     label_map: LabelMap | None,
     map_uri: str,
+    *,
+    of_objects: bool = False,
 ) -> OrderedClasses:
     """Returns the classes of labels.
 
@@ -45,6 +48,7 @@ def order_classes(
       valid: the pictures that are no rejects.
       label_map: what a file says of the classes, or None.
       map_uri: that file.
+      of_objects: whether each label of a picture is of an object, beside other values.
 
     Raises:
       InputError: a label is of no class, or there is no label at all.
@@ -78,6 +82,13 @@ def order_classes(
         mapped = class_of.take(pc.index_in(labels, value_set=known))
         left_out = (pc.is_null(mapped)).to_numpy(zero_copy_only=False) & valid
         return OrderedClasses(mapped, label_map.classes, left_out, warnings)
+    left = class_of.take(pc.index_in(used.flatten(), value_set=known)).null_count
+    if of_objects and left:
+        raise InputError(
+            f"{map_uri}: leaves out {count(left, 'label')}, but with `table_rows=object` "
+            "each object needs one beside its other values: give these labels a class, "
+            "or leave out their rows of the table"
+        )
     mapped = class_of.take(pc.index_in(labels.flatten(), value_set=known))
     return OrderedClasses(
         full_lists(labels, mapped), label_map.classes, nothing, warnings

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from recordmill.schemas.job.job_spec import SPLIT_PATTERN
 from recordmill.schemas.job.source_options import SourceOptions
 
+TableRows = Literal["picture", "object"]
 Unlisted = Literal["reject", "leave_out"]
 
 
@@ -95,6 +96,11 @@ class LabelOptions(SourceOptions):
         "auto",
         description="column of `label_table` with the split; auto: split, if it is there "
         "and nothing else says the splits; none: there is none",
+    )
+    table_rows: TableRows = Field(
+        "picture",
+        description="what a row of `label_table` is of: a picture, or an object in one, "
+        "such as a box; the rows of a picture then become lists, one for each column",
     )
     label_separator: str = Field(
         "",

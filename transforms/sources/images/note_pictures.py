@@ -179,7 +179,9 @@ def _finish(
     classes: tuple[str, ...] = ()
     if found.labels is not None:
         map_uri = map_file.uri if map_file else ""
-        ordered = order_classes(found, valid, label_map, map_uri)
+        ordered = order_classes(
+            found, valid, label_map, map_uri, of_objects=asked.table_rows == "object"
+        )
         found.labels, classes = ordered.labels, ordered.classes
         found.warnings += ordered.warnings
         for index in np.flatnonzero(valid & ordered.left_out).tolist():

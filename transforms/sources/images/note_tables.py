@@ -10,7 +10,7 @@ import pyarrow as pa
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.ranges import InputFile, Reject
 from recordmill.schemas.text import count, first_names
-from recordmill.transforms.arrow import I64
+from recordmill.transforms.arrow import offsets_of
 from recordmill.transforms.cast.cast_result import shown
 from recordmill.transforms.sources.images.asked_labels import AskedLabels
 from recordmill.transforms.sources.images.label_cells import (
@@ -28,6 +28,10 @@ from recordmill.transforms.sources.images.label_columns import (
 from recordmill.transforms.sources.images.label_tables import LabelTable, is_json
 from recordmill.transforms.sources.images.match_paths import MatchedPaths, match_paths
 from recordmill.transforms.sources.images.noted import Gathered
+from recordmill.transforms.sources.images.rows_of_pictures import (
+    RowsOfPictures,
+    find_rows,
+)
 from recordmill.transforms.sources.images.split_lists import SplitList
 
 Raw = Callable[[int], tuple[int, bytes]]
@@ -41,7 +45,7 @@ def note_tables(
     *,
     splits_elsewhere: bool,
 ) -> None:
-    """Notes labels, splits and features of tables with a row for each picture.
+    """Notes labels, splits and features of tables with rows of pictures.
 
     Args:
       found: is told.
@@ -69,20 +73,21 @@ def note_tables(
         found.checksums += table.checksums
         found.facts.append(_told(table, named, matched))
     told = first_names([table.file.path for table in tables], 3)
-    row_of = _one_row_each(found, np.concatenate(indices), told)
-    rows = pa.array(row_of, mask=row_of < 0)
+    of_objects = asked.table_rows == "object"
+    rows = find_rows(found, np.concatenate(indices), told, of_objects=of_objects)
     if not asked.without_labels and columns[0].label:
         for table, named in zip(tables, columns, strict=True):
-            _require_single(table, named.label, "label_column", lists=True)
+            _require_single(table, named.label, "label_column", lists=not of_objects)
         cells = [
             label_cells(table.rows[named.label], asked.separator)
             for table, named in zip(tables, columns, strict=True)
         ]
-        found.labels = joined(cells).take(rows)
-        missing = found.labels.is_null().to_numpy(zero_copy_only=False)
-        found.reject(missing & (row_of >= 0), f"its row of {told} has no label: add it")
-    _note_splits(found, tables, columns, row_of)
-    _note_features(found, tables, columns, reserved, rows, as_text=asked.as_text)
+        labels = joined(cells)
+        found.labels = rows.values_of(labels)
+        found.reject(rows.lacking(labels), f"its row of {told} has no label: add it")
+    _note_splits(found, tables, columns, rows, told)
+    as_text = asked.as_text and not of_objects
+    _note_features(found, tables, columns, reserved, rows, as_text=as_text)
 
 
 def _paths(table: LabelTable, named: LabelColumns) -> pa.StringArray:
@@ -147,28 +152,12 @@ def _told(
     )
 
 
-def _one_row_each(found: Gathered, indices: I64, told: str) -> I64:
-    """Returns the row of each picture, or -1; what has none or several is told."""
-    size = len(found.pictures)
-    rows = np.flatnonzero(indices >= 0)
-    counts = np.bincount(indices[rows], minlength=size)
-    row_of = np.full(size, -1, np.int64)
-    row_of[indices[rows]] = rows
-    for number in np.unique(counts[counts > 1]).tolist():
-        found.reject(
-            counts == number,
-            f"{number:,} rows of {told} name it, expected one: join them into one row, "
-            "with lists for what is there several times",
-        )
-    found.leave_unlisted(counts == 0, f"no row of {told} names it")
-    return row_of
-
-
 def _note_splits(
     found: Gathered,
     tables: Sequence[LabelTable],
     columns: Sequence[LabelColumns],
-    row_of: I64,
+    rows: RowsOfPictures,
+    told: str,
 ) -> None:
     if not any(t.split or c.split for t, c in zip(tables, columns, strict=True)):
         return
@@ -181,7 +170,12 @@ def _note_splits(
         else:
             parts.append(np.full(table.rows.num_rows, table.split, np.object_))
     splits = np.concatenate(parts).astype(np.object_)
-    found.splits[row_of >= 0] = splits[row_of[row_of >= 0]]
+    listed = rows.first >= 0
+    found.splits[listed] = splits[rows.first[listed]]
+    if rows.joined is not None and rows.starts is not None:
+        others = splits[rows.joined] != np.repeat(found.splits, np.diff(rows.starts))
+        differ = np.diff(offsets_of(others)[rows.starts]) > 0
+        found.reject(differ, f"its rows of {told} are in several splits: give them one")
     by = "table" if tables[0].split else f"column {columns[0].split!r}"
     found.facts.append(("splits", f"by {by}"))
 
@@ -191,7 +185,7 @@ def _note_features(
     tables: Sequence[LabelTable],
     columns: Sequence[LabelColumns],
     reserved: frozenset[str],
-    rows: pa.Array,
+    rows: RowsOfPictures,
     *,
     as_text: bool,
 ) -> None:
@@ -218,9 +212,17 @@ def _note_features(
         cells, facts, warnings = typed_features(cells)
         found.facts += facts
         found.warnings += warnings
-    found.features |= {name: column.take(rows) for name, column in cells.items()}
+    noted = {name: rows.values_of(column) for name, column in cells.items()}
+    if rows.joined is not None:  # a list has a value for each object
+        for name, column in cells.items():
+            found.reject(
+                rows.lacking(column),
+                f"a row of it has no value in column {name!r}, which a list needs: add "
+                "it, or leave out the column",
+            )
+    found.features |= noted
     if kept:
-        found.facts.append(("features", told_types(cells)))
+        found.facts.append(("features", told_types(noted)))
 
 
 def note_lists(found: Gathered, lists: Sequence[SplitList]) -> None:
