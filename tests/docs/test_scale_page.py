@@ -69,7 +69,10 @@ def test_growth_is_compared_with_its_goals() -> None:
         ("cifar", "", 10, 120.0, 90.0, 330),
     ]
     found = "\n".join(scale_page.sizes_block(kept(sizes=runs)))
-    assert "smallest input 1.10 (goal: at most 1.15, met)" in found
+    assert (
+        "peak memory at 10.0 GB by that at 0.3 GB 1.10 (goal: at most 1.15, met)"
+        in found
+    )
     assert "at 10 times the input 1.20 (goal: at most 1.1, missed)" in found
 
 
