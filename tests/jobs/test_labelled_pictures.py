@@ -157,6 +157,10 @@ def test_boxes_and_several_labels_of_json_lines_beside_the_input(photos: Path) -
     found = rows_of(out, "label", "boxes")
     assert [list(found[f"{n}.jpg"][0]) for n in range(4)] == [[1, 0], [], [0], [1]]
     assert found["2.jpg"][1] == rows[2]["boxes"]
+    inferred = recordmill(
+        *("schema", "infer", "images", photos, "--label-table", "apart.jsonl")
+    )
+    assert "boxes: float32[?,?]" in inferred.out
     again = convert("images", photos, out, "--label-table", "apart.jsonl")
     assert "nothing to do" in again.out + again.err
     table.write_text(table.read_text().replace('["b"]', '["a"]'))

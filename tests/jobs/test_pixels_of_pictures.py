@@ -343,3 +343,14 @@ def test_pictures_are_counted_without_decoding_them(
     records = manifest_of(tmp_path / "out")["splits"].values()
     assert [split["records"] for split in records] == [2, 2]
     assert len(decoded) == 4
+
+
+@pytest.mark.parametrize("options", ["--animated frames", "--pixels raw"])
+def test_a_schema_of_lists_of_pixels_is_inferred(tmp_path: Path, options: str) -> None:
+    data = make_moving(tmp_path / "in")
+    ran = recordmill("schema", "infer", "images", data, *options.split())
+    assert ran.status == 0, ran.err
+    image = (
+        "bytes[]" if "frames" in options else "{dtype: uint8, shape: [null, null, 3]"
+    )
+    assert f"image: {image}" in ran.out

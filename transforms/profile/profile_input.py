@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-import pyarrow.types as pt
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.features.declare import declare_schema
@@ -23,6 +22,7 @@ from recordmill.schemas.ranges import InputFile, InputRange
 from recordmill.transforms.profile.column_stats import ColumnStats, column_stats
 from recordmill.transforms.profile.in_threads import in_threads, surveyed
 from recordmill.transforms.sources.base import Source
+from recordmill.transforms.sources.single_values import single_values
 from recordmill.transforms.sources.text_types import cells_of
 from recordmill.transforms.sources.type_flags import TypeFlag
 
@@ -185,9 +185,9 @@ def range_stats(
     rejected = 0
     rejects: list[RejectedRow] = []
     nulls: tuple[int, ...] = ()
-    for rows in source.read_for_statistics(input_range):
-        names = [f.name for f in rows.batch.schema if not pt.is_binary(f.type)]
-        batches.append(rows.batch.select(names))  # not pictures, nor references
+    # Not pictures, nor lists of labels, boxes, frames or pixels.
+    for rows in single_values(source.read_for_statistics(input_range)):
+        batches.append(rows.batch)
         rejected += len(rows.rejects)
         nulls = _add_nulls(nulls, rows.nulls)
         rejects += [
