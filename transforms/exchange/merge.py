@@ -218,7 +218,8 @@ def _read_files(
       The records as they are stored, and the index there of each record of the window.
     """
     # The records of one body are contiguous, because bodies and windows are sorted.
-    stored_order = np.sort(window)
+    by_place = np.argsort(window)
+    stored_order = window[by_place]
     offsets = offsets_of(pieces.lengths[stored_order])
     buffer = np.empty(int(offsets[-1]), np.uint8)
     body_of = pieces.body_of[stored_order]
@@ -228,7 +229,9 @@ def _read_files(
         offset = int(pieces.starts[stored_order[first]])
         assert bodies.read_into is not None
         bodies.read_into(int(body_of[first]), target, offset)
-    return binary_array(offsets, buffer), np.searchsorted(stored_order, window)
+    positions = np.empty(len(window), np.int64)
+    positions[by_place] = np.arange(len(window))
+    return binary_array(offsets, buffer), positions
 
 
 def _order_ties(records: pa.BinaryArray, keys: U64) -> pa.BinaryArray:
