@@ -153,7 +153,11 @@ def _changed_lines(text: str, source: str) -> tuple[str, str]:
     """Returns the lines that two texts do not share, of the first and of the second."""
     lines = list(ndiff(text.splitlines(), source.splitlines()))
     was, now = (
-        "\n".join(line[2:].strip() for line in lines if line.startswith(sign))
+        "\n".join(
+            line[2:].strip()
+            for line in lines
+            if line.startswith(sign) and line[2:].strip()
+        )
         for sign in ("- ", "+ ")
     )
     return was, now

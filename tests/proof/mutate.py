@@ -6,7 +6,8 @@
 Each change (mutant) is made in a copy of HEAD, and those tests run there that reach the
 changed line, the quickest first. What passes all the same has survived: read it, then
 add a test, or add it to known_equivalents.toml with the reason why it changes nothing.
-`--again` tries those alone that survived the last time, or were not tried yet. README.md explains the figures.
+`--again` tries those alone that survived the last time, or were not tried yet. README.md
+explains the figures.
 """
 
 from __future__ import annotations

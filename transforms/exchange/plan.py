@@ -228,7 +228,7 @@ def plan_split(
 
 
 def _nearest_edge(edges: I64, target: int) -> int:
-    after = min(int(np.searchsorted(edges, target)), len(edges) - 1)
+    after = int(np.searchsorted(edges, target))  # the last edge is never below it
     if after and target - edges[after - 1] <= edges[after] - target:
         return after - 1
     return after

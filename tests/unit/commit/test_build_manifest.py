@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -10,13 +11,15 @@ from adversary_runs import schema
 
 from recordmill.schemas.dataset.shards import ShardResult
 from recordmill.schemas.errors import InputError, RecordmillError, RejectLimitError
+from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.job_spec import JobSpec, RejectLimit
-from recordmill.schemas.ranges import InputRange, RangeResult
+from recordmill.schemas.ranges import InputRange, RangeResult, TypeFlags
 from recordmill.schemas.reject_totals import NO_REJECTS, RejectTotals
-from recordmill.transforms.commit.build_manifest import build_manifest
+from recordmill.transforms.commit.build_manifest import build_manifest, locator_of
 from recordmill.transforms.sources.pipeline_rows import PipelineRowsSource
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.reject_lines import UNKNOWN_INPUT
 from recordmill.transforms.tasks.workspace import Workspace
 
 LINE = {"uri": None, "position": None, "reason": "too short", "raw": ""}
@@ -106,3 +109,35 @@ def test_only_an_append_may_have_no_record(tmp_path: Path) -> None:
         build_manifest(context(tmp_path), [rows(2, 2)], [])
     made = build_manifest(context(tmp_path, part=1), [rows(2, 2)], [])
     assert made.splits["train"].shards == ()
+
+
+@dataclass(frozen=True)
+class MappedRows(PipelineRowsSource):
+    """Rows that a function made of others."""
+
+    def input_schema(self, observed: TypeFlags) -> Schema:
+        return schema()
+
+
+@pytest.mark.parametrize("records", [8, 9, 10])
+def test_rows_that_a_function_dropped_and_added(tmp_path: Path, records: int) -> None:
+    mapped = replace(context(tmp_path), source=MappedRows(schema()))
+    ranges = [
+        replace(rows(6, 1), rows_dropped=3, rows_added=0),
+        replace(rows(5), rows_dropped=1, rows_added=3),
+    ]
+    shards = [shard("train", 0, records)]
+    if records != 11 - 1 - 4 + 3:
+        with pytest.raises(RecordmillError) as caught:
+            build_manifest(mapped, ranges, shards)
+        assert "1 row rejected, 4 dropped and 3 added by map, so" in str(caught.value)
+        return
+    made = build_manifest(mapped, ranges, shards)
+    assert made.map is not None
+    assert (made.map.rows_dropped, made.map.rows_added) == (4, 3)
+
+
+def test_lines_of_rejects_are_known_where_there_are_inputs(tmp_path: Path) -> None:
+    without = context(tmp_path)
+    assert locator_of(without) is UNKNOWN_INPUT
+    assert locator_of(replace(without, inputs=("a.csv",))) is not UNKNOWN_INPUT

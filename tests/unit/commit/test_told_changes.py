@@ -29,6 +29,7 @@ from recordmill.transforms.commit.kept_inputs import new_files
 from recordmill.transforms.commit.option_changes import option_changes
 from recordmill.transforms.commit.same_content import ContentCheck
 from recordmill.transforms.commit.versions import read_latest
+from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.storage import LocalStore
 
 
@@ -237,3 +238,18 @@ def test_what_latest_json_holds_instead(tmp_path: Path, data: bytes) -> None:
     )
     (tmp_path / "latest.json").unlink()
     assert read_latest(store) is None
+
+
+def test_a_dataset_is_known_by_its_fingerprint(tmp_path: Path) -> None:
+    world = World()
+    with_dataset(world)
+    manifest = read_manifest(world.store)
+    key = "".join(list(manifest.fingerprint))
+    assert check_output(world.store, key, overwrite=False) == manifest
+    for other in ("0" * 32, "f" * 32):
+        assert check_output(world.store, other, overwrite=True) is None
+        with pytest.raises(OutputRefusedError, match="holds another dataset"):
+            check_output(world.store, other, overwrite=False)
+    assert check_output(world.store, "0" * 32, overwrite=False, base=key) is None
+    with pytest.raises(BusyError, match="changed while the append was prepared"):
+        check_output(world.store, "0" * 32, overwrite=False, base="f" * 32)

@@ -203,7 +203,7 @@ def test_damage_in_scratch(spot: int, what: str, reason: str, bit: int) -> None:
 
 
 def test_a_slice_is_checked_alone() -> None:
-    records = [frame([data]) for data in (b"one", b"second", b"three")]
+    records = [frame([data]) for data in (b"one", b"second", b"three" * 20)]
     records[0] = bytes(19)
     check_frames(pa.array(records, pa.binary())[1:], "window")
     check_frames(pa.array([], pa.binary()), "window")

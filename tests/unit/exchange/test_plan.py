@@ -157,6 +157,7 @@ PLANS = [
     ([1, 1, 1, 1], 2, (0, 2, 4), (2, 2), "even halves"),
     ([1, 2, 1, 0], 2, (0, 1, 4), (1, 3), "of two edges as near the lower"),
     ([9, 1, 1, 1], 2, (0, 1, 4), (9, 3), "nearest edge to 6 is 9"),
+    ([1, 9, 1, 1], 3, (0, 1, 2, 4), (1, 9, 2), "nearest to 4 is 1; 10 is behind"),
     ([9, 1, 1, 1], 3, (0, 1, 2, 4), (9, 1, 2), "a cut never falls on the one before"),
     ([1, 1, 1, 9], 3, (0, 2, 3, 4), (2, 1, 9), "nor leaves a later shard without"),
     ([4, 0, 0, 4], 2, (0, 3, 4), (4, 4), "cut where the next filled bucket starts"),
