@@ -23,6 +23,8 @@ RULES = [
     PixelRules(turns=True, resize=Resize(shorter=9), crop=(9, 8), makes_all=True),
     PixelRules(turns=True, resize=Resize(longer=6), pad=(6, 7), makes_all=True),
     PixelRules(turns=True, rejects_frames=True),
+    PixelRules(form="raw", channels=4, max_frames=3, makes_all=True),
+    PixelRules(resize=Resize(shorter=5), max_frames=9, makes_all=True),
     *(PixelRules(form=form, channels=3, makes_all=True) for form in FORMS),
 ]
 
@@ -60,12 +62,18 @@ def test_damaged_pictures() -> None:
             continue
         head, shape = found.header, rules.shape
         assert shape[:2] in ((None, None), (head.height, head.width)), number
-        if head.format == "raw":
-            assert len(found.data) == head.height * head.width * head.depth, number
-        else:
-            assert read_header(found.data) == head, number
-            with Image.open(io.BytesIO(found.data)) as picture:
+        start = 0
+        for size in found.frame_bytes:
+            frame = found.data[start : start + size]
+            start += size
+            if head.format == "raw":
+                assert len(frame) == head.height * head.width * head.depth, number
+                continue
+            assert read_header(frame) == head, number
+            with Image.open(io.BytesIO(frame)) as picture:
                 picture.load()
+        assert start == len(found.data), number
+        assert 1 <= len(found.frame_bytes) <= max(1, rules.max_frames), number
     # No addresses in memory: the same reason in each run.
     assert [reason for reason in reasons if "0x" in reason] == []
     assert made[True] > 0
