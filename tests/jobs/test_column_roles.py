@@ -268,6 +268,27 @@ def test_a_column_without_times_is_refused_before_the_run(
     assert ints(tmp_path / "out", "id", "b") == [9]
 
 
+@pytest.mark.parametrize(
+    ("rows", "bounds"),
+    [
+        (["1,5;a", "2,5;b"], "day=x,2,y"),
+        (["NA;a"] * 1000 + ["2025-01-01;a", "2026-01-01;b"], "day=x,2026-01-01,y"),
+        (["1.5;a", "2.5;b"], "day=x,2,y"),
+    ],
+    ids=["decimal comma", "words for no value", "numbers"],
+)
+def test_a_column_that_has_times_is_not_refused(
+    rows: list[str], bounds: str, tmp_path: Path
+) -> None:
+    """The look before the run takes for a time or number what the run takes for one."""
+    (tmp_path / "a.csv").write_text("\n".join(["day;id", *rows]) + "\n")
+    comma = ["--decimal", "comma"] if "1,5" in rows[0] else []
+    job: list[Argument] = ["--split-by-time", bounds, "--max-rejects", 1000, *comma]
+    convert("csv", tmp_path / "a.csv", tmp_path / "out", *job)
+    splits = manifest_of(tmp_path / "out")["splits"]
+    assert [splits[name]["records"] for name in "xy"] == [1, 1]
+
+
 def test_splits_by_shares_in_the_order_of_times(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.job.split_times import SplitTimes
 from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.cast.cast_result import shown
+from recordmill.transforms.cast.text_values import without_missing
 from recordmill.transforms.exchange.exact_splits import divide
 from recordmill.transforms.exchange.pair_ranks import (
     MAX_KEPT,
@@ -27,7 +28,7 @@ from recordmill.transforms.exchange.pair_ranks import (
 from recordmill.transforms.profile.in_threads import in_threads, surveyed
 from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.roles import RankedTimes
-from recordmill.transforms.sources.time_splits import order_of, split_by_time
+from recordmill.transforms.sources.time_splits import order_of
 
 _WIDER = 8  # times, if a rank was not within the window that was looked at
 _SAMPLED_ROWS = 1_000  # by which text is taken for times or for numbers
@@ -127,11 +128,13 @@ def require_times(
             continue  # a range that begins inside a quoted field; the run tells
         if rows is None:
             continue
-        values = rows.batch.column(times.column)[:_SAMPLED_ROWS]
-        if split_by_time(values, times).null_count < len(values):
+        values = rows.batch.column(times.column)[:_SAMPLED_ROWS].drop_null()
+        if pt.is_string(values.type):  # a later row may have more than such texts
+            values = without_missing(values).drop_null()
+        if not order_of(values, are_times=times.are_times)[1].all():
             return
-        if not found and values.null_count < len(values):
-            found = shown(str(values.drop_null()[0]))
+        if not found and len(values):
+            found = shown(str(values[0]))
             kind = "" if pt.is_string(values.type) else f" ({values.type})"
             found = f"{found}{kind}"
     if not found:
