@@ -79,9 +79,11 @@ def make_picture(
             return replace(first, changes=changes)
         made = _make_frames(picture, data, header, rules, max_pixels)
         if made is None:  # some gray, some coloured; or some of them with alpha
-            channels = 3 if rules.form == "jpeg" else 4
-            alike = replace(rules, channels=channels)
+            alike = replace(rules, channels=3)
             made = _make_frames(picture, data, header, alike, max_pixels)
+            if made and BLENDED in made.changes and rules.form != "jpeg":
+                alike = replace(rules, channels=4)
+                made = _make_frames(picture, data, header, alike, max_pixels)
             assert made is not None  # all have these channels
         return made
 
