@@ -106,3 +106,12 @@ def test_a_shard_that_breaks_off_is_cut_before(tmp_path: Path) -> None:
     assert found.rows == whole.rows
     assert found.rejects == whole.rejects
     assert len(found.rejects) == 1
+
+
+@pytest.mark.parametrize("size", [4 * 1536, 4 * 1536 + 100], ids=["whole", "part"])
+def test_a_shard_that_became_shorter_is_cut_before(size: int, tmp_path: Path) -> None:
+    """Who reads it tells that it changed, with a way out."""
+    path, data = tmp_path / "x.tar", tar_of({f"{n}.txt": b"x" * 600 for n in range(9)})
+    path.write_bytes(data[:size])
+    found = cut_shards.cut_shards([InputFile("x.tar", str(path), len(data))], 2000)
+    assert [start for _, start, _, _ in found] == [0, 3072]

@@ -101,6 +101,8 @@ def _members(descriptor: int, size: int) -> Iterator[_Member]:
     long_name: bytes | None = None
     while at + BLOCK <= size:
         block = os.pread(descriptor, BLOCK, at)
+        if len(block) < BLOCK:  # it was longer when it was listed
+            return
         kind = block[156:157]
         try:
             length = _number_in(block[124:136])
