@@ -21,7 +21,12 @@ SAME = "def same(batch): return batch"
 
 
 # Rows that a function makes have no size before, and roles are given to the input.
-NOT_THE_OTHER_S = {"supports_references", "sizes_known_upfront", "sizes_unknown"}
+NOT_THE_OTHER_S = {
+    "supports_references",
+    "lists_rows",
+    "sizes_known_upfront",
+    "sizes_unknown",
+}
 NOT_THE_OTHER_S |= {"reference_rate", "prefers_reference", "list_references"}
 NOT_THE_OTHER_S |= {
     "read_references",
