@@ -37,11 +37,13 @@ class Loops(Protocol):
       CRC32C: how checksums are made: by an "instruction" or a "table".
       SLACK_BYTES: that the target of `write` needs behind its last row.
       LEFT_OUT: the kind of bytes that are measured and not written, of one column at most.
+      ANY_TIME: says that a file may be from any time.
     """
 
     CRC32C: str
     SLACK_BYTES: int
     LEFT_OUT: int
+    ANY_TIME: int
 
     def seal(self, data: Buffer, starts: Buffer) -> None:
         """Writes lengths and checksums of the frames data[starts[i]:starts[i + 1]]."""
@@ -67,6 +69,22 @@ class Loops(Protocol):
         """Reads lengths[i] bytes at offsets[i] of a file to target[starts[i]:].
 
         Returns the first part that cannot be read to its end, or -1.
+        """
+
+    def files(
+        self, paths: tuple[bytes, ...], sizes: Buffer, modified: Buffer
+    ) -> list[bytes]:
+        """Reads whole files.
+
+        Ends before one that cannot be read, has not its size, or was not written at its
+        time: nanoseconds since 1970, or ANY_TIME.
+        """
+
+    def copy(self, pieces: list[memoryview], skip: int, target: Buffer) -> int:
+        """Copies the bytes of pieces to the target, one behind the other.
+
+        Leaves out the first `skip` bytes of all, and ends where the target does. Returns
+        how many bytes were copied.
         """
 
     def interleave(

@@ -43,6 +43,15 @@ int64_t gather_parts(
     int descriptor, const int64_t *offsets, const int64_t *starts,
     const int64_t *lengths, int64_t count, uint8_t *target);
 
+#define ANY_TIME INT64_MIN
+
+/* Reads whole files, file i to targets[i]. Returns how many, up to one that does not have
+   sizes[i] bytes or was not written modified[i] nanoseconds after 1970, which may be
+   ANY_TIME. */
+int64_t read_files(
+    const char *const *paths, const int64_t *sizes, const int64_t *modified,
+    int64_t count, uint8_t *const *targets);
+
 /* interleave.c ------------------------------------------------------------------------ */
 
 /* Writes the pictures of rows, whose three planes follow each other, pixel by pixel. */

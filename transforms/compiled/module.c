@@ -126,6 +126,113 @@ static PyObject *gather_all(PyObject *self, PyObject *args)
     return PyLong_FromLongLong(found);
 }
 
+/* Makes room for the files' bytes. Returns a list of them, or NULL with an exception. */
+static PyObject *room_for(
+    PyObject *paths, const int64_t *sizes, int64_t count, const char **names,
+    uint8_t **targets)
+{
+    PyObject *files = PyList_New((Py_ssize_t)count);
+    for (int64_t each = 0; files != NULL && each < count; each++) {
+        PyObject *file = NULL, *path = PyTuple_GetItem(paths, (Py_ssize_t)each);
+        names[each] = path == NULL ? NULL : PyBytes_AsString(path);
+        if (names[each] != NULL)
+            file = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)sizes[each]);
+        if (file == NULL || PyList_SetItem(files, (Py_ssize_t)each, file) < 0) {
+            Py_DECREF(files);
+            return NULL;
+        }
+        targets[each] = (uint8_t *)PyBytes_AsString(file);
+    }
+    return files;
+}
+
+static PyObject *read_all(PyObject *self, PyObject *args)
+{
+    PyObject *paths, *files = NULL, *found = NULL;
+    Py_buffer sizes, modified;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "Oy*y*:files", &paths, &sizes, &modified))
+        return NULL;
+    int64_t count = sizes.len / 8;
+    int good = PyTuple_Check(paths) && PyTuple_Size(paths) == count
+        && modified.len == sizes.len;
+    for (int64_t each = 0; good && each < count; each++)
+        good = ((const int64_t *)sizes.buf)[each] >= 0;
+    const char **names = calloc((size_t)count + 1, sizeof *names);
+    uint8_t **targets = calloc((size_t)count + 1, sizeof *targets);
+    if (!good)
+        refuse("files: each needs a path, a size and a time");
+    else if (names == NULL || targets == NULL)
+        PyErr_NoMemory();
+    else
+        files = room_for(paths, sizes.buf, count, names, targets);
+    if (files != NULL) {
+        int64_t done;
+        Py_BEGIN_ALLOW_THREADS
+        done = read_files(names, sizes.buf, modified.buf, count, targets);
+        Py_END_ALLOW_THREADS
+        found = PyList_GetSlice(files, 0, (Py_ssize_t)done);
+        Py_DECREF(files);
+    }
+    free(names);
+    free(targets);
+    PyBuffer_Release(&sizes);
+    PyBuffer_Release(&modified);
+    return found;
+}
+
+/* Copies what lies behind the first `skip` bytes of the pieces. Returns how many bytes. */
+static int64_t copy_behind(
+    const Py_buffer *pieces, Py_ssize_t count, int64_t skip, uint8_t *target, int64_t room)
+{
+    int64_t done = 0;
+    for (Py_ssize_t each = 0; each < count && done < room; each++) {
+        int64_t size = pieces[each].len;
+        if (skip >= size) {
+            skip -= size;
+            continue;
+        }
+        int64_t some = size - skip < room - done ? size - skip : room - done;
+        memcpy(target + done, (const uint8_t *)pieces[each].buf + skip, (size_t)some);
+        done += some;
+        skip = 0;
+    }
+    return done;
+}
+
+static PyObject *copy_all(PyObject *self, PyObject *args)
+{
+    PyObject *list;
+    Py_buffer target;
+    Py_ssize_t skip, held = 0;
+    int64_t done = 0;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "Onw*:copy", &list, &skip, &target))
+        return NULL;
+    Py_ssize_t count = PyList_Size(list);
+    Py_buffer *pieces = calloc((size_t)(count > 0 ? count : 0) + 1, sizeof *pieces);
+    if (pieces == NULL)
+        PyErr_NoMemory();
+    else if (count >= 0 && skip < 0)
+        refuse("copy: cannot skip less than no bytes");
+    else
+        while (held < count
+               && PyObject_GetBuffer(
+                      PyList_GetItem(list, held), pieces + held, PyBUF_SIMPLE)
+                   == 0)
+            held++;
+    int good = !PyErr_Occurred();
+    Py_BEGIN_ALLOW_THREADS
+    if (good)
+        done = copy_behind(pieces, count, skip, target.buf, target.len);
+    Py_END_ALLOW_THREADS
+    while (held > 0)
+        PyBuffer_Release(pieces + --held);
+    free(pieces);
+    PyBuffer_Release(&target);
+    return good ? PyLong_FromLongLong(done) : NULL;
+}
+
 static PyObject *interleave_all(PyObject *self, PyObject *args)
 {
     Py_buffer rows, pictures;
@@ -359,6 +466,8 @@ static PyMethodDef methods[] = {
     {"seal", seal_all, METH_VARARGS, "Seals frames."},
     {"damaged", find_one, METH_VARARGS, "Finds the first damaged frame."},
     {"frames", find_all, METH_VARARGS, "Finds frames that follow each other."},
+    {"files", read_all, METH_VARARGS, "Reads whole files."},
+    {"copy", copy_all, METH_VARARGS, "Copies pieces to where they stand together."},
     {"interleave", interleave_all, METH_VARARGS, "Lays planes side by side."},
     {"gather", gather_all, METH_VARARGS, "Reads parts of a file."},
     {NULL, NULL, 0, NULL},
@@ -366,7 +475,10 @@ static PyMethodDef methods[] = {
 
 static int prepare(PyObject *module)
 {
-    if (PyModule_AddIntConstant(module, "SLACK_BYTES", SLACK_BYTES) < 0
+    PyObject *any_time = PyLong_FromLongLong(ANY_TIME);
+    int added = any_time == NULL ? -1 : PyModule_AddObjectRef(module, "ANY_TIME", any_time);
+    Py_XDECREF(any_time);
+    if (added < 0 || PyModule_AddIntConstant(module, "SLACK_BYTES", SLACK_BYTES) < 0
         || PyModule_AddIntConstant(module, "LEFT_OUT", LEFT_OUT) < 0)
         return -1;
     return PyModule_AddStringConstant(module, "CRC32C", crc32c_choose());

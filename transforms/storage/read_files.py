@@ -2,8 +2,8 @@
 
 A request takes 20 to 100 ms and most of it is waiting, so one after the other would read
 some ten pictures a second. More files wait for a request than there are requests, so that
-these go on while the caller works on what it has. A local file is read when it is asked
-for: threads would only wait for each other.
+these go on while the caller works on what it has. Files of this machine are read when they
+are asked for, some at once: threads would only wait for each other.
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain
 
 from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.ranges import Seen
+from recordmill.transforms.storage.read_together import FileToRead, read_together
 from recordmill.transforms.storage.reading import is_local, read_file
 
 REQUESTS = 32  # at once, by each worker
 FILES_AHEAD = 4 * REQUESTS  # that are read or wait for it before they are needed
 BYTES_AHEAD = 8 << 20  # of these together, or one file
-
-FileToRead = tuple[str, Seen]  # uri; size and version that it has to have
 
 
 def read_files(
@@ -40,10 +39,11 @@ def read_files(
     num_bytes = 0
     threads: ThreadPoolExecutor | None = None
     try:
-        for uri, seen in files:
+        coming = iter(files)
+        for uri, seen in coming:
             if is_local(uri):
-                yield read_file(uri, options, seen)
-                continue
+                yield from read_together(chain([(uri, seen)], coming), options)
+                return
             while ahead and (
                 len(ahead) >= FILES_AHEAD or num_bytes + seen.size > BYTES_AHEAD
             ):

@@ -60,14 +60,14 @@ def write_records(
     temporary = temp_path(path)
     tally = _Tally()
     if compression == "gzip":
-        pieces: Iterator[memoryview | bytes] = _packed(windows, tally, gzip_level)
+        parts = _packed(windows, tally, gzip_level)
     else:
-        pieces = _plain(windows, tally)
+        parts = _plain(windows, tally)
     try:
         # A shard counts only once it is on disk, so the page cache is of no use.
         with BlockWriter(temporary, direct=True) as file:
-            for piece in pieces:
-                file.write(piece)
+            for pieces in parts:
+                file.write_all(pieces)
             file.finish(durable=True)
         temporary.replace(path)
     except BaseException:
@@ -104,22 +104,24 @@ class _Tally:
         )
 
 
-def _plain(windows: Iterable[Window], tally: _Tally) -> Iterator[memoryview]:
+def _plain(windows: Iterable[Window], tally: _Tally) -> Iterator[list[memoryview]]:
     for window in windows:
         tally.add_window(window)
         tally.add_part(window_crc(window), window_bytes(window))
-        yield from pieces_of(window)
+        yield list(pieces_of(window))
 
 
-def _packed(windows: Iterable[Window], tally: _Tally, level: int) -> Iterator[bytes]:
+def _packed(
+    windows: Iterable[Window], tally: _Tally, level: int
+) -> Iterator[list[memoryview]]:
     packer = gzip_packer(level)
     for block in _blocks_of(windows, tally):
         if packed := packer.compress(block):
             tally.add_part(crc32c(packed), len(packed))
-            yield packed
+            yield [memoryview(packed)]
     packed = packer.flush()
     tally.add_part(crc32c(packed), len(packed))
-    yield packed
+    yield [memoryview(packed)]
 
 
 def _blocks_of(windows: Iterable[Window], tally: _Tally) -> Iterator[memoryview]:

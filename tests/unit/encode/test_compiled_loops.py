@@ -80,6 +80,46 @@ def test_parts_are_not_gathered_outside(starts: Any, lengths: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("paths", "sizes", "modified"),
+    [
+        ((b"/",), i64(-1), i64(0)),
+        ((b"/",), i64(1, 1), i64(0, 0)),
+        ((b"/", b"/"), i64(1, 1), i64(0)),
+        ([b"/"], i64(1), i64(0)),
+        (("/",), i64(1), i64(0)),
+        ((b"/",), i64(1 << 62), i64(0)),
+    ],
+)
+def test_files_without_a_place_are_not_read(
+    paths: Any, sizes: Any, modified: Any
+) -> None:
+    with pytest.raises((ValueError, TypeError, MemoryError)):
+        _loops.files(paths, sizes, modified)
+
+
+def test_pieces_are_copied_to_where_they_stand_together() -> None:
+    pieces = [
+        memoryview(b"ab"),
+        memoryview(b""),
+        memoryview(b"cdefg"),
+        memoryview(b"h"),
+    ]
+    for skip in range(11):
+        for room in range(11):
+            target = np.full(room, ord("-"), np.uint8)
+            copied = b"abcdefgh"[skip : skip + room]
+            assert _loops.copy(pieces, skip, target) == len(copied)
+            assert target.tobytes() == copied.ljust(room, b"-")
+    for given, skip in (
+        ([memoryview(b"a"), "b"], 0),
+        ([memoryview(b"a")], -1),
+        ((), 0),
+    ):
+        with pytest.raises((TypeError, ValueError, SystemError)):
+            _loops.copy(cast("Any", given), skip, np.zeros(4, np.uint8))
+
+
+@pytest.mark.parametrize(
     ("row_bytes", "before", "count", "picture_bytes"),
     [(12, 1, 2, 12), (12, 13, 2, 0), (12, -1, 2, 12), (12, 0, -1, 12), (12, 0, 2, 11)],
 )

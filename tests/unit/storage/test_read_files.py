@@ -1,4 +1,4 @@
-"""Whole files in order, several of a store at once, within a bound of bytes."""
+"""Whole files in order, several at once, within a bound of bytes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
@@ -14,29 +15,33 @@ from fsspec.implementations.memory import MemoryFileSystem
 from recordmill.schemas.errors import ChangedInputError, InputError
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.ranges import Seen
+from recordmill.transforms import compiled
 from recordmill.transforms.storage import read_files as module
-from recordmill.transforms.storage.read_files import (
-    REQUESTS,
-    FileToRead,
-    read_files,
-)
+from recordmill.transforms.storage import read_together
+from recordmill.transforms.storage.read_files import REQUESTS, read_files
+from recordmill.transforms.storage.read_together import FileToRead
 
 DATA = [bytes([number]) * (number * 7 % 50) for number in range(60)]
 
 
-@pytest.fixture(params=["disk", "store"])
-def files(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[FileToRead]]:
+@pytest.fixture(params=["compiled", "arrow", "store"])
+def files(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[list[FileToRead]]:
     store = MemoryFileSystem()
-    root = str(tmp_path) if request.param == "disk" else "memory://read_files"
+    in_store = request.param == "store"
+    root = "memory://read_files" if in_store else str(tmp_path)
+    if request.param == "arrow":
+        monkeypatch.setattr(compiled, "loops", None)
     listed = []
     for number, data in enumerate(DATA):
-        if request.param == "disk":
-            (tmp_path / str(number)).write_bytes(data)
-        else:
+        if in_store:
             store.pipe(f"/read_files/{number}", data)
+        else:
+            (tmp_path / str(number)).write_bytes(data)
         listed.append((f"{root}/{number}", Seen(len(data), "")))
     yield listed
-    if request.param == "store":
+    if in_store:
         store.rm("/read_files", recursive=True)
 
 
@@ -45,6 +50,7 @@ def test_all_in_order(
     files: list[FileToRead], bytes_ahead: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "BYTES_AHEAD", bytes_ahead)
+    monkeypatch.setattr(read_together, "TOGETHER_BYTES", bytes_ahead)
     assert list(read_files(iter(files), NO_OPTIONS)) == DATA
     assert list(read_files([], NO_OPTIONS)) == []
 
@@ -57,10 +63,48 @@ def test_an_error_comes_in_its_turn(files: list[FileToRead]) -> None:
         next(found)
 
 
-def test_another_size(files: list[FileToRead], tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"1234")
-    with pytest.raises(ChangedInputError, match="has 4 bytes, but had 3"):
-        list(read_files([(str(tmp_path / "a"), Seen(3, ""))], NO_OPTIONS))
+@pytest.mark.parametrize("loops", [compiled.loops, None], ids=["compiled", "arrow"])
+@pytest.mark.parametrize(
+    ("seen", "message"),
+    [
+        (Seen(3, ""), "has 4 bytes, but had 3"),
+        (Seen(5, ""), "has 4 bytes, but had 5"),
+        (Seen(4, "17"), "was written again"),
+        (Seen(4, "-1"), "was written again"),
+        (Seen(4, str(1 << 70)), "was written again"),
+    ],
+)
+def test_another_file(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    loops: compiled.Loops | None,
+    seen: Seen,
+    message: str,
+) -> None:
+    monkeypatch.setattr(compiled, "loops", loops)
+    files = []
+    for name in "abcde":
+        (tmp_path / name).write_bytes(b"1234")
+        version = str((tmp_path / name).stat().st_mtime_ns)
+        files.append((str(tmp_path / name), Seen(4, version)))
+    files[3] = (files[3][0], seen)
+    found = read_files(files, NO_OPTIONS)
+    assert [next(found) for _ in range(3)] == [b"1234"] * 3
+    with pytest.raises(ChangedInputError, match=message):
+        next(found)
+
+
+def test_one_call_reads_many_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no more at once than the bound, but for the last of them."""
+    loops = Mock(wraps=compiled.loops, ANY_TIME=compiled.loops.ANY_TIME)
+    monkeypatch.setattr(compiled, "loops", loops)
+    monkeypatch.setattr(read_together, "TOGETHER_BYTES", 30)
+    (tmp_path / "a").write_bytes(bytes(12))
+    files = [(f"file://{tmp_path}/a", Seen(12, ""))] * 7
+    assert list(read_files(files, NO_OPTIONS)) == [bytes(12)] * 7
+    assert [len(call.args[0]) for call in loops.files.call_args_list] == [3, 3, 1]
 
 
 def test_requests_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
