@@ -95,7 +95,8 @@ GZIP_LEVER = (
 )
 TWO_WORKERS_LEVER = (
     "Start-up, listing, plan and publishing have one thread, and both workers share one "
-    "disk. The next lever is to plan while the last ranges are read."
+    "disk. Of pictures the steps between the reads are Python, one thread at a time. The "
+    "next levers are to plan while the last ranges are read, and workers that are processes."
 )
 FLINK_LEVER = "The input is read twice, and every record passes through the Java process and back."
 
