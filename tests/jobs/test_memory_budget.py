@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -51,3 +54,26 @@ def test_a_range_in_several_runs(
         assert (len(runs) > 1) == (run_bytes == 1000)
         shards.append([path.read_bytes() for path in output.glob("*.tfrecord*")])
     assert shards[0] == shards[1]
+
+
+_SHOWN_PAGES = """
+import os
+os._exit = lambda status: None  # how the command ends
+from recordmill.beam_jobs.cli.main import main
+main(["--version"])
+import numpy
+print(numpy._core.multiarray._get_madvise_hugepage())
+"""
+
+
+@pytest.mark.parametrize(("asked", "shown"), [(None, "False"), ("1", "True")])
+def test_the_command_asks_for_no_huge_pages(asked: str | None, shown: str) -> None:
+    """Unless the environment does: on many virtual machines they cost six times more."""
+    name = "NUMPY_MADVISE_HUGEPAGE"
+    others = {key: value for key, value in os.environ.items() if key != name}
+    command = [sys.executable, "-c", _SHOWN_PAGES]
+    environment = others | ({} if asked is None else {name: asked})
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == shown
