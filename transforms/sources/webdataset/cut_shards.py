@@ -2,10 +2,10 @@
 
 Only the header before says where the next one is, so the walk begins at the start of a
 shard, and reads 512 bytes of each file. It takes what tarfile, which reads the samples,
-takes the same way: plain files, links and folders, with long names of either kind. Where
-it meets anything else the shard is cut no more, and who reads the rest says what is wrong.
+takes the same way: plain files, links and folders, with long names of either kind.
 
-A shard in which a key comes again is not cut at all: that is told of a whole shard.
+A shard in which a key comes again is not cut at all, as that is told of a whole shard. So is
+one that has anything else, or is damaged: nobody knows then which keys come behind that.
 """
 
 from __future__ import annotations
@@ -75,6 +75,8 @@ def _cuts(file: InputFile, range_bytes: int) -> list[int]:
     try:
         # A loop per file: some 10 us each, a tenth of what reading it takes.
         for member in _members(descriptor, file.size):
+            if member is None:
+                return []
             own = None if member.is_folder else key_of(member.name)
             if own is None or own[0] == key:
                 continue
@@ -93,33 +95,36 @@ def _cuts(file: InputFile, range_bytes: int) -> list[int]:
     return found
 
 
-def _members(descriptor: int, size: int) -> Iterator[_Member]:
-    """Yields the files of an archive, as far as they are understood."""
+def _members(descriptor: int, size: int) -> Iterator[_Member | None]:
+    """Yields the files of an archive; None at last, where one is not understood."""
     if compression_of(os.pread(descriptor, BLOCK, 0)):
+        yield None
         return
     at = start = 0
     long_name: bytes | None = None
     while at + BLOCK <= size:
         block = os.pread(descriptor, BLOCK, at)
         if len(block) < BLOCK:  # it was longer when it was listed
+            break
+        if not any(block):  # the mark of the end
             return
-        kind = block[156:157]
         try:
             length = _number_in(block[124:136])
             checksum = _number_in(block[148:156])
         except tarfile.HeaderError:
-            return
+            break
         if checksum not in _checksums_of(block) or length < 0:
-            return
+            break
+        kind = block[156:157]
         data = at + BLOCK
         after = data + -(-length // BLOCK) * BLOCK
         if kind in (tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE):
             if long_name is not None or length > _LONG_NAME_BYTES:
-                return
+                break
             text = os.pread(descriptor, length, data)
             named = _name_in(text) if kind == tarfile.XHDTYPE else text
             if named is None:
-                return
+                break
             long_name = named.split(b"\0", 1)[0]
             at = after
             continue
@@ -129,12 +134,15 @@ def _members(descriptor: int, size: int) -> Iterator[_Member]:
         if long_name:
             name = long_name
         if kind == tarfile.AREGTYPE and name.endswith(b"/"):
-            return
+            break
         if kind not in _FILES and kind not in _WITHOUT_DATA:
-            return
+            break
         yield _Member(start, name, kind == tarfile.DIRTYPE)
         at = start = after if kind in _FILES else data
         long_name = None
+    else:
+        return  # without a mark of the end: the shard breaks off
+    yield None
 
 
 def _text(field: bytes) -> bytes:

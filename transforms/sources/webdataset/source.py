@@ -1,7 +1,8 @@
 """Reads WebDataset shards: each is read once from its start.
 
-Large ones are cut between samples (`cut_shards`), if they are local and not compressed. What the samples at the start of some shards hold
-tells columns and types; a sample that does not fit is a reject.
+Large ones are cut between samples (`cut_shards`), if they are local and not compressed.
+What the samples at the start of some shards hold tells columns and types; a sample that does
+not fit is a reject.
 """
 
 from __future__ import annotations
