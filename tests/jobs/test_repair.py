@@ -144,7 +144,7 @@ def test_killed_while_it_is_made_anew(
     assert_whole(dataset)
 
 
-def _fail(*_: object) -> None:
+def _fail(*_: object, **__: object) -> None:
     raise OSError("killed")
 
 

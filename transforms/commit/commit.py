@@ -18,33 +18,36 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-from recordmill.schemas.dataset.manifest import (
-    MANIFEST_NAME,
-    FileEntry,
-    Manifest,
-    ShardEntry,
-)
+from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
 from recordmill.schemas.dataset.parts import (
     REJECTS_NAME,
-    is_shard_name,
     mark_of,
     mark_of_rejects,
     marked_rejects,
 )
 from recordmill.schemas.dataset.shards import staged_file_name
-from recordmill.schemas.errors import BusyError, OutputRefusedError
+from recordmill.schemas.errors import (
+    BusyError,
+    MissingFileError,
+    OutputRefusedError,
+)
 from recordmill.schemas.text import count
 from recordmill.transforms.commit.finish import finish
 from recordmill.transforms.commit.records import (
     CommitRecord,
     DataFiles,
     is_marked,
-    unnamed_files_of_part,
 )
 from recordmill.transforms.commit.recovery import SEEN_NAME, STAGED_MANIFEST
+from recordmill.transforms.commit.staged_files import (
+    RUN_AGAIN,
+    data_entries,
+    is_whole,
+    staged_metadata,
+    wrong_files,
+)
 from recordmill.transforms.dataset.files import (
     find_manifest,
-    is_file,
     read_manifest,
     rejects_files,
 )
@@ -72,13 +75,16 @@ def is_staged(workspace: Workspace) -> bool:
     """Tells whether an earlier try staged everything and only the commit is left.
 
     If another dataset was published meanwhile, or if the try was by a version that
-    commits in another way, the staged files get their names anew.
+    commits in another way, the staged files get their names anew. What somebody removed
+    is made anew.
     """
     store = workspace.store
     manifest = find_manifest(store, workspace.store_name(STAGED_MANIFEST))
     if manifest is None or not is_marked(manifest):
         return False
-    return store.find(MANIFEST_NAME) == store.find(workspace.store_name(SEEN_NAME))
+    if store.find(MANIFEST_NAME) != store.find(workspace.store_name(SEEN_NAME)):
+        return False
+    return is_whole(workspace, manifest)
 
 
 def commit(workspace: Workspace, staged: Manifest | None = None) -> Manifest:
@@ -89,8 +95,9 @@ def commit(workspace: Workspace, staged: Manifest | None = None) -> Manifest:
       staged: the manifest, if it is known.
 
     Raises:
-      BusyError: another run published meanwhile; nothing was harmed.
-      OutputError: a file is missing, or the storage refuses.
+      BusyError: another run published meanwhile, or removed staged files; nothing was
+        harmed, and the next run makes them anew.
+      OutputError: a file of the dataset is missing, or the storage refuses.
     """
     store = workspace.store
     data = store.find(workspace.store_name(STAGED_MANIFEST))
@@ -106,11 +113,14 @@ def commit(workspace: Workspace, staged: Manifest | None = None) -> Manifest:
     if current_data != data:
         if current_data != seen:
             raise _lost(store, manifest)
-        fixed = _fixed_files(workspace)
-        _require_fixed(store, manifest, fixed)
+        fixed = staged_metadata(workspace)
+        if wrong := wrong_files(store, manifest, fixed):
+            raise BusyError(
+                f"{store.uri_of(wrong[0])}: not the file that this run staged. {RUN_AGAIN}"
+            )
         CommitRecord(store, manifest.mark).write(data, seen, fixed)
         placed = _place_data(workspace, manifest)
-        require_stored(store, manifest)
+        require_stored(store, manifest, own_mark=manifest.mark)
         _require_rejects(store, manifest, placed)
         if not store.swap(data, MANIFEST_NAME, seen=seen):
             raise _lost(store, manifest)
@@ -118,44 +128,14 @@ def commit(workspace: Workspace, staged: Manifest | None = None) -> Manifest:
     return manifest
 
 
-def _fixed_files(workspace: Workspace) -> dict[str, bytes]:
-    """Reads the staged files that get a fixed name, by that name."""
-    store, folder = workspace.store, workspace.store_name("staging")
-    names = store.list_level(folder).files
-    return {
-        name.removeprefix(f"{folder}/"): store.read(name)
-        for name in names
-        if name != workspace.store_name(STAGED_MANIFEST) and not is_shard_name(name)
-    }
-
-
-def _require_fixed(store: Store, manifest: Manifest, staged: dict[str, bytes]) -> None:
-    """Checks the metadata files of a dataset, before it can be published.
-
-    A run that slept may have removed the staged ones: two runs of one job share a
-    workspace. An append leaves those of the parts before where they are.
-
-    Raises:
-      BusyError: one is missing, or another one.
-    """
-    wrong = [
-        name
-        for name, entry in manifest.files.items()
-        if not is_file(staged[name] if name in staged else store.find(name), entry)
-    ]
-    wrong += [name for name in unnamed_files_of_part(manifest) if name not in staged]
-    if wrong:
-        raise BusyError(
-            f"{store.uri_of(wrong[0])}: not the file that this run staged. Another run of "
-            "the same job was at work, or cleaned up. Nothing was published; run again"
-        )
-
-
 def _place_data(workspace: Workspace, manifest: Manifest) -> set[str]:
     """Moves staged shards, indexes and rejects to the names that the manifest gives.
 
     Returns:
       The names of the rejects.
+
+    Raises:
+      BusyError: somebody removed one meanwhile.
     """
     store, folder = workspace.store, workspace.store_name("staging")
     mark = manifest.mark
@@ -170,7 +150,10 @@ def _place_data(workspace: Workspace, manifest: Manifest) -> set[str]:
         name: marked_rejects(name.removeprefix(f"{folder}/"), mark)
         for name in store.list(f"{folder}/{REJECTS_NAME}")
     }
-    store.move_all([*pairs, *rejects.items()])
+    try:
+        store.move_all([*pairs, *rejects.items()])
+    except MissingFileError as error:
+        raise BusyError(f"{error}. {RUN_AGAIN}") from error
     return set(rejects.values())
 
 
@@ -184,7 +167,7 @@ def _require_rejects(store: Store, manifest: Manifest, placed: set[str]) -> None
         earlier try; with another exchange these are the same rejects in other files.
 
     Raises:
-      OutputRefusedError: some are missing.
+      BusyError: some are missing.
     """
     if manifest.rejects is None:
         return
@@ -196,9 +179,9 @@ def _require_rejects(store: Store, manifest: Manifest, placed: set[str]) -> None
         files = rejects_files(store, manifest)
     found = sum(files.values())
     if found != manifest.rejects.bytes:
-        raise OutputRefusedError(
+        raise BusyError(
             f"{store.uri_of(REJECTS_NAME)}: {count(found, 'byte')}, expected "
-            f"{manifest.rejects.bytes:,}. Nothing was published; run again"
+            f"{manifest.rejects.bytes:,}. {RUN_AGAIN}"
         )
 
 
@@ -228,30 +211,30 @@ def _changed(store: Store) -> BusyError:
     )
 
 
-def require_stored(store: Store, manifest: Manifest) -> None:
+def require_stored(store: Store, manifest: Manifest, *, own_mark: str = "") -> None:
     """Checks sizes, and checksums that the store keeps, of all shards; reads no data.
 
     Index files that were written with them count as shards do.
 
+    Args:
+      store: of the dataset.
+      manifest: its manifest.
+      own_mark: of the files that a commit just put there, if it is not yet published.
+
     Raises:
-      OutputError: a shard is missing, or has another size or checksum.
+      BusyError: one that was just put there is missing, or has another size or checksum.
+      OutputRefusedError: one of a dataset that was published is.
     """
     level = store.list_level()
-    sizes = level.files
-    files: dict[str, ShardEntry | FileEntry] = {**manifest.index_files}
-    for split in manifest.splits.values():
-        files |= {shard.file: shard for shard in split.shards}
-    for file, entry in files.items():
-        size = sizes.get(file)
+    for file, entry in data_entries(manifest).items():
+        size, crc = level.files.get(file), level.checksums.get(file)
         if size != entry.bytes:
             found = "is missing" if size is None else f"has {size} bytes"
-            raise OutputRefusedError(
-                f"{store.uri_of(file)}: {found}, the manifest says {entry.bytes} bytes. "
-                f"{_DAMAGED}"
-            )
-        crc = level.checksums.get(file)
-        if crc is not None and f"{crc:08x}" != entry.crc32c:
-            raise OutputRefusedError(
-                f"{store.uri_of(file)}: the store has CRC-32C {crc:08x}, the manifest "
-                f"says {entry.crc32c}. {_DAMAGED}"
-            )
+            found = f"{found}, the manifest says {entry.bytes} bytes"
+        elif crc is not None and f"{crc:08x}" != entry.crc32c:
+            found = f"the store has CRC-32C {crc:08x}, the manifest says {entry.crc32c}"
+        else:
+            continue
+        if own_mark and mark_of(file) == own_mark:
+            raise BusyError(f"{store.uri_of(file)}: {found}. {RUN_AGAIN}")
+        raise OutputRefusedError(f"{store.uri_of(file)}: {found}. {_DAMAGED}")
