@@ -159,7 +159,7 @@ def give_roles(
             told = f"rows by the order of {times.column}: {_ranked(times, ranked)}"
         else:
             require_times(source, ranges, times)
-        split_role = TimeRole.of(times, ranked)
+        split_role = TimeRole.of(times, ranked, decimal_comma=source.decimal_comma)
         facts.append(("splits", f"{told}{_not_by_files(ranges)}"))
     return SourceWithRoles(source, label_role, split_role, tuple(facts), warnings)
 

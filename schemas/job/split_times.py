@@ -22,7 +22,7 @@ from itertools import pairwise
 from recordmill.schemas.job.job_spec import MAX_SPLITS, SPLIT_PATTERN
 
 EXAMPLE = "date=train,2026-01-01,test"
-_SHARE = re.compile(r"(\d{1,2}(?:\.\d+)?)\s*%", re.ASCII)
+_SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%", re.ASCII)
 _NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 
 Bound = int | float | datetime
@@ -102,7 +102,8 @@ def _shares(texts: list[str]) -> tuple[Fraction, ...]:
                 f"{', '.join(texts)}"
             )
         shares.append(Fraction(match[1]) / 100)
-    if any(not before < after for before, after in pairwise((Fraction(0), *shares))):
+    ends = (Fraction(0), *shares, Fraction(1))
+    if any(not before < after for before, after in pairwise(ends)):
         raise ValueError(
             "expected shares that rise from above 0% to below 100%, as each says how "
             f"many rows lie before it, found {', '.join(texts)}"

@@ -268,14 +268,28 @@ def test_a_column_without_times_is_refused_before_the_run(
     assert ints(tmp_path / "out", "id", "b") == [9]
 
 
+def test_compact_dates_are_numbers(tmp_path: Path) -> None:
+    """Told before the run, with a way out: the column has numbers when it is read again."""
+    days = ["20260115", "20260215"]
+    file = write_table(tmp_path / "a", "csv", {"id": [1, 9], "day": days})
+    job: list[Argument] = [file, tmp_path / "out", "--split-by-time"]
+    ran = recordmill("convert", "csv", *job, "day=a,2026-02-01,b")
+    assert ran.status == 2
+    assert "but '20260115'; expected times like 2026-01-31" in ran.err
+    assert "give boundaries that are like its values" in ran.err
+    convert("csv", *job, "day=a,20260201,b")
+    assert ints(tmp_path / "out", "id", "b") == [9]
+
+
 @pytest.mark.parametrize(
     ("rows", "bounds"),
     [
         (["1,5;a", "2,5;b"], "day=x,2,y"),
+        (["1,5;a", "2,5;b", "?;c"], "day=x,2,y"),
         (["NA;a"] * 1000 + ["2025-01-01;a", "2026-01-01;b"], "day=x,2026-01-01,y"),
         (["1.5;a", "2.5;b"], "day=x,2,y"),
     ],
-    ids=["decimal comma", "words for no value", "numbers"],
+    ids=["decimal comma", "text with them", "words for no value", "numbers"],
 )
 def test_a_column_that_has_times_is_not_refused(
     rows: list[str], bounds: str, tmp_path: Path

@@ -31,6 +31,7 @@ from recordmill.transforms.sources.roles import RankedTimes
 from recordmill.transforms.sources.time_splits import order_of
 
 _WIDER = 8  # times, if a rank was not within the window that was looked at
+_FULL_WINDOWS = 8  # that may be held at once; of more, each holds less
 _SAMPLED_ROWS = 1_000  # by which text is taken for times or for numbers
 
 
@@ -51,7 +52,7 @@ def rank_times(
       column: of times or numbers.
       fractions: share of each split, the earliest first.
       workers: threads.
-      max_kept: pairs that are held of each window.
+      max_kept: pairs that are held of each window, of more than a few windows fewer.
 
     Raises:
       InputError: no row has a time or a number, or the input cannot be read.
@@ -60,13 +61,17 @@ def rank_times(
     are_times = _are_times(source, todo, column)
 
     def read(windows: set[Window]) -> dict[Window, PairSketch]:
-        total = {window: PairSketch(window, max_kept) for window in windows}
+        kept = min(max_kept, _FULL_WINDOWS * max_kept // len(windows))
+        total = {window: PairSketch(window, kept) for window in windows}
 
         def read_range(input_range: InputRange) -> dict[Window, PairSketch]:
-            found = {window: PairSketch(window, max_kept) for window in windows}
+            found = {window: PairSketch(window, kept) for window in windows}
             for rows in source.read_as_text(input_range):
-                values = rows.batch.column(column)
-                order, missing = order_of(values, are_times=are_times)
+                order, missing = order_of(
+                    rows.batch.column(column),
+                    are_times=are_times,
+                    decimal_comma=source.decimal_comma,
+                )
                 for sketch in found.values():
                     sketch.add(order[~missing], rows.origins[~missing])
             return found
@@ -131,7 +136,10 @@ def require_times(
         values = rows.batch.column(times.column)[:_SAMPLED_ROWS].drop_null()
         if pt.is_string(values.type):  # a later row may have more than such texts
             values = without_missing(values).drop_null()
-        if not order_of(values, are_times=times.are_times)[1].all():
+        missing = order_of(
+            values, are_times=times.are_times, decimal_comma=source.decimal_comma
+        )[1]
+        if not missing.all():
             return
         if not found and len(values):
             found = shown(str(values[0]))
@@ -149,17 +157,16 @@ def require_times(
 
 def _are_times(source: Source, ranges: Sequence[InputRange], column: str) -> bool:
     """Tells whether a column has times; text by more of its first rows than numbers."""
-    num_times = num_numbers = num_rows = 0
+    comma = source.decimal_comma
     for input_range in ranges:
         for rows in source.read_as_text(input_range):
-            values = rows.batch.column(column)
+            values = rows.batch.column(column)[:_SAMPLED_ROWS]
             if not pt.is_string(values.type):
                 return not (pt.is_integer(values.type) or pt.is_floating(values.type))
-            values = values[: _SAMPLED_ROWS - num_rows]
-            num_rows += len(values)
-            num_times += int((~order_of(values, are_times=True)[1]).sum())
-            num_numbers += int((~order_of(values, are_times=False)[1]).sum())
-            if num_rows >= _SAMPLED_ROWS and (num_times or num_numbers):
+            num_times, num_numbers = (
+                int((~order_of(values, are_times=each, decimal_comma=comma)[1]).sum())
+                for each in (True, False)
+            )
+            if num_times or num_numbers:
                 return num_times > num_numbers
-            num_rows = min(num_rows, _SAMPLED_ROWS - 1)  # goes on to the first value
-    return num_times > num_numbers
+    return False

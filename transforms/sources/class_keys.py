@@ -1,9 +1,9 @@
 """Gives each value the key of its class, whatever type its column came out with.
 
 A first reading of a table has text, and the one that converts has the types of all cells:
-007 is then 7, 1.50 is 1.5 (and so is 1,5 with decimal commas), and NA among numbers is missing. Both must find the same class,
-so keys are of the values: rows that differ only in how a number is written, or in how a
-missing value is, are one class.
+007 is then 7, 1.50 is 1.5 (and so is 1,5 with decimal commas), and NA among numbers is
+missing. Both must find the same class, so keys are of the values: rows that differ only in
+how a number is written, or in how a missing value is, are one class.
 """
 
 from __future__ import annotations

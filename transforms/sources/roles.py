@@ -114,24 +114,41 @@ class TimeRole(SplitRole):
     Attributes:
       times: where the splits begin.
       ranked: the same where that is told by shares.
+      decimal_comma: whether numbers in text have a comma before their places.
     """
 
     times: SplitTimes | None = None
     ranked: RankedTimes | None = None
+    decimal_comma: bool = False
 
     @classmethod
-    def of(cls, times: SplitTimes, ranked: RankedTimes | None = None) -> Self:
+    def of(
+        cls,
+        times: SplitTimes,
+        ranked: RankedTimes | None = None,
+        *,
+        decimal_comma: bool = False,
+    ) -> Self:
         """Returns the role; of times alone the rows of each split are not known."""
-        rows = (1,) * len(times.names) if ranked is None else ranked.records
         return cls(
-            times.column, times.names, rows, dropped=False, times=times, ranked=ranked
+            times.column,
+            times.names,
+            (1,) * len(times.names) if ranked is None else ranked.records,
+            dropped=False,
+            times=times,
+            ranked=ranked,
+            decimal_comma=decimal_comma,
         )
 
     def find(self, values: pa.Array, origins: U64) -> pa.Int64Array:
         assert self.times is not None  # by `of`
         if self.ranked is None:
-            return split_by_time(values, self.times)
-        order, missing = order_of(values, are_times=self.ranked.are_times)
+            return split_by_time(values, self.times, decimal_comma=self.decimal_comma)
+        order, missing = order_of(
+            values,
+            are_times=self.ranked.are_times,
+            decimal_comma=self.decimal_comma,
+        )
         return pa.array(self.ranked.limits.assign(order, origins), mask=missing)
 
     def reason(self, text: str | None) -> str:

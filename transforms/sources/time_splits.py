@@ -14,6 +14,7 @@ import pyarrow.types as pt
 
 from recordmill.schemas.job.split_times import SplitTimes
 from recordmill.transforms.arrow import U64
+from recordmill.transforms.cast.decimal_commas import swap_points
 from recordmill.transforms.sources.class_keys import texts_of
 
 _MICROSECONDS = pa.timestamp("us")
@@ -22,15 +23,22 @@ _HIGHEST = np.uint64(1 << 63)
 Missing = npt.NDArray[np.bool_]
 
 
-def split_by_time(values: pa.Array, times: SplitTimes) -> pa.Int64Array:
+def split_by_time(
+    values: pa.Array, times: SplitTimes, *, decimal_comma: bool = False
+) -> pa.Int64Array:
     """Returns the index of each row's split; null where the value is missing or no time.
+
+    Args:
+      values: times or numbers, or text that tells them.
+      times: where the splits begin.
+      decimal_comma: whether numbers in text have a comma before their places.
 
     >>> from recordmill.schemas.job.split_times import parse_split_times
     >>> times = parse_split_times("d=a,2026-01-01,b")
     >>> split_by_time(pa.array(["2025-12-31", "2026-01-01", "?"]), times).to_pylist()
     [0, 1, None]
     """
-    found = _times_in(values) if times.are_times else _numbers_in(values)
+    found = _found_in(values, are_times=times.are_times, decimal_comma=decimal_comma)
     if found is None:
         return pa.nulls(len(values), pa.int64())
     missing = found.is_null().to_numpy(zero_copy_only=False)
@@ -46,38 +54,28 @@ def split_by_time(values: pa.Array, times: SplitTimes) -> pa.Int64Array:
     return pa.array(splits, pa.int64(), mask=missing)
 
 
-def order_of(values: pa.Array, *, are_times: bool) -> tuple[U64, Missing]:
+def order_of(
+    values: pa.Array, *, are_times: bool, decimal_comma: bool = False
+) -> tuple[U64, Missing]:
     """Returns numbers that are in the order of the times or numbers, and what has none.
 
     Whatever type the column came out with, the same value has the same number: a first
     reading of a table has text where the one that converts has integers or decimals.
 
-    >>> order_of(pa.array(["2", "1,5", "x"]), are_times=False)[1].tolist()
+    >>> order_of(pa.array(["2", "1.5", "x"]), are_times=False)[1].tolist()
     [False, False, True]
     """
-    found = _times_in(values) if are_times else _decimals_in(values)
+    found = _found_in(values, are_times=are_times, decimal_comma=decimal_comma)
     if found is None:
-        found = pa.nulls(len(values), pa.int64() if are_times else pa.float64())
+        found = pa.nulls(len(values))
+    found = found.cast(pa.int64() if are_times else pa.float64(), safe=False)
     missing = found.is_null().to_numpy(zero_copy_only=False)
     numbers = found.fill_null(0).to_numpy(zero_copy_only=False)
     if are_times:
-        return numbers.astype(np.int64).view(np.uint64) ^ _HIGHEST, missing
+        return numbers.view(np.uint64) ^ _HIGHEST, missing
     missing = missing | np.isnan(numbers)
     bits = (numbers + 0.0).view(np.uint64)  # -0.0 + 0.0 is 0.0
     return np.where(bits & _HIGHEST, ~bits, bits | _HIGHEST), missing
-
-
-def _decimals_in(values: pa.Array) -> pa.Array | None:
-    """Returns numbers as float64; of text also those with a decimal comma."""
-    if pt.is_integer(values.type) or pt.is_floating(values.type):
-        return values.cast(pa.float64(), safe=False)
-    if not pt.is_string(values.type):
-        return None
-    return _of_texts(values, _decimal_in, pa.float64())
-
-
-def _decimal_in(text: str) -> float | None:
-    return _number_in(text if "." in text else text.replace(",", "."))
 
 
 def time_text(number: int, *, are_times: bool) -> str:
@@ -95,8 +93,23 @@ def _microseconds(time: datetime) -> int:
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
+def _found_in(
+    values: pa.Array, *, are_times: bool, decimal_comma: bool
+) -> pa.Array | None:
+    """Returns microseconds since 1970 in UTC, or numbers; None if there can be none."""
+    if are_times:
+        return _times_in(values)
+    if pt.is_integer(values.type) or pt.is_floating(values.type):
+        return values
+    if not pt.is_string(values.type):
+        return None
+    if decimal_comma:
+        values = swap_points(values)
+    return _of_texts(values, _number_in, pa.float64())
+
+
 def _times_in(values: pa.Array) -> pa.Array | None:
-    """Returns microseconds since 1970 in UTC; None if the column can hold no times."""
+    """Returns microseconds since 1970; None if the column can hold no times."""
     if pt.is_timestamp(values.type) or pt.is_date(values.type):
         return pc.cast(values, _MICROSECONDS, safe=False).cast(pa.int64())
     if not pt.is_string(values.type):
@@ -107,14 +120,6 @@ def _times_in(values: pa.Array) -> pa.Array | None:
         return _of_texts(values, _microseconds_in, pa.int64())
 
 
-def _numbers_in(values: pa.Array) -> pa.Array | None:
-    if pt.is_integer(values.type) or pt.is_floating(values.type):
-        return values
-    if not pt.is_string(values.type):
-        return None
-    return _of_texts(values, _number_in, pa.float64())
-
-
 def _of_texts(values: pa.Array, parse: Any, wanted: pa.DataType) -> pa.Array:
     """Parses each different text once."""
     texts, indices = texts_of(values)
@@ -123,6 +128,10 @@ def _of_texts(values: pa.Array, parse: Any, wanted: pa.DataType) -> pa.Array:
 
 
 def _microseconds_in(text: str) -> int | None:
+    if (
+        text.strip().isdecimal()
+    ):  # 20260101: a column of such texts comes out as numbers
+        return None
     try:
         found = datetime.fromisoformat(text.strip())
     except ValueError:

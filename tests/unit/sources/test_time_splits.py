@@ -48,6 +48,10 @@ def test_dates_and_numbers() -> None:
     assert split_by_time(floats, numbers).to_pylist() == [0, 1, 2, None, None]
     texts = pa.array(["2.9", " 3", "x", "", "nan"])
     assert split_by_time(texts, numbers).to_pylist() == [0, 1, None, None, None]
+    commas = pa.array(["2,9", "3,0", "4.5"])
+    assert split_by_time(commas, numbers).to_pylist() == [None] * 2 + [2]
+    found = split_by_time(commas, numbers, decimal_comma=True)
+    assert found.to_pylist() == [0, 1, None]
     large = parse_split_times(f"n=a,{2**53 + 1},b")
     integers = pa.array([2**53, 2**53 + 1])
     assert split_by_time(integers, large).to_pylist() == [0, 1]
@@ -66,7 +70,8 @@ def test_dates_and_numbers() -> None:
         ("d=a,2,b,1,c", "expected times that rise, found 2 before 1"),
         ("d=a,20%,b,10%,c", "expected shares that rise from above 0%"),
         ("d=a,0%,b", "expected shares that rise from above 0%"),
-        ("d=a,100%,b", "found '100%'"),
+        ("d=a,100%,b", "to below 100%.* found 100%"),
+        ("d=a,50%,b,120%,c", "to below 100%.* found 50%, 120%"),
         ("d=a,20%,b,7,c", "expected shares of all rows like 80%, or times, not both"),
     ],
 )
@@ -88,8 +93,12 @@ def test_the_order_of_numbers_is_theirs_as_text_too(values: list[float]) -> None
     commas = [text.replace(".", ",") for text in texts]
     order, missing = order_of(pa.array(floats), are_times=False)
     assert not missing.any()
-    for column in (texts, commas, [f" {text} " for text in texts]):
-        found = order_of(pa.array(column), are_times=False)[0]
+    for column, comma in (
+        (texts, False),
+        (commas, True),
+        ([f" {text} " for text in texts], False),
+    ):
+        found = order_of(pa.array(column), are_times=False, decimal_comma=comma)[0]
         assert found.tolist() == order.tolist()
     by_order = sorted(range(len(values)), key=lambda i: (int(order[i]), i))
     assert by_order == sorted(range(len(values)), key=lambda i: (floats[i], i))
@@ -110,6 +119,9 @@ def test_the_order_of_times_is_theirs(values: list[datetime]) -> None:
 
 
 def test_what_has_no_order_is_missing() -> None:
+    """Compact dates are numbers, as the column has those when it is read again."""
+    assert order_of(pa.array(["20260101"]), are_times=True)[1].all()
+    assert not order_of(pa.array(["20260101"]), are_times=False)[1].any()
     for column in (pa.array(["x", "", None]), pa.array([None, np.nan]), pa.nulls(2)):
         for are_times in (False, True):
             assert order_of(column, are_times=are_times)[1].all()
