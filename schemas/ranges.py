@@ -37,9 +37,8 @@ class Seen(NamedTuple):
     version: str
 
 
-@dataclass(frozen=True, slots=True)
-class InputFile:
-    """One file of the inventory.
+class InputFile(NamedTuple):
+    """One file of the inventory; a tuple, as there are millions of them.
 
     Attributes:
       path: relative to the input root, "/" between parts: the stable origin.

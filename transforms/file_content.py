@@ -33,22 +33,22 @@ def contents(parts: Iterable[FileChecksum], sizes: dict[str, int]) -> dict[str, 
     Raises:
       ChangedInputError: a part was read several times, and was not the same.
     """
-    whole: dict[str, FileChecksum] = {}  # most files are read at once
+    whole: dict[str, int] = {}  # most files are read at once
     others: dict[str, set[FileChecksum]] = {}
     for part in parts:
-        path, start, stop, _ = part
+        path, start, stop, crc = part
         if (
             start == 0
             and stop == sizes.get(path)
-            and whole.setdefault(path, part) == part
+            and whole.setdefault(path, crc) == crc
         ):
             continue
         if path in sizes:
             others.setdefault(path, set()).add(part)
-    found = {path: f"{_PREFIX}{part.crc32c:08x}" for path, part in whole.items()}
+    found = {path: f"{_PREFIX}{crc:08x}" for path, crc in whole.items()}
     for path, own in others.items():
         if path in whole:
-            own.add(whole[path])
+            own.add(FileChecksum(path, 0, sizes[path], whole[path]))
         found[path] = _content(path, sorted(own), sizes[path])
     return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from recordmill.beam_jobs.service.outside_output import files_outside, inputs_outside
 from recordmill.schemas.archive_member import member_of
@@ -156,4 +156,4 @@ def _list_files_root(root: str, storage: StorageOptions) -> list[InputFile]:
     if full_uri(found) != root:
         raise InputError(f"`files_root`: {root} is not a folder; expected one")
     # Apart from inputs of the same path, as both stand in one inventory.
-    return [replace(file, path=f"{FILES_ROOT}{file.path}") for file in files]
+    return [file._replace(path=f"{FILES_ROOT}{file.path}") for file in files]

@@ -58,9 +58,10 @@ def files_outside(files: Sequence[InputFile], output: str) -> list[InputFile]:
 
     @cache
     def is_outside(parent: str) -> bool:  # asks the disk once for each folder
+        parent = posixpath.dirname(f"{parent}/")
         return not f"{_real_uri(parent)}/".startswith(f"{folder}/")
 
-    return [file for file in files if is_outside(posixpath.dirname(file.uri))]
+    return [file for file in files if is_outside(file.uri.rpartition("/")[0])]
 
 
 def _real_uri(uri: str) -> str:

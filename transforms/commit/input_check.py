@@ -13,6 +13,7 @@ was read of it.
 
 from __future__ import annotations
 
+import math
 import os
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,11 +28,13 @@ from recordmill.schemas.text import count
 from recordmill.transforms.commit.input_log import KeptFile
 from recordmill.transforms.file_content import bytes_of_content, contents
 from recordmill.transforms.sources.listing import list_inputs
+from recordmill.transforms.storage.file_status import file_status
 from recordmill.transforms.storage.reading import is_local, local_path, read_range
 from recordmill.transforms.tfrecord import crc32c
 
 _SHOWN = 3  # files in the error message
 _READ_BYTES = 8 << 20
+_CLOCK_SECONDS = 0.001  # what was touched so shortly before is looked at closely
 
 
 def require_same_inputs(
@@ -64,9 +67,10 @@ def require_same_inputs(
     }
     if is_local(root):
         known = converted or {} if since is not None else {}
-        found_changes = _changed_locally(
-            listed, str(local_path(root)), known, since or 0.0
-        )
+        folder = str(local_path(root))
+        began = since or 0.0
+        unsure = _maybe_changed(listed, folder, began if known else math.inf)
+        found_changes = _changed_locally(unsure, folder, known, began)
     else:
         found = {
             file.uri: file
@@ -86,6 +90,29 @@ def require_same_inputs(
         )
 
 
+def _maybe_changed(
+    files: Mapping[str, KeptFile], folder: str, since: float
+) -> dict[str, KeptFile]:
+    """Returns the files that are not surely as they were, and the members of archives.
+
+    Args:
+      files: the inventory, by path.
+      folder: the input root.
+      since: when the run began, in Unix seconds: what was touched later is unsure.
+    """
+    above = f"{folder.rstrip('/')}/"
+    now = file_status([above + path for path in files])
+    times = zip(now.modified.tolist(), (now.changed / 1e9).tolist(), strict=True)
+    limit = since - _CLOCK_SECONDS
+    return {
+        path: file
+        for (path, file), size, (modified, touched) in zip(
+            files.items(), now.sizes.tolist(), times, strict=True
+        )
+        if size != file.size or str(modified) != file.version or touched > limit
+    }
+
+
 def _changed_locally(
     files: Mapping[str, KeptFile], folder: str, known: Mapping[str, str], since: float
 ) -> Iterator[str]:
@@ -95,7 +122,7 @@ def _changed_locally(
     for path, file in files.items():
         name, seen = _file_of(above + path, file)
         try:
-            now = status(name)  # a million files take a second or two
+            now = status(name)
         except OSError as error:
             yield f"{name}: {error.strerror}"
             continue

@@ -29,7 +29,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from json.encoder import encode_basestring
-from typing import Any
+from typing import Any, NamedTuple
 
 from recordmill.schemas.errors import OutputRefusedError
 from recordmill.schemas.job.job_spec import JobSpec
@@ -48,9 +48,8 @@ CONVERT_ALL = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class KeptFile:
-    """A file as it was when it was converted.
+class KeptFile(NamedTuple):
+    """A file as it was when it was converted; a tuple, as there are millions of them.
 
     Attributes:
       size: in bytes.
@@ -108,19 +107,27 @@ def dump_inputs(
       by_content: whether the files' versions are their content.
       run_key: of the run that makes the part.
     """
-
-    def kept(file: InputFile, *, is_side: bool) -> KeptFile:
-        content = file.version if by_content else None
-        version = None if by_content else file.version
-        return KeptFile(file.size, version, is_side, bool(file.problem), content)
-
-    entries = {file.path: kept(file, is_side=True) for file in side_files}
-    inputs = {file.path: kept(file, is_side=False) for file in files}
-    entries = inputs | {path: entries[path] for path in entries if path not in inputs}
+    entries = _kept(files, by_content=by_content, is_side=False)
+    for path, side in _kept(side_files, by_content=by_content, is_side=True).items():
+        entries.setdefault(path, side)
     fields = fixed_fields(job)
     return dump_kept(
         KeptInputs(FORMAT_VERSION, fingerprint, fields, entries, by_content, run_key)
     )
+
+
+def _kept(
+    files: Iterable[InputFile], *, by_content: bool, is_side: bool
+) -> dict[str, KeptFile]:
+    if by_content:
+        return {
+            path: KeptFile(size, None, is_side, bool(problem), version)
+            for path, _, size, version, _, problem in files
+        }
+    return {
+        path: KeptFile(size, version, is_side, bool(problem))
+        for path, _, size, version, _, problem in files
+    }
 
 
 def dump_kept(inputs: KeptInputs, contents: Mapping[str, str] | None = None) -> bytes:
@@ -138,13 +145,13 @@ def dump_kept(inputs: KeptInputs, contents: Mapping[str, str] | None = None) -> 
         **({"run": inputs.run_key} if inputs.run_key else {}),
     }
     lines = [_json_line(head)]
-    for path, file in inputs.files.items():
-        if contents is not None:
-            told = contents.get(path, "")
-        else:
-            told = (file.content if inputs.by_content else file.version) or ""
-        kind = [_UNREADABLE] * file.is_unreadable + [_SIDE] * file.is_side
-        lines.append(_file_line(path, file.size, told, kind))
+    if contents is not None:
+        told: Iterable[str | None] = map(contents.get, inputs.files)
+    elif inputs.by_content:
+        told = (file.content for file in inputs.files.values())
+    else:
+        told = (file.version for file in inputs.files.values())
+    lines += map(_file_line, inputs.files, inputs.files.values(), told)
     # Python's gzip module writes the operating system and, by default, the time.
     packer = gzip_packer(_LEVEL)
     return packer.compress("".join(lines).encode()) + packer.flush()
@@ -154,10 +161,13 @@ def _json_line(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
-def _file_line(path: str, size: int, told: str, kind: Sequence[str]) -> str:
-    """Returns what `_json_line` makes of a list of these, in a fifth of its time."""
-    texts = "".join([f",{encode_basestring(text)}" for text in (told, *kind)])
-    return f"[{encode_basestring(path)},{size}{texts}]\n"
+def _file_line(path: str, file: KeptFile, told: str | None) -> str:
+    """Returns what `_json_line` makes of a list of these, in a tenth of its time."""
+    text = f"[{encode_basestring(path)},{file.size},{encode_basestring(told or '')}"
+    if not (file.is_side or file.is_unreadable):
+        return f"{text}]\n"
+    kind = [_UNREADABLE] * file.is_unreadable + [_SIDE] * file.is_side
+    return f"{text}{''.join([f',{encode_basestring(each)}' for each in kind])}]\n"
 
 
 # What Python raises where a value of a JSON file is not what is expected there.

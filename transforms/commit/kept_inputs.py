@@ -52,7 +52,7 @@ def read_part(store: Store, manifest: Manifest, part: int) -> KeptInputs:
         return kept
     nothing = KeptFile(0, None, is_side=False)
     files = {
-        path: replace(file, version=listed.files.get(path, nothing).version)
+        path: file._replace(version=listed.files.get(path, nothing).version)
         for path, file in kept.files.items()
     }
     return replace(kept, files=files, run_key=listed.run_key)
@@ -118,7 +118,7 @@ def is_same_dataset(
     if not (kept.by_content and same_names):
         return False
     by_content = [
-        [replace(file, version=kept.files[file.path].content or "") for file in part]
+        [file._replace(version=kept.files[file.path].content or "") for file in part]
         for part in (files, sides)
     ]
     if fingerprint_of(job, *by_content, reading=reading) != manifest.fingerprint:
@@ -148,7 +148,7 @@ def renew_inventories(
         if not kept.by_content or versions.keys().isdisjoint(kept.files):
             continue
         files = {
-            path: replace(file, version=versions.get(path, file.version))
+            path: file._replace(version=versions.get(path, file.version))
             for path, file in kept.files.items()
         }
         key = kept.run_key if manifest.appended else run_key

@@ -80,6 +80,15 @@ class Loops(Protocol):
         time: nanoseconds since 1970, or ANY_TIME.
         """
 
+    def status(
+        self, paths: bytes, sizes: Buffer, modified: Buffer, changed: Buffer
+    ) -> None:
+        """Writes size and times of files: nanoseconds since 1970.
+
+        Each path ends with a zero byte. The size is -1 where there is no regular file, or
+        it cannot be asked.
+        """
+
     def copy(self, pieces: list[memoryview], skip: int, target: Buffer) -> int:
         """Copies the bytes of pieces to the target, one behind the other.
 

@@ -52,6 +52,15 @@ int64_t read_files(
     const char *const *paths, const int64_t *sizes, const int64_t *modified,
     int64_t count, uint8_t *const *targets);
 
+/* status.c ---------------------------------------------------------------------------- */
+
+enum { NO_FILE = -1 };
+
+/* Writes size and times, in nanoseconds since 1970, of files whose paths each end with a
+   zero byte; a size of NO_FILE where there is no regular file, or it cannot be asked. */
+void ask_files(
+    const char *paths, int64_t count, int64_t *sizes, int64_t *modified, int64_t *changed);
+
 /* interleave.c ------------------------------------------------------------------------ */
 
 /* Writes the pictures of rows, whose three planes follow each other, pixel by pixel. */

@@ -181,6 +181,31 @@ static PyObject *read_all(PyObject *self, PyObject *args)
     return found;
 }
 
+static PyObject *ask_all(PyObject *self, PyObject *args)
+{
+    Py_buffer paths, sizes, modified, changed;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "y*w*w*w*:status", &paths, &sizes, &modified, &changed))
+        return NULL;
+    const char *names = paths.buf;
+    int64_t count = sizes.len / 8, ends = 0;
+    int good = modified.len == sizes.len && changed.len == sizes.len;
+    Py_BEGIN_ALLOW_THREADS
+    for (Py_ssize_t at = 0; at < paths.len; at++)
+        ends += names[at] == 0;
+    good = good && ends == count && (count == 0 || names[paths.len - 1] == 0);
+    if (good)
+        ask_files(names, count, sizes.buf, modified.buf, changed.buf);
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&paths);
+    PyBuffer_Release(&sizes);
+    PyBuffer_Release(&modified);
+    PyBuffer_Release(&changed);
+    if (!good)
+        return refuse("status: each path needs a zero byte behind it, and a place");
+    Py_RETURN_NONE;
+}
+
 /* Copies what lies behind the first `skip` bytes of the pieces. Returns how many bytes. */
 static int64_t copy_behind(
     const Py_buffer *pieces, Py_ssize_t count, int64_t skip, uint8_t *target, int64_t room)
@@ -469,6 +494,7 @@ static PyMethodDef methods[] = {
     {"files", read_all, METH_VARARGS, "Reads whole files."},
     {"copy", copy_all, METH_VARARGS, "Copies pieces to where they stand together."},
     {"interleave", interleave_all, METH_VARARGS, "Lays planes side by side."},
+    {"status", ask_all, METH_VARARGS, "Tells sizes and times of files."},
     {"gather", gather_all, METH_VARARGS, "Reads parts of a file."},
     {NULL, NULL, 0, NULL},
 };

@@ -80,14 +80,9 @@ class Inventory:
 
     def _slice(self, start: int, stop: int) -> Iterator[InputFile]:
         for batch in self._batches(start, stop):
-            for row in batch.select(_SCHEMA.names).to_pylist():
-                yield InputFile(
-                    row["path"],
-                    self.root + row["path"],
-                    row["size"],
-                    row["version"],
-                    problem=row["problem"],
-                )
+            columns = [batch[name].to_pylist() for name in _SCHEMA.names]
+            for path, size, version, problem in zip(*columns, strict=True):
+                yield InputFile(path, self.root + path, size, version, "", problem)
 
     def _batches(self, start: int, stop: int) -> Iterator[pa.RecordBatch]:
         with self._open() as source, pa.ipc.open_file(source) as reader:

@@ -27,6 +27,7 @@ from recordmill.transforms.sources.walk_folders import (
     no_notes,
     walk_folders,
 )
+from recordmill.transforms.storage.file_status import file_status
 from recordmill.transforms.storage.reading import local_path
 from recordmill.transforms.storage.storage_errors import input_error
 
@@ -46,9 +47,15 @@ def list_local(name: str, note: Note = no_notes) -> tuple[str, list[FoundFile]]:
     """
     try:
         root, files = _search(name, note)
+        status = file_status(list(files))
+        facts = zip(
+            files.items(), status.sizes.tolist(), status.modified.tolist(), strict=True
+        )
         return root, [
-            _found(path, given or root)._replace(is_named=not given)
-            for path, given in files.items()
+            FoundFile(path, size, str(modified), given or root, "", not given)
+            if size >= 0
+            else _odd_file(path, given or root)._replace(is_named=not given)
+            for (path, given), size, modified in facts
         ]
     except (OSError, ValueError) as error:
         raise input_error(error, f"{name}: cannot be listed: {error}") from error
@@ -123,9 +130,10 @@ def _special_kind(mode: int) -> str:
     return "a socket" if stat.S_ISSOCK(mode) else "a device"
 
 
-def _found(path: str, given: str) -> FoundFile:
+def _odd_file(path: str, given: str) -> FoundFile:
+    """Returns a file that could not be asked, or is not a regular one."""
     try:
-        status = os.stat(path)  # noqa: PTH116 (the hot call of a large listing)
+        status = os.stat(path)  # noqa: PTH116 (says what is wrong)
     except OSError as error:
         link = Path(path)
         if not link.is_symlink():

@@ -71,13 +71,19 @@ def list_inputs(
         roots.append(root)
         if open_archives:
             files = list(_opened(files, options))
-        for file in sorted(files, key=lambda file: file.uri.split("/")):
+        for file in _by_folders(files):
             found.setdefault(file.uri, file)
     root = _common_folder(roots)
     # A million files share the text of the few folders that were given.
     given = {file.given: "" for file in found.values()}
     given = {folder: _readable_path(_below(root, folder))[0] for folder in given}
-    listing = [_input_file(root, file, given[file.given]) for file in found.values()]
+    if _readable_path("".join(found))[1]:
+        listing = [
+            InputFile(_below(root, uri), uri, size, version, given[folder], problem)
+            for uri, size, version, folder, problem, _ in found.values()
+        ]
+    else:
+        listing = [_escaped(root, file, given[file.given]) for file in found.values()]
     for each in listing:
         if each.problem and not keep_unreadable:
             raise unreadable_error(each)
@@ -103,7 +109,16 @@ def input_root(files: Sequence[InputFile]) -> str:
     return files[0].uri.removesuffix(files[0].path) if files else ""
 
 
-def _input_file(root: str, file: FoundFile, given: str) -> InputFile:
+def _by_folders(files: Sequence[FoundFile]) -> list[FoundFile]:
+    """Returns files in the order of their names, folder by folder."""
+    if any("\0" in file.uri for file in files):  # keys of stores may hold it
+        return sorted(files, key=lambda file: file.uri.split("/"))
+    # The same order in half the time: no character is before a zero.
+    return sorted(files, key=lambda file: file.uri.replace("/", "\0"))
+
+
+def _escaped(root: str, file: FoundFile, given: str) -> InputFile:
+    """Returns an entry for a file; a name that is not UTF-8 is its problem."""
     path, is_utf8 = _readable_path(_below(root, file.uri))
     if is_utf8:
         uri, problem = file.uri, file.problem

@@ -91,8 +91,6 @@ def _all_files(workspace: Workspace) -> Iterator[list[FileChecksum]]:
 def _read(workspace: Workspace, file: str) -> list[FileChecksum] | None:
     data = workspace.get(f"{CHECKPOINTS}/{file}")
     try:
-        return (
-            None if data is None else [FileChecksum(*each) for each in json.loads(data)]
-        )
+        return None if data is None else list(map(FileChecksum._make, json.loads(data)))
     except (ValueError, TypeError):
         return None  # cut short when the machine lost its power

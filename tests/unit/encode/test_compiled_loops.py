@@ -97,6 +97,25 @@ def test_files_without_a_place_are_not_read(
         _loops.files(paths, sizes, modified)
 
 
+@pytest.mark.parametrize(
+    ("paths", "places"),
+    [
+        (b"/", (1, 1, 1)),
+        (b"/\0/", (1, 1, 1)),
+        (b"/\0/", (2, 2, 2)),
+        (b"/\0/\0", (1, 1, 1)),
+        (b"/\0", (1, 2, 1)),
+        (b"/\0", (1, 1, 0)),
+        (b"", (1, 1, 1)),
+    ],
+)
+def test_files_without_a_place_are_not_asked(paths: bytes, places: Any) -> None:
+    facts = [np.full(places[each], 7, np.int64) for each in range(3)]
+    with pytest.raises(ValueError, match="a zero byte behind it, and a place"):
+        _loops.status(paths, *facts)
+    assert all((each == 7).all() for each in facts)
+
+
 def test_pieces_are_copied_to_where_they_stand_together() -> None:
     pieces = [
         memoryview(b"ab"),

@@ -10,12 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import fsspec
+import hypothesis
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 
 from recordmill.schemas.errors import ChangedInputError, InputError
 from recordmill.transforms.sources import list_local
-from recordmill.transforms.sources.listing import list_inputs
+from recordmill.transforms.sources.found_files import FoundFile
+from recordmill.transforms.sources.listing import _by_folders, list_inputs
 from recordmill.transforms.sources.walk_folders import Note
 from recordmill.transforms.storage.read_scattered import read_rows
 from recordmill.transforms.storage.reading import local_path, read_file, read_range
@@ -408,3 +411,13 @@ def test_files_that_cannot_be_read_are_kept_for_those_who_ask(tmp_path: Path) ->
     }
     with pytest.raises(InputError, match=r"b.jpg: a link to nothing"):
         list_inputs([str(tmp_path)])
+
+
+@hypothesis.settings(max_examples=50)
+@hypothesis.given(
+    st.lists(st.lists(st.text("aA!.\x00\x01é", max_size=3), min_size=1, max_size=4))
+)
+def test_files_are_ordered_folder_by_folder(names: list[list[str]]) -> None:
+    files = [FoundFile("/".join(parts), 0, "", "") for parts in names]
+    in_order = [file.uri.split("/") for file in _by_folders(files)]
+    assert in_order == sorted(names)

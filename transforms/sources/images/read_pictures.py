@@ -97,8 +97,10 @@ def reference_to(file: InputFile) -> bytes:
     """
     if file.problem:
         return f"!{file.problem}\0{file.path}".encode()
-    version = f":{quote(file.version)}" if file.version else ""
-    return f"{file.size}{version} {file.path}".encode()
+    version = file.version
+    if version.isdecimal() and version.isascii():  # a time: 1 us less for each file
+        return f"{file.size}:{version} {file.path}".encode()
+    return f"{file.size}{f':{quote(version)}' if version else ''} {file.path}".encode()
 
 
 def parse_reference(reference: bytes) -> Reference:
@@ -109,7 +111,9 @@ def parse_reference(reference: bytes) -> Reference:
         return Reference(Seen(0, ""), path.decode(), text[1:].decode(), note)
     facts, _, path = text.partition(b" ")
     size, _, version = facts.decode().partition(":")
-    return Reference(Seen(int(size), unquote(version)), path.decode(), "", note)
+    if "%" in version:
+        version = unquote(version)
+    return Reference(Seen(int(size), version), path.decode(), "", note)
 
 
 def contents_of(

@@ -1,0 +1,34 @@
+/* Asks the system for sizes and times of many files: Python's own call takes 2 us for each
+   beside the system's one, and holds the interpreter. */
+
+#define _POSIX_C_SOURCE 200809L
+#define _FILE_OFFSET_BITS 64
+#include <string.h>
+#include <sys/stat.h>
+
+#include "loops.h"
+
+#ifdef __APPLE__
+#define MODIFIED st_mtimespec
+#define CHANGED st_ctimespec
+#else
+#define MODIFIED st_mtim
+#define CHANGED st_ctim
+#endif
+
+static int64_t nanoseconds(struct timespec since_1970)
+{
+    return (int64_t)since_1970.tv_sec * 1000000000 + since_1970.tv_nsec;
+}
+
+void ask_files(
+    const char *paths, int64_t count, int64_t *sizes, int64_t *modified, int64_t *changed)
+{
+    struct stat now;
+    for (int64_t each = 0; each < count; each++, paths += strlen(paths) + 1) {
+        int good = stat(paths, &now) == 0 && S_ISREG(now.st_mode);
+        sizes[each] = good ? now.st_size : NO_FILE;
+        modified[each] = good ? nanoseconds(now.MODIFIED) : 0;
+        changed[each] = good ? nanoseconds(now.CHANGED) : 0;
+    }
+}
