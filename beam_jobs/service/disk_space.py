@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from recordmill.beam_jobs.service.prepare import PreparedRun
 from recordmill.schemas.errors import InputError, NoRoomError
 from recordmill.schemas.text import human_bytes
-from recordmill.transforms.exchange.held_run import NO_BUDGET, HoldBudget
+from recordmill.transforms.exchange.held_runs import NO_BUDGET, HoldBudget
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.memory import memory_budget

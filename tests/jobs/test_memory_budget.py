@@ -5,11 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from job_tools import convert
+from same_dataset import dataset_of
 
+from recordmill.transforms.exchange import held_runs
+from recordmill.transforms.exchange.block import Block
+from recordmill.transforms.exchange.held_values import HeldValues
 from recordmill.transforms.tasks import sort_range
 
 SAMPLES = Path(__file__).parents[1] / "samples"
@@ -54,6 +60,36 @@ def test_a_range_in_several_runs(
         assert (len(runs) > 1) == (run_bytes == 1000)
         shards.append([path.read_bytes() for path in output.glob("*.tfrecord*")])
     assert shards[0] == shards[1]
+
+
+def test_rows_that_wait_as_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until their shard is written; here a column has its first value in later rows."""
+    table = tmp_path / "table.csv"
+    rows = (f"{n},{n if n > 600 else ''},{'' if n % 7 else 'text'}" for n in range(900))
+    table.write_text("number,late,seldom\n" + "\n".join(rows) + "\n")
+    monkeypatch.setattr(
+        "recordmill.transforms.sources.csv.range_rows.BATCH_BYTES", 2000
+    )
+    monkeypatch.setattr(sort_range, "RUN_BYTES", 20_000)
+    held: list[bool] = []
+
+    def note(blocks: Sequence[Block], num_splits: int) -> HeldValues | None:
+        run = HeldValues.of(blocks, num_splits)
+        held.append(run is not None)
+        return run
+
+    monkeypatch.setattr(held_runs, "HeldValues", Mock(of=note))
+    datasets = []
+    for memory, in_memory in (("auto", True), ("30kB", True), ("0", False)):
+        output = tmp_path / memory / "out"
+        held.clear()
+        splits = ["--split", "train=0.7", "--split", "test=0.3"]
+        convert("csv", table, output, *splits, "--memory", memory)
+        assert any(held) == in_memory, memory
+        datasets.append(dataset_of(output))
+    assert datasets[0] == datasets[1] == datasets[2]
 
 
 _SHOWN_PAGES = """

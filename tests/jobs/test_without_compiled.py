@@ -18,7 +18,7 @@ from recordmill.transforms import compiled
 def test_same_dataset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, files: Argument
 ) -> None:
-    loops = Mock(wraps=compiled.loops, SLACK_BYTES=compiled.loops.SLACK_BYTES)
+    loops = Mock(wraps=compiled.loops)
     monkeypatch.setattr(compiled, "loops", loops)
     convert(source, files, tmp_path / "with" / "out", "--shards", 2)
     assert loops.write.called

@@ -35,13 +35,11 @@ class Loops(Protocol):
 
     Attributes:
       CRC32C: how checksums are made: by an "instruction" or a "table".
-      SLACK_BYTES: that the target of `write` needs behind its last row.
       LEFT_OUT: the kind of bytes that are measured and not written, of one column at most.
       ANY_TIME: says that a file may be from any time.
     """
 
     CRC32C: str
-    SLACK_BYTES: int
     LEFT_OUT: int
     ANY_TIME: int
 
@@ -111,6 +109,7 @@ class Loops(Protocol):
     def write(
         self,
         columns: Sequence[Column],
+        first: int,
         sizes: Buffer,
         starts: Buffer,
         head_room: int,
@@ -119,8 +118,9 @@ class Loops(Protocol):
     ) -> None:
         """Writes each row's Example between `head_room` and `tail_room` zero bytes.
 
-        Row i is target[starts[i]:starts[i + 1]]; `sizes` are those of `measure`, which
-        count what is left out.
+        The rows are those of the columns from `first` on, as many as there are sizes. The
+        i-th of them is target[starts[i]:starts[i + 1]]; `sizes` are those of `measure`,
+        which count what is left out.
         """
 
 

@@ -157,7 +157,7 @@ static inline uint8_t *put_entry(
         size = (int)(put_prefix(known, entry, payload) - known);
         prefixes->of[payload].size = (uint8_t)size;
     }
-    memcpy(at, known, 32); /* faster than `size` bytes: the rest is written over */
+    memcpy(at, known, 32); /* faster than `size` bytes: what follows is written later */
     if (size > 32)
         memcpy(at + 32, known + 32, PREFIX_BYTES - 32);
     return put_payload(at + size, entry, row);
@@ -211,10 +211,13 @@ static struct Prefixes *new_prefixes(
 
 void write_examples(
     const struct Entry *entries, int64_t num_entries, int64_t num_rows,
-    const int64_t *sizes, const int64_t *starts, int64_t head_room, uint8_t *target)
+    const int64_t *sizes, const int64_t *starts, int64_t head_room, uint8_t *target,
+    int64_t limit)
 {
-    struct Prefixes *prefixes = new_prefixes(entries, num_entries, num_rows);
+    struct Prefixes *known = new_prefixes(entries, num_entries, num_rows);
     for (int64_t row = 0; row < num_rows; row++) {
+        /* A copy of a known prefix may reach beyond its row, but not beyond the target. */
+        struct Prefixes *prefixes = starts[row + 1] + PREFIX_BYTES <= limit ? known : NULL;
         uint8_t *at = target + starts[row];
         memset(at, 0, (size_t)head_room);
         at = put_header(at + head_room, 0x0a, sizes[row]);
@@ -228,5 +231,5 @@ void write_examples(
         }
         memset(at, 0, (size_t)(target + starts[row + 1] - at));
     }
-    free(prefixes);
+    free(known);
 }

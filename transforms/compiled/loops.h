@@ -96,13 +96,11 @@ void measure_features(
 /* Returns the size of an Example around a Features message of this size. */
 int64_t example_size(int64_t features_size);
 
-/* More bytes that the target must have behind its last row: a write may touch them. */
-enum { SLACK_BYTES = 64 };
-
 /* Writes each row's Example; that of row i begins at target + starts[i] + head_room. What
-   is free before and behind it becomes zeros. */
+   is free before and behind it becomes zeros. The target has `limit` bytes. */
 void write_examples(
     const struct Entry *entries, int64_t num_entries, int64_t num_rows,
-    const int64_t *sizes, const int64_t *starts, int64_t head_room, uint8_t *target);
+    const int64_t *sizes, const int64_t *starts, int64_t head_room, uint8_t *target,
+    int64_t limit);
 
 #endif

@@ -316,16 +316,17 @@ static int take(struct Columns *columns, PyObject *object, Py_buffer **taken)
     return 1;
 }
 
-/* Returns whether `count` + 1 offsets, of 4 or 8 bytes, are there, ascend, and end within
-   `limit`. */
-static int are_offsets(const Py_buffer *buffer, int bytes, int64_t count, int64_t limit)
+/* Returns whether the offsets from `first` to `end`, of 4 or 8 bytes, are there, ascend,
+   and end within `limit`. */
+static int are_offsets(
+    const Py_buffer *buffer, int bytes, int64_t first, int64_t end, int64_t limit)
 {
-    if (buffer == NULL || buffer->len / bytes <= count)
+    if (buffer == NULL || buffer->len / bytes <= end)
         return 0;
     const int32_t *narrow = buffer->buf;
     const int64_t *wide = buffer->buf;
     int64_t before = 0;
-    for (int64_t each = 0; each <= count; each++) {
+    for (int64_t each = first; each <= end; each++) {
         int64_t offset = bytes == 4 ? narrow[each] : wide[each];
         if (offset < before)
             return 0;
@@ -334,8 +335,10 @@ static int are_offsets(const Py_buffer *buffer, int bytes, int64_t count, int64_
     return before <= limit;
 }
 
+/* Takes a column for the rows from `first` to `end`. */
 static int take_column(
-    struct Columns *columns, struct Entry *entry, PyObject *tuple, int64_t num_rows)
+    struct Columns *columns, struct Entry *entry, PyObject *tuple, int64_t first,
+    int64_t end)
 {
     Py_buffer *key, *values, *offsets, *lists, *valid;
     if (!PyTuple_Check(tuple) || PyTuple_Size(tuple) != FIELDS) {
@@ -352,36 +355,39 @@ static int take_column(
     int is_left_out = kind == LEFT_OUT;
     if (is_left_out)
         kind = BYTES_LIST;
-    int64_t num_values = num_rows;
-    int fits = key != NULL && values != NULL && (valid == NULL || valid->len >= num_rows)
+    int64_t first_value = first, end_value = end;
+    int fits = key != NULL && values != NULL && (valid == NULL || valid->len >= end)
         && (kind == BYTES_LIST || kind == FLOAT_LIST || kind == INT64_LIST);
     if (fits && lists != NULL) {
-        fits = are_offsets(lists, 8, num_rows, INT64_MAX);
-        num_values = fits ? ((const int64_t *)lists->buf)[num_rows] : 0;
+        fits = are_offsets(lists, 8, first, end, INT64_MAX);
+        first_value = fits ? ((const int64_t *)lists->buf)[first] : 0;
+        end_value = fits ? ((const int64_t *)lists->buf)[end] : 0;
     }
     if (fits && is_left_out)
         fits = columns->hollow == NULL && lists == NULL && valid == NULL
-            && !values->readonly && values->len / 8 >= num_rows
-            && are_offsets(offsets, 4, num_rows, INT32_MAX);
+            && !values->readonly && values->len / 8 >= end
+            && are_offsets(offsets, 4, first, end, INT32_MAX);
     else if (fits && kind == BYTES_LIST)
-        fits = are_offsets(offsets, 4, num_values, values->len);
+        fits = are_offsets(offsets, 4, first_value, end_value, values->len);
     else if (fits)
-        fits = values->len / (kind == FLOAT_LIST ? 4 : 8) >= num_values;
+        fits = values->len / (kind == FLOAT_LIST ? 4 : 8) >= end_value;
     if (!fits) {
         PyErr_SetString(PyExc_ValueError, "a column's buffers do not fit its rows");
         return 0;
     }
+    /* The entry begins with row `first`: lists point to values, else values are rows. */
+    int64_t skipped = lists == NULL ? first : 0;
     entry->key = key->buf;
     entry->key_size = key->len;
     entry->kind = (enum Kind)kind;
-    entry->integers = values->buf;
-    entry->floats = values->buf;
+    entry->integers = (const int64_t *)values->buf + skipped;
+    entry->floats = (const float *)values->buf + skipped;
     entry->data = values->buf;
-    entry->offsets = offsets == NULL ? NULL : offsets->buf;
-    entry->lists = lists == NULL ? NULL : lists->buf;
-    entry->valid = valid == NULL ? NULL : valid->buf;
+    entry->offsets = offsets == NULL ? NULL : (const int32_t *)offsets->buf + skipped;
+    entry->lists = lists == NULL ? NULL : (const int64_t *)lists->buf + first;
+    entry->valid = valid == NULL ? NULL : (const uint8_t *)valid->buf + first;
     if (is_left_out) {
-        entry->cuts = values->buf;
+        entry->cuts = (int64_t *)values->buf + first;
         columns->hollow = entry;
     }
     return 1;
@@ -389,7 +395,8 @@ static int take_column(
 
 /* Takes a list of (key, kind, values, offsets, lists, valid); see __init__.py.
    Returns 0 with an exception set if a buffer is too short for its rows. */
-static int take_columns(struct Columns *columns, PyObject *list, int64_t num_rows)
+static int take_columns(
+    struct Columns *columns, PyObject *list, int64_t first, int64_t num_rows)
 {
     memset(columns, 0, sizeof *columns);
     Py_ssize_t count = PyList_Size(list);
@@ -405,7 +412,8 @@ static int take_columns(struct Columns *columns, PyObject *list, int64_t num_row
     }
     for (Py_ssize_t each = 0; each < count; each++)
         if (!take_column(
-                columns, columns->entries + each, PyList_GetItem(list, each), num_rows)) {
+                columns, columns->entries + each, PyList_GetItem(list, each), first,
+                first + num_rows)) {
             release_columns(columns);
             return 0;
         }
@@ -421,7 +429,7 @@ static PyObject *measure_all(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "Ow*:measure", &list, &sizes))
         return NULL;
     int64_t num_rows = sizes.len / 8;
-    if (!take_columns(&columns, list, num_rows)) {
+    if (!take_columns(&columns, list, 0, num_rows)) {
         PyBuffer_Release(&sizes);
         return NULL;
     }
@@ -453,35 +461,36 @@ static PyObject *write_all(PyObject *self, PyObject *args)
 {
     PyObject *list;
     Py_buffer sizes, starts, target;
-    Py_ssize_t head_room, tail_room;
+    Py_ssize_t first, head_room, tail_room;
     struct Columns columns;
     (void)self;
     if (!PyArg_ParseTuple(
-            args, "Oy*y*nnw*:write", &list, &sizes, &starts, &head_room, &tail_room,
-            &target))
+            args, "Ony*y*nnw*:write", &list, &first, &sizes, &starts, &head_room,
+            &tail_room, &target))
         return NULL;
     int64_t num_rows = sizes.len / 8;
-    int good = 0, taken = take_columns(&columns, list, num_rows);
+    int good = first >= 0 && first <= INT64_MAX - num_rows;
+    int taken = good && take_columns(&columns, list, first, num_rows);
     if (taken) {
         good = starts.len / 8 == num_rows + 1
             && have_room(
                    &columns, sizes.buf, starts.buf, num_rows, head_room + tail_room,
-                   target.len - SLACK_BYTES);
+                   target.len);
         Py_BEGIN_ALLOW_THREADS
         if (good)
             write_examples(
                 columns.entries, columns.count, num_rows, sizes.buf, starts.buf,
-                head_room, target.buf);
+                head_room, target.buf, target.len);
         Py_END_ALLOW_THREADS
         release_columns(&columns);
     }
     PyBuffer_Release(&sizes);
     PyBuffer_Release(&starts);
     PyBuffer_Release(&target);
-    if (!taken)
-        return NULL;
     if (!good)
         return refuse("write: the places of the rows do not fit their sizes");
+    if (!taken)
+        return NULL;
     Py_RETURN_NONE;
 }
 
@@ -504,8 +513,7 @@ static int prepare(PyObject *module)
     PyObject *any_time = PyLong_FromLongLong(ANY_TIME);
     int added = any_time == NULL ? -1 : PyModule_AddObjectRef(module, "ANY_TIME", any_time);
     Py_XDECREF(any_time);
-    if (added < 0 || PyModule_AddIntConstant(module, "SLACK_BYTES", SLACK_BYTES) < 0
-        || PyModule_AddIntConstant(module, "LEFT_OUT", LEFT_OUT) < 0)
+    if (added < 0 || PyModule_AddIntConstant(module, "LEFT_OUT", LEFT_OUT) < 0)
         return -1;
     return PyModule_AddStringConstant(module, "CRC32C", crc32c_choose());
 }

@@ -29,8 +29,18 @@ def encode_compiled(
     loops: Loops, batch: pa.RecordBatch, schema: Schema, head_room: int, tail_room: int
 ) -> pa.BinaryArray:
     """Serializes every row; arguments, result and errors are those of `encode`."""
-    columns = [_column_of(entry) for entry in load_entries(batch, schema.features)]
-    return _write(loops, columns, batch.num_rows, head_room, tail_room, None)
+    columns = load_columns(batch, schema)
+    sizes, lengths = measure(loops, columns, batch.num_rows, head_room, tail_room)
+    return write_rows(loops, columns, sizes, lengths, head_room, tail_room)
+
+
+def load_columns(batch: pa.RecordBatch, schema: Schema) -> list[Column]:
+    """Returns what the loops need of every feature.
+
+    Raises:
+      SchemaError, RowsError: see `encode`.
+    """
+    return [_column_of(entry) for entry in load_entries(batch, schema.features)]
 
 
 def encode_around_compiled(
@@ -61,30 +71,40 @@ def encode_around_compiled(
         else _column_of(entry)
         for entry in load_entries(batch, schema.features)
     ]
-    framed = _write(
-        loops, columns, batch.num_rows, head_room, tail_room, value_lengths(absent)
-    )
+    sizes, lengths = measure(loops, columns, batch.num_rows, head_room, tail_room)
+    lengths -= value_lengths(absent)
+    framed = write_rows(loops, columns, sizes, lengths, head_room, tail_room)
     before: I64 = cuts - value_offsets(framed)[:-1].astype(np.int64)
     return framed, before
 
 
-def _write(
-    loops: Loops,
-    columns: list[Column],
-    num_rows: int,
-    head_room: int,
-    tail_room: int,
-    left_out: I64 | None,
-) -> pa.BinaryArray:
-    """Lays out the columns' bytes, but for so many of each row that are left out."""
+def measure(
+    loops: Loops, columns: list[Column], num_rows: int, head_room: int, tail_room: int
+) -> tuple[I64, I64]:
+    """Returns the size of each row's Features message, and of its example with room."""
     sizes = np.empty(num_rows, np.int64)
     loops.measure(columns, sizes)
     headers = 1 + varint_lengths(sizes.view(np.uint64))
-    lengths = head_room + headers + sizes + tail_room
-    offsets = offsets_of(lengths if left_out is None else lengths - left_out)
+    return sizes, head_room + headers + sizes + tail_room
+
+
+def write_rows(
+    loops: Loops,
+    columns: list[Column],
+    sizes: I64,
+    lengths: I64,
+    head_room: int,
+    tail_room: int,
+) -> pa.BinaryArray:
+    """Writes the examples of all rows, whose sizes and lengths were measured.
+
+    Raises:
+      RecordmillError: together they are beyond 2 GiB.
+    """
+    offsets = offsets_of(lengths)
     require_fit(int(offsets[-1]))
-    data = np.empty(int(offsets[-1]) + loops.SLACK_BYTES, np.uint8)
-    loops.write(columns, sizes, offsets, head_room, tail_room, data)
+    data = np.empty(int(offsets[-1]), np.uint8)
+    loops.write(columns, 0, sizes, offsets, head_room, tail_room, data)
     return binary_array(offsets, data)
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from recordmill.schemas.dataset.shards import ShardTask
 from recordmill.transforms.arrow import I64, U64
+from recordmill.transforms.encode.unwritten_records import Payloads, written_payloads
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,16 +19,20 @@ class Block:
     """Encoded rows of one input range, in row order.
 
     Attributes:
-      payloads: one payload for each row.
+      payloads: one payload for each row; unwritten ones only wait in memory.
       keys: order key of each row.
       splits: split index of each row.
       planned_bytes: planned bytes of each row.
     """
 
-    payloads: pa.BinaryArray
+    payloads: Payloads
     keys: U64
     splits: npt.NDArray[np.uint8]
     planned_bytes: I64
+
+    def written(self) -> Block:
+        """Returns the same rows with payloads of bytes."""
+        return replace(self, payloads=written_payloads(self.payloads))
 
     @classmethod
     def joined(cls, blocks: list[Block]) -> Block:
@@ -38,6 +45,28 @@ class Block:
         )
         blocks.clear()  # so that no row is in memory twice while the block is written
         return block
+
+
+def payload_buffer(block: Block) -> pa.Buffer:
+    """Returns the buffer that a block's payloads lie in."""
+    return written_payloads(block.payloads).buffers()[2] or pa.py_buffer(b"")
+
+
+def find_rows(keys: U64, counts: Sequence[int], task: ShardTask) -> slice:
+    """Returns where a shard's rows are among those sorted by (split, key).
+
+    Args:
+      keys: order key of each row.
+      counts: rows of each split.
+      task: the shard.
+    """
+    begin = sum(counts[: task.split_index])
+    end = begin + counts[task.split_index]
+    found = keys[begin:end]
+    first = begin + int(np.searchsorted(found, np.uint64(task.low)))
+    if task.high < 1 << 64:
+        end = begin + int(np.searchsorted(found, np.uint64(task.high)))
+    return slice(first, end)
 
 
 def sort_order(

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from recordmill.schemas.dataset.shards import ShardTask
 from recordmill.schemas.ranges import SortedRunRef
+from recordmill.transforms.exchange.held_values import HeldValues
 from recordmill.transforms.exchange.merge import (
     WINDOW_BYTES,
     Bodies,
@@ -58,7 +59,8 @@ def _find_pieces(
 ) -> tuple[Pieces, list[pa.Buffer]]:
     """Returns where a shard's records are, and the bodies that are in memory.
 
-    The body of a run in a file has the number of the run.
+    The body of a run in a file has the number of the run; so does one that is held
+    unwritten, as its records are written when they are read.
     """
     found: list[Pieces] = []
     held_chunks: list[pa.Buffer] = []
@@ -66,6 +68,9 @@ def _find_pieces(
         if run.counts[task.split_index] == 0:
             continue
         held = folder.held(run)
+        if isinstance(held, HeldValues):
+            found.append(held.find(task, body=number))
+            continue
         if held is not None:
             found.append(held.find(task, first_body=len(runs) + len(held_chunks)))
             held_chunks += held.chunks

@@ -21,6 +21,7 @@ import pyarrow as pa
 from recordmill.schemas.dataset.shards import ShardPlan
 from recordmill.schemas.errors import RecordmillError
 from recordmill.transforms.arrow import I64, array_parts, binary_array, offsets_of
+from recordmill.transforms.encode.unwritten_records import written_payloads
 from recordmill.transforms.exchange.block import Block
 from recordmill.transforms.exchange.merge import (
     WINDOW_BYTES,
@@ -69,7 +70,7 @@ def cut_block(
         order = order[np.isin(order, kept)]
     if not len(order):
         return
-    payloads = block.payloads.take(pa.array(order))
+    payloads = written_payloads(block.payloads).take(pa.array(order))
     keys, shards = block.keys[order].astype("<u8"), shards[order]
     offsets, data = array_parts(payloads)
     body = data.data

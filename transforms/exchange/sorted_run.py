@@ -27,7 +27,7 @@ from recordmill.transforms.arrow import (
     value_offsets,
 )
 from recordmill.transforms.binary_views import views_at
-from recordmill.transforms.exchange.block import Block, sort_order
+from recordmill.transforms.exchange.block import Block, payload_buffer, sort_order
 from recordmill.transforms.exchange.sorted_run_index import pack_index
 from recordmill.transforms.storage.atomic_files import temp_path, write_atomic
 from recordmill.transforms.storage.direct_io import SCRATCH_SPEED, BlockWriter
@@ -92,7 +92,7 @@ def _sorted_payloads(
       order: index of each row of the run, counted over all blocks.
       starts: byte offset of each row in the run, and the end.
     """
-    buffers = [block.payloads.buffers()[2] or pa.py_buffer(b"") for block in blocks]
+    buffers = list(map(payload_buffer, blocks))
     firsts = [value_offsets(block.payloads)[:-1] for block in blocks]
     buffer_of = np.repeat(np.arange(len(blocks)), [len(found) for found in firsts])
     places = np.concatenate(firsts)

@@ -14,12 +14,13 @@ from tempfile import TemporaryDirectory
 from recordmill.schemas.errors import MissingFileError, RecordmillError
 from recordmill.schemas.ranges import SortedRunRef
 from recordmill.transforms.exchange.block import Block
-from recordmill.transforms.exchange.held_run import (
+from recordmill.transforms.exchange.held_runs import (
     HELD_RUNS,
     NO_BUDGET,
     HeldRun,
     HoldBudget,
 )
+from recordmill.transforms.exchange.held_values import HeldValues
 from recordmill.transforms.exchange.sorted_run import write_sorted_run
 from recordmill.transforms.exchange.sorted_run_index import (
     ReadRange,
@@ -54,6 +55,11 @@ class SortedRunFolder(ABC):
         """
         with self.writing(stem) as path:
             return write_sorted_run(path, blocks, num_splits)
+
+    @property
+    def has_room(self) -> bool:
+        """Tells whether there may be room in memory for another run."""
+        return False
 
     def held(self, run: SortedRunRef) -> HeldRun | None:
         """Returns a run that is in memory; None if it is in files.
@@ -140,13 +146,19 @@ class LocalSortedRuns(SortedRunFolder):
     def save(
         self, stem: str, blocks: Sequence[Block], num_splits: int, seconds: float = 0.0
     ) -> SortedRunRef:
-        if self.budget.num_bytes:
+        if self.has_room:
             held = HELD_RUNS.hold(
                 self.folder, stem, blocks, num_splits, seconds, self.budget
             )
             if held is not None:
                 return held.reference(stem)
-        return super(LocalSortedRuns, self).save(stem, blocks, num_splits, seconds)
+        return super(LocalSortedRuns, self).save(
+            stem, [block.written() for block in blocks], num_splits, seconds
+        )
+
+    @property
+    def has_room(self) -> bool:
+        return HELD_RUNS.has_room(self.budget)
 
     def held(self, run: SortedRunRef) -> HeldRun | None:
         if not run.in_memory:
@@ -175,6 +187,10 @@ class LocalSortedRuns(SortedRunFolder):
         return read, str(path)
 
     def read_into(self, run: SortedRunRef, target: memoryview, offset: int) -> None:
+        held = self.held(run)
+        if isinstance(held, HeldValues):
+            held.read_into(target, offset)
+            return
         path = Path(self.folder, f"{run.stem}.records")
         read_into(path, target, offset, direct=SCRATCH_SPEED.direct)
 

@@ -25,6 +25,7 @@ from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.transforms.arrow import MAX_CELL_BYTES, U64, array_parts
 from recordmill.transforms.dataset.deep_check import invalid_rows
 from recordmill.transforms.decode.observed_features import ObservedFeatures
+from recordmill.transforms.encode.unwritten_records import written_payloads
 from recordmill.transforms.exchange.block import Block
 from recordmill.transforms.exchange.keys import shuffle_keys
 from recordmill.transforms.exchange.plan import packed_histogram
@@ -247,7 +248,7 @@ class RowsEncoder:
             return
         values = batch[self._rule.column].take(pa.array(framed.kept))
         found = self._rule.find(values)
-        records = framed.records
+        records = written_payloads(framed.records)
         if found.null_count:
             rows = rows_of()
             for index in np.flatnonzero(found.is_null().to_numpy(False)).tolist():

@@ -11,6 +11,7 @@ import pyarrow as pa
 from recordmill.schemas.errors import RowsError
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.job_spec import JobSpec, Payload
+from recordmill.transforms import compiled
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.cast.cast_batch import CastBatch, cast
 from recordmill.transforms.cast.side_files import FileReader
@@ -19,6 +20,11 @@ from recordmill.transforms.dataset.expected import require_values
 from recordmill.transforms.encode.around_cells import encode_around, large_column
 from recordmill.transforms.encode.payloads import encode_payload
 from recordmill.transforms.encode.record_sizes import slices_of
+from recordmill.transforms.encode.unwritten_records import (
+    Payloads,
+    UnwrittenRecords,
+    load_records,
+)
 from recordmill.transforms.hollow_records import HollowRecords, seal_around
 from recordmill.transforms.sources.base import FRAMED
 from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, seal
@@ -29,12 +35,13 @@ class FramedRows:
     """The framed records of some rows of a batch.
 
     Attributes:
-      records: one framed record per row that could be encoded.
+      records: one framed record per row that could be encoded; unwritten where that was
+        asked for and saves memory.
       kept: indices of these rows in the batch, ascending.
       invalid_rows: (index, reason) of each row that became no record.
     """
 
-    records: pa.BinaryArray
+    records: Payloads
     kept: I64
     invalid_rows: list[tuple[int, str]]
 
@@ -46,6 +53,7 @@ def frame_rows(
     *,
     files: FileReader | None = None,
     expected_schema: Schema | None = None,
+    unwritten: bool = False,
 ) -> Iterator[FramedRows]:
     """Yields framed records of all rows that can be encoded.
 
@@ -58,10 +66,12 @@ def frame_rows(
       job: its declared schema and payload are used.
       files: reads the files that a feature with `bytes_from` names.
       expected_schema: a schema whose bounds the values must keep, or None.
+      unwritten: whether records may stay unwritten (see `UnwrittenRecords`).
 
     Raises:
       SchemaError: a value is outside the bounds of `expected_schema`.
     """
+    unwritten &= compiled.loops is not None and job.payload == "example"
     if batch.schema.names == [FRAMED]:
         yield FramedRows(batch[FRAMED], np.arange(batch.num_rows, dtype=np.int64), [])
         return
@@ -75,7 +85,7 @@ def frame_rows(
             parts = cast(rows, job.declared, files)
         for part in parts:
             _check(part.batch, schema, expected_schema)
-            framed = _frame(part.batch, schema, job.payload)
+            framed = _frame(part.batch, schema, job.payload, unwritten)
             own = part.kept[framed.kept]
             found = [(int(part.kept[row]), why) for row, why in framed.invalid_rows]
             invalid = sorted(part.invalid_rows + found)
@@ -128,19 +138,25 @@ def _check(batch: pa.RecordBatch, schema: Schema, expected: Schema | None) -> No
         require_values(batch, schema, expected)
 
 
-def _frame(batch: pa.RecordBatch, schema: Schema, payload: Payload) -> FramedRows:
+def _frame(
+    batch: pa.RecordBatch, schema: Schema, payload: Payload, unwritten: bool
+) -> FramedRows:
     kept = np.arange(batch.num_rows, dtype=np.int64)
     invalid_rows: list[tuple[int, str]] = []
     while True:
         try:
-            records = encode_payload(
-                batch, schema, payload, head_room=HEAD_BYTES, tail_room=TAIL_BYTES
-            )
+            if unwritten:
+                records = load_records(batch, schema)
+            else:
+                records = encode_payload(
+                    batch, schema, payload, head_room=HEAD_BYTES, tail_room=TAIL_BYTES
+                )
             break
         except RowsError as error:
             invalid_rows += zip(kept[error.rows].tolist(), error.reasons, strict=True)
             mask = np.ones(len(kept), np.bool_)
             mask[error.rows] = False
             batch, kept = batch.filter(pa.array(mask)), kept[mask]
-    seal(records)
+    if not isinstance(records, UnwrittenRecords):
+        seal(records)
     return FramedRows(records, kept, sorted(invalid_rows))

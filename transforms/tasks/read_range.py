@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features.feature import Schema
@@ -23,8 +22,9 @@ from recordmill.schemas.ranges import (
 )
 from recordmill.schemas.reject_totals import RejectTotals
 from recordmill.schemas.rounded import MAX_COLUMNS, Rounded, merge_rounded
-from recordmill.transforms.arrow import I64, MAX_CELL_BYTES, U64, array_parts
+from recordmill.transforms.arrow import I64, MAX_CELL_BYTES, U64
 from recordmill.transforms.cast.side_files import SideFiles
+from recordmill.transforms.encode.unwritten_records import Payloads, payload_offsets
 from recordmill.transforms.exchange.block import Block
 from recordmill.transforms.exchange.keys import (
     position_keys,
@@ -60,6 +60,7 @@ class RangeReader:
       files: reads those.
       is_whole: whether all rows were read; if not, read again with `encoded_types`.
       live: where it notes how far it is.
+      unwritten: whether records may stay unwritten (see `frame_rows`).
     """
 
     context: RunContext
@@ -78,6 +79,7 @@ class RangeReader:
     files: SideFiles = field(init=False)
     is_whole: bool = False
     live: LiveCounts = NO_COUNTS
+    unwritten: bool = False
 
     def __post_init__(self) -> None:
         self.files = side_files_of(self.input_range, self.context.source)
@@ -183,12 +185,10 @@ class RangeReader:
             if rows.planned_bytes is not None:
                 planned_bytes = rows.planned_bytes[kept]
             else:
-                planned_bytes = np.diff(array_parts(payloads)[0])
+                planned_bytes = np.diff(payload_offsets(payloads))
             yield Block(payloads, keys[kept], splits[kept], planned_bytes)
 
-    def _payloads(
-        self, rows: Rows, schema: Schema
-    ) -> Iterator[tuple[pa.BinaryArray, I64]]:
+    def _payloads(self, rows: Rows, schema: Schema) -> Iterator[tuple[Payloads, I64]]:
         """Yields references or framed records, and the indices of their rows."""
         context = self.context
         if self.by_reference:
@@ -200,6 +200,7 @@ class RangeReader:
             context.job,
             files=self.files,
             expected_schema=context.expected_schema,
+            unwritten=self.unwritten,
         ):
             for row, reason in framed.invalid_rows:
                 path = rows.paths[row] if rows.paths else self.input_range.path

@@ -76,7 +76,9 @@ def _sort_rows(
     by_reference = context.exchange == "reference"
     folder = context.workspace.runs
     while True:
-        reader = RangeReader(context, input_range, by_reference, live=live)
+        reader = RangeReader(
+            context, input_range, by_reference, live=live, unwritten=folder.has_room
+        )
         runs: list[SortedRunRef] = []
         began = time.monotonic()
         for blocks in reader.blocks(assumed_types, RUN_BYTES):

@@ -17,7 +17,7 @@ from recordmill.schemas.ranges import SortedRunRef
 from recordmill.transforms.arrow import I64, U64
 from recordmill.transforms.exchange.block import Block
 from recordmill.transforms.exchange.gather import gather
-from recordmill.transforms.exchange.held_run import NO_BUDGET, HoldBudget
+from recordmill.transforms.exchange.held_runs import NO_BUDGET, HoldBudget
 from recordmill.transforms.exchange.sorted_run_store import (
     LocalSortedRuns,
     SortedRunFolder,

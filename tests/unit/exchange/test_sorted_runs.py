@@ -21,7 +21,7 @@ from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.ranges import SortedRunRef
 from recordmill.transforms.exchange.block import Block
 from recordmill.transforms.exchange.gather import gather
-from recordmill.transforms.exchange.held_run import NO_BUDGET, HoldBudget
+from recordmill.transforms.exchange.held_runs import NO_BUDGET, HoldBudget
 from recordmill.transforms.exchange.sorted_run import write_atomic, write_sorted_run
 from recordmill.transforms.exchange.sorted_run_store import LocalSortedRuns
 from recordmill.transforms.storage.direct_io import ScratchSpeed

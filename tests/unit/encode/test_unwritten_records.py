@@ -1,0 +1,140 @@
+"""Records that are written later are those that would have been written at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from example_counts import examples
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recordmill.schemas.features.feature import FeatureSpec, Kind, Schema
+from recordmill.transforms.encode import unwritten_records
+from recordmill.transforms.encode.examples import encode
+from recordmill.transforms.encode.unwritten_records import (
+    UnwrittenRecords,
+    load_records,
+    payload_offsets,
+    written_payloads,
+)
+from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, seal
+
+NUMBER, REAL, TEXT = "number" * 6, "real" * 9, "text" * 9  # long: values are shorter
+TYPES = pa.schema(
+    [
+        (NUMBER, pa.int64()),
+        (REAL, pa.float32()),
+        (TEXT, pa.string()),
+        ("b", pa.binary()),
+    ]
+)
+KINDS = {
+    pa.int64(): (Kind.INT64, "int64"),
+    pa.float32(): (Kind.FLOAT, "float32"),
+    pa.string(): (Kind.BYTES, "string"),
+    pa.binary(): (Kind.BYTES, "bytes"),
+    pa.list_(pa.int64()): (Kind.INT64, "int64"),
+}
+ROW = st.tuples(
+    st.none() | st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(0, 300),
+    st.none() | st.floats(width=32, allow_nan=False),
+    st.none() | st.text(max_size=5),
+    st.none() | st.binary(max_size=5),
+)
+PARTS = st.lists(st.lists(ROW, min_size=1, max_size=5), min_size=1, max_size=3)
+
+
+def batch_of(rows: list[Any], types: pa.Schema = TYPES) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True)
+    arrays = [
+        pa.array(column, kind)
+        for column, kind in zip(columns, types.types, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=types)
+
+
+def schema_of(types: pa.Schema) -> Schema:
+    """Returns a feature for each column."""
+    features = []
+    for each in types:
+        kind, dtype = KINDS[each.type]
+        shape = (None,) if pa.types.is_list(each.type) else ()
+        features.append(FeatureSpec(each.name, kind, dtype=dtype, shape=shape))
+    return Schema(tuple(features))
+
+
+def loaded_from(batch: pa.RecordBatch, schema: Schema) -> UnwrittenRecords:
+    """Loads records that stay unwritten, though that may save nothing."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(unwritten_records, "_MOST_SHARE", 100)
+        loaded = load_records(batch, schema)
+    assert isinstance(loaded, UnwrittenRecords)
+    return loaded
+
+
+def at_once(batch: pa.RecordBatch, schema: Schema) -> list[bytes]:
+    framed = encode(batch, schema, head_room=HEAD_BYTES, tail_room=TAIL_BYTES)
+    seal(framed)
+    found: list[bytes] = framed.to_pylist()
+    return found
+
+
+@examples(150)
+@given(PARTS, st.data())
+def test_any_rows_in_any_order(parts: list[list[Any]], data: st.DataObject) -> None:
+    schema = schema_of(TYPES)
+    batches = [batch_of(rows) for rows in parts]
+    expected = [record for batch in batches for record in at_once(batch, schema)]
+    joined = UnwrittenRecords.joined([loaded_from(batch, schema) for batch in batches])
+    assert joined is not None
+    order = np.array(data.draw(st.permutations(range(len(expected)))), np.intp)
+    taken, expected = joined.taken(order), [expected[row] for row in order.tolist()]
+    assert taken.written().to_pylist() == expected
+    assert np.diff(taken.offsets).tolist() == [len(record) for record in expected]
+    assert taken.nbytes == sum(map(len, expected))
+    first, end = sorted(data.draw(st.tuples(*[st.integers(0, len(expected))] * 2)))
+    some = bytearray(sum(map(len, expected[first:end])))
+    taken.write(first, end, memoryview(some))
+    assert bytes(some) == b"".join(expected[first:end])
+
+
+def test_what_is_next_to_the_rows_is_not_touched() -> None:
+    schema = schema_of(TYPES)
+    rows = [(number, 1.5, "text", b"b") for number in range(200)]
+    records = load_records(batch_of(rows), schema)
+    assert isinstance(records, UnwrittenRecords)
+    whole = records.written().to_pylist()
+    size = sum(map(len, whole[100:180]))
+    room = bytearray(b"\xaa" * (size + 200))
+    records.write(100, 180, memoryview(room)[100 : 100 + size])
+    assert bytes(room) == b"\xaa" * 100 + b"".join(whole[100:180]) + b"\xaa" * 100
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [(pa.list_(pa.int64()), [1, 2]), (pa.binary(), b"x" * 1000)]
+)
+def test_written_at_once(kind: pa.DataType, value: object) -> None:
+    """Lists, and values that take about as much as their records."""
+    types = pa.schema([("a", kind)])
+    batch, schema = batch_of([(value,)] * 3, types), schema_of(types)
+    loaded = load_records(batch, schema)
+    assert not isinstance(loaded, UnwrittenRecords)
+    seal(loaded)
+    records = at_once(batch, schema)
+    assert written_payloads(loaded).to_pylist() == records
+    assert np.diff(payload_offsets(loaded)).tolist() == [len(each) for each in records]
+
+
+def test_only_records_with_the_same_features_are_joined() -> None:
+    numbers, words = (pa.schema([(NUMBER, kind)]) for kind in (pa.int64(), pa.string()))
+    number, word, nothing = (
+        loaded_from(batch_of([(value,)], types), schema_of(types))
+        for types, value in ((numbers, 1), (words, "a"), (words, None))
+    )
+    assert UnwrittenRecords.joined([number, word]) is None
+    joined = UnwrittenRecords.joined([word, nothing])
+    assert joined is not None
+    assert len(joined) == 2
