@@ -60,7 +60,8 @@ class RunPlan:
       exchange: how records reach the writers of their shards.
       exchange_reason: why it is not the usual one of this format, or "".
       estimate: None if nothing would be converted.
-      scratch_bytes: of sorted runs that memory does not hold, in files.
+      scratch_bytes: of sorted runs, in files, if memory holds as many as it may. It
+        holds fewer where each takes long to make: 30 s of work in all, by default.
       space: for each disk concerned.
       workers: threads of the embedded runner; 0 on another runner.
       seconds: by measured rates; None on another runner.

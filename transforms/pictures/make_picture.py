@@ -14,7 +14,11 @@ from recordmill.transforms.pictures.decode_picture import decode_picture, is_dee
 from recordmill.transforms.pictures.eight_bits import blended
 from recordmill.transforms.pictures.encode_picture import encode_picture
 from recordmill.transforms.pictures.image_header import ImageHeader, ImageHeaderError
-from recordmill.transforms.pictures.open_picture import check_size, open_picture
+from recordmill.transforms.pictures.open_picture import (
+    check_size,
+    check_tags,
+    open_picture,
+)
 from recordmill.transforms.pictures.orientation import UPRIGHT, orientation_of
 from recordmill.transforms.pictures.pixel_rules import MAX_PIXEL_BYTES, PixelRules
 from recordmill.transforms.pictures.place_picture import placed
@@ -139,11 +143,14 @@ def _make_frames(
     """
     # The default picture of an APNG is for programs that show no animations.
     first = 1 if getattr(picture, "default_image", False) else 0
-    stop: int = picture.n_frames  # type: ignore[attr-defined]
+    if header.format == "tiff":  # before Pillow takes the tags of all pages
+        stop, more = check_tags(data, rules.max_frames + 1), " or more"
+    else:
+        stop, more = picture.n_frames, ""  # type: ignore[attr-defined]
     if stop - first > rules.max_frames:
         raise ImageHeaderError(
-            f"{header.kind} has {stop - first:,} frames (expected {rules.max_frames:,} "
-            "or fewer); raise `max_frames`, or use `animated=first`"
+            f"{header.kind} has {stop - first:,} frames{more} (expected "
+            f"{rules.max_frames:,} or fewer); raise `max_frames`, or use `animated=first`"
         )
     frames: list[Made] = []
     num_bytes = 0

@@ -54,7 +54,7 @@ def open_picture(
             # The size is checked here; other warnings are no reason to refuse it.
             warnings.simplefilter("ignore")
             if header.format == "tiff":
-                _check_tags(data)
+                check_tags(data)
             formats = _DECODERS[header.format]
             with Image.open(io.BytesIO(data), formats=formats) as picture:
                 check_size(picture, header, max_pixels)
@@ -82,19 +82,27 @@ def check_size(picture: Image.Image, header: ImageHeader, max_pixels: int) -> No
     check_pixels(ImageHeader(header.format, height, width, header.depth), max_pixels)
 
 
-def _check_tags(data: bytes) -> None:
+def check_tags(data: bytes, max_pages: int = 1) -> int:
     """Refuses a TIFF whose tags take much more memory than the file, as Pillow copies them.
+
+    Args:
+      data: the whole file.
+      max_pages: that are looked at; Pillow holds the tags of one at a time.
+
+    Returns:
+      How many pages were looked at.
 
     Raises:
       ImageHeaderError: says how much.
     """
     try:
-        found = tag_bytes(data)
+        found = tag_bytes(data, max_pages)
     except (struct.error, OverflowError):
         raise ImageHeaderError("TIFF is damaged: its tags end after the file") from None
     limit = _SHARED_TAGS * len(data) + _SMALL_TAG_BYTES
-    if found > limit:
+    if found and max(found) > limit:
         raise ImageHeaderError(
-            f"TIFF has tags of {found:,} bytes in a file of {len(data):,} (expected "
+            f"TIFF has tags of {max(found):,} bytes in a file of {len(data):,} (expected "
             f"{limit:,} or fewer)"
         )
+    return len(found)

@@ -10,6 +10,7 @@ of samples per pixel; a palette counts as RGB.
 from __future__ import annotations
 
 import struct
+from typing import NamedTuple
 
 from recordmill.transforms.pictures.image_header import (
     MAX_SEGMENTS,
@@ -54,37 +55,65 @@ def read_tiff(data: bytes) -> ImageHeader:
     return ImageHeader("tiff", tags[_HEIGHT], tags[_WIDTH], depth)
 
 
-def tag_bytes(data: bytes) -> int:
-    """Returns the bytes of all values that stand outside of the tags themselves.
+def tag_bytes(data: bytes, max_pages: int = 1) -> list[int]:
+    """Returns the bytes of all values that stand outside of the tags themselves, by page.
 
-    Those of the first picture and of the lists of tags that belong to it (EXIF, GPS).
-    What lies after the end of the file does not count.
+    Those of a page and of the lists of tags that belong to it (EXIF, GPS). What lies
+    after the end of the file does not count.
+
+    Args:
+      data: the whole file.
+      max_pages: that are looked at.
 
     Raises:
       struct.error: a list of tags is not in the file.
     """
     order = "<" if data.startswith(b"I") else ">"
-    is_big = 43 in data[2:4]
-    start, pointer, count, entry, place = (
-        (8, "Q", "Q", "HHQ8s", 8) if is_big else (4, "I", "H", "HHI4s", 4)
-    )
-    offsets = list(struct.unpack_from(order + pointer, data, start))
-    found = 0
+    form = _Form(order, "Q", "Q", "HHQ8s", 8)
+    if 43 not in data[2:4]:
+        form = _Form(order, "I", "H", "HHI4s", 4)
+    (page,) = struct.unpack_from(order + form.pointer, data, form.place)
+    found: dict[int, int] = {}
+    while page and page not in found and len(found) < max_pages:
+        found[page], page = _tag_bytes_of(data, page, form)
+    return list(found.values())
+
+
+class _Form(NamedTuple):
+    """How a TIFF is written: byte order, formats for `struct`, and bytes of a value.
+
+    The first pointer stands behind as many bytes as a value has. `entries` is the format
+    of their number.
+    """
+
+    order: str
+    pointer: str
+    entries: str
+    entry: str
+    place: int
+
+
+def _tag_bytes_of(data: bytes, page: int, form: _Form) -> tuple[int, int]:
+    """Returns the bytes of a page's values outside of its tags, and the next page."""
+    order = form.order
+    offsets, found, next_page = [page], 0, 0
     for number in range(1 + len(_TAG_LISTS)):
         if number == len(offsets):
             break
-        (num_entries,) = struct.unpack_from(order + count, data, offsets[number])
-        first = offsets[number] + struct.calcsize(count)
-        end = first + num_entries * struct.calcsize(order + entry)
+        (num_entries,) = struct.unpack_from(order + form.entries, data, offsets[number])
+        first = offsets[number] + struct.calcsize(form.entries)
+        end = first + num_entries * struct.calcsize(order + form.entry)
         if end > len(data):
             raise struct.error("a list of tags ends after the file")
+        if not number and end + form.place <= len(data):
+            (next_page,) = struct.unpack_from(order + form.pointer, data, end)
         for tag, kind, values, value in struct.iter_unpack(
-            order + entry, data[first:end]
+            order + form.entry, data[first:end]
         ):
             size = values * _VALUE_BYTES.get(kind, 1)
-            if size > place:
-                (offset,) = struct.unpack(order + pointer, value)
+            if size > form.place:
+                (offset,) = struct.unpack(order + form.pointer, value)
                 found += max(0, min(size, len(data) - offset))
             elif tag in _TAG_LISTS and len(offsets) <= len(_TAG_LISTS):
-                offsets += struct.unpack(order + pointer, value)
-    return found
+                offsets += struct.unpack(order + form.pointer, value)
+    return found, next_page

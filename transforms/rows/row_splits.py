@@ -77,18 +77,26 @@ class SplitRule:
             ) from error
 
     def find_in_example(self, example: Example) -> tuple[int | None, Any]:
-        """Returns what decides for an example, or None, and the value."""
+        """Returns what decides for an example, or None, and the value, or values."""
         assert self.column is not None  # or nothing is looked for
         features = example.features.feature
         feature = features[self.column] if self.column in features else Feature()
         if self.role is None:
             return text_hash(feature.SerializeToString(deterministic=True)), None
-        value = _single_value(feature)
+        values = _values_of(feature)
+        if len(values) > 1:
+            return None, values
+        value = values[0] if values else None
         return self.find(pa.array([value]))[0].as_py(), value
 
     def reason(self, value: Any) -> str:
         """Returns why a row with this value cannot be converted."""
         assert self.role is not None  # by hashes every row falls into a split
+        if isinstance(value, list):
+            return (
+                f"{self.column}: {len(value):,} values; each row needs one, that tells "
+                "its split"
+            )
         return self.role.reason(None if value is None else str(value))
 
     def assign(self, origins: U64, found: U64 | None) -> npt.NDArray[np.uint8]:
@@ -105,11 +113,13 @@ class SplitRule:
         return assign_splits(groups, fractions, self.job.seed)
 
 
-def _single_value(feature: Feature) -> str | int | float | None:
-    """Returns the only value of a feature, bytes as text; None if there is no such."""
+def _values_of(feature: Feature) -> list[str | int | float]:
+    """Returns the values of a feature, bytes as text."""
     kind = feature.WhichOneof("kind")
-    values = list(getattr(feature, kind).value) if kind else []
-    if len(values) != 1:
-        return None
-    value: bytes | int | float = values[0]
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
+    values: list[bytes | int | float] = (
+        list(getattr(feature, kind).value) if kind else []
+    )
+    return [
+        value.decode(errors="replace") if isinstance(value, bytes) else value
+        for value in values
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 from dataclasses import replace
 from typing import Any
 
@@ -129,6 +130,26 @@ def test_the_still_picture_of_an_apng_is_not_one_of_its_frames() -> None:
 def test_too_many_frames_are_refused() -> None:
     with pytest.raises(ImageHeaderError, match="gif has 4 frames"):
         made(ANIMATIONS["gif"], replace(RAW, max_frames=3))
+    with pytest.raises(ImageHeaderError, match="tiff has 3 frames or more"):
+        made(ANIMATIONS["pages"], replace(RAW, max_frames=2))
+
+
+def test_tags_of_a_later_page_that_are_all_as_long_as_the_file() -> None:
+    """Pillow copies them as soon as it counts the pages."""
+    data = bytearray(ANIMATIONS["pages"]) + bytes(1 << 20)
+    (page,) = struct.unpack_from("<I", data, 4)
+    end = page + 2 + 12 * struct.unpack_from("<H", data, page)[0]
+    later = struct.unpack_from("<I", data, end)[0]
+    (number,) = struct.unpack_from("<H", data, later)
+    size = len(data)
+    long_tags = (struct.pack("<HHII", 40_000 + n, 1, size - 8, 8) for n in range(60))
+    struct.pack_into("<I", data, end, size)
+    data += struct.pack("<H", number + 60) + data[later + 2 : later + 2 + 12 * number]
+    data += b"".join(long_tags) + bytes(4)
+    with pytest.raises(ImageHeaderError, match="TIFF has tags of 63,"):
+        made(bytes(data), RAW)
+    first = made(bytes(data), replace(RAW, max_frames=0))  # nobody looks at it
+    assert len(first.frame_bytes) == 1
 
 
 def test_pages_of_different_sizes_are_refused() -> None:

@@ -104,6 +104,24 @@ def test_rows_fall_into_their_splits(kind: str, rule: str) -> None:
         assert not observed.to_schema(5)["n"].optional
 
 
+@pytest.mark.parametrize("option", ["split_column", "split_by_time"])
+def test_a_feature_of_several_values(option: str) -> None:
+    """Told as what it is; without any there is no value."""
+    job = JobSpec(
+        source=PIPELINE_ROWS,
+        name="x",
+        splits=tuple(SplitSpec(name=name, fraction="1/2") for name in "ab"),
+        max_rejects=RejectLimit(text="100%"),
+        **{option: "part" if option == "split_column" else "part=a,3,b"},  # type: ignore[arg-type]
+    )
+    encoder = RowsEncoder(job, 14)
+    for element in (example(part=[1, 2]), example(part=[]), example(n=[1])):
+        assert not [*encoder.add(element)]
+    reasons = [json.loads(line)["reason"] for _, line in encoder.take_rejects()]
+    assert reasons[0] == "part: 2 values; each row needs one, that tells its split"
+    assert all("no value" in reason for reason in reasons[1:])
+
+
 def test_times_of_python() -> None:
     job = JobSpec(
         source=PIPELINE_ROWS,
