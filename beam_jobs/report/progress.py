@@ -133,6 +133,7 @@ class PlainLines:
         self._told = clock()
         self._rejects_told = False
         self._over = threading.Event()
+        self._writing = threading.Lock()
         self._thread = threading.Thread(target=self._tick, name="progress", daemon=True)
         self.watch = Watch(clock)
 
@@ -141,7 +142,8 @@ class PlainLines:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
+        with self._writing:  # no line comes behind what is told at the end
+            self._over.set()
 
     def doing(self, stage: str, what: str) -> None:
         self.watch.set(View(stage, what))
@@ -174,7 +176,10 @@ class PlainLines:
         self._write_line(view.line())
 
     def _write_line(self, line: str) -> None:
-        with suppress(OSError, ValueError):  # nobody reads it any more
+        # It may have looked at the run for long.
+        with self._writing, suppress(OSError, ValueError):  # nobody reads it any more
+            if self._over.is_set():
+                return
             self._stream.write(f"{line}\n")
             self._stream.flush()
 

@@ -60,6 +60,16 @@ def test_a_stream_that_is_gone_stops_nothing() -> None:
     lines.write()
 
 
+def test_no_line_comes_behind_the_end() -> None:
+    """The thread may have looked at the run while the run ended, and was told so."""
+    stream, clock = io.StringIO(), Clock()
+    with PlainLines(stream, clock=clock) as lines:
+        clock.now += 60
+    lines.watch.first_reject = "rejected: a.csv byte 17"
+    lines.write()
+    assert stream.getvalue() == ""
+
+
 def test_a_short_command_writes_no_line() -> None:
     stream = io.StringIO()
     with showing(stream, "verify", "reading the manifest") as show:
