@@ -46,6 +46,17 @@ class Loops(Protocol):
     def seal(self, data: Buffer, starts: Buffer) -> None:
         """Writes lengths and checksums of the frames data[starts[i]:starts[i + 1]]."""
 
+    def seal_around(
+        self, data: Buffer, starts: Buffer, cuts: Buffer, sizes: Buffer, crcs: Buffer
+    ) -> int:
+        """Seals frames that each lack a cell: sizes[i] bytes before data[cuts[i]].
+
+        crcs[i] is the CRC-32C of the cell. Returns that of all frames with their cells.
+        """
+
+    def jpeg(self, data: Buffer) -> tuple[int, int, int] | None:
+        """Returns height, width and depth of a JPEG; None if it is perhaps not whole."""
+
     def damaged(self, data: Buffer, starts: Buffer, lengths: Buffer) -> int:
         """Returns the first frame whose length or checksums are wrong, or -1."""
 

@@ -40,7 +40,19 @@
 #endif
 
 static uint32_t table[8][256];
+static uint32_t power[64]; /* x^8, x^16, x^32, ...: what 1, 2, 4, ... bytes behind do */
 static int use_instruction;
+
+/* Multiplies two polynomials modulo the CRC's; the highest bit is x^0. */
+static uint32_t product(uint32_t a, uint32_t b)
+{
+    uint32_t total = 0;
+    for (; a; a <<= 1) {
+        total ^= b & (0u - (a >> 31));
+        b = (b >> 1) ^ (0x82f63b78u & (0u - (b & 1)));
+    }
+    return total;
+}
 
 static uint64_t load_8(const uint8_t *data)
 {
@@ -62,6 +74,9 @@ const char *crc32c_choose(void)
             uint32_t crc = table[behind - 1][byte];
             table[behind][byte] = (crc >> 8) ^ table[0][crc & 0xff];
         }
+    power[0] = 1u << 23;
+    for (int each = 1; each < 64; each++)
+        power[each] = product(power[each - 1], power[each - 1]);
 #if HAS_INSTRUCTION && defined(__x86_64__)
     __builtin_cpu_init();
     use_instruction = __builtin_cpu_supports("sse4.2") != 0;
@@ -113,13 +128,26 @@ WITH_INSTRUCTION static void three_by_instruction(
 }
 #endif
 
-uint32_t crc32c(const uint8_t *data, size_t size)
+uint32_t crc32c_more(uint32_t crc, const uint8_t *data, size_t size)
 {
 #if HAS_INSTRUCTION
     if (use_instruction)
-        return ~by_instruction(~0u, data, size);
+        return ~by_instruction(~crc, data, size);
 #endif
-    return ~by_table(~0u, data, size);
+    return ~by_table(~crc, data, size);
+}
+
+uint32_t crc32c(const uint8_t *data, size_t size)
+{
+    return crc32c_more(0, data, size);
+}
+
+uint32_t crc32c_behind(uint32_t crc, uint64_t size)
+{
+    for (int each = 0; size; each++, size >>= 1)
+        if (size & 1)
+            crc = product(power[each], crc);
+    return crc;
 }
 
 void crc32c_three(const uint8_t *const data[3], const size_t size[3], uint32_t crc[3])

@@ -54,6 +54,27 @@ void seal_frames(uint8_t *data, const int64_t *starts, int64_t count)
     }
 }
 
+uint32_t seal_around_cells(
+    uint8_t *data, const int64_t *starts, const int64_t *cuts, const int64_t *sizes,
+    const uint32_t *crcs, int64_t count)
+{
+    uint32_t all = 0;
+    for (int64_t each = 0; each < count; each++) {
+        int64_t start = starts[each], cut = cuts[each], end = starts[each + 1];
+        uint8_t *example = data + start + HEAD_BYTES, *tail = data + end - TAIL_BYTES;
+        uint64_t size = (uint64_t)sizes[each];
+        store(data + start, (uint64_t)(end - start - FRAME_BYTES) + size, 8);
+        store(data + start + 8, masked(crc32c(data + start, 8)), 4);
+        uint32_t crc = crc32c(example, (size_t)(data + cut - example));
+        crc = crc32c_behind(crc, size) ^ crcs[each];
+        store(tail, masked(crc32c_more(crc, data + cut, (size_t)(tail - data - cut))), 4);
+        all = crc32c_more(all, data + start, (size_t)(cut - start));
+        all = crc32c_behind(all, size) ^ crcs[each];
+        all = crc32c_more(all, data + cut, (size_t)(end - cut));
+    }
+    return all;
+}
+
 int64_t find_damaged(
     const uint8_t *data, const int64_t *starts, const int64_t *lengths, int64_t count)
 {

@@ -17,6 +17,13 @@ uint32_t crc32c(const uint8_t *data, size_t size);
 /* Computes the CRC-32Cs of three pieces at once: two to three times as fast in the cache. */
 void crc32c_three(const uint8_t *const data[3], const size_t size[3], uint32_t crc[3]);
 
+/* Computes the CRC-32C of bytes behind others, from that of those. */
+uint32_t crc32c_more(uint32_t crc, const uint8_t *data, size_t size);
+
+/* Computes what a CRC-32C adds to that of all bytes if so many more stand behind its own:
+   that of both is `crc32c_behind(first, size of second) ^ second`. */
+uint32_t crc32c_behind(uint32_t crc, uint64_t size);
+
 /* frames.c: u64 length | u32 masked crc of length | data | u32 masked crc of data ------ */
 
 enum { HEAD_BYTES = 12, TAIL_BYTES = 4, FRAME_BYTES = HEAD_BYTES + TAIL_BYTES };
@@ -34,6 +41,12 @@ int64_t find_damaged(
    each begins, and where the last one ends. Returns their number. */
 int64_t find_frames(
     const uint8_t *data, int64_t size, int64_t at, int64_t *starts, int64_t most);
+
+/* Does `seal_frames` where each frame lacks the bytes of one cell: sizes[i] bytes with the
+   CRC-32C crcs[i] belong before data[cuts[i]]. Returns the CRC-32C of all frames with them. */
+uint32_t seal_around_cells(
+    uint8_t *data, const int64_t *starts, const int64_t *cuts, const int64_t *sizes,
+    const uint32_t *crcs, int64_t count);
 
 /* gather.c ---------------------------------------------------------------------------- */
 
@@ -60,6 +73,12 @@ enum { NO_FILE = -1 };
    zero byte; a size of NO_FILE where there is no regular file, or it cannot be asked. */
 void ask_files(
     const char *paths, int64_t count, int64_t *sizes, int64_t *modified, int64_t *changed);
+
+/* jpeg.c ------------------------------------------------------------------------------ */
+
+/* Finds height, width and depth of a JPEG that is surely whole. Returns 0 if it is perhaps
+   none. */
+int read_whole_jpeg(const uint8_t *data, int64_t size, int32_t found[3]);
 
 /* interleave.c ------------------------------------------------------------------------ */
 

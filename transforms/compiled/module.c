@@ -57,6 +57,50 @@ static PyObject *seal_all(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
+static PyObject *seal_around(PyObject *self, PyObject *args)
+{
+    Py_buffer data, starts, cuts, sizes, crcs;
+    (void)self;
+    if (!PyArg_ParseTuple(
+            args, "w*y*y*y*y*:seal_around", &data, &starts, &cuts, &sizes, &crcs))
+        return NULL;
+    int64_t count = cuts.len / 8;
+    const int64_t *start = starts.buf, *cut = cuts.buf, *size = sizes.buf;
+    uint32_t all = 0;
+    int good = starts.len / 8 == count + 1 && sizes.len / 8 == count
+        && crcs.len / 4 == count;
+    Py_BEGIN_ALLOW_THREADS
+    good = good && all_ordered(start, count, data.len);
+    for (int64_t each = 0; good && each < count; each++)
+        good = size[each] >= 0 && cut[each] >= start[each] + HEAD_BYTES
+            && cut[each] <= start[each + 1] - TAIL_BYTES;
+    if (good)
+        all = seal_around_cells(data.buf, start, cut, size, crcs.buf, count);
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&data);
+    PyBuffer_Release(&starts);
+    PyBuffer_Release(&cuts);
+    PyBuffer_Release(&sizes);
+    PyBuffer_Release(&crcs);
+    if (!good)
+        return refuse("seal_around: a frame is outside the data, or a cell outside it");
+    return PyLong_FromUnsignedLong(all);
+}
+
+static PyObject *read_jpeg(PyObject *self, PyObject *object)
+{
+    Py_buffer data;
+    int32_t found[3];
+    (void)self;
+    if (PyObject_GetBuffer(object, &data, PyBUF_SIMPLE) < 0)
+        return NULL;
+    int good = read_whole_jpeg(data.buf, data.len, found);
+    PyBuffer_Release(&data);
+    if (!good)
+        Py_RETURN_NONE;
+    return Py_BuildValue("(iii)", (int)found[0], (int)found[1], (int)found[2]);
+}
+
 static PyObject *find_one(PyObject *self, PyObject *args)
 {
     Py_buffer data, starts, lengths;
@@ -498,6 +542,8 @@ static PyMethodDef methods[] = {
     {"measure", measure_all, METH_VARARGS, "Measures each row's Features message."},
     {"write", write_all, METH_VARARGS, "Writes each row's Example."},
     {"seal", seal_all, METH_VARARGS, "Seals frames."},
+    {"seal_around", seal_around, METH_VARARGS, "Seals frames that lack a cell each."},
+    {"jpeg", read_jpeg, METH_O, "Finds the size of a JPEG that is surely whole."},
     {"damaged", find_one, METH_VARARGS, "Finds the first damaged frame."},
     {"frames", find_all, METH_VARARGS, "Finds frames that follow each other."},
     {"files", read_all, METH_VARARGS, "Reads whole files."},

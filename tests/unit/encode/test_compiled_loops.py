@@ -58,6 +58,29 @@ def test_frames_outside_are_not_checked(starts: Any, lengths: Any) -> None:
         _loops.damaged(bytes(64), starts, lengths)
 
 
+@pytest.mark.parametrize(
+    ("starts", "cuts", "sizes", "crcs"),
+    [
+        (i64(0, 65), i64(20), i64(5), 1),
+        (i64(0, 15), i64(12), i64(5), 1),
+        (i64(0, 64), i64(11), i64(5), 1),
+        (i64(0, 64), i64(61), i64(5), 1),
+        (i64(0, 64), i64(20), i64(-1), 1),
+        (i64(0, 64), i64(20), i64(5, 5), 1),
+        (i64(0, 64), i64(20, 30), i64(5, 5), 2),
+        (i64(0, 64), i64(20), i64(5), 0),
+        (i64(), i64(), i64(), 0),
+    ],
+)
+def test_cells_outside_of_frames_are_not_sealed(
+    starts: Any, cuts: Any, sizes: Any, crcs: int
+) -> None:
+    data = np.full(64, 7, np.uint8)
+    with pytest.raises(ValueError, match="outside the data, or a cell outside it"):
+        _loops.seal_around(data, starts, cuts, sizes, np.zeros(crcs, np.uint32))
+    assert (data == 7).all()
+
+
 def test_frames_are_not_searched_outside() -> None:
     for at, starts in ((-1, i64(0)), (65, i64(0)), (0, i64())):
         with pytest.raises(ValueError, match="outside the data"):

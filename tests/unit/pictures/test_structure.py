@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from pixel_zoo import PICTURES, png_chunk
 
+from recordmill.transforms.compiled import loops as LOOPS  # noqa: N812
 from recordmill.transforms.pictures.header import (
     ImageHeader,
     ImageHeaderError,
@@ -75,6 +76,52 @@ def test_what_passes_after_a_cut_decodes(name: str, share: float) -> None:
     except ImageHeaderError:
         return
     assert header[0] not in ("jpeg", "png", "bmp") or opens(data)
+
+
+JPEGS = [name for name in PICTURES if name.endswith(".jpg")]
+# Bytes that mean something in a JPEG, and one that does not.
+TELLING = [0x00, 0x01, 0x02, 0x08, 0x37, 0xC0, 0xC4, 0xD0, 0xD8, 0xD9, 0xDA, 0xE0, 0xFF]
+
+
+def told_by_python(data: bytes) -> tuple[int, int, int] | None:
+    try:
+        header = read_header(data)
+        check_structure(data, header)
+    except ImageHeaderError:
+        return None
+    return header.height, header.width, header.depth
+
+
+@pytest.mark.fuzz
+@fuzzed()
+@given(
+    name=st.sampled_from(JPEGS),
+    changes=st.lists(st.tuples(st.integers(0, 700), st.sampled_from(TELLING))),
+    # Few of them are cut, as nothing else matters then.
+    kept=st.integers(0, 3000),
+)
+def test_a_whole_jpeg_is_told_by_the_compiled_loop_as_by_python(
+    name: str, changes: list[tuple[int, int]], kept: int
+) -> None:
+    damaged = bytearray(PICTURES[name][0])
+    for offset, value in changes:
+        damaged[offset % len(damaged)] = value
+    assert LOOPS is not None
+    data = bytes(damaged[:kept])
+    assert LOOPS.jpeg(data) in (None, told_by_python(data))
+
+
+def test_the_compiled_loop_knows_plain_jpegs() -> None:
+    assert LOOPS is not None
+    told = [name for name in JPEGS if LOOPS.jpeg(PICTURES[name][0])]
+    odd = {"fill-bytes.jpg", "bare-markers.jpg", "bytes-between-segments.jpg"}
+    assert {*JPEGS} - {*told} == odd
+    for name in told:
+        assert ("jpeg", *(LOOPS.jpeg(PICTURES[name][0]) or ())) == PICTURES[name][1]
+    data = PICTURES["rgb.jpg"][0]
+    assert LOOPS.jpeg(data + bytes(5000)) is None  # Python looks farther for the end
+    assert told_by_python(data + bytes(5000)) == (5, 7, 3)
+    assert LOOPS.jpeg(b"") is None
 
 
 @given(
