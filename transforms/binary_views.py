@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from recordmill.transforms.arrow import I64, U8
+from recordmill.transforms.arrow import I64, U8, unaligned_rows
 
 _VIEW = np.dtype(
     [("length", "<i4"), ("start", "V4"), ("buffer", "<i4"), ("offset", "<i4")]
@@ -71,10 +71,12 @@ def views_at(
 def _padded(buffer: pa.Buffer, starts: I64, lengths: I64) -> U8:
     """Returns short values of a buffer, a row of _INLINE_BYTES for each, zeros behind it."""
     data = np.frombuffer(buffer, np.uint8)
-    columns = np.arange(_INLINE_BYTES)
-    is_inside = columns < lengths[:, None]
-    rows = np.zeros(is_inside.shape, np.uint8)
-    rows[is_inside] = data[(starts[:, None] + columns)[is_inside]]
+    rows = np.zeros((len(lengths), _INLINE_BYTES), np.uint8)
+    for length in np.unique(lengths).tolist():
+        if length:
+            which = np.flatnonzero(lengths == length)
+            values = unaligned_rows(data, f"V{length}")[starts[which]]
+            rows[which, :length] = values.view(np.uint8).reshape(-1, length)
     return rows
 
 

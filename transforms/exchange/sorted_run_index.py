@@ -22,13 +22,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
 
 from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.ranges import SortedRunRef
-from recordmill.transforms.arrow import I64, U64
+from recordmill.transforms.arrow import I64, U64, offsets_of
 from recordmill.transforms.tfrecord import crc32c
 
 READ_WHOLE_BYTES = 1 << 13  # one read of this size costs no more than two small ones
@@ -66,29 +67,65 @@ class _Layout:
       starts: byte offset of each block in the file, and the file's size.
     """
 
-    first_blocks: list[int]
-    edges: list[int]
-    starts: list[int]
+    first_blocks: I64
+    edges: I64
+    starts: I64
 
     @classmethod
     def of(cls, counts: Sequence[int]) -> _Layout:
         size = max(_BLOCK_RECORDS, -(-max(counts, default=0) // _BLOCKS))
-        first_blocks, edges = [0], [0]
-        for count in counts:
-            begin = edges[-1]
-            edges += [*range(begin + size, begin + count, size), begin + count][
-                : -(-count // size)
-            ]
-            first_blocks.append(len(edges) - 1)
+        return _layout_of(tuple(counts), size)
+
+    @classmethod
+    def with_blocks(cls, counts: tuple[int, ...], size: int) -> _Layout:
+        """Computes it for blocks of so many records."""
+        begins = offsets_of(np.array(counts, np.int64))
+        inside = pairwise(begins.tolist())
+        firsts = [np.arange(begin, end, size) for begin, end in inside]
+        edges = np.concatenate([*firsts, begins[-1:]])
+        first_blocks = offsets_of(np.array(list(map(len, firsts)), np.int64))
         head = len(_MAGIC) + 8 * (2 + len(counts)) + 16 * (len(edges) - 1)
-        starts = [head]
-        for start, stop in pairwise(edges):
-            starts.append(starts[-1] + 8 * (3 * (stop - start) + 1))
+        # A block of n records is 3 n + 1 words.
+        starts = head + 8 * (3 * edges + np.arange(len(edges)))
         return cls(first_blocks, edges, starts)
 
     @property
     def head_bytes(self) -> int:
-        return self.starts[0]
+        return int(self.starts[0])
+
+
+@lru_cache(maxsize=16)  # most ranges have as many records as the one before
+def _layout_of(counts: tuple[int, ...], size: int) -> _Layout:
+    return _Layout.with_blocks(counts, size)
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """The words of some blocks that follow each other, where the first one begins at 0.
+
+    Attributes:
+      keys, offsets, planned_bytes: of each record.
+      ends: of each block: the end of its last payload.
+    """
+
+    keys: I64
+    offsets: I64
+    planned_bytes: I64
+    ends: I64
+
+    @classmethod
+    def of(cls, edges: I64) -> _Places:
+        """Finds them for blocks of 3 and 2 records: edges [0, 3, 5].
+
+        keys 0 1 2, 10 11; offsets 3 4 5, 12 13; ends 6, 14; planned bytes 7 8 9, 15 16.
+        """
+        sizes, blocks = np.diff(edges), np.arange(len(edges) - 1)
+        firsts = 3 * (edges[:-1] - edges[0]) + blocks
+        inside = np.arange(edges[0], edges[-1]) - np.repeat(edges[:-1], sizes)
+        keys = np.repeat(firsts, sizes) + inside
+        shifts = np.repeat(sizes, sizes)
+        offsets = keys + shifts
+        return cls(keys, offsets, offsets + shifts + 1, firsts + 2 * sizes)
 
 
 def pack_index(
@@ -103,18 +140,24 @@ def pack_index(
       counts: records of each split.
     """
     layout = _Layout.of(counts)
-    columns = [column.astype("<u8") for column in (keys, offsets, planned_bytes)]
-    blocks, directory = [], []
-    for start, stop in pairwise(layout.edges):
-        block = b"".join(
-            column[start : stop + more].tobytes()
-            for column, more in zip(columns, (0, 1, 0), strict=True)
-        )
-        directory += [int(columns[0][start]), crc32c(block)]
-        blocks.append(block)
-    words = np.array([len(keys), len(counts), *counts, *directory], "<u8")
-    head = _MAGIC + words.tobytes()
-    return b"".join([head, *blocks]), crc32c(head)
+    places = _Places.of(layout.edges)
+    body = np.empty((int(layout.starts[-1]) - layout.head_bytes) // 8, "<u8")
+    body[places.keys] = keys
+    body[places.offsets] = offsets[:-1]
+    body[places.ends] = offsets[layout.edges[1:]]
+    body[places.planned_bytes] = planned_bytes
+    directory = np.empty((len(layout.edges) - 1, 2), "<u8")
+    directory[:, 0] = keys[layout.edges[:-1]]
+    directory[:, 1] = _block_crcs(body.data.cast("B"), layout.starts)
+    counted = np.array([len(keys), len(counts), *counts], "<u8")
+    head = b"".join([_MAGIC, counted.tobytes(), directory.tobytes()])
+    return head + body.tobytes(), crc32c(head)
+
+
+def _block_crcs(blocks: memoryview, starts: I64) -> list[int]:
+    """Computes the checksum of each block; the first one begins with the bytes."""
+    edges = (starts - starts[0]).tolist()
+    return [crc32c(blocks[start:stop]) for start, stop in pairwise(edges)]
 
 
 def read_index(read: ReadRange, run: SortedRunRef, uri: str) -> SortedRunIndex:
@@ -129,8 +172,9 @@ def read_index(read: ReadRange, run: SortedRunRef, uri: str) -> SortedRunIndex:
       RecordmillError: the file is not the one that the SortedRunRef describes.
     """
     layout = _Layout.of(run.counts)
-    data = read(0, layout.starts[-1] + 1)
-    if len(data) != layout.starts[-1]:
+    size = int(layout.starts[-1])
+    data = read(0, size + 1)
+    if len(data) != size:
         raise _damaged(uri)
     directory = _read_directory(data, layout, run, uri)
     return _read_blocks(data, 0, layout, directory, (0, len(layout.edges) - 1), uri)
@@ -153,9 +197,10 @@ def find_records(
       RecordmillError: what was read is not what the SortedRunRef describes.
     """
     layout = _Layout.of(run.counts)
-    data = read(0, max(layout.head_bytes, min(READ_WHOLE_BYTES, layout.starts[-1])))
+    size = int(layout.starts[-1])
+    data = read(0, max(layout.head_bytes, min(READ_WHOLE_BYTES, size)))
     directory = _read_directory(data, layout, run, uri)
-    first, end = layout.first_blocks[split_index : split_index + 2]
+    first, end = layout.first_blocks[split_index : split_index + 2].tolist()
     first_keys = directory[first:end, 0]
     # The block before may end with records of the key that the first block begins with.
     inner = max(0, int(np.searchsorted(first_keys, np.uint64(low))) - 1)
@@ -163,7 +208,7 @@ def find_records(
     if high < 1 << 64:
         outer = int(np.searchsorted(first_keys, np.uint64(high)))
     blocks = (first + inner, first + max(outer, inner))
-    start, stop = (layout.starts[block] for block in blocks)
+    start, stop = (int(layout.starts[block]) for block in blocks)
     if stop > len(data):
         data, begin = read(start, stop), start
     else:
@@ -189,30 +234,21 @@ def _read_blocks(
     blocks: tuple[int, int],
     uri: str,
 ) -> SortedRunIndex:
-    """Joins the records of some blocks; `data` is the file's bytes from `begin` on.
-
-    A block of n records is the words of n keys, n + 1 offsets and n planned bytes.
-    """
-    block_words = []
-    for number in range(*blocks):
-        start, stop = layout.starts[number] - begin, layout.starts[number + 1] - begin
-        block = data[start:stop]
-        if len(block) != stop - start or crc32c(block) != int(directory[number, 1]):
-            raise _damaged(uri)
-        block_words.append(np.frombuffer(block, "<u8"))
-    counts = [len(words) // 3 for words in block_words]
-    sized = list(zip(block_words, counts, strict=True))
-    ends = [words[2 * n : 2 * n + 1] for words, n in sized]
-    nothing = np.zeros(0, np.uint64)
-    columns = [
-        np.concatenate(
-            [words[i * n + shift : (i + 1) * n + shift] for words, n in sized]
-            or [nothing]
-        )
-        for i, shift in ((0, 0), (1, 0), (2, 1))  # offsets without the last one
-    ]
-    offsets = np.concatenate([columns[1], *(ends[-1:] or [np.zeros(1, np.uint64)])])
-    return SortedRunIndex(columns[0], offsets, columns[2])
+    """Joins the records of some blocks; `data` is the file's bytes from `begin` on."""
+    first, end = blocks
+    starts = layout.starts[first : end + 1]
+    body = data[int(starts[0]) - begin : int(starts[-1]) - begin]
+    # Bytes that are missing at the end are missed by the last block's checksum.
+    if _block_crcs(memoryview(body), starts) != directory[first:end, 1].tolist():
+        raise _damaged(uri)
+    words = np.frombuffer(body, "<u8")
+    places = _Places.of(layout.edges[first : end + 1])
+    last = words[places.ends[-1:]] if end > first else np.zeros(1, np.uint64)
+    return SortedRunIndex(
+        words[places.keys],
+        np.concatenate([words[places.offsets], last]),
+        words[places.planned_bytes],
+    )
 
 
 def _select_keys(found: SortedRunIndex, low: int, high: int) -> SortedRunIndex:

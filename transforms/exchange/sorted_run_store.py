@@ -178,13 +178,17 @@ class LocalSortedRuns(SortedRunFolder):
         yield Path(self.folder, stem)
 
     def _index_file(self, run: SortedRunRef) -> tuple[ReadRange, str]:
-        path = Path(self.folder, f"{run.stem}.index")
+        path = f"{self.folder}/{run.stem}.index"
 
         def read(start: int, stop: int) -> bytes:
-            with path.open("rb", buffering=0) as file:
-                return os.pread(file.fileno(), stop - start, start)
+            # Each shard reads a part of each: as pathlib opens, this took twice as long.
+            file = os.open(path, os.O_RDONLY)
+            try:
+                return os.pread(file, stop - start, start)
+            finally:
+                os.close(file)
 
-        return read, str(path)
+        return read, path
 
     def read_into(self, run: SortedRunRef, target: memoryview, offset: int) -> None:
         held = self.held(run)

@@ -6,6 +6,7 @@ import os
 
 from recordmill.schemas.errors import ChangedInputError
 from recordmill.schemas.ranges import Seen
+from recordmill.transforms.arrow import U8
 
 
 def read_part(descriptor: int, start: int, length: int) -> bytes:
@@ -22,6 +23,17 @@ def read_part(descriptor: int, start: int, length: int) -> bytes:
         chunks.append(chunk)
         done += len(chunk)
     return b"".join(chunks)
+
+
+def fill_from(descriptor: int, start: int, target: U8) -> int:
+    """Fills an array with bytes of an open file; returns how many there were."""
+    done = 0
+    while done < len(target):
+        count = os.preadv(descriptor, [target.data[done:]], start + done)
+        if not count:
+            break
+        done += count
+    return done
 
 
 def read_seen_file(uri: str, seen: Seen) -> bytes:

@@ -12,12 +12,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from recordmill.schemas.archive_member import member_of
 from recordmill.schemas.errors import ChangedInputError, InputError
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.ranges import Seen
+from recordmill.transforms.arrow import U8
 from recordmill.transforms.storage.filesystems import filesystem_of
 from recordmill.transforms.storage.read_local import (
+    fill_from,
     read_part,
     read_seen_file,
     require_seen,
@@ -104,6 +108,42 @@ def read_range(
         return bytes(system.cat_file(path, start=start, end=min(stop, size)))
 
     return _read_remote(uri, read)
+
+
+def read_into(
+    uri: str,
+    start: int,
+    target: U8,
+    options: StorageOptions = NO_OPTIONS,
+    seen: Seen | None = None,
+) -> int:
+    """Fills an array with the bytes of a file from `start` on.
+
+    Args:
+      uri: the file.
+      start: first byte.
+      target: the array.
+      options: for the storage of the inputs.
+      seen: what the file has to be, or None; see `can_read_version`.
+
+    Returns:
+      How many there were; fewer than its size if the file ends before.
+
+    Raises:
+      ChangedInputError: it is another one by now.
+      InputError: the file cannot be read.
+    """
+    if not is_local(uri) or (seen is not None and member_of(seen.version)):
+        data = read_range(uri, start, start + len(target), options, seen)
+        target[: len(data)] = np.frombuffer(data, np.uint8)
+        return len(data)
+    try:
+        with local_path(uri).open("rb", buffering=0) as file:
+            done = fill_from(file.fileno(), start, target)
+            require_seen(file.fileno(), uri, seen)
+            return done
+    except OSError as error:
+        raise input_error(error, f"{uri}: cannot be read: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from source_tools import GOLDEN, prepare, read
 
@@ -12,6 +13,9 @@ from recordmill.schemas.errors import InputError
 from recordmill.schemas.features.feature import Content, Kind
 from recordmill.schemas.ranges import InputFile
 from recordmill.schemas.text import count
+from recordmill.transforms import reused_buffers
+from recordmill.transforms.sources.base import REFERENCE
+from recordmill.transforms.sources.cifar import scan_records
 from recordmill.transforms.sources.cifar import source as fixed_length
 from recordmill.transforms.sources.cifar.layout import (
     CIFAR10,
@@ -56,6 +60,34 @@ def test_golden_records(
         image = naive_pixels(record, len(layout.labels))
         sizes = {"height": 32, "width": 32, "depth": 3}
         assert row == {"image": image, **labels, **sizes}
+
+
+def test_rows_that_are_kept_stay_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reused_buffers, "_LEAST_BYTES", 1)
+    monkeypatch.setattr(scan_records, "READ_BYTES", 2 * 3073)
+    pixels = np.random.default_rng(5).integers(0, 256, (9, 3072), np.uint8)
+    records = [bytes([n]) + row.tobytes() for n, row in enumerate(pixels)]
+    for name, some in (("a.bin", records[:4]), ("b.bin", records[4:])):
+        (tmp_path / name).write_bytes(b"".join(some))
+    reading = prepare(CifarSource(), [tmp_path])
+    source, ranges = reading.source, reading.ranges
+    parts = [rows for each in ranges for rows in source.read(each, ())]
+    images = [image for rows in parts for image in rows.batch["image"].to_pylist()]
+    assert images == [naive_pixels(record, 1) for record in records]
+    raw = [rows.raw(n)[1] for rows in parts for n in range(len(rows.positions))]
+    assert raw == records
+    listed = [rows.batch for each in ranges for rows in source.list_references(each)]
+    references = pa.concat_arrays([batch[REFERENCE] for batch in listed])
+    orders = np.array([[8, 2, 5, 0], [3, 7, 1, 4], [6, 6, 0, 8]])
+    windows = [source.read_references(references.take(order)) for order in orders]
+    for order, window in zip(orders.tolist(), windows, strict=True):
+        expected = [naive_pixels(records[n], 1) for n in order]
+        assert window.batch["image"].to_pylist() == expected
+        assert [window.raw(row)[2] for row in range(4)] == [records[n] for n in order]
+    nothing = source.read_references(references[:0])
+    assert nothing.batch.num_rows == 0
 
 
 def test_cifar100_has_the_fine_label_as_its_label(tmp_path: Path) -> None:

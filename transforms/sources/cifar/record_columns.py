@@ -9,6 +9,7 @@ from recordmill.schemas.features.feature import Schema
 from recordmill.transforms import compiled
 from recordmill.transforms.arrow import U8, binary_array
 from recordmill.transforms.encode.examples import encode
+from recordmill.transforms.reused_buffers import empty_bytes
 from recordmill.transforms.sources.cifar.layout import (
     CHANNELS,
     IMAGE_BYTES,
@@ -26,7 +27,7 @@ def record_batch(records: U8, layout: Layout) -> pa.RecordBatch:
     label and image r0 g0 b0 r1 g1 b1 ...
     """
     num_rows, num_labels = len(records), len(layout.labels)
-    image = np.empty((num_rows, PIXELS, CHANNELS), np.uint8)
+    image = empty_bytes(num_rows * IMAGE_BYTES).reshape(num_rows, PIXELS, CHANNELS)
     if compiled.loops is not None:
         compiled.loops.interleave(
             np.ascontiguousarray(records), num_labels, num_rows, image

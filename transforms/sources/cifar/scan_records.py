@@ -15,9 +15,10 @@ from recordmill.schemas.ranges import InputRange, Reject
 from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64, U8
 from recordmill.transforms.exchange.keys import origins_in
+from recordmill.transforms.reused_buffers import empty_bytes
 from recordmill.transforms.sources.cifar.layout import CHANNELS, SIDE, Layout
 from recordmill.transforms.sources.source_rows import Rows
-from recordmill.transforms.storage.reading import read_range
+from recordmill.transforms.storage.reading import read_into
 from recordmill.transforms.tfrecord import crc32c
 
 READ_BYTES = 4 << 20  # rows read and encoded at once: fits the processor's cache
@@ -49,10 +50,10 @@ def scan_records(
     crc = 0
     for start in range(input_range.start, input_range.stop, step):
         stop = min(start + step, input_range.stop)
-        data = np.frombuffer(
-            read_range(input_range.uri, start, stop, storage, input_range.seen),
-            np.uint8,
-        )
+        data = empty_bytes(stop - start)
+        data = data[
+            : read_into(input_range.uri, start, data, storage, input_range.seen)
+        ]
         if len(data) < stop - start:
             raise ChangedInputError(
                 f"{input_range.uri}: ends at byte {start + len(data)}, but had "

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import PurePosixPath
 from typing import Self
 
@@ -23,6 +23,7 @@ from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.ranges import InputFile, InputRange, Seen, TypeFlags
 from recordmill.schemas.understood import NOTHING, Understood
 from recordmill.transforms.arrow import U8, array_parts, binary_array
+from recordmill.transforms.reused_buffers import empty_bytes
 from recordmill.transforms.sources.base import (
     RANGE_BYTES,
     REFERENCE,
@@ -229,21 +230,27 @@ class CifarSource(Source):
         offsets, data = array_parts(references)
         positions = data[offsets[0] : offsets[-1]].view("<u8").astype(np.int64)
         # Files that begin at positions 0 and 30,730: positions [0, 30,730, 3,073] lie
-        # in files [0, 1, 0].
+        # in files [0, 1, 0]. Each is read from its front to its end.
         starts = np.array([start for _, start, _ in self.files], np.int64)
         file_of = np.searchsorted(starts, positions, side="right") - 1
-        records = np.empty((len(positions), layout.record_bytes), np.uint8)
-        for index in np.unique(file_of).tolist():
+        records = empty_bytes(len(positions) * layout.record_bytes).reshape(
+            -1, layout.record_bytes
+        )
+        order = np.argsort(positions)
+        indices, firsts = np.unique(file_of[order], return_index=True)
+        edges = [*firsts.tolist(), len(order)]
+        for index, (first, end) in zip(indices.tolist(), pairwise(edges), strict=True):
+            rows = order[first:end]
             uri, start, seen = self.files[index]
-            rows = np.flatnonzero(file_of == index)
-            inside = positions[rows] - start
-            read_rows(uri, inside, records, rows, self.storage, seen)
-            labels = records[rows, : len(self.class_names)]
-            if has_wrong_label(labels, self.class_names).any():
-                raise ChangedInputError(
-                    f"{uri}: holds labels that were not there when it was read first. "
-                    "Run the same command again when nothing writes to the inputs"
-                )
+            read_rows(uri, positions[rows] - start, records, rows, self.storage, seen)
+        labels = records[:, : len(self.class_names)]
+        wrong = np.flatnonzero(has_wrong_label(labels, self.class_names))
+        if len(wrong):
+            uri = self.files[int(file_of[wrong[0]])][0]
+            raise ChangedInputError(
+                f"{uri}: holds labels that were not there when it was read first. "
+                "Run the same command again when nothing writes to the inputs"
+            )
         kept = np.arange(len(records), dtype=np.int64)
 
         def raw(row: int) -> tuple[str, int, bytes]:
