@@ -10,6 +10,7 @@ from job_tools import IRIS, SAMPLES, Argument, command, convert
 from same_dataset import dataset_of
 
 from recordmill.transforms import compiled
+from recordmill.transforms.compiled import Loops
 
 
 @pytest.mark.parametrize(
@@ -18,11 +19,13 @@ from recordmill.transforms import compiled
 def test_same_dataset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, files: Argument
 ) -> None:
-    loops = Mock(wraps=compiled.loops)
+    constants = {name: getattr(compiled.loops, name) for name in Loops.__annotations__}
+    loops = Mock(wraps=compiled.loops, **constants)
     monkeypatch.setattr(compiled, "loops", loops)
     convert(source, files, tmp_path / "with" / "out", "--shards", 2)
     assert loops.write.called
     assert loops.seal.called
+    assert loops.cells.called == (source == "csv")
     monkeypatch.setattr(compiled, "loops", None)
     convert(source, files, tmp_path / "without" / "out", "--shards", 2)
     with_loops = dataset_of(tmp_path / "with" / "out")

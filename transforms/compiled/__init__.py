@@ -36,11 +36,15 @@ class Loops(Protocol):
     Attributes:
       CRC32C: how checksums are made: by an "instruction" or a "table".
       LEFT_OUT: the kind of bytes that are measured and not written, of one column at most.
+      CELL_SLACK: bytes that the target of `cells` needs behind each column.
+      NO_QUOTE: the byte that stands for no quote.
       ANY_TIME: says that a file may be from any time.
     """
 
     CRC32C: str
     LEFT_OUT: int
+    CELL_SLACK: int
+    NO_QUOTE: int
     ANY_TIME: int
 
     def seal(self, data: Buffer, starts: Buffer) -> None:
@@ -112,6 +116,40 @@ class Loops(Protocol):
 
         The planes of a picture follow each other in its row, with `before` bytes before
         them; all rows have one length, and all pictures.
+        """
+
+    def row_ends(self, text: Buffer) -> int:
+        r"""Returns how many bytes of a text are \r or \n."""
+
+    def cells(
+        self,
+        text: Buffer,
+        delimiter: int,
+        quote: int,
+        max_rows: int,
+        offsets: Buffer,
+        valid: Buffer,
+        facts: Buffer,
+        target: Buffer,
+    ) -> int:
+        """Splits the rows of a CSV text into columns of cells, without their quotes.
+
+        Args:
+          text: whole rows; only the last one may lack its end.
+          delimiter, quote: bytes; the quote may be NO_QUOTE.
+          max_rows: that there is place for.
+          offsets: is filled; int32, `max_rows` + 1 for each column, from 0.
+          valid: is filled for columns with empty cells; a bit for each row, 0 where the
+            cell is empty, whole bytes for `max_rows` rows of each column.
+          facts: is filled; int64 for each column: where its cells begin in the target;
+            behind these for each column: how many are empty.
+          target: is filled with the text of the cells. As long as the text, and CELL_SLACK
+            for each column.
+
+        Returns:
+          The number of rows; or -1 if there are more than `max_rows`, if one has another
+          number of cells than there are columns, if text stands behind a closing quote or
+          a quote is never closed.
         """
 
     def measure(self, columns: Sequence[Column], sizes: Buffer) -> None:

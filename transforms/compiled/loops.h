@@ -1,4 +1,4 @@
-/* Declares the loops: CRC-32C, frames, examples, gathering, pixels. None of them knows Python. */
+/* Declares the loops: CRC-32C, frames, cells, examples, files, pixels. None of them knows Python. */
 
 #ifndef RECORDMILL_LOOPS_H
 #define RECORDMILL_LOOPS_H
@@ -48,7 +48,7 @@ uint32_t seal_around_cells(
     uint8_t *data, const int64_t *starts, const int64_t *cuts, const int64_t *sizes,
     const uint32_t *crcs, int64_t count);
 
-/* gather.c ---------------------------------------------------------------------------- */
+/* read_parts.c ------------------------------------------------------------------------ */
 
 /* Reads parts of a file: lengths[i] bytes at offsets[i] to target + starts[i].
    Returns the first part that cannot be read to its end, or -1. */
@@ -86,6 +86,31 @@ int read_whole_jpeg(const uint8_t *data, int64_t size, int32_t found[3]);
 void interleave_rows(
     const uint8_t *rows, int64_t row_bytes, int64_t count, int64_t pixels,
     uint8_t *pictures);
+
+/* cells.c ----------------------------------------------------------------------------- */
+
+#define NO_QUOTE '\n'
+enum { CELL_SLACK = 32 }; /* bytes behind a column's last cell that a copy may touch */
+
+/* A CSV text, and where its cells go. Cell i of a column is target[starts[column] +
+   offsets[i] .. starts[column] + offsets[i + 1]]; each column has max_rows + 1 offsets. */
+struct Cells {
+    const uint8_t *text;
+    int64_t size; /* below 2 GB */
+    uint8_t delimiter, quote; /* NO_QUOTE: none has a meaning */
+    int64_t num_columns, max_rows;
+    int32_t *offsets;
+    uint8_t *valid; /* a bit for each row and, column by column, whole bytes; set where
+                       a column has empty cells */
+    int64_t *starts, *empty; /* of each column: where it begins, how many are empty */
+    uint8_t *target; /* as large as the text, and the slack of all columns */
+};
+
+/* Returns how many bytes of a text may end a row. */
+int64_t count_row_ends(const uint8_t *text, int64_t size);
+
+/* Splits rows. Returns how many, or -1 if something is not plain, or they are too many. */
+int64_t split_cells(const struct Cells *cells);
 
 /* examples.c -------------------------------------------------------------------------- */
 

@@ -326,6 +326,54 @@ static PyObject *interleave_all(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
+static PyObject *count_ends(PyObject *self, PyObject *args)
+{
+    Py_buffer text;
+    int64_t count;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "y*:row_ends", &text))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    count = count_row_ends(text.buf, text.len);
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&text);
+    return PyLong_FromLongLong(count);
+}
+
+static PyObject *split_all(PyObject *self, PyObject *args)
+{
+    Py_buffer text, offsets, valid, facts, target;
+    Py_ssize_t max_rows;
+    int delimiter, quote;
+    int64_t found = -1;
+    (void)self;
+    if (!PyArg_ParseTuple(
+            args, "y*iinw*w*w*w*:cells", &text, &delimiter, &quote, &max_rows, &offsets,
+            &valid, &facts, &target))
+        return NULL;
+    int64_t columns = facts.len / 16;
+    struct Cells cells = {
+        text.buf, text.len, (uint8_t)delimiter, (uint8_t)quote, columns, max_rows,
+        offsets.buf, valid.buf, facts.buf, (int64_t *)facts.buf + columns, target.buf};
+    int good = text.len <= INT32_MAX && delimiter >= 0 && delimiter < 256 && quote >= 0
+        && quote < 256 && delimiter != quote && columns > 0 && max_rows >= 0
+        && max_rows < INT32_MAX && offsets.len / 4 / columns > max_rows
+        && valid.len / columns >= (max_rows + 7) / 8
+        && (target.len - text.len) / columns >= CELL_SLACK;
+    Py_BEGIN_ALLOW_THREADS
+    if (good)
+        found = split_cells(&cells);
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&text);
+    PyBuffer_Release(&offsets);
+    PyBuffer_Release(&valid);
+    PyBuffer_Release(&facts);
+    PyBuffer_Release(&target);
+    if (!good)
+        return refuse("cells: there is no place for so many rows and bytes");
+    return PyLong_FromLongLong(found);
+}
+
 enum { LEFT_OUT = 0x0b }; /* the kind of bytes that are left out; one column at most */
 enum { FIELDS = 6, BUFFERS = 5 }; /* of a column; all but the kind are buffers */
 
@@ -541,6 +589,8 @@ static PyObject *write_all(PyObject *self, PyObject *args)
 static PyMethodDef methods[] = {
     {"measure", measure_all, METH_VARARGS, "Measures each row's Features message."},
     {"write", write_all, METH_VARARGS, "Writes each row's Example."},
+    {"row_ends", count_ends, METH_VARARGS, "Counts bytes that may end a row."},
+    {"cells", split_all, METH_VARARGS, "Splits the rows of a CSV text."},
     {"seal", seal_all, METH_VARARGS, "Seals frames."},
     {"seal_around", seal_around, METH_VARARGS, "Seals frames that lack a cell each."},
     {"jpeg", read_jpeg, METH_O, "Finds the size of a JPEG that is surely whole."},
@@ -559,7 +609,9 @@ static int prepare(PyObject *module)
     PyObject *any_time = PyLong_FromLongLong(ANY_TIME);
     int added = any_time == NULL ? -1 : PyModule_AddObjectRef(module, "ANY_TIME", any_time);
     Py_XDECREF(any_time);
-    if (added < 0 || PyModule_AddIntConstant(module, "LEFT_OUT", LEFT_OUT) < 0)
+    if (added < 0 || PyModule_AddIntConstant(module, "LEFT_OUT", LEFT_OUT) < 0
+        || PyModule_AddIntConstant(module, "CELL_SLACK", CELL_SLACK) < 0
+        || PyModule_AddIntConstant(module, "NO_QUOTE", NO_QUOTE) < 0)
         return -1;
     return PyModule_AddStringConstant(module, "CRC32C", crc32c_choose());
 }

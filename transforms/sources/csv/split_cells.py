@@ -1,7 +1,7 @@
 """Splits CSV rows into cells, all as text; rows that cannot be split are rejected.
 
-Arrow splits a whole range at once. Only a range with rows that it cannot split is
-checked row by row.
+Arrow splits a whole range at once, or a compiled loop where nothing is odd about it. Only a
+range with rows that Arrow cannot split is checked row by row.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from recordmill.transforms.sources.csv.leave_out import (
     with_escaped_nulls,
     without_comments,
 )
+from recordmill.transforms.sources.csv.plain_cells import split_plain
 from recordmill.transforms.sources.csv.row_bounds import BOM, row_spans
 
 _BLANK = re.compile(rb"[\r\n]*")
@@ -124,6 +125,8 @@ def split_cells(
     if _BLANK.fullmatch(body):
         empty = pa.chunked_array([], pa.string())
         return pa.table([empty] * len(names), names=list(names)), {}
+    if (plain := split_plain(body, names, dialect)) is not None:
+        return plain, {}
     if body.startswith(BOM):
         body = BOM + body  # Arrow strips one, but this one belongs to a cell
     wrong: dict[int, str] = {}
