@@ -27,41 +27,44 @@ Region = tuple[int, int, int, int]  # first line, column, last line, column behi
 
 
 @dataclass(frozen=True)
-class Change:
-    """A change that cosmic-ray can make.
+class Place:
+    """Where something is changed, and how.
 
     Attributes:
       module: the file below the project's root.
       line: where the change is, from 1.
       operator: the kind of change.
-      occurrence: which of the places for this kind.
-      options: of this kind.
     """
 
     module: str
     line: int
     operator: str
+
+
+@dataclass(frozen=True)
+class Change(Place):
+    """A change that cosmic-ray can make.
+
+    Attributes:
+      occurrence: which of the places for this kind.
+      options: of this kind.
+    """
+
     occurrence: int
     options: dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Mutant:
+class Mutant(Place):
     """A module with one change.
 
     Attributes:
-      module: the file below the project's root.
-      line: where the change is, from 1.
-      operator: the kind of change.
       original: the whole text.
       source: the whole changed text.
       was: the lines that were changed, without their indentation.
       now: what they became.
     """
 
-    module: str
-    line: int
-    operator: str
     original: str
     source: str
     was: str
