@@ -107,6 +107,11 @@ def test_rows_and_appended_rows(tmp_path: Path) -> None:
         for split in ("train", "test")
     }
     assert rows["train"][2] == rows["test"][0]
+    columns = {"x": [1, 2], "y": ["a", "b"], "part": ["test", "train"]}
+    write_table(tmp_path / "in" / "a", "csv", columns)
+    shutil.rmtree(tmp_path / "in" / "b", ignore_errors=True)
+    # What is replaced does not count.
+    convert("csv", *job[:4], "--duplicates", "fail", "--overwrite")
 
 
 def test_contents_in_several_buckets(

@@ -68,13 +68,15 @@ ROOMS = {
             "build_manifest check_output cleanup commit converted_inputs damage"
             " dataset_changes detached duplicates finish input_check input_log"
             " kept_inputs name_limits option_changes records recovery same_content"
-            " staging unfinished_versions versions",
+            " staged_files staging unfinished_versions versions",
         ),
         (
             *_in(
                 "tests/unit/commit",
                 "test_staged_files test_build_manifest test_told_changes test_rivals"
-                " test_staging test_adversary test_input_log test_same_content",
+                " test_staging test_adversary test_input_log test_same_content"
+                " test_commit_steps test_earlier_journals test_kept_inputs"
+                " test_name_limits test_staging_steps test_what_is_left",
             ),
             *_in(
                 "tests/jobs",

@@ -83,7 +83,7 @@ def check_names(
             raise UsageError(
                 f"`schema`: feature {_shown(feature)}: the name of its labels file would "
                 f"have {limit + excess:,} bytes while it is written, {store.uri} takes "
-                f"{limit:,}. Choose a name shorter by {excess:,} bytes"
+                f"{limit:,}. Choose a name shorter by {count(excess, 'byte')}"
             )
 
 
@@ -111,7 +111,7 @@ def _check_path(store: Store, temporary: str) -> None:
         raise UsageError(
             f"{_shown(store.uri)}: {what} of files in this output folder would have up to "
             f"{size:,} bytes, the limit is {limit:,}. Choose an output folder or a `name` "
-            f"shorter by {size - limit:,} bytes"
+            f"shorter by {count(size - limit, 'byte')}"
         )
 
 

@@ -6,7 +6,6 @@ from recordmill.schemas.dataset.manifest import MANIFEST_NAME
 from recordmill.transforms.commit.records import RECORD_PREFIX
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.lease_liveness import require_idle
-from recordmill.transforms.storage.lock_files import LOCK_FOLDER
 from recordmill.transforms.storage.store import WORK_FOLDER
 from recordmill.transforms.tasks.launches import require_no_launch
 from recordmill.transforms.tasks.workspace import RUN_PATTERN
@@ -31,9 +30,8 @@ def can_be_cleared(store: Store, version: str) -> bool:
 def unfinished_runs(store: Store, version: str) -> list[str]:
     """Returns the short fingerprints of the unfinished runs in a folder."""
     work = f"{version}/{WORK_FOLDER}"
-    lock = f"{version}/{LOCK_FOLDER}"
     folders = store.list_level(work).folders
-    runs = [name.removeprefix(f"{work}/") for name in folders if name != lock]
+    runs = (folder.removeprefix(f"{work}/") for folder in folders)
     return [run for run in runs if RUN_PATTERN.fullmatch(run)]
 
 

@@ -296,9 +296,10 @@ class LocalStore(Store):
     def _prune(self, folder: Path) -> None:
         """Removes folders that became empty, and makes all removals durable."""
         root = Path(self.root)
-        with suppress(OSError):  # not empty, or already removed
+        with suppress(OSError):  # not empty
             while folder != root:
-                folder.rmdir()
+                with suppress(FileNotFoundError):  # already removed
+                    folder.rmdir()
                 folder = folder.parent
         with suppress(FileNotFoundError, NotADirectoryError):
             sync_folder(folder)

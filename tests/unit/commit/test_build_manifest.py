@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from adversary_runs import schema
+from plain_manifests import plain_context
 
 from recordmill.schemas.dataset.shards import ShardResult
 from recordmill.schemas.errors import InputError, RecordmillError, RejectLimitError
@@ -27,18 +28,11 @@ REJECT = json.dumps(LINE).encode() + b"\n"
 
 
 def context(folder: Path, limit: str = "100%", part: int = 0) -> RunContext:
-    store = LocalStore(str(folder))
-    return RunContext(
-        job=JobSpec(source="csv", name="d", max_rejects=RejectLimit(text=limit)),
-        source=PipelineRowsSource(schema()),
-        split_names=("train", "test"),
-        bucket_bits=1,
-        exchange="scratch",
-        run_key="f" * 32,
-        output=store.uri,
-        workspace=Workspace(store, "f" * 16, folder, folder, shared=True),
-        part=part,
+    workspace = Workspace(
+        LocalStore(str(folder)), "f" * 16, folder, folder, shared=True
     )
+    job = JobSpec(source="csv", name="d", max_rejects=RejectLimit(text=limit))
+    return plain_context(workspace, job=job, part=part)
 
 
 def rows(read: int, rejected: int = 0, kept: int | None = None) -> RangeResult:

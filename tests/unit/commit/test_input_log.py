@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -25,6 +26,7 @@ from recordmill.transforms.commit.input_log import (
 )
 from recordmill.transforms.commit.kept_inputs import new_files
 from recordmill.transforms.commit.same_content import ContentCheck
+from recordmill.transforms.tfrecord import crc32c
 
 JOB = JobSpec(source="csv", name="data")
 CHECK = ContentCheck()
@@ -59,6 +61,48 @@ def test_round_trip(files: list[InputFile], num_side: int) -> None:
     assert kept.files == {
         each.path: KeptFile(each.size, each.version, each in side) for each in files
     }
+
+
+def listed(**more: Any) -> bytes:
+    files = [file("a", 1, "crc32c:00000001"), file("b", 2, "crc32c:00000002")]
+    return dump_inputs("ff", JOB, files, **more)
+
+
+def test_by_content_or_as_listed() -> None:
+    kept = parse_inputs(listed(by_content=True), "x")
+    assert (kept.by_content, kept.run_key) == (True, "")
+    assert kept.files["a"] == KeptFile(
+        1, None, is_side=False, content="crc32c:00000001"
+    )
+    kept = parse_inputs(listed(run_key="k"), "x")
+    assert (kept.by_content, kept.run_key) == (False, "k")
+    assert kept.files["a"] == KeptFile(1, "crc32c:00000001", is_side=False)
+
+
+@pytest.mark.parametrize("content", ["5", "null", '"crc32c:1"', '"v"', "[]"])
+def test_a_content_that_is_none(content: str) -> None:
+    head, *lines = gzip.decompress(listed(by_content=True)).decode().splitlines()
+    lines = [line.replace('"crc32c:00000002"', content) for line in lines]
+    data = gzip.compress("".join(f"{line}\n" for line in [head, *lines]).encode())
+    with pytest.raises(OutputError, match="x: is not a valid inventory of inputs"):
+        parse_inputs(data, "x")
+
+
+def test_what_could_not_be_read() -> None:
+    broken = InputFile("a", "/in/a", 0, "", problem="a link to nothing")
+    files = parse_inputs(dump_inputs("ff", JOB, [broken], [file("b")]), "x").files
+    assert files == {
+        "a": KeptFile(0, "", is_side=False, is_unreadable=True),
+        "b": KeptFile(1, "v", is_side=True),
+    }
+
+
+def test_the_same_bytes_on_every_machine() -> None:
+    """They are files of the dataset, whose bytes must not change."""
+    files = [
+        file(f"2026/{n * n % 97}/{n:05d}.jpg", n * n, f"{n:x}") for n in range(2000)
+    ]
+    assert f"{crc32c(dump_inputs('ff', JOB, files)):08x}" == "e4c22865"
 
 
 def test_it_is_small() -> None:

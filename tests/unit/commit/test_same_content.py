@@ -98,3 +98,35 @@ def test_a_file_that_shrinks_meanwhile(folder: Path) -> None:
     (folder / "a").write_bytes(b"short")
     with pytest.raises(InputError, match="has 5 bytes, but had 2560 when"):
         changed(ContentCheck(), (kept(), file))
+
+
+@pytest.mark.parametrize("stop", [500, 1500, 1980, 2559])
+def test_a_file_that_ends_before(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, stop: int
+) -> None:
+    """A store may give less than it was asked for."""
+
+    def read_less(uri: str, start: int, end: int, *_: object) -> bytes:
+        return BYTES[start : min(end, stop)]
+
+    monkeypatch.setattr(same_content, "read_range", read_less)
+    with pytest.raises(InputError) as caught:
+        changed(ContentCheck(), (kept(), put(folder, "a")))
+    assert str(caught.value) == (
+        f"{folder}/a: ends at byte {stop}, but had 2560 bytes when it was listed; did it "
+        "change meanwhile?"
+    )
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [("a", "1 input file of the same name and size has another time: reading 2.6 kB"),
+     ("ab", "2 input files of the same name and size have other times: reading 5.1 kB")],
+)  # fmt: skip
+def test_what_is_told_before_files_are_read(
+    folder: Path, names: str, told: str
+) -> None:
+    said: list[str] = []
+    pairs = [(kept(), put(folder, name)) for name in names]
+    assert changed(ContentCheck(tell=said.append), *pairs) == []
+    assert said == [f"{told} to compare"]

@@ -7,7 +7,7 @@ from adversary import Actor
 from adversary_runs import World
 
 from recordmill.schemas.dataset.manifest import Manifest
-from recordmill.schemas.errors import BusyError
+from recordmill.schemas.errors import BusyError, OutputError
 
 STAGED = {
     "run.json": "run.json: not the file that this run staged",
@@ -52,3 +52,28 @@ def test_a_staged_file_that_is_gone(name: str) -> None:
         world.check_end()
     else:
         pytest.fail("never taken")
+
+
+@pytest.mark.parametrize("size", [None, 33, 35])
+def test_a_shard_that_is_damaged_before_it_is_staged(size: int | None) -> None:
+    """It goes, to be written again; the other one stays."""
+    world = World()
+    run, files = world.publish("x"), world.baton.files
+    while not any(file.endswith("/rejects/rows-00.jsonl") for file in files):
+        world.baton.turn(run)
+    staged = [file for file in files if ".tfrecord" in file]
+    first = next(file for file in staged if file.endswith("00000-of-00002"))
+    data = files.pop(first)
+    if size is not None:
+        files[first] = (data + b"!")[:size]
+    world.baton.finish(run)
+    assert isinstance(run.error, OutputError)
+    told = "missing: expected" if size is None else f"{size} bytes, expected 34"
+    assert f"{first}: {told}" in str(run.error)
+    assert "(1 problem in all). The damaged files were removed; run" in str(run.error)
+    assert {file for file in files if ".tfrecord" in file} == {*staged} - {first}
+    assert not any(file.endswith("manifest.json") for file in files)
+    again = world.publish("x")
+    world.baton.finish(again)
+    assert isinstance(again.result, Manifest), again.error
+    world.check_end()

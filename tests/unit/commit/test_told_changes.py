@@ -31,6 +31,7 @@ from recordmill.transforms.commit.same_content import ContentCheck
 from recordmill.transforms.commit.versions import read_latest
 from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.storage import LocalStore
+from recordmill.transforms.tfrecord import crc32c
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,13 @@ FINE = '["a", 1, "v"]'
         ([HEAD, '[1, 1, ""]'], "(line 2: expected [path, size, version], found [1, 1"),
         ([HEAD, '["a", "b", ""]', FINE], "(line 2: expected [path, size, version]"),
         ([HEAD, '["a", null, ""]', FINE], "(line 2: expected [path, size, version]"),
-        ([HEAD, FINE, FINE, "x" * 99], f"found {'x' * 80})"),
+        ([HEAD, '["b", 0, "v"]', FINE, "x" * 99], "line 4: expected [path, size, "),
+        ([HEAD, FINE, "x" * 99], f"found {'x' * 80})"),
+        (
+            ["y" * 99, FINE],
+            "(line 1: expected recordmill, fingerprint and job, found y",
+        ),
+        (["y" * 99, FINE], f"found {'y' * 80})"),
     ],
 )
 def test_a_line_of_an_inventory(lines: list[str], told: str) -> None:
@@ -101,21 +108,44 @@ def test_inputs_that_changed(tmp_path: Path, number: int, more: int) -> None:
 
 def test_every_kind_of_change_of_an_input(tmp_path: Path) -> None:
     """Side files may change, and what could not be read before."""
-    names = ["gone", "touched", "same", "side", "unread"]
+    names = ["gone", "shorter", "touched", "same", "side", "unread"]
     files = {}
     for name in names:
         (tmp_path / name).write_bytes(b"abc")
         version = str((tmp_path / name).stat().st_mtime_ns)
         files[name] = KeptFile(3, version, name == "side", name == "unread")
     os.utime(tmp_path / "touched", ns=(1, 1))
+    (tmp_path / "shorter").write_bytes(b"ab")
     for name in ("gone", "side", "unread"):
         (tmp_path / name).unlink()
     with pytest.raises(ChangedInputError) as caught:
         require_same_inputs(files, f"{tmp_path}/", [], NO_OPTIONS)
     assert str(caught.value).splitlines()[1:-1] == [
         f"  {tmp_path}/gone: No such file or directory",
+        f"  {tmp_path}/shorter: 2 bytes, was 3 when the run began",
         f"  {tmp_path}/touched: was written again (with 3 bytes as before)",
     ]
+
+
+def test_files_that_were_touched_alone(tmp_path: Path) -> None:
+    """What was read of them tells that they are the same, if anything was read."""
+    files, known = {}, {}
+    for name, data, stop in (
+        ("all", b"abc", 3),
+        ("none", b"abc", 0),
+        ("empty", b"", 0),
+    ):
+        (tmp_path / name).write_bytes(data)
+        version = str((tmp_path / name).stat().st_mtime_ns)
+        files[name] = KeptFile(len(data), version, is_side=False)
+        known[name] = f"crc32c:{crc32c(data):08x}" if stop else ""
+    require_same_inputs(files, str(tmp_path), [], NO_OPTIONS, known, since=1.0)
+    (tmp_path / "all").write_bytes(b"abd")
+    os.utime(tmp_path / "all", ns=(1, int(files["all"].version or 0)))
+    require_same_inputs(files, str(tmp_path), [], NO_OPTIONS, known)  # not known since
+    require_same_inputs(files, str(tmp_path), [], NO_OPTIONS, known, since=1e12)
+    with pytest.raises(ChangedInputError, match="all: was replaced by another file of"):
+        require_same_inputs(files, str(tmp_path), [], NO_OPTIONS, known, since=1.0)
 
 
 def now(path: str, size: int = 1, version: str = "v", root: str = "/in") -> InputFile:

@@ -1,0 +1,222 @@
+"""Each step of a commit: what it accepts, what it refuses, and what lies there then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from adversary_runs import World
+from adversary_schedules import with_dataset
+from plain_manifests import plain_manifest
+
+from recordmill.schemas.dataset.manifest import Manifest
+from recordmill.schemas.dataset.parts import mark_of_rejects
+from recordmill.schemas.errors import BusyError, OutputRefusedError
+from recordmill.transforms.commit.commit import commit, is_staged, require_stored
+from recordmill.transforms.commit.records import (
+    fixed_names,
+    is_marked,
+    unnamed_files,
+    unnamed_files_of_part,
+)
+from recordmill.transforms.dataset.files import read_manifest
+from recordmill.transforms.storage import LocalStore
+from recordmill.transforms.storage.store import Level
+from recordmill.transforms.tasks.workspace import Workspace
+
+OLD = "d-train.tfrecord-00000-of-00001"
+NEW = "d-train.0123abcd.tfrecord-00000-of-00001"
+
+
+def workspace_in(store: LocalStore) -> Workspace:
+    return Workspace.of(store, "0123456789abcdef")
+
+
+@pytest.mark.parametrize(
+    ("shards", "generation", "marked"),
+    [
+        ([OLD], 0, False),
+        ([NEW], 0, True),
+        ([], 0, True),
+        ([OLD], 1, True),
+        ([OLD, OLD.replace("0-of", "1-of"), NEW], 0, True),  # appended to
+        ([NEW, OLD.replace("0-of", "1-of"), OLD], 0, False),
+    ],
+)
+def test_names_of_its_own(shards: list[str], generation: int, marked: bool) -> None:
+    assert is_marked(plain_manifest(shards, generation=generation)) is marked
+
+
+@pytest.mark.parametrize("appended", [0, 1, 2, 3])
+def test_names_beside_the_shards(appended: int) -> None:
+    manifest = plain_manifest([], appended=appended)
+    parts = ["", "-a00001", "-a00002", "-a00003"][: appended + 1]
+    unnamed = [
+        name
+        for part in parts
+        for name in (f"inventory{part}.jsonl.gz", f"run{part}.json")
+    ]
+    assert unnamed_files(manifest) == unnamed
+    assert fixed_names(manifest) == [
+        *("dataset_info.json", "features.json", "schema.pbtxt"),
+        *(f"inputs{part}.jsonl.gz" for part in parts),
+        *unnamed,
+    ]
+    assert unnamed_files_of_part(manifest) == unnamed[-1:]  # it lists no inputs
+    lists = {f"inputs{parts[-1]}.jsonl.gz": {"bytes": 1, "crc32c": "00000000"}}
+    listing = plain_manifest([], appended=appended, files=lists)
+    assert unnamed_files_of_part(listing) == unnamed[-2:]
+
+
+@pytest.mark.parametrize(
+    ("seen", "now"), [(None, None), (1, 1), (1, 2), (2, 1), (None, 1), (1, None)]
+)
+def test_only_the_commit_is_left(
+    tmp_path: Path, seen: int | None, now: int | None
+) -> None:
+    store = LocalStore(str(tmp_path))
+    work = workspace_in(store)
+    datasets = {n: plain_manifest([NEW], seed=n).to_bytes() for n in (1, 2)}
+    if seen:
+        store.put_bytes(datasets[seen], work.store_name("seen.json"))
+    if now:
+        store.put_bytes(datasets[now], "manifest.json")
+    store.put_bytes(b"x" * 34, work.store_name(f"staging/{OLD}"))
+    store.put_bytes(b"{}", work.store_name("staging/run.json"))
+    assert not is_staged(work)
+    for shard in (OLD, NEW):
+        staged = plain_manifest([shard], seed=3).to_bytes()
+        store.put_bytes(staged, work.store_name("staging/manifest.json"))
+        assert is_staged(work) is (seen == now and shard == NEW)
+
+
+def test_the_commit_is_done_already(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    published = plain_manifest([NEW], fingerprint="5" * 32)
+    store.put_bytes(published.to_bytes(), "manifest.json")
+    work = workspace_in(store)
+    assert commit(work) == published
+    assert commit(work, plain_manifest([], fingerprint="5" * 31 + "5")) == published
+    for other in ("0" * 32, "f" * 32):
+        with pytest.raises(BusyError, match="another run published a dataset here"):
+            commit(work, plain_manifest([NEW], fingerprint=other))
+    assert store.list().keys() == {"manifest.json"}
+
+
+@dataclass(frozen=True)
+class CountedStore(LocalStore):
+    """A local store that tells sizes and checksums as they are given."""
+
+    level: Level = field(default_factory=lambda: Level({}, (), {}))
+
+    def list_level(self, folder: str = "") -> Level:
+        return self.level
+
+
+@pytest.mark.parametrize(
+    ("sizes", "checksums", "told"),
+    [
+        ({NEW: 34}, {}, ""),
+        ({NEW: 34, "notes.txt": 5}, {NEW: 0xABC, "notes.txt": 1}, ""),
+        ({}, {}, "is missing, the manifest says 34 bytes"),
+        ({NEW: 33}, {NEW: 0xABC}, "has 33 bytes, the manifest says 34 bytes"),
+        ({NEW: 35}, {NEW: 0xABC}, "has 35 bytes, the manifest says 34 bytes"),
+        ({NEW: 34}, {NEW: 0xABB}, "has CRC-32C 00000abb, the manifest says 00000abc"),
+        ({NEW: 34}, {NEW: 0xABD}, "has CRC-32C 00000abd, the manifest says 00000abc"),
+        ({NEW: 34}, {NEW: 0}, "has CRC-32C 00000000, the manifest says 00000abc"),
+    ],
+)
+def test_what_a_store_has(
+    tmp_path: Path, sizes: Mapping[str, int], checksums: Mapping[str, int], told: str
+) -> None:
+    level = Level(dict(sizes), (), {}, dict(checksums))
+    store = CountedStore(str(tmp_path), level=level)
+    if not told:
+        require_stored(store, plain_manifest([NEW]))
+        return
+    with pytest.raises(OutputRefusedError) as caught:
+        require_stored(store, plain_manifest([NEW]))
+    assert str(caught.value).startswith(f"{tmp_path}/{NEW}: ")
+    assert told in str(caught.value)
+    assert "convert again with `overwrite=true`" in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["b", "c", "d", "e", "f"])
+def test_rejects_of_an_earlier_try(key: str) -> None:
+    """By another exchange they were in other files; those of other parts stay."""
+    world = World()
+    with_dataset(world)
+    run, files = world.append(key), world.baton.files
+    while not any(file.endswith("/staging/manifest.json") for file in files):
+        world.baton.turn(run)
+    (staged,) = (file for file in files if file.endswith("/staging/manifest.json"))
+    mark = Manifest.from_bytes(files[staged], "x").mark
+    earlier = f"rejects/{mark}-a00001-range-7.jsonl"
+    files[earlier] = b"x" * 58
+    world.baton.finish(run)
+    assert isinstance(run.result, Manifest), run.error
+    assert earlier not in files
+    rejects = [name for name in files if name.startswith("rejects/")]
+    assert len({mark_of_rejects(name) for name in rejects}) == len(rejects) == 2
+    world.check_end()
+
+
+def test_files_of_a_replaced_dataset_stay_until_the_next_run() -> None:
+    """Whoever reads it goes on; of its commit only its manifest stays."""
+    world = World()
+    with_dataset(world)
+    files = world.baton.files
+    first = read_manifest(world.store)
+    other = world.publish("y", overwrite=True)
+    world.baton.finish(other)
+    assert isinstance(other.result, Manifest)
+    assert {*first.shard_files, *other.result.shard_files} <= files.keys()
+    records = [name for name in files if name.startswith(".recordmill/")]
+    assert records == [f".recordmill/commit-{other.result.mark}/replaced.json"]
+    appending = world.append("b")
+    world.baton.finish(appending)
+    assert isinstance(appending.result, Manifest)
+    assert files.keys().isdisjoint(first.shard_files)
+    assert not [name for name in files if name.startswith(".recordmill/")]
+
+
+def test_fixed_names_are_swapped_in_order() -> None:
+    """dataset_info.json names the shards: it is the first to be the new dataset's."""
+    world = World()
+    with_dataset(world)
+    run, swaps = world.publish("y", overwrite=True), []
+    while run.is_alive:
+        if run.what.startswith("swap ") and run.what not in swaps:
+            swaps.append(run.what)
+        world.baton.turn(run)
+    assert swaps[:2] == ["swap manifest.json", "swap dataset_info.json"]
+    assert swaps[2:] == sorted(swaps[2:])
+
+
+@pytest.mark.parametrize("others", ["y", "yz"])
+def test_data_that_come_after_another_commit(others: str) -> None:
+    """They go at once; after two commits by the next run, as this one may be done."""
+    world = World()
+    with_dataset(world)
+    job, files = world.detach("d", overwrite=True), world.baton.files
+    while not any(name.endswith("/staging/manifest.json") for name in files):
+        world.baton.turn(job)
+    while not job.writes:
+        world.baton.turn(job)  # it is to write the record of its commit
+    last = Manifest.from_bytes(files["manifest.json"], "x")
+    for key in others:
+        run = world.publish(key, overwrite=True)
+        world.baton.finish(run)
+        assert isinstance(run.result, Manifest)
+        last = run.result
+    world.baton.pause_before(job, "swap manifest.json")
+    placed = {name for name in files if "g00001-" in name and last.mark not in name}
+    assert len(placed) > 4
+    world.baton.finish(job)
+    assert isinstance(job.error, BusyError)
+    assert placed & files.keys() == (placed if others == "yz" else set())
+    world.baton.finish(world.append("b"))
+    assert files.keys().isdisjoint(placed)
+    world.check_end()

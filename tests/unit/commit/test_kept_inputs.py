@@ -1,0 +1,139 @@
+"""Which run made a dataset, and as what its inputs were listed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from plain_manifests import plain_manifest
+
+from recordmill.schemas.dataset.manifest import FileEntry, Manifest
+from recordmill.schemas.errors import OutputRefusedError
+from recordmill.schemas.job.job_spec import JobSpec
+from recordmill.schemas.ranges import InputFile
+from recordmill.transforms.commit.dataset_changes import dataset_changes
+from recordmill.transforms.commit.input_log import (
+    KeptFile,
+    KeptInputs,
+    dump_inputs,
+    dump_kept,
+    parse_inputs,
+)
+from recordmill.transforms.commit.kept_inputs import (
+    is_of_run,
+    key_of,
+    read_inputs,
+    read_part,
+    renew_inventories,
+)
+from recordmill.transforms.storage import LocalStore
+from recordmill.transforms.tasks.fingerprint import fixed_fields
+from recordmill.transforms.tfrecord import crc32c
+
+JOB = JobSpec(source="csv", name="d")
+PARTS = ["", "-a00001", "-a00002"]
+CONTENT = f"crc32c:{crc32c(b'x'):08x}"
+
+
+def dataset(store: LocalStore, appended: int = 0) -> Manifest:
+    """Writes a dataset of a file for each part, and both lists of each."""
+    files: dict[str, FileEntry] = {}
+    for part in range(appended + 1):
+        fingerprint = f"{part + 3}" * 32
+        by_content = dump_inputs(
+            *(fingerprint, JOB, [InputFile(f"{part}", f"/in/{part}", 1, CONTENT)]),
+            by_content=True,
+        )
+        store.put_bytes(by_content, f"inputs{PARTS[part]}.jsonl.gz")
+        entry = FileEntry(bytes=len(by_content), crc32c=f"{crc32c(by_content):08x}")
+        files[f"inputs{PARTS[part]}.jsonl.gz"] = entry
+        inventory(store, part, fingerprint)
+    manifest = plain_manifest(
+        [], fingerprint=fingerprint, appended=appended, files=files
+    )
+    store.put_bytes(manifest.to_bytes(), "manifest.json")
+    return manifest
+
+
+def inventory(store: LocalStore, part: int, fingerprint: str, key: str = "k") -> None:
+    listed = [InputFile(f"{part}", f"/in/{part}", 1, f"time {part}")]
+    data = dump_inputs(fingerprint, JOB, listed, run_key=key)
+    store.put_bytes(data, f"inventory{PARTS[part]}.jsonl.gz")
+
+
+def versions(store: LocalStore, manifest: Manifest) -> list[str | None]:
+    kept = [read_part(store, manifest, part) for part in range(manifest.appended + 1)]
+    return [file.version for each in kept for file in each.files.values()]
+
+
+@pytest.mark.parametrize("other", ["0" * 32, "f" * 32])
+def test_an_inventory_of_another_dataset(tmp_path: Path, other: str) -> None:
+    store = LocalStore(str(tmp_path))
+    manifest = dataset(store)
+    fingerprint = "".join(list(manifest.fingerprint))
+    assert versions(store, manifest) == ["time 0"]
+    assert key_of(store, manifest) == "k"
+    assert is_of_run(store, manifest, "k")
+    assert is_of_run(store, manifest, fingerprint)
+    assert not is_of_run(store, manifest, other)
+    inventory(store, 0, other)
+    assert versions(store, manifest) == [None]
+    assert key_of(store, manifest) == fingerprint
+    inventory(store, 0, fingerprint, key="")
+    assert versions(store, manifest) == ["time 0"]
+    assert key_of(store, manifest) == fingerprint
+    (tmp_path / "inventory.jsonl.gz").unlink()
+    assert versions(store, manifest) == [None]
+    assert key_of(store, manifest) == fingerprint
+
+
+@pytest.mark.parametrize("appended", [0, 1, 2])
+def test_new_times_are_noted(tmp_path: Path, appended: int) -> None:
+    """Of all parts, by a run that found them the same; the key only of a whole run."""
+    store = LocalStore(str(tmp_path))
+    manifest = dataset(store, appended)
+    renew_inventories(store, manifest, {"0": "new", "2": "newer"}, "m")
+    assert versions(store, manifest) == ["new", "time 1", "newer"][: appended + 1]
+    assert key_of(store, manifest) == ("k" if appended else "m")
+    assert read_inputs(store, manifest, JOB) == {
+        f"{part}": KeptFile(1, version, is_side=False, content=CONTENT)
+        for part, version in enumerate(versions(store, manifest))
+    }
+    other = manifest.model_copy(update={"seed": 5})
+    renew_inventories(store, other, {"0": "later"}, "n")  # another run was faster
+    assert versions(store, manifest)[0] == "new"
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"fingerprint": "0" * 32}, "belongs to another dataset (fingerprint 00000000"),
+        ({"fingerprint": "f" * 32}, "belongs to another dataset (fingerprint ffffffff"),
+        ({"format_version": 0}, "in another format (0, now"),
+        ({"format_version": 99}, "in another format (99, now"),
+    ],
+)
+def test_inputs_that_nothing_can_be_appended_to(
+    tmp_path: Path, change: dict[str, object], told: str
+) -> None:
+    store = LocalStore(str(tmp_path))
+    manifest = plain_manifest([], fingerprint="5" * 32)
+    fields = {"format_version": 1, "fingerprint": "5" * 32, "job": fixed_fields(JOB)}
+    kept = parse_inputs(dump_inputs("5" * 32, JOB, []), "x")
+    assert {**fields, "format_version": kept.format_version} == {
+        name: getattr(kept, name) for name in fields
+    }
+    facts = {**fields, "format_version": kept.format_version, **change}
+    data = dump_kept(KeptInputs(**facts, files={}))  # type: ignore[arg-type]
+    store.put_bytes(data, "inputs.jsonl.gz")
+    with pytest.raises(OutputRefusedError) as caught:
+        read_inputs(store, manifest, JOB)
+    assert told in str(caught.value)
+    assert "convert all inputs again with `overwrite=true`" in str(caught.value)
+    changes = dataset_changes(store, manifest, JOB, [])
+    number = change.get("format_version")
+    assert changes == (
+        []
+        if number is None
+        else [f"the format of the records: {number}, now {kept.format_version}"]
+    )

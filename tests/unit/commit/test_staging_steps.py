@@ -1,0 +1,42 @@
+"""What a run notes when it begins, and looks at before it stages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from plain_manifests import plain_context, plain_manifest
+
+from recordmill.schemas.dataset.manifest import Manifest
+from recordmill.schemas.errors import BusyError
+from recordmill.transforms.commit.staging import _with_base, keep_inventory
+from recordmill.transforms.storage import LocalStore
+from recordmill.transforms.tasks.workspace import Workspace
+
+
+def test_when_the_first_launch_listed_the_inputs(tmp_path: Path) -> None:
+    """Later launches take up what it read. In a store nobody tells such times."""
+    work = Workspace.of(LocalStore(str(tmp_path)), "0123456789abcdef")
+    work.make_folders()
+    remote = plain_context(work, inputs=("s3://b/in",), input_root="s3://b/in")
+    keep_inventory(remote, [], [], 2.5)
+    assert work.get("listed-at") is None
+    local = plain_context(work, inputs=("in",), input_root=str(tmp_path))
+    for listed_at in (3.5, 4.5):
+        keep_inventory(local, [], [], listed_at)
+        assert work.get("listed-at") == b"3.5"
+
+
+@pytest.mark.parametrize("found", [None, "0" * 32, "f" * 32])
+def test_an_append_to_another_dataset(tmp_path: Path, found: str | None) -> None:
+    work = Workspace.of(LocalStore(str(tmp_path)), "0123456789abcdef")
+    context = plain_context(work, base="5" * 32, part=1)
+    base: Manifest | None = None
+    if found is not None:
+        base = plain_manifest([], fingerprint=found)
+    with pytest.raises(BusyError) as caught:
+        _with_base(context, base, plain_manifest([], appended=1))
+    assert str(caught.value) == (
+        f"{tmp_path}: the dataset changed since this run began to append to it "
+        f"(fingerprint {found or 'none'}, was {'5' * 32}); run again"
+    )
