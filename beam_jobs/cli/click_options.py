@@ -133,6 +133,7 @@ def _help(option: Option, *, replaces: bool) -> str:
 
 # Of commands that have too few options for groups.
 storage_option = with_options([BY_NAME["storage"]], group="")
+exclude_option = with_options([BY_NAME["exclude"]], group="")
 json_option = with_options([BY_NAME["as_json"]], group="")
 
 

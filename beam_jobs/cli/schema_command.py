@@ -16,6 +16,7 @@ import click
 from recordmill.beam_jobs.cli.click_options import (
     Command,
     Name,
+    exclude_option,
     json_option,
     storage_of,
     storage_option,
@@ -80,6 +81,7 @@ def _infer_command(source: SourceFormat[Any]) -> click.Command:
     @_infer_options
     @json_option
     @storage_option
+    @exclude_option
     @with_options(own, group="")
     def infer_format(**values: Any) -> None:
         section = {option.name: values.pop(option.name) for option in own}
@@ -134,6 +136,7 @@ def _infer(
     workers: int,
     as_json: bool,
     storage: tuple[str, ...],
+    exclude: tuple[str, ...],
 ) -> None:
     from recordmill.beam_jobs.report.showing import showing
     from recordmill.schemas.job.job_spec import JobSpec
@@ -145,6 +148,8 @@ def _infer(
         header_lines,
         stats_json,
     )
+    from recordmill.transforms.sources.exclude_files import exclude_files
+    from recordmill.transforms.sources.listing import unreadable_error
     from recordmill.transforms.sources.named_files import list_with_named
     from recordmill.transforms.sources.registry import make_source
 
@@ -162,8 +167,12 @@ def _infer(
             inputs,
             made.named_files,
             access,
+            keep_unreadable=True,
             open_archives=not made.reads_archives,
         )
+        files = exclude_files(files, exclude, made.named_files).files
+        if unreadable := [file for file in files if file.problem]:
+            raise unreadable_error(unreadable[0])
         inferred = infer_schema(made, files, workers, on_progress)
     text = dump_yaml(
         inferred.declared, feature_comments(inferred), header_lines(inferred)

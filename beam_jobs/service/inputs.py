@@ -18,6 +18,7 @@ from recordmill.schemas.text import count
 from recordmill.transforms.cast.side_files import FILES_ROOT
 from recordmill.transforms.commit.kept_inputs import is_same_dataset
 from recordmill.transforms.commit.same_content import ContentCheck
+from recordmill.transforms.sources.exclude_files import exclude_files
 from recordmill.transforms.sources.listing import list_inputs, unreadable_error
 from recordmill.transforms.sources.named_files import list_with_named
 from recordmill.transforms.sources.registry import describe_inputs, make_source
@@ -38,6 +39,7 @@ class Inputs:
       side_files: what cells of it may name, if the job pulls any in.
       check: compares them with those of a dataset.
       warnings: of what was passed over.
+      facts: what `exclude` left out.
       apart: files that are inputs because options name them.
       listed_at: the time before they were listed, in Unix seconds.
     """
@@ -46,6 +48,7 @@ class Inputs:
     side_files: list[InputFile]
     check: ContentCheck = field(default_factory=ContentCheck, compare=False)
     warnings: tuple[str, ...] = ()
+    facts: tuple[tuple[str, str], ...] = ()
     listed_at: float = field(default=0.0, compare=False)
     apart: tuple[str, ...] = ()
 
@@ -110,6 +113,8 @@ def list_all_inputs(
                 f"{', '.join(options.inputs)}: no files but {left}, which are never inputs"
             )
         warnings += (f"passed over: {left}, as it lies inside the input",)
+    kept = exclude_files(files, options.exclude, source.named_files)
+    files, warnings = kept.files, (*warnings, *kept.warnings)
     unreadable = [file for file in files if file.problem]
     if unreadable and not source.handles_unreadable:
         raise unreadable_error(unreadable[0])
@@ -121,7 +126,7 @@ def list_all_inputs(
                 "`files_root`: no feature of `schema` has bytes_from: path. Declare one, "
                 "or leave out `files_root`"
             )
-        return Inputs(files, [], check, warnings, listed_at, apart)
+        return Inputs(files, [], check, warnings, kept.facts, listed_at, apart)
     if not source.files_root and any(member_of(file.version) for file in files):
         raise UsageError(
             "tables in an archive cannot name files beside them (bytes_from: path): "
@@ -133,7 +138,7 @@ def list_all_inputs(
     else:
         _, below = list_inputs([root], storage, keep_unreadable=True)
     side_files = [file for file in files_outside(below, output) if not file.problem]
-    return Inputs(files, side_files, check, warnings, listed_at, apart)
+    return Inputs(files, side_files, check, warnings, kept.facts, listed_at, apart)
 
 
 def _told(links: Sequence[str]) -> tuple[str, ...]:

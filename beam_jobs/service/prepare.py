@@ -94,7 +94,8 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
     estimate += sum(file.size for file in inputs.side_files)
     names = split_names(job, ranges, source.own_splits())
     check_names(job, run.store, names)
-    understood = describe_archives(inputs.files).updated(source.understood())
+    understood = describe_archives(inputs.files).updated(Understood(inputs.facts))
+    understood = understood.updated(source.understood())
     limits = None
     if is_exact(job):
         if job.map is not None and job.stratify_by and source.infers_types:

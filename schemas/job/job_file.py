@@ -54,7 +54,7 @@ REQUIRED = ("source", "inputs", "output")
 # Kinds of options whose values are text, whatever YAML makes of them.
 TEXT_KINDS: tuple[Kind, ...] = (
     *("text", "file", "folder", "name", "version", "limit"),
-    *("splits", "split_times", "inputs", "size", "memory", "beam", "function"),
+    *("splits", "split_times", "inputs", "globs", "size", "memory", "beam", "function"),
 )
 PATH_KINDS: tuple[Kind, ...] = ("file", "folder", "inputs")
 
@@ -164,6 +164,7 @@ _TYPES: dict[Kind, Any] = {
         BeforeValidator(_from_mapping, json_schema_input_type=dict[str, Fraction]),
     ],
     "inputs": Annotated[tuple[Text, ...], Field(min_length=1), TextOrTexts],
+    "globs": Annotated[tuple[Text, ...], TextOrTexts],
     "schema": str | dict[str, Any],
     "function": Annotated[Text, AfterValidator(_function)],
     "storage": StorageSides,
@@ -172,7 +173,7 @@ _TYPES: dict[Kind, Any] = {
     ],
     "params": dict[str, bool | int | float | str | None],
 }
-_EMPTY: dict[Kind, Any] = {"storage": {}, "beam": (), "params": {}}
+_EMPTY: dict[Kind, Any] = {"storage": {}, "globs": (), "beam": (), "params": {}}
 
 
 def field_name(option: str) -> str:

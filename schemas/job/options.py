@@ -35,6 +35,7 @@ Kind = Literal[
     "splits",
     "split_times",
     "inputs",
+    "globs",
     "source",
     "schema",
     "function",
@@ -97,7 +98,7 @@ class Option:
     @property
     def is_repeated(self) -> bool:
         """Tests whether the command takes it several times."""
-        return self.kind in ("splits", "storage", "settings")
+        return self.kind in ("splits", "globs", "storage", "settings")
 
     @property
     def shown_default(self) -> str:
@@ -135,6 +136,11 @@ OPTIONS = (
     Option(name="inputs", kind="inputs", fronts=_fronts("JT"),
            help="files, folders, archives or globs", label="Input", group=_FILES,
            page="inputs.md"),
+    Option(name="exclude", kind="globs", fronts=_fronts("CJT"), metavar="GLOB",
+           default_text="no file",
+           help="files and folders below the inputs to leave out: names at any depth, or "
+           "paths below the input folder",
+           label="Files to leave out", group=_FILES, page="archives.md#leave-files-out"),
     Option(name="output", kind="folder", fronts=_fronts("RJPT"), metavar="DIR",
            help="folder of the dataset, or of its versions",
            label="Output", group=_FILES),

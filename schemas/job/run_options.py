@@ -35,6 +35,7 @@ class RunOptions:
     Attributes:
       inputs: files, folders or globs.
       output: folder of the dataset.
+      exclude: globs of what is left out of the inputs.
       scratch: directory for temporary sorted files; empty means inside the output.
       memory: what sorted records may take of it, on the embedded runner, before they go
         to scratch: a size, 0, or auto.
@@ -61,6 +62,7 @@ class RunOptions:
 
     inputs: tuple[str, ...]
     output: str
+    exclude: tuple[str, ...] = ()
     scratch: str = ""
     memory: str = "auto"
     exchange: WantedExchange = "auto"

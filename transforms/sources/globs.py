@@ -134,6 +134,26 @@ def matches_path(path: str, pattern: str) -> bool:
     return any(_fits(names, each.split("/")) for each in expand_braces(pattern))
 
 
+def matching(paths: Sequence[str], pattern: str) -> set[str]:
+    """Returns the paths that a glob matches, or a folder of which it matches.
+
+    Without a "/" before its end the glob matches names at any depth.
+
+    >>> sorted(matching(["a/x.csv", "a/b/x.txt", "c/b"], "b"))
+    ['a/b/x.txt', 'c/b']
+    >>> matching(["a/x.csv", "a/b/x.csv"], "a/*.csv")
+    {'a/x.csv'}
+    """
+    found = set[str]()
+    for each in expand_braces(pattern):
+        parts = each.strip("/").split("/")
+        if "/" not in each.rstrip("/"):
+            parts = [_ANY_FOLDERS, *parts]
+        files = ((path, "") for path in paths)
+        found |= {path for path, _ in _matches_anywhere(files, parts)}
+    return found
+
+
 def nothing_matches(name: str, folder: str, names: Sequence[tuple[str, bool]]) -> str:
     """Returns the message of an input that is not there.
 
