@@ -46,6 +46,7 @@ VALUES = {
     "set": "date=2026-11-20 shards=3",
     "inputs": "gs://b/raw/*.csv 'gs://b/with a space.csv'",
     "storage_option": "project=p input:token=anon",
+    "exclude": "thumbs 'with a space.csv'",
     "dataset_version": "auto",
     "split_from": "none",  # text for pictures, a choice for others
     "split": "train=0.9 test=0.1",
@@ -225,6 +226,8 @@ def test_every_parameter_reaches_the_command(mode: str) -> None:
             assert value == ("train=0.9", "test=0.1")
         elif name == "storage_option":
             assert value == ("project=p", "input:token=anon")
+        elif name == "exclude":
+            assert value == ("thumbs", "with a space.csv")
         elif name == "set":
             assert value == ("date=2026-11-20", "shards=3")
         elif option.is_flag:
