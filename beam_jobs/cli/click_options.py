@@ -12,7 +12,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from recordmill.beam_jobs.cli.help_layout import GroupedOption
-from recordmill.schemas.job.options import BY_NAME, Option
+from recordmill.schemas.job.option import Option
+from recordmill.schemas.job.options import BY_NAME
 from recordmill.schemas.job.spell_options import spell
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ import click
 from recordmill.beam_jobs.cli.click_options import Name, click_option, storage_of
 from recordmill.beam_jobs.cli.formats import FormatGroup, examples_of
 from recordmill.beam_jobs.cli.help_layout import LaidOutCommand
-from recordmill.schemas.job.options import Option, by_group, offered_by
+from recordmill.schemas.job.option import Option
+from recordmill.schemas.job.options import by_group, offered_by
 
 if TYPE_CHECKING:
     from recordmill.schemas.job.make_job import LoadedJob, Problems

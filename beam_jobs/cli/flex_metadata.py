@@ -9,7 +9,8 @@ import sys
 from typing import Any
 
 from recordmill.beam_jobs.cli.option_table import format_options
-from recordmill.schemas.job.options import Option, offered_by
+from recordmill.schemas.job.option import Option
+from recordmill.schemas.job.options import offered_by
 from recordmill.schemas.text import json_bytes
 
 _GROUPS = (

@@ -6,7 +6,7 @@ that it stands for, with "_" for "-":
 
     job_file, or source with inputs and output    which of the two commands, and on what
     shuffle, overwrite, ...                       true or false
-    split, set, storage_option, inputs            several, with spaces between; "a b" is one
+    split, set, storage_option, exclude, inputs   several, with spaces between; "a b" is one
 
 All others are passed to Beam. Airflow's Beam operators call a Python file in the same
 way.

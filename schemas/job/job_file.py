@@ -41,7 +41,8 @@ from recordmill.schemas.job.job_spec import (
     check_version,
 )
 from recordmill.schemas.job.map_function import split_name
-from recordmill.schemas.job.options import Kind, Option, offered_by
+from recordmill.schemas.job.option import Kind, Option
+from recordmill.schemas.job.options import offered_by
 from recordmill.schemas.job.source_options import SourceOptions
 from recordmill.schemas.job.split_times import parse_split_times
 from recordmill.schemas.job.storage_options import (

@@ -24,7 +24,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.job.options import BY_NAME, Default, Kind, Option
+from recordmill.schemas.job.option import Default, Kind, Option
+from recordmill.schemas.job.options import BY_NAME
 from recordmill.schemas.parsing.problems import expectation
 
 PIPELINE_ROWS: Final = "rows"  # the source of rows that a pipeline brings, not files

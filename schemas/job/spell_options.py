@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from recordmill.schemas.job.options import BY_NAME, Option
+from recordmill.schemas.job.option import Option
+from recordmill.schemas.job.options import BY_NAME
 
 Style = Literal["command", "job_file", "python"]
 

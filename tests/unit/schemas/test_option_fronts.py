@@ -21,14 +21,8 @@ from recordmill.schemas.job.job_file import JobFile
 from recordmill.schemas.job.job_json_schema import job_schema
 from recordmill.schemas.job.job_spec import Compression, JobSpec, Payload
 from recordmill.schemas.job.make_job import check_options, make_job
-from recordmill.schemas.job.options import (
-    BY_NAME,
-    OPTIONS,
-    Front,
-    Option,
-    by_group,
-    offered_by,
-)
+from recordmill.schemas.job.option import Front, Option
+from recordmill.schemas.job.options import BY_NAME, OPTIONS, by_group, offered_by
 from recordmill.schemas.job.run_options import (
     LogFormat,
     ReportOptions,
