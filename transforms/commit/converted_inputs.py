@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -77,9 +78,11 @@ def list_converted(
         run_key=context.run_key,
     )
     by_content = replace(as_listed, by_content=found is not None, run_key="")
-    return ConvertedInputs(
-        fingerprint, dump_kept(by_content, found), dump_kept(as_listed), found
-    )
+    with ThreadPoolExecutor(1, "pack-inventory") as other:
+        packed = other.submit(dump_kept, as_listed)
+        return ConvertedInputs(
+            fingerprint, dump_kept(by_content, found), packed.result(), found
+        )
 
 
 def _contents(

@@ -11,6 +11,7 @@ be joined, that one is left out. A row with the cells a, image and z:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -49,6 +50,7 @@ def encode_around(
     batch: pa.RecordBatch,
     schema: Schema,
     column: str,
+    values: Sequence[bytes] | None = None,
     *,
     head_room: int = 0,
     tail_room: int = 0,
@@ -59,6 +61,7 @@ def encode_around(
       batch: the columns that the schema's features name.
       schema: features.
       column: what `large_column` returned.
+      values: those of the column, if they are known apart from it.
       head_room: zero bytes to leave before each example.
       tail_room: zero bytes to leave behind each example.
 
@@ -69,8 +72,11 @@ def encode_around(
     Raises:
       SchemaError, RowsError: as `encode`.
     """
-    values = viewed_values(batch[column])
-    lengths = np.array(list(map(len, values)), np.int64)
+    if values is None:
+        cells = viewed_values(batch[column])
+    else:
+        cells = [memoryview(value) for value in values]
+    lengths = np.array(list(map(len, cells)), np.int64)
     offsets = offsets_of(lengths)
     # Nobody reads these bytes, so they never get pages of memory.
     absent = binary_array(offsets, np.empty(int(offsets[-1]), np.uint8))
@@ -80,12 +86,13 @@ def encode_around(
         framed, before = encode_around_compiled(
             compiled.loops, batch, schema, absent, head_room, tail_room
         )
-        return framed, before, values
-    cells = features_cells(batch, schema.features)
-    (index,) = (i for i, array in enumerate(cells.arrays) if same_bytes(array, absent))
+        return framed, before, cells
+    features = features_cells(batch, schema.features)
+    arrays = features.arrays
+    (index,) = (i for i, array in enumerate(arrays) if same_bytes(array, absent))
     outer, outer_lengths = header_cells(
-        partial(field_header, bytes(head_room) + b"\x0a"), cells.lengths
+        partial(field_header, bytes(head_room) + b"\x0a"), features.lengths
     )
-    before = sum(map(value_lengths, cells.arrays[:index]), outer_lengths)
-    others = [*cells.arrays[:index], *cells.arrays[index + 1 :]]
-    return join_cells([outer, *others], tail_room), before, values
+    before = sum(map(value_lengths, arrays[:index]), outer_lengths)
+    others = [*arrays[:index], *arrays[index + 1 :]]
+    return join_cells([outer, *others], tail_room), before, cells

@@ -77,9 +77,13 @@ def list_inputs(
     # A million files share the text of the few folders that were given.
     given = {file.given: "" for file in found.values()}
     given = {folder: _readable_path(_below(root, folder))[0] for folder in given}
-    if _readable_path("".join(found))[1]:
+    below = f"{root.rstrip('/')}/"
+    start = len(below)
+    names = "\n".join(found)
+    is_plain = all(uri.startswith(below) for uri in found) and f"{below}/" not in names
+    if is_plain and _readable_path(names)[1]:
         listing = [
-            InputFile(_below(root, uri), uri, size, version, given[folder], problem)
+            InputFile(uri[start:], uri, size, version, given[folder], problem)
             for uri, size, version, folder, problem, _ in found.values()
         ]
     else:

@@ -80,6 +80,7 @@ class ReferencedRows:
       checksums: of the files that were read, if `list_references` did not read them.
       view_crcs: the CRC-32C of each value of the batch's only column of views (see
         recordmill.transforms.binary_views), or None.
+      view_values: these values, where they are known apart from the batch.
     """
 
     batch: pa.RecordBatch
@@ -90,3 +91,4 @@ class ReferencedRows:
     odd: tuple[OddRows, ...] = ()
     checksums: Sequence[FileChecksum] = ()
     view_crcs: U32 | None = None
+    view_values: Sequence[bytes] | None = None

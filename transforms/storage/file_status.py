@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 
 from recordmill.transforms import compiled
 from recordmill.transforms.arrow import I64
+
+_AT_ONCE = 8192  # files of one call
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +37,26 @@ def file_status(paths: Sequence[str]) -> FileStatus:
     A million files take a second, in Python's own calls three.
     """
     facts = np.full((3, len(paths)), -1, np.int64)
+    starts = range(0, len(paths), _AT_ONCE)
+    if len(starts) < 2:
+        _ask(paths, facts)
+    else:
+        with ThreadPoolExecutor(os.cpu_count(), "file-status") as threads:
+            slices = [slice(start, start + _AT_ONCE) for start in starts]
+            parts = [(paths[each], facts[:, each]) for each in slices]
+            list(threads.map(_ask, *zip(*parts, strict=True)))
+    return FileStatus(*facts)
+
+
+def _ask(paths: Sequence[str], facts: I64) -> None:
+    """Fills a column of facts for each path."""
     # Bytes that are not UTF-8 stay as they are; a path cannot hold a zero byte.
     joined = os.fsencode("".join([f"{path}\0" for path in paths]))
     if compiled.loops is not None and joined.count(b"\0") == len(paths):
         compiled.loops.status(joined, *facts)
-    else:
-        for index, path in enumerate(paths):
-            facts[:, index] = _asked(path)
-    return FileStatus(*facts)
+        return
+    for index, path in enumerate(paths):
+        facts[:, index] = _asked(path)
 
 
 def _asked(path: str) -> tuple[int, int, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -102,6 +102,7 @@ def frame_around(
     job: JobSpec,
     *,
     crcs: U32 | None = None,
+    values: Sequence[bytes] | None = None,
     expected_schema: Schema | None = None,
 ) -> HollowRecords | None:
     """Returns the records of a batch with one large column of views, that not copied.
@@ -111,6 +112,7 @@ def frame_around(
       schema: features of the records.
       job: its declared schema and payload are used.
       crcs: the CRC-32Cs of the column's values, if they are known.
+      values: these values, if they are known apart from the batch: 2 us less for each.
       expected_schema: a schema whose bounds the values must keep, or None.
 
     Returns:
@@ -126,7 +128,9 @@ def frame_around(
     _check(batch, schema, expected_schema)
     try:
         framed, before, cells = encode_around(
-            batch, schema, column, head_room=HEAD_BYTES, tail_room=TAIL_BYTES
+            *(batch, schema, column, values),
+            head_room=HEAD_BYTES,
+            tail_room=TAIL_BYTES,
         )
     except RowsError:
         return None

@@ -238,6 +238,7 @@ def _encode_references(
             schema,
             context.job,
             crcs=referenced.view_crcs,
+            values=referenced.view_values,
             expected_schema=context.expected_schema,
         )
         if hollow is not None:

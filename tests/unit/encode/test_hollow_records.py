@@ -73,12 +73,16 @@ def test_bytes_are_those_of_joined_records(
     copied = batch_of(pa.array(pictures, pa.binary())).slice(start)
     assert without_views(viewed).equals(copied)
     hollow = frame_around(viewed, schema, JOB)
+    known = frame_around(viewed, schema, JOB, values=pictures[start:])
+    assert (hollow is None) == (known is None)
     (joined,) = frame_rows(copied, schema, JOB)
     if not (len(viewed) and is_of_views(viewed["image"])):
         assert hollow is None
         return
     assert hollow is not None
+    assert known is not None
     assert whole(hollow).equals(joined.records)
+    assert whole(known).equals(joined.records)
     assert whole(joined.records) is joined.records
     assert b"".join(pieces_of(hollow)) == b"".join(pieces_of(joined.records))
     lengths = record_lengths(joined.records).tolist()

@@ -142,7 +142,7 @@ def describe_folders(
 
 def count_folders(files: Iterable[InputFile]) -> Counter[tuple[str, str]]:
     """Returns how many files lie in each (given folder, folder)."""
-    return Counter((file.given, file.path.rpartition("/")[0]) for file in files)
+    return Counter([(file.given, file.path.rpartition("/")[0]) for file in files])
 
 
 def root_name_of(files: Sequence[InputFile]) -> str:

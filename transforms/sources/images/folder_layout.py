@@ -56,15 +56,9 @@ class FolderLayout:
     def places(self, paths: Iterable[str]) -> list[Place]:
         """Returns split and class of each path."""
         by_folder = {each.folder: each for each in self.given}
-        known: dict[str, Place] = {}
-        found = []
-        for path in paths:
-            folder = path.rpartition("/")[0]
-            place = known.get(folder)
-            if place is None:
-                place = known[folder] = self._place(folder, by_folder)
-            found.append(place)
-        return found
+        folders = [path.rpartition("/")[0] for path in paths]
+        known = {folder: self._place(folder, by_folder) for folder in {*folders}}
+        return [known[folder] for folder in folders]
 
     def place(self, path: str) -> Place:
         """Returns split and class of one path."""

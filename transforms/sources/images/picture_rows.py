@@ -17,7 +17,7 @@ from recordmill.transforms.sources.base import REFERENCE
 from recordmill.transforms.sources.images.folder_layout import Place
 from recordmill.transforms.sources.images.read_pictures import (
     ReadPictures,
-    reference_to,
+    references_to,
 )
 from recordmill.transforms.sources.source_rows import ReferencedRows, Rows
 from recordmill.transforms.storage.reading import read_file
@@ -39,7 +39,7 @@ def listed_rows(
       notes: what is noted of each, or ().
     """
     paths = [file.path for file in files]
-    references = [reference_to(file) for file in files]
+    references = references_to(files)
     if notes:
         references = [b"".join(pair) for pair in zip(references, notes, strict=True)]
     return Rows(

@@ -97,10 +97,22 @@ def reference_to(file: InputFile) -> bytes:
     """
     if file.problem:
         return f"!{file.problem}\0{file.path}".encode()
-    version = file.version
-    if version.isdecimal() and version.isascii():  # a time: 1 us less for each file
-        return f"{file.size}:{version} {file.path}".encode()
-    return f"{file.size}{f':{quote(version)}' if version else ''} {file.path}".encode()
+    version = f":{quote(file.version)}" if file.version else ""
+    return f"{file.size}{version} {file.path}".encode()
+
+
+def references_to(files: Sequence[InputFile]) -> list[bytes]:
+    """Returns what `reference_to` does for each file; of local files in half the time."""
+    are_times = "".join([file.version for file in files if not file.problem])
+    if not (are_times.isdecimal() and are_times.isascii()):
+        return [reference_to(file) for file in files]
+    return [
+        f"{size}:{version} {path}".encode()
+        if version and not problem
+        else reference_to(file)
+        for file in files
+        for path, _, size, version, _, problem in (file,)
+    ]
 
 
 def parse_reference(reference: bytes) -> Reference:

@@ -160,6 +160,7 @@ class ImagesSource(PreparedImages):
             checksums=found.checksums,
             # Of files whose bytes were kept; others have no references.
             view_crcs=np.array(found.crcs, np.uint32) if by_view else None,
+            view_values=found.data if by_view else None,
         )
 
     def _labels(self, found: ReadPictures) -> dict[str, pa.Array]:
