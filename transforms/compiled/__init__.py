@@ -53,9 +53,10 @@ class Loops(Protocol):
     def seal_around(
         self, data: Buffer, starts: Buffer, cuts: Buffer, sizes: Buffer, crcs: Buffer
     ) -> int:
-        """Seals frames that each lack a cell: sizes[i] bytes before data[cuts[i]].
+        """Writes lengths and checksums of frames that each lack a cell.
 
-        crcs[i] is the CRC-32C of the cell. Returns that of all frames with their cells.
+        Its sizes[i] bytes belong before data[cuts[i]], and crcs[i] is their CRC-32C.
+        Returns that of all frames with their cells.
         """
 
     def jpeg(self, data: Buffer) -> tuple[int, int, int] | None:
