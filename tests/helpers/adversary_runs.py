@@ -68,6 +68,14 @@ class World(Checks):
             lambda actor: self._publish(actor, key, overwrite, version=version),
         )
 
+    def overtake(self, sleeper: Actor, *, before: str) -> Actor:
+        """Lets another run publish while one sleeps before a step, and wakes it then."""
+        self.baton.pause_before(sleeper, before)
+        other = self.publish("y", overwrite=True)
+        self.baton.finish(other)
+        self.baton.finish(sleeper)
+        return other
+
     def append(self, key: str) -> Actor:
         """Starts a run that appends to the dataset that it finds."""
         return self.baton.start(

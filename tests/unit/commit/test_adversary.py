@@ -70,10 +70,7 @@ def test_paused_in_the_switch_with_overwrite(before: str) -> None:
     world = World()
     with_dataset(world)
     sleeper = world.publish("x", overwrite=True)
-    world.baton.pause_before(sleeper, before)
-    other = world.publish("y", overwrite=True)
-    world.baton.finish(other)
-    world.baton.finish(sleeper)
+    other = world.overtake(sleeper, before=before)
     assert isinstance(other.result, Manifest)
     assert read_manifest(world.store) == other.result
     if before == "swap manifest.json":
@@ -85,10 +82,7 @@ def test_the_first_one_without_overwrite() -> None:
     """A run into an empty folder slept; the dataset that came meanwhile stays."""
     world = World()
     sleeper = world.publish("x")
-    world.baton.pause_before(sleeper, "swap manifest.json")
-    other = world.publish("y", overwrite=True)
-    world.baton.finish(other)
-    world.baton.finish(sleeper)
+    other = world.overtake(sleeper, before="swap manifest.json")
     assert isinstance(other.result, Manifest)
     assert isinstance(sleeper.error, BusyError)
     assert read_manifest(world.store) == other.result

@@ -228,10 +228,7 @@ def test_who_lost_takes_his_files_away_at_once() -> None:
     world = World()
     with_dataset(world)
     loser = world.publish("x", overwrite=True)
-    world.baton.pause_before(loser, "swap manifest.json")
-    winner = world.publish("y", overwrite=True)
-    world.baton.finish(winner)
-    world.baton.finish(loser)
+    winner = world.overtake(loser, before="swap manifest.json")
     assert isinstance(loser.error, BusyError)
     assert isinstance(winner.result, Manifest)
     marks = {name.split(".g")[1][:14] for name in world.baton.files if ".g" in name}
