@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,6 +14,7 @@ from flaky_store import Flaky
 from hypothesis import settings
 from job_inputs import MixedInput, make_cifar, make_mixed, make_pictures
 from job_tools import IRIS, convert
+from quick_beam import keep_arguments
 from store_servers import SERVERS, Place, display_path
 from tcp_proxy import proxy_to
 
@@ -19,6 +22,10 @@ from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.transforms.storage import RemoteStore
 from recordmill.transforms.storage.lease import acquire
 
+# As rarely as the command looks for cycles: collecting makes a million objects that stay.
+gc.set_threshold(50_000)
+# Parsers, of which a run makes fifty, look for no translations.
+os.environ["LANGUAGE"] = "C"
 settings.register_profile("recordmill", examples(100))
 settings.load_profile("recordmill")
 
@@ -100,6 +107,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str],
             return running[kind]
 
         yield address_of
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Leaves what all tests share out of Python's searches for cycles."""
+    gc.freeze()
+    keep_arguments()
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from recordmill.beam_jobs.pipelines.read_dataset import ReadDataset
 from recordmill.beam_jobs.pipelines.write_dataset import WriteDataset
+from recordmill.beam_jobs.runners.embedded import KeptViews
 from recordmill.schemas.proto.example_pb2 import Example
 
 SCHEMA: dict[str, Any] = {
@@ -98,8 +99,7 @@ def pipeline(
     mode = "in_memory" if workers == 1 else "multi_threading"
     options = [f"--direct_num_workers={workers}", f"--direct_running_mode={mode}"]
     return beam.Pipeline(
-        runner=FnApiRunner(bundle_repeat=bundle_repeat),
-        options=PipelineOptions(options),
+        runner=FnApiRunner(bundle_repeat=bundle_repeat), options=KeptViews(options)
     )
 
 
