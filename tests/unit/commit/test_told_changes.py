@@ -144,8 +144,13 @@ def test_files_that_were_touched_alone(tmp_path: Path) -> None:
     os.utime(tmp_path / "all", ns=(1, int(files["all"].version or 0)))
     require_same_inputs(files, str(tmp_path), [], NO_OPTIONS, known)  # not known since
     require_same_inputs(files, str(tmp_path), [], NO_OPTIONS, known, since=1e12)
-    with pytest.raises(ChangedInputError, match="all: was replaced by another file of"):
-        require_same_inputs(files, str(tmp_path), [], NO_OPTIONS, known, since=1.0)
+    touched = (tmp_path / "all").stat().st_ctime
+    require_same_inputs(files, str(tmp_path), [], NO_OPTIONS, known, touched + 0.01)
+    for since in (1.0, touched - 0.5, touched - 0.01):
+        with pytest.raises(
+            ChangedInputError, match="all: was replaced by another file of the same"
+        ):
+            require_same_inputs(files, str(tmp_path), [], NO_OPTIONS, known, since)
 
 
 def now(path: str, size: int = 1, version: str = "v", root: str = "/in") -> InputFile:

@@ -142,6 +142,15 @@ def test_a_decimal_is_a_float_unless_a_schema_takes_it(tmp_path: Path) -> None:
     assert (feature.kind, feature.optional) == (Kind.FLOAT, True)
 
 
+@pytest.mark.parametrize("size", [-1, 2])
+def test_decimals_in_lists(tmp_path: Path, size: int) -> None:
+    """They are the nearest floats, too, in lists of one length and of any."""
+    pair = [Decimal("1234567890.12"), Decimal("0.10")]
+    values = pa.array([pair], pa.list_(pa.decimal128(12, 2), size))
+    write_typed(pa.table({"a": values}), "parquet", tmp_path / "a", 9)
+    assert read(ColumnarSource(), tmp_path).rows == [{"a": [1234567890.12, 0.1]}]
+
+
 def two_files(tmp_path: Path, one: pa.Array, other: pa.Array) -> Reading:
     for name, values in (("1", one), ("2", other)):
         write_typed(pa.table({"k": [1], "v": values}), "parquet", tmp_path / name, 9)
