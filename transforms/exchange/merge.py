@@ -34,6 +34,7 @@ from recordmill.transforms.arrow import (
     offsets_of,
 )
 from recordmill.transforms.binary_views import views_at
+from recordmill.transforms.reused_buffers import empty_bytes
 
 WINDOW_BYTES = 8 << 20
 
@@ -221,7 +222,7 @@ def _read_files(
     by_place = np.argsort(window)
     stored_order = window[by_place]
     offsets = offsets_of(pieces.lengths[stored_order])
-    buffer = np.empty(int(offsets[-1]), np.uint8)
+    buffer = empty_bytes(int(offsets[-1]))
     body_of = pieces.body_of[stored_order]
     firsts = np.flatnonzero(np.diff(body_of, prepend=-1))
     for first, end in zip(firsts, [*firsts[1:], len(window)], strict=True):
