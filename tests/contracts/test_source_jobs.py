@@ -27,6 +27,7 @@ from recordmill.transforms.dataset.verify import verify_dataset
 from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.cifar import source as fixed_length
 from recordmill.transforms.sources.images import cut_pictures
+from recordmill.transforms.sources.source_rows import ReferencedRows
 
 BEFORE_SHARDS = "recordmill.beam_jobs.pipelines.combine.save_plan_totals"
 EXCHANGES: tuple[WantedExchange, ...] = ("scratch", "engine", "reference")
@@ -58,7 +59,8 @@ def folder(tmp_path: Path) -> Path:
 def counting_reads(source: Source) -> Iterator[Counter[str]]:
     """Counts what a source of this kind is asked to read, by its methods.
 
-    Of `read_references` it counts the references: without any it only tells columns.
+    Of `read_references` it counts the references: without any it only tells columns. Of
+    `read_windows` it counts the rows that come.
     """
     calls: Counter[str] = Counter()
 
@@ -71,9 +73,16 @@ def counting_reads(source: Source) -> Iterator[Counter[str]]:
 
         return call
 
+    def watched(*args: Any) -> Iterator[ReferencedRows]:
+        for found in read_windows(*args):
+            calls["read_windows"] += found.batch.num_rows
+            yield found
+
+    read_windows = type(source).read_windows
     with pytest.MonkeyPatch.context() as patch:
         for name in ("survey", "read", "list_references", "read_references"):
             patch.setattr(type(source), name, counted(name))
+        patch.setattr(type(source), "read_windows", watched)
         yield calls
 
 
@@ -110,6 +119,7 @@ def test_a_run_that_failed_in_its_last_step_goes_on(
             assert ranges > 2
             asked = "list_references" if exchange == "reference" else "read"
             assert reads[asked] >= ranges
+            assert exchange != "reference" or reads["read_windows"] == len(rows)
             reads.clear()
             run_case(folder, output, exchange)
             if exchange != "reference":  # the sizes of pictures are listed, not read

@@ -73,19 +73,30 @@ def test_rows_that_are_kept_stay_as_they_were(
         (tmp_path / name).write_bytes(b"".join(some))
     reading = prepare(CifarSource(), [tmp_path])
     source, ranges = reading.source, reading.ranges
-    parts = [rows for each in ranges for rows in source.read(each, ())]
-    images = [image for rows in parts for image in rows.batch["image"].to_pylist()]
+    read_rows = [rows for each in ranges for rows in source.read(each, ())]
+    images = [image for rows in read_rows for image in rows.batch["image"].to_pylist()]
     assert images == [naive_pixels(record, 1) for record in records]
-    raw = [rows.raw(n)[1] for rows in parts for n in range(len(rows.positions))]
+    raw = [rows.raw(n)[1] for rows in read_rows for n in range(len(rows.positions))]
     assert raw == records
     listed = [rows.batch for each in ranges for rows in source.list_references(each)]
     references = pa.concat_arrays([batch[REFERENCE] for batch in listed])
-    orders = np.array([[8, 2, 5, 0], [3, 7, 1, 4], [6, 6, 0, 8]])
-    windows = [source.read_references(references.take(order)) for order in orders]
-    for order, window in zip(orders.tolist(), windows, strict=True):
-        expected = [naive_pixels(records[n], 1) for n in order]
-        assert window.batch["image"].to_pylist() == expected
-        assert [window.raw(row)[2] for row in range(4)] == [records[n] for n in order]
+    orders = [[8, 2, 5, 0, 1], [3, 7, 1, 4, 4], [6, 6, 0, 8, 2]]
+    monkeypatch.setattr(fixed_length, "PART_BYTES", 2 * 3073)
+    windows = [references.take(pa.array(order)) for order in orders]
+    parts = [order[start : start + 2] for order in orders for start in (0, 2, 4)]
+    for numbers, found in (
+        (orders, [source.read_references(window) for window in windows]),
+        (parts, list(source.read_windows(windows))),
+    ):
+        for some, rows in zip(numbers, found, strict=True):
+            expected = [naive_pixels(records[n], 1) for n in some]
+            assert rows.batch["image"].to_pylist() == expected
+            places = [
+                (str(tmp_path / "ab"[n > 3]) + ".bin", (n - 4 * (n > 3)) * 3073)
+                for n in some
+            ]
+            told = [(*place, records[n]) for place, n in zip(places, some, strict=True)]
+            assert [rows.raw(row) for row in range(len(some))] == told
     nothing = source.read_references(references[:0])
     assert nothing.batch.num_rows == 0
 

@@ -6,24 +6,23 @@ reference: as positions in the input, where the shard's writer reads them again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from pathlib import PurePosixPath
 from typing import Self
 
 import numpy as np
 import pyarrow as pa
 
-from recordmill.schemas.errors import ChangedInputError, InputError
+from recordmill.schemas.errors import InputError
 from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.file_checksums import FileChecksum
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.ranges import InputFile, InputRange, Seen, TypeFlags
 from recordmill.schemas.understood import NOTHING, Understood
-from recordmill.transforms.arrow import U8, array_parts, binary_array
-from recordmill.transforms.reused_buffers import empty_bytes
+from recordmill.transforms.arrow import U8, binary_array
 from recordmill.transforms.sources.base import (
     RANGE_BYTES,
     REFERENCE,
@@ -42,21 +41,22 @@ from recordmill.transforms.sources.cifar.layout import (
     understand,
 )
 from recordmill.transforms.sources.cifar.options import Variant
+from recordmill.transforms.sources.cifar.read_records import (
+    FoundRecords,
+    read_records,
+)
 from recordmill.transforms.sources.cifar.record_columns import (
     framed_bytes,
     record_batch,
 )
-from recordmill.transforms.sources.cifar.scan_records import (
-    has_wrong_label,
-    scan_records,
-)
+from recordmill.transforms.sources.cifar.scan_records import scan_records
 from recordmill.transforms.sources.source_rows import ReferencedRows, Rows
 from recordmill.transforms.sources.spread_ranges import spread_evenly
 from recordmill.transforms.storage.free_memory import available_memory
-from recordmill.transforms.storage.read_scattered import read_rows
 from recordmill.transforms.storage.reading import is_local
 
 MAX_REFERENCED_FILES = 10_000  # every worker knows all of them
+PART_BYTES = 2 << 20  # of records that are laid out and encoded at once
 
 
 @dataclass(frozen=True)
@@ -226,39 +226,34 @@ class CifarSource(Source):
         )
 
     def read_references(self, references: pa.BinaryArray) -> ReferencedRows:
-        layout = self.known_layout
-        offsets, data = array_parts(references)
-        positions = data[offsets[0] : offsets[-1]].view("<u8").astype(np.int64)
-        # Files that begin at positions 0 and 30,730: positions [0, 30,730, 3,073] lie
-        # in files [0, 1, 0]. Each is read from its front to its end.
-        starts = np.array([start for _, start, _ in self.files], np.int64)
-        file_of = np.searchsorted(starts, positions, side="right") - 1
-        records = empty_bytes(len(positions) * layout.record_bytes).reshape(
-            -1, layout.record_bytes
+        return self._columns(self._find(references))
+
+    def read_windows(
+        self, windows: Iterable[pa.BinaryArray]
+    ) -> Iterator[ReferencedRows]:
+        """Reads the rows of windows; yields those of each in parts.
+
+        What is made of a part fits the processor's cache: a quarter less time.
+        """
+        step = PART_BYTES // self.known_layout.record_bytes
+        for window in windows:
+            found = self._find(window)
+            for start in range(0, len(window), step):
+                yield self._columns(found.part(start, start + step))
+
+    def _find(self, references: pa.BinaryArray) -> FoundRecords:
+        return read_records(
+            references,
+            self.known_layout.record_bytes,
+            self.class_names,
+            self.files,
+            self.storage,
         )
-        order = np.argsort(positions)
-        indices, firsts = np.unique(file_of[order], return_index=True)
-        edges = [*firsts.tolist(), len(order)]
-        for index, (first, end) in zip(indices.tolist(), pairwise(edges), strict=True):
-            rows = order[first:end]
-            uri, start, seen = self.files[index]
-            read_rows(uri, positions[rows] - start, records, rows, self.storage, seen)
-        labels = records[:, : len(self.class_names)]
-        wrong = np.flatnonzero(has_wrong_label(labels, self.class_names))
-        if len(wrong):
-            uri = self.files[int(file_of[wrong[0]])][0]
-            raise ChangedInputError(
-                f"{uri}: holds labels that were not there when it was read first. "
-                "Run the same command again when nothing writes to the inputs"
-            )
-        kept = np.arange(len(records), dtype=np.int64)
 
-        def raw(row: int) -> tuple[str, int, bytes]:
-            index = int(file_of[row])
-            start = int(positions[row] - starts[index])
-            return self.files[index][0], start, records[row].tobytes()
-
-        return ReferencedRows(record_batch(records, layout), kept, [], raw)
+    def _columns(self, found: FoundRecords) -> ReferencedRows:
+        kept = np.arange(len(found.records), dtype=np.int64)
+        batch = record_batch(found.records, self.known_layout)
+        return ReferencedRows(batch, kept, [], found.raw)
 
 
 def _first_positions(data: Sequence[InputFile]) -> tuple[tuple[str, int, Seen], ...]:
