@@ -41,18 +41,25 @@ def splits_of(
       UsageError: arguments exclude each other, or cannot be followed.
       ValueError: the times are not valid.
     """
-    exact = "--stratify-by COLUMN --records decode" if stratify_by else "--split-exact"
-    if split_exact or stratify_by:
-        raise UsageError(
-            f"WriteDataset: {'stratify_by' if stratify_by else 'split_exact'}: where "
-            "exact splits end is known only after the last row, but each row is sent on "
-            "as it comes. Leave out it and splits, and divide the dataset afterwards: "
-            "`recordmill convert tfrecord DATASET OUT --split train=0.8 --split test=0.2 "
-            f"{exact}`"
+    asked = [("split_exact", split_exact), ("stratify_by", stratify_by)]
+    if names := [name for name, is_asked in asked if is_asked]:
+        way = (
+            "--stratify-by COLUMN --records decode" if stratify_by else "--split-exact"
         )
-    given = {"split_by": split_by, "split_column": split_column}
-    given |= {"split_by_time": split_by_time}
+        given_splits = ["splits"] if splits is not None else []
+        raise UsageError(
+            f"WriteDataset: {' and '.join(names)}: where exact splits end is known only "
+            "after the last row, but each row is sent on as it comes. Leave out "
+            f"{' and '.join([*names, *given_splits])}, and divide the dataset afterwards: "
+            "`recordmill convert tfrecord DATASET OUT --split train=0.8 --split test=0.2 "
+            f"{way}`"
+        )
     shares = splits if isinstance(splits, Mapping) else None
+    given = {
+        "split_by": split_by,
+        "split_column": split_column,
+        "split_by_time": split_by_time,
+    }
     given = {name: value for name, value in given.items() if value is not None}
     for option, what in split_contradictions({**given, "splits": shares}):
         text = spell(f"`{option}` {what}", "python")
