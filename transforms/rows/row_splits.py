@@ -5,7 +5,7 @@ A row is sent on as it comes, so what decides must be in the row itself and the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,8 @@ from recordmill.transforms.arrow import U64
 from recordmill.transforms.encode.arrow_types import is_list, plain
 from recordmill.transforms.exchange.keys import assign_splits, text_hash, value_hashes
 from recordmill.transforms.sources.roles import SplitRole, TimeRole
+
+_MOST_KNOWN = 1 << 12  # values of examples whose splits are kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,9 @@ class SplitRule:
     option: str = ""
     column: str | None = None
     role: SplitRole | None = None
+    _known: dict[tuple[type, Any], int | None] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     @classmethod
     def of(cls, job: JobSpec) -> SplitRule:
@@ -87,7 +92,13 @@ class SplitRule:
         if len(values) > 1:
             return None, values
         value = values[0] if values else None
-        return self.find(pa.array([value]))[0].as_py(), value
+        # Alone a value takes 25 to 40 us, and many rows have the same.
+        key = type(value), value
+        if key not in self._known:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[key] = self.find(pa.array([value]))[0].as_py()
+        return self._known[key], value
 
     def reason(self, value: Any) -> str:
         """Returns why a row with this value cannot be converted."""
