@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -87,9 +87,41 @@ def test_only_the_commit_is_left(
     store.put_bytes(b"{}", work.store_name("staging/run.json"))
     assert not is_staged(work)
     for shard in (OLD, NEW):
-        staged = plain_manifest([shard], seed=3).to_bytes()
+        staged = plain_manifest([shard], seed=3, fingerprint="0123abcd" * 4).to_bytes()
         store.put_bytes(staged, work.store_name("staging/manifest.json"))
         assert is_staged(work) is (seen == now and shard == NEW)
+
+
+@dataclass(frozen=True)
+class SummedStore(LocalStore):
+    """A local store that tells one checksum of each file, as some stores keep them."""
+
+    crc: int = 0
+
+    def list_level(self, folder: str = "") -> Level:
+        level = super().list_level(folder)
+        return replace(level, checksums=dict.fromkeys(level.files, self.crc))
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_only_what_is_whole_is_taken_for_staged(tmp_path: Path, moved: bool) -> None:
+    """By sizes and checksums that the store keeps; what a commit has moved counts."""
+    store = SummedStore(str(tmp_path), crc=0xABC)
+    work = workspace_in(store)
+    name = NEW if moved else work.store_name(f"staging/{OLD}")
+    before = OLD.replace("0-of", "1-of")  # of a part before
+    manifest = plain_manifest([before, NEW], fingerprint="0123abcd" * 4)
+    data = manifest.to_bytes()
+    store.put_bytes(data, work.store_name("staging/manifest.json"))
+    store.put_bytes(b"{}", work.store_name("staging/run.json"))
+    assert not is_staged(work)
+    for size in (33, 35, 34):
+        store.put_bytes(b"x" * size, name)
+        assert is_staged(work) is (size == 34)
+    for crc in (0, 0xABB, 0xABD):
+        assert not is_staged(replace(work, store=SummedStore(str(tmp_path), crc=crc)))
+    store.delete([work.store_name("staging/run.json")])
+    assert not is_staged(work)
 
 
 def test_the_commit_is_done_already(tmp_path: Path) -> None:
