@@ -52,9 +52,8 @@ class SplitOverlap:
         """Returns what was found, in a few words."""
         if self.splits < 2:
             return "nothing to compare, as there is no second split"
-        found = f"{self.records:,}" if self.records else "no"
-        noun = "record" if self.records == 1 else "records"
-        return f"{found} {noun} with the content of one in another split"
+        found = count(self.records, "record") if self.records else "no records"
+        return f"{found} with the content of one in another split"
 
     def lines(self) -> list[str]:
         """Returns what is told of it: how many there are, and some of them."""

@@ -87,6 +87,17 @@ def parse_example(element: object, data: bytes) -> Example | None:
         return None
 
 
+def size_of(value: Any) -> int:
+    """Estimates the bytes of a value."""
+    if isinstance(value, str | bytes | bytearray):
+        return len(value)
+    if isinstance(value, np.ndarray | memoryview):
+        return value.nbytes
+    if isinstance(value, list | tuple) and value:
+        return len(value) * size_of(value[0])
+    return 8
+
+
 def row_as_json(row: Mapping[str, Any]) -> bytes:
     """Returns a rejected row as JSON; bytes become {"base64": ...}."""
     return json.dumps(_plain(row), sort_keys=True, ensure_ascii=False).encode(

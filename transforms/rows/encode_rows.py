@@ -34,6 +34,7 @@ from recordmill.transforms.rows.elements import (
     element_kind,
     parse_example,
     row_as_json,
+    size_of,
 )
 from recordmill.transforms.rows.row_rejects import (
     RejectLine,
@@ -97,7 +98,7 @@ class RowsEncoder:
         if kind == "dict":
             assert isinstance(element, Mapping)
             self._dicts.append(element)
-            self._bytes += sum(map(_size_of, element.values()))
+            self._bytes += sum(map(size_of, element.values()))
         else:
             self._add_record(element)
         if (
@@ -297,14 +298,3 @@ class RowsEncoder:
 
 def _rows_at(rows: Sequence[Row], indices: Sequence[int]) -> list[Row]:
     return [rows[index] for index in indices]
-
-
-def _size_of(value: Any) -> int:
-    """Estimates the bytes of a value."""
-    if isinstance(value, str | bytes | bytearray):
-        return len(value)
-    if isinstance(value, np.ndarray | memoryview):
-        return value.nbytes
-    if isinstance(value, list | tuple) and value:
-        return len(value) * _size_of(value[0])
-    return 8

@@ -21,9 +21,8 @@ from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.ranges import InputFile, InputRange, Reject, TypeFlags
 from recordmill.schemas.text import count, first_names
 from recordmill.schemas.understood import NOTHING, Understood
-from recordmill.transforms.arrow import I64, U8
-from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.sources.arrays.file_roles import require_same_columns
+from recordmill.transforms.sources.arrays.part_rows import part_batch, part_rows
 from recordmill.transforms.sources.arrays.range_bytes import (
     PartIndex,
     RangeChecksums,
@@ -36,7 +35,6 @@ from recordmill.transforms.sources.arrays.row_arrays import (
     Part,
     feature_of,
 )
-from recordmill.transforms.sources.arrays.value_columns import column_of
 from recordmill.transforms.sources.base import RANGE_BYTES, Source, number_ranges
 from recordmill.transforms.sources.single_values import single_values
 from recordmill.transforms.sources.source_rows import Rows
@@ -178,7 +176,7 @@ class ArraysSource(Source):
     def columns(self) -> pa.Schema:
         part = self.parts[0]
         rows = [np.empty((0, array.row_bytes), np.uint8) for array in part.arrays]
-        batch, _ = self._batch(part, rows)
+        batch, _ = part_batch(part, rows, self.class_names)
         return batch.schema
 
     def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
@@ -250,10 +248,10 @@ class ArraysSource(Source):
         start = first
         for found in zip(*readers, strict=True):
             checksums.add(found)
-            yield self._rows(part, input_range, start, found)
+            yield part_rows(part, input_range, start, found, self.class_names)
             start += len(found[0])
         none = [np.empty((0, array.row_bytes), np.uint8) for array in part.arrays]
-        rows = self._rows(part, input_range, last, none)
+        rows = part_rows(part, input_range, last, none, self.class_names)
         rows.checksums = list(checksums.finish())
         if part.tail and input_range.stop == part.stop:
             position = part.first + part.num_rows * part.scale
@@ -261,52 +259,6 @@ class ArraysSource(Source):
             reason += self.tail_reason
             rows.rejects = [Reject(part.file.path, position, reason, checksums.tail)]
         yield rows
-
-    def _batch(
-        self, part: Part, found: Sequence[U8]
-    ) -> tuple[pa.RecordBatch, dict[int, str]]:
-        """Returns columns, and the reasons of rows that are rejects."""
-        classes = dict(self.class_names)
-        columns, reasons = {}, dict[int, str]()
-        for array, records in zip(part.arrays, found, strict=True):
-            for field in array.fields:
-                names = classes.get(field.name, ())
-                column, wrong = column_of(records, field, len(names))
-                columns[field.name] = column
-                for row, reason in wrong.items():
-                    reasons.setdefault(row, f"{array.file.path}: {reason}")
-        for name, value in part.constants:
-            columns[name] = pa.array(np.full(len(found[0]), value, np.int64))
-        return pa.RecordBatch.from_pydict(columns), reasons
-
-    def _rows(
-        self, part: Part, input_range: InputRange, start: int, found: Sequence[U8]
-    ) -> Rows:
-        """Makes rows; those with a label that is no class are rejects."""
-        batch, reasons = self._batch(part, found)
-        numbers: I64 = np.arange(start, start + len(found[0]), dtype=np.int64)
-        kept = np.arange(len(numbers))
-        path = part.file.path
-
-        def raw_of(index: int) -> tuple[int, bytes]:
-            position = part.first + int(numbers[index]) * part.scale
-            return position, b"".join(records[index].tobytes() for records in found)
-
-        rejects = []
-        for row in sorted(reasons):
-            position, data = raw_of(row)
-            rejects.append(Reject(path, position, reasons[row], data))
-        if reasons:
-            kept = np.delete(kept, list(reasons))
-            batch = batch.take(pa.array(kept))
-        positions = part.first + numbers[kept] * part.scale - input_range.start
-        return Rows(
-            batch=batch,
-            origins=origins_in(path, 0, positions + input_range.start),
-            positions=positions,
-            raw=lambda row: raw_of(int(kept[row])),
-            rejects=rejects,
-        )
 
     def read_for_statistics(self, input_range: InputRange) -> Iterator[Rows]:
         return single_values(self.read(input_range, ()))
