@@ -151,6 +151,16 @@ def assert_shared_by_the_store(
     assert "this dataset is already there" in again.err
 
 
+@pytest.fixture(scope="module")
+def eight_shards(
+    mixed: MixedInput, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, str]:
+    """What a dataset of the mixed table holds that no engine had in its hands."""
+    output = tmp_path_factory.mktemp("eight") / "m"
+    convert("csv", *mixed.files, output, "--shards", 8)
+    return contents(output)
+
+
 def test_rejects_are_kept_and_counted_once(tmp_path: Path) -> None:
     rows = tmp_path / "rows.csv"
     rows.write_text("a,b\n1,x\n2\n3,y\n4,z,9\n5,w\n")
@@ -206,10 +216,13 @@ def broken(*_: object) -> None:
 
 @pytest.mark.usefixtures("grouping")
 def test_goes_on_from_what_is_finished(
-    tmp_path: Path, mixed: MixedInput, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    mixed: MixedInput,
+    eight_shards: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Ranges are not measured again, finished shards not sent; the bytes are the same."""
-    job: list[Argument] = [*mixed.files, tmp_path / "out", "--shards", 4, "--name", "m"]
+    job: list[Argument] = [*mixed.files, tmp_path / "out", "--shards", 8, "--name", "m"]
     with monkeypatch.context() as patch:
         patch.setattr("recordmill.beam_jobs.pipelines.convert.stage", broken)
         assert recordmill("convert", "csv", *job, *ENGINE).status == 1
@@ -230,13 +243,12 @@ def test_goes_on_from_what_is_finished(
     assert ran.status == 0, ran.err
     assert set(sent) == {2}
     assert_whole(tmp_path / "out")
-    convert("csv", *mixed.files, tmp_path / "model", "--shards", 4, "--name", "m")
-    assert contents(tmp_path / "out") == contents(tmp_path / "model")
+    assert contents(tmp_path / "out") == eight_shards
 
 
 @pytest.mark.parametrize("kind", ["range-measured", "range-engine", "shard"])
 def test_killed_when_the_first_of_a_kind_is_finished(
-    tmp_path: Path, mixed: MixedInput, kind: str
+    tmp_path: Path, mixed: MixedInput, eight_shards: dict[str, str], kind: str
 ) -> None:
     output = tmp_path / "out"
     job = [*mixed.files, output, "--shards", 8, "--name", "m", *ENGINE]
@@ -250,13 +262,15 @@ def test_killed_when_the_first_of_a_kind_is_finished(
     assert not (output / "manifest.json").exists()
     convert("csv", *job)
     assert_whole(output)
-    convert("csv", *mixed.files, tmp_path / "model", "--shards", 8, "--name", "m")
-    assert contents(output) == contents(tmp_path / "model")
+    assert contents(output) == eight_shards
 
 
 @pytest.mark.usefixtures("grouping")
 def test_pieces_that_come_twice(
-    tmp_path: Path, mixed: MixedInput, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    mixed: MixedInput,
+    eight_shards: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def twice(*arguments: object) -> object:
         for pair in cut_block(*arguments):  # type: ignore[arg-type]
@@ -264,14 +278,12 @@ def test_pieces_that_come_twice(
 
     cut_block = engine_task.cut_block
     monkeypatch.setattr("recordmill.transforms.tasks.send_range.cut_block", twice)
-    # The second: one range, so that a shard's only piece comes twice.
-    for name, files in (("m", mixed.files), ("iris", (IRIS,))):
-        job: list[Argument] = [*files, tmp_path / "out" / name, "--shards", 4]
-        job += ["--name", name]
-        convert("csv", *job, *ENGINE)
-        job[len(files)] = tmp_path / "model" / name
-        convert("csv", *job)
-        assert contents(tmp_path / "out" / name) == contents(tmp_path / "model" / name)
+    convert("csv", *mixed.files, tmp_path / "m", "--shards", 8, *ENGINE)
+    assert contents(tmp_path / "m") == eight_shards
+    # One range, so that a shard's only piece comes twice.
+    convert("csv", IRIS, tmp_path / "iris", "--shards", 4, *ENGINE)
+    convert("csv", IRIS, tmp_path / "model" / "iris", "--shards", 4)
+    assert contents(tmp_path / "iris") == contents(tmp_path / "model" / "iris")
 
 
 def test_a_range_that_gives_more_than_flink_carries(

@@ -50,7 +50,7 @@ def test_oracle_is_the_c_runtime() -> None:
     assert api_implementation.Type() == "upb"
 
 
-@examples(2000)
+@examples(1000)
 @given(batches(), st.sampled_from([(0, 0), (12, 4), (1, 0), (0, 3)]))
 def test_equals_protobuf(
     made: tuple[pa.RecordBatch, Schema, list[Case]], room: tuple[int, int]

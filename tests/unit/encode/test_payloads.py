@@ -57,7 +57,7 @@ def without_room(records: pa.BinaryArray, room: tuple[int, int]) -> list[bytes]:
     return found
 
 
-@examples(1000)
+@examples(500)
 @given(batches(sequences=True), ROOMS)
 def test_sequence_examples_equal_protobuf(made: Made, room: tuple[int, int]) -> None:
     batch, schema, cases = made
