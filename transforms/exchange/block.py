@@ -69,6 +69,19 @@ def find_rows(keys: U64, counts: Sequence[int], task: ShardTask) -> slice:
     return slice(first, end)
 
 
+def stable_order(keys: U64) -> npt.NDArray[np.intp]:
+    """Returns the stable order by key.
+
+    Few keys are equal, and without any there is only one order: NumPy finds that in a
+    quarter of the time that a stable sort takes.
+    """
+    order = np.argsort(keys)
+    rising = keys[order]
+    if bool((rising[1:] == rising[:-1]).any()):
+        return np.argsort(keys, kind="stable")
+    return order
+
+
 def sort_order(
     keys: U64, splits: npt.NDArray[np.uint8], num_splits: int
 ) -> npt.NDArray[np.intp] | None:
@@ -76,5 +89,6 @@ def sort_order(
     if num_splits == 1:
         if bool(np.all(keys[:-1] <= keys[1:])):
             return None
-        return np.argsort(keys, kind="stable")
-    return np.lexsort((keys, splits))
+        return stable_order(keys)
+    rows = [np.flatnonzero(splits == split) for split in range(num_splits)]
+    return np.concatenate([some[stable_order(keys[some])] for some in rows])

@@ -34,6 +34,7 @@ from recordmill.transforms.arrow import (
     offsets_of,
 )
 from recordmill.transforms.binary_views import views_at
+from recordmill.transforms.exchange.block import stable_order
 from recordmill.transforms.reused_buffers import empty_bytes
 
 WINDOW_BYTES = 8 << 20
@@ -103,7 +104,7 @@ def merge_windows(
       break_ties_by_content: whether records with equal keys are ordered by their bytes
         instead of the order of their pieces.
     """
-    order = np.argsort(pieces.keys, kind="stable")
+    order = stable_order(pieces.keys)
     keys = pieces.keys[order]
     ends = np.cumsum(pieces.planned_bytes[order])
     starts = [0]
