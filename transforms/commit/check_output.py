@@ -11,7 +11,7 @@ from recordmill.schemas.text import printable
 from recordmill.transforms.commit.damage import find_damage
 from recordmill.transforms.commit.recovery import (
     has_own_journal,
-    journals_of_other_runs,
+    open_journals,
 )
 from recordmill.transforms.dataset.files import find_manifest
 from recordmill.transforms.storage import LocalStore, Store
@@ -72,7 +72,7 @@ def check_output(
         return None
     if has_own_journal(store, run_key):
         return None  # killed during its commit, which the launcher repeats
-    if unfinished := journals_of_other_runs(store, run_key):
+    if unfinished := open_journals(store):
         if overwrite or take_over:
             return None
         raise OutputRefusedError(

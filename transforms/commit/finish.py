@@ -111,9 +111,7 @@ def old_records(manifest: Manifest, records: list[CommitRecord]) -> list[str]:
 def _in_grace(manifest: Manifest, own: CommitRecord) -> bool:
     """Tells whether files of the replaced dataset alone are there: none in an append."""
     replaced = own.replaced() if own.replaced_name in own.names else None
-    if replaced is None:
-        return False
-    old = DataFiles.of(replaced).without(DataFiles.of(manifest))
+    old = DataFiles.of(*filter(None, [replaced])).without(DataFiles.of(manifest))
     return bool(old.shards or old.rejects)
 
 

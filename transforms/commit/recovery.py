@@ -29,7 +29,6 @@ from recordmill.transforms.commit.finish import (
     old_records,
 )
 from recordmill.transforms.commit.records import (
-    CommitRecord,
     find_records,
     fixed_names,
     is_marked,
@@ -58,13 +57,7 @@ def open_journals(store: Store) -> list[str]:
 
 def has_own_journal(store: Store, run_key: str) -> bool:
     """Tells whether this run, or a launch of its job, was killed during its commit."""
-    return bool(_own_journals(store, run_key))
-
-
-def journals_of_other_runs(store: Store, run_key: str) -> list[str]:
-    """Returns the journals of other jobs' runs that were killed during their commit."""
-    own = _own_journals(store, run_key)
-    return [name for name in open_journals(store) if name not in own]
+    return any(_is_of(store, run, run_key) for run, _ in _run_journals(store))
 
 
 def is_clean(store: Store, manifest: Manifest) -> bool:
@@ -144,16 +137,6 @@ def files_to_clean(store: Store, manifest: Manifest) -> list[str]:
     return sorted(
         {*names, *_stale_files(store, manifest), *stray_files(store, manifest)}
     )
-
-
-def _own_journals(store: Store, run_key: str) -> list[str]:
-    """Returns the journals of a run, and of the launches of the same job."""
-    own = [name for run, name in _run_journals(store) if _is_of(store, run, run_key)]
-    for journal in [name for name in own if name.endswith(f"/{STAGED_MANIFEST}")]:
-        staged = find_manifest(store, journal)
-        if staged is not None:
-            own.append(CommitRecord(store, staged.mark).manifest_name)
-    return own
 
 
 def _is_of(store: Store, run: str, run_key: str) -> bool:

@@ -49,6 +49,9 @@ def test_a_staged_file_that_is_gone(name: str) -> None:
         again = world.publish("x")
         world.baton.finish(again)
         assert isinstance(again.result, Manifest)
+        assert again.result.rejects is not None
+        rejects = [files[name] for name in files if name.startswith("rejects/")]
+        assert sum(map(len, rejects)) == again.result.rejects.bytes
         world.check_end()
     else:
         pytest.fail("never taken")

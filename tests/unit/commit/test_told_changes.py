@@ -20,6 +20,7 @@ from recordmill.schemas.errors import (
 )
 from recordmill.schemas.job.storage_options import NO_OPTIONS
 from recordmill.schemas.ranges import InputFile
+from recordmill.transforms.commit import input_check
 from recordmill.transforms.commit.check_output import check_output
 from recordmill.transforms.commit.cleanup import clean
 from recordmill.transforms.commit.dataset_changes import _file_changes
@@ -127,8 +128,12 @@ def test_every_kind_of_change_of_an_input(tmp_path: Path) -> None:
     ]
 
 
-def test_files_that_were_touched_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("read_bytes", [1, 2, 3, 8 << 20])
+def test_files_that_were_touched_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_bytes: int
+) -> None:
     """What was read of them tells that they are the same, if anything was read."""
+    monkeypatch.setattr(input_check, "_READ_BYTES", read_bytes)
     files, known = {}, {}
     for name, data, stop in (
         ("all", b"abc", 3),
@@ -140,7 +145,7 @@ def test_files_that_were_touched_alone(tmp_path: Path) -> None:
         files[name] = KeptFile(len(data), version, is_side=False)
         known[name] = f"crc32c:{crc32c(data):08x}" if stop else ""
     require_same_inputs(files, str(tmp_path), [], NO_OPTIONS, known, since=1.0)
-    (tmp_path / "all").write_bytes(b"abd")
+    (tmp_path / "all").write_bytes(b"abcdf")
     os.utime(tmp_path / "all", ns=(1, int(files["all"].version or 0)))
     require_same_inputs(files, str(tmp_path), [], NO_OPTIONS, known)  # not known since
     require_same_inputs(files, str(tmp_path), [], NO_OPTIONS, known, since=1e12)
