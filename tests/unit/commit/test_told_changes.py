@@ -136,8 +136,8 @@ def test_files_that_were_touched_alone(
     monkeypatch.setattr(input_check, "_READ_BYTES", read_bytes)
     files, known = {}, {}
     for name, data, stop in (
-        ("all", b"abc", 3),
-        ("none", b"abc", 0),
+        ("all", b"abcde", 5),
+        ("none", b"abcde", 0),
         ("empty", b"", 0),
     ):
         (tmp_path / name).write_bytes(data)
