@@ -9,24 +9,21 @@ Arrow.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
-from google.protobuf.message import DecodeError
 
 from recordmill.schemas.errors import RowsError, SchemaError
 from recordmill.schemas.features.feature import (
-    Content,
     FeatureSpec,
     Kind,
     Schema,
     map_order,
-    shape_text,
 )
-from recordmill.schemas.proto.example_pb2 import Example, Feature
 from recordmill.transforms.arrow import array_parts
 from recordmill.transforms.decode.entry_walk import Key, padding_bytes, walk_entries
 from recordmill.transforms.decode.feature_column import (
@@ -34,10 +31,15 @@ from recordmill.transforms.decode.feature_column import (
     check_feature,
     read_column,
 )
-from recordmill.transforms.decode.tensors import read_tensor
+from recordmill.transforms.decode.irregular_examples import (
+    InvalidRecordError,
+    has_single_value,
+    parse_features,
+    rewrite_example,
+    unknown_feature,
+)
 from recordmill.transforms.decode.value_lists import read_lists
 from recordmill.transforms.decode.wire import Mask, padded_parts
-from recordmill.transforms.encode.wire import varint
 
 # A window's bytes stay in the processor's cache during the steps over its keys.
 _WINDOW_BYTES = 8 << 20
@@ -46,8 +48,6 @@ _WINDOW_ROWS = 1 << 14
 # Limit of features that are not in the schema: each costs a step over all records.
 _MAX_UNKNOWN = 1000
 _MAX_UNKNOWN_NAME = 200  # characters of its name
-
-_SHOWN_BYTES = 12
 
 Unknown = Literal["ignore", "error"]
 
@@ -173,7 +173,7 @@ class _Reader:
 
     def _find_unknown_keys(self, examples: pa.BinaryArray, irregular: Mask) -> bool:
         """Searches the first irregular record for keys that others may share."""
-        features = _parse(examples[int(np.argmax(irregular))].as_py())
+        features = parse_features(examples[int(np.argmax(irregular))].as_py())
         keys = {
             name: Key(name.encode(), Kind(kind), delimited=kind != Kind.BYTES)
             for name, feature in (features or {}).items()
@@ -196,14 +196,20 @@ class _Reader:
             row: why for row, why in found.reasons.items() if not found.irregular[row]
         }
         rewritten = []
+        rewrite = partial(
+            rewrite_example,
+            owners=self._owners,
+            keys=self._keys,
+            refuses_unknown=self._unknown == "error",
+        )
         for row in irregular.tolist():  # the protobuf runtime takes one at a time
             try:
-                rewritten.append(self._rewrite(examples[row].as_py()))
-            except _InvalidRecordError as error:
+                rewritten.append(rewrite(examples[row].as_py()))
+            except InvalidRecordError as error:
                 reasons[row] = str(error)
                 rewritten.append(b"")
         others, found_here = self._read_regular(pa.array(rewritten, pa.binary()))
-        assert not found_here.irregular.any()  # _rewrite has made them regular
+        assert not found_here.irregular.any()  # as they were rewritten
         for index, why in found_here.reasons.items():
             reasons.setdefault(int(irregular[index]), why)
         regular = np.flatnonzero(~found.irregular)
@@ -215,92 +221,11 @@ class _Reader:
         ]
         return merged, reasons
 
-    def _rewrite(self, data: bytes) -> bytes:
-        """Rewrites an example in the encoder's layout, without unknown features.
-
-        Raises:
-          _InvalidRecordError: the example or a feature does not fit the schema.
-        """
-        features = _parse(data)
-        if features is None:
-            raise _InvalidRecordError(
-                f"{len(data)} bytes that start with {data[:_SHOWN_BYTES].hex()!r} are "
-                "not a valid tf.train.Example"
-            )
-        if self._unknown == "error":
-            for name in sorted(features.keys() - self._keys.keys()):
-                raise _InvalidRecordError(unknown_feature(name))
-        entries = b""
-        for name in sorted(features.keys() & self._keys.keys(), key=map_order):
-            if features[name].WhichOneof("kind") is not None:
-                _normalize(features[name], self._owners[name], self._keys[name])
-                value = features[name].SerializeToString(deterministic=True)
-                entry = _delimited(b"\x0a", name.encode()) + _delimited(b"\x12", value)
-                entries += _delimited(b"\x0a", entry)
-        return _delimited(b"\x0a", entries)
-
-
-class _InvalidRecordError(Exception):
-    """The error of one record that does not fit the schema."""
-
 
 def _key_of(feature: FeatureSpec, key: str) -> Key:
     kind = Kind.INT64 if key in feature.keys[1:] else feature.kind
-    return Key(key.encode(), kind, delimited=kind is not Kind.BYTES or _single(feature))
-
-
-def _single(feature: FeatureSpec) -> bool:
-    """Tells whether the feature has exactly one stored value."""
-    return not feature.shape or feature.content is not Content.VALUES
-
-
-def _normalize(message: Feature, feature: FeatureSpec, key: Key) -> None:
-    """Changes the message to what the encoder would write for the feature's key.
-
-    Raises:
-      _InvalidRecordError: it is of another kind, or not a single value as expected.
-    """
-    name, kind = key.name.decode(), message.WhichOneof("kind")
-    if kind != key.kind:
-        raise _InvalidRecordError(f"feature {name!r}: {kind}, expected {key.kind}")
-    message.DiscardUnknownFields()  # type: ignore[attr-defined]
-    values = getattr(message, key.kind).value
-    if not _single(feature):
-        return
-    if len(values) != 1:
-        raise _InvalidRecordError(f"feature {name!r}: {len(values)} values, expected 1")
-    if feature.content is Content.TENSOR:
-        try:
-            tensor = read_tensor(values[0])
-        except ValueError as error:
-            reason = f"feature {name!r}: not a valid tensor: {error}"
-            raise _InvalidRecordError(reason) from error
-        fits = len(tensor.shape) == len(feature.shape) and all(
-            expected in (None, found)
-            for expected, found in zip(feature.shape, tensor.shape, strict=True)
-        )
-        dtype = "string" if feature.dtype == "bytes" else feature.dtype
-        if tensor.dtype != dtype or not fits:
-            raise _InvalidRecordError(
-                f"feature {name!r}: tensor of {tensor.dtype} of shape "
-                f"{list(tensor.shape)}, expected {feature.dtype} of shape "
-                f"{shape_text(feature.shape)}"
-            )
-        values[0] = tensor.to_bytes()
-
-
-def _parse(data: bytes) -> Mapping[str, Feature] | None:
-    """Returns the features of an example, or None if the bytes are not an example."""
-    try:
-        return Example.FromString(data).features.feature
-    except DecodeError:
-        return None
-
-
-def _delimited(tag: bytes, data: bytes) -> bytes:
-    return tag + varint(len(data)) + data
-
-
-def unknown_feature(name: str) -> str:
-    """Returns the error of a record with a feature that is not in the schema."""
-    return f"feature {name!r} is not in the schema"
+    return Key(
+        key.encode(),
+        kind,
+        delimited=kind is not Kind.BYTES or has_single_value(feature),
+    )

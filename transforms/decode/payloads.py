@@ -30,7 +30,6 @@ from recordmill.transforms.decode.decode_batch import (
     Decoded,
     Unknown,
     decode_records,
-    unknown_feature,
 )
 from recordmill.transforms.decode.feature_column import (
     Findings,
@@ -38,6 +37,7 @@ from recordmill.transforms.decode.feature_column import (
     nest,
     read_column,
 )
+from recordmill.transforms.decode.irregular_examples import unknown_feature
 from recordmill.transforms.decode.wire import WORD_BYTES, Spans, padded_parts
 from recordmill.transforms.encode.payloads import check_payload, raw_feature
 
