@@ -153,6 +153,27 @@ class Loops(Protocol):
           a quote is never closed.
         """
 
+    def numbers(
+        self,
+        offsets: Buffer,
+        data: Buffer,
+        valid: Buffer | None,
+        is_float: bool,
+        target: Buffer,
+    ) -> bool:
+        """Reads cells that hold plain numbers, such as 0, -12 and (as floats) 3.50.
+
+        Args:
+          offsets: int32; cell i is data[offsets[i]:offsets[i + 1]].
+          data: bytes of the cells.
+          valid: a bit for each cell, 0 where it is missing; None: none is.
+          is_float: whether to read float64 or int64.
+          target: is filled, with 0 where a cell is missing.
+
+        Returns:
+          Whether all cells are plain; if not, what is in the target means nothing.
+        """
+
     def measure(self, columns: Sequence[Column], sizes: Buffer) -> None:
         """Writes the size of each row's Features message into `sizes`."""
 

@@ -1,4 +1,5 @@
-/* Declares the loops: CRC-32C, frames, cells, examples, files, pixels. None of them knows Python. */
+/* Declares the loops: CRC-32C, frames, cells, numbers, examples, files, pixels. None of them
+   knows Python. */
 
 #ifndef RECORDMILL_LOOPS_H
 #define RECORDMILL_LOOPS_H
@@ -111,6 +112,19 @@ int64_t count_row_ends(const uint8_t *text, int64_t size);
 
 /* Splits rows. Returns how many, or -1 if something is not plain, or they are too many. */
 int64_t split_cells(const struct Cells *cells);
+
+/* numbers.c --------------------------------------------------------------------------- */
+
+/* Text cells, as Arrow has them. */
+struct Texts {
+    const int32_t *offsets;
+    const uint8_t *data;
+    const uint8_t *valid; /* a bit for each cell, or NULL: all are there */
+};
+
+/* Read cells; those that are not there become 0. Return whether all are plain numbers. */
+int read_integers(const struct Texts *cells, int64_t count, int64_t *integers);
+int read_decimals(const struct Texts *cells, int64_t count, double *decimals);
 
 /* examples.c -------------------------------------------------------------------------- */
 

@@ -512,6 +512,38 @@ static int take_columns(
     return 1;
 }
 
+static PyObject *read_all_numbers(PyObject *self, PyObject *args)
+{
+    Py_buffer offsets, data, valid = {0}, target;
+    PyObject *validity;
+    int found = 0, is_float;
+    (void)self;
+    if (!PyArg_ParseTuple(
+            args, "y*y*Opw*:numbers", &offsets, &data, &validity, &is_float, &target))
+        return NULL;
+    int64_t count = target.len / 8;
+    int taken = validity == Py_None
+        || PyObject_GetBuffer(validity, &valid, PyBUF_SIMPLE) == 0;
+    int good = taken && are_offsets(&offsets, 4, 0, count, data.len)
+        && (valid.buf == NULL || valid.len >= (count + 7) / 8);
+    struct Texts cells = {offsets.buf, data.buf, valid.buf};
+    Py_BEGIN_ALLOW_THREADS
+    if (good)
+        found = is_float ? read_decimals(&cells, count, target.buf)
+                         : read_integers(&cells, count, target.buf);
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&offsets);
+    PyBuffer_Release(&data);
+    PyBuffer_Release(&target);
+    if (taken && validity != Py_None)
+        PyBuffer_Release(&valid);
+    if (!taken)
+        return NULL;
+    if (!good)
+        return refuse("numbers: the cells are outside the data");
+    return PyBool_FromLong(found);
+}
+
 static PyObject *measure_all(PyObject *self, PyObject *args)
 {
     PyObject *list;
@@ -591,6 +623,7 @@ static PyMethodDef methods[] = {
     {"write", write_all, METH_VARARGS, "Writes each row's Example."},
     {"row_ends", count_ends, METH_VARARGS, "Counts bytes that may end a row."},
     {"cells", split_all, METH_VARARGS, "Splits the rows of a CSV text."},
+    {"numbers", read_all_numbers, METH_VARARGS, "Reads cells that hold numbers."},
     {"seal", seal_all, METH_VARARGS, "Seals frames."},
     {"seal_around", seal_around, METH_VARARGS, "Seals frames that lack a cell each."},
     {"jpeg", read_jpeg, METH_O, "Finds the size of a JPEG that is surely whole."},

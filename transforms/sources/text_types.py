@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 
 from recordmill.transforms.arrow import U8, array_parts
 from recordmill.transforms.cast.text_values import without_missing, without_places
+from recordmill.transforms.sources.plain_numbers import read_plain
 from recordmill.transforms.sources.type_flags import (
     ARROW_TYPES,
     LEAST_FLAG,
@@ -182,6 +183,8 @@ def cast_cells(cells: pa.StringArray, dtype: str) -> pa.Array | None:
     Arrow's casts accept a little more than these types (007, 0x10, +5, 1e400, 1 as a
     boolean), so suspicious cells are checked once more, and only they.
     """
+    if (plain := read_plain(cells, dtype)) is not None:
+        return plain
     suspects = None
     if dtype == "int64" and (bytes_of(cells) == _POINT).any():
         converted, suspects = _cast_whole(cells)  # Arrow's would take ten times as long

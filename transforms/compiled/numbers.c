@@ -1,0 +1,98 @@
+/* Reads cells that hold plain numbers: 0, -12, 3.50; no blanks, no plus, no exponent, no zeros
+   in front of other digits.
+
+   A decimal is a whole number below 2^53, divided by a power of ten up to 10^22. Both are exact
+   as double, so the quotient is the double next to the cell's value.
+   Source: W. D. Clinger, "How to Read Floating Point Numbers Accurately", 1990. */
+
+#include "loops.h"
+
+#include <float.h>
+#include <string.h>
+
+enum { MOST_BYTES = 19 }; /* of a number without its sign: more do not fit into 64 bits */
+
+/* Reads digits up to the first other byte. Returns where that is. */
+static inline const uint8_t *read_digits(
+    const uint8_t *at, const uint8_t *end, uint64_t *number)
+{
+    for (; at < end && (uint8_t)(*at - '0') <= 9; at++)
+        *number = *number * 10 + (uint8_t)(*at - '0');
+    return at;
+}
+
+/* Reads the digits before a point. Returns where they end, or NULL. */
+static inline const uint8_t *read_whole(
+    const uint8_t *at, const uint8_t *end, uint64_t *number)
+{
+    if (at == end || end - at > MOST_BYTES)
+        return NULL;
+    const uint8_t *behind = read_digits(at, end, number);
+    return behind == at || (*at == '0' && behind > at + 1) ? NULL : behind;
+}
+
+/* Signs are taken by arithmetic: a branch on them would be a guess, often a wrong one. */
+static inline int read_integer(const uint8_t *at, const uint8_t *end, int64_t *integer)
+{
+    uint64_t number = 0;
+    int64_t is_negative = at < end && *at == '-';
+    const uint8_t *behind = read_whole(at + is_negative, end, &number);
+    *integer = ((int64_t)number ^ -is_negative) + is_negative;
+    return behind == end && number < 1000000000000000000 && (number || !is_negative);
+}
+
+static inline int read_decimal(const uint8_t *at, const uint8_t *end, double *decimal)
+{
+    static const double powers[MOST_BYTES] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,
+                                              1e7,  1e8,  1e9,  1e10, 1e11, 1e12, 1e13,
+                                              1e14, 1e15, 1e16, 1e17, 1e18};
+    uint64_t number = 0, bits;
+    uint64_t is_negative = at < end && *at == '-';
+    const uint8_t *point = read_whole(at + is_negative, end, &number);
+    int64_t places = 0;
+    if (point != NULL && point < end) {
+        places = read_digits(point + 1, end, &number) - point - 1;
+        if (*point != '.' || places == 0)
+            return 0;
+    }
+    if (point == NULL || point + (places > 0) + places != end)
+        return 0;
+    double quotient = (double)number / powers[places];
+    memcpy(&bits, &quotient, 8);
+    bits ^= is_negative << 63;
+    memcpy(decimal, &bits, 8);
+    /* Where doubles have more bits on their way, they are rounded twice. */
+    return number < (uint64_t)1 << 53 && FLT_EVAL_METHOD == 0;
+}
+
+/* Returns whether a cell is there; bits are in the order of Arrow. */
+static inline int is_there(const struct Texts *cells, int64_t each)
+{
+    return cells->valid == NULL || (cells->valid[each / 8] >> each % 8 & 1);
+}
+
+int read_integers(const struct Texts *cells, int64_t count, int64_t *integers)
+{
+    int good = 1;
+    for (int64_t each = 0; good && each < count; each++) {
+        const int32_t *ends = cells->offsets + each;
+        integers[each] = 0;
+        if (is_there(cells, each))
+            good = read_integer(
+                cells->data + ends[0], cells->data + ends[1], integers + each);
+    }
+    return good;
+}
+
+int read_decimals(const struct Texts *cells, int64_t count, double *decimals)
+{
+    int good = 1;
+    for (int64_t each = 0; good && each < count; each++) {
+        const int32_t *ends = cells->offsets + each;
+        decimals[each] = 0;
+        if (is_there(cells, each))
+            good = read_decimal(
+                cells->data + ends[0], cells->data + ends[1], decimals + each);
+    }
+    return good;
+}
