@@ -20,10 +20,10 @@ A run of one split with the keys [1, 5, 9] and payloads of 4 bytes: blocks have 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 import numpy as np
 
@@ -99,33 +99,27 @@ def _layout_of(counts: tuple[int, ...], size: int) -> _Layout:
     return _Layout.with_blocks(counts, size)
 
 
-@dataclass(frozen=True, slots=True)
-class _Places:
-    """The words of some blocks that follow each other, where the first one begins at 0.
+def _tables(words: U64, edges: I64) -> Iterator[tuple[U64, int, slice]]:
+    """Yields blocks that follow each other as tables, one for those of equal sizes.
 
-    Attributes:
-      keys, offsets, planned_bytes: of each record.
-      ends: of each block: the end of its last payload.
+    A row is a block of n records: n keys, n offsets and the end of the last payload, n
+    planned bytes. Edges [0, 3, 6, 8] give a table of 2 rows and 10 columns, for the
+    records 0 to 5, and one of 1 row and 7 columns, for the records 6 and 7.
+
+    Args:
+      words: of the blocks.
+      edges: the first record of each block, and the end of the last one.
+
+    Yields:
+      A table, the records in each of its rows, and which records these are.
     """
-
-    keys: I64
-    offsets: I64
-    planned_bytes: I64
-    ends: I64
-
-    @classmethod
-    def of(cls, edges: I64) -> _Places:
-        """Finds them for blocks of 3 and 2 records: edges [0, 3, 5].
-
-        keys 0 1 2, 10 11; offsets 3 4 5, 12 13; ends 6, 14; planned bytes 7 8 9, 15 16.
-        """
-        sizes, blocks = np.diff(edges), np.arange(len(edges) - 1)
-        firsts = 3 * (edges[:-1] - edges[0]) + blocks
-        inside = np.arange(edges[0], edges[-1]) - np.repeat(edges[:-1], sizes)
-        keys = np.repeat(firsts, sizes) + inside
-        shifts = np.repeat(sizes, sizes)
-        offsets = keys + shifts
-        return cls(keys, offsets, offsets + shifts + 1, firsts + 2 * sizes)
+    at, first = 0, int(edges[0])
+    for size, blocks in groupby(np.diff(edges).tolist()):
+        num_blocks = len(list(blocks))
+        stop, end = at + num_blocks * (3 * size + 1), first + num_blocks * size
+        table = words[at:stop].reshape(num_blocks, 3 * size + 1)
+        yield table, size, slice(first, end)
+        at, first = stop, end
 
 
 def pack_index(
@@ -140,12 +134,12 @@ def pack_index(
       counts: records of each split.
     """
     layout = _Layout.of(counts)
-    places = _Places.of(layout.edges)
     body = np.empty((int(layout.starts[-1]) - layout.head_bytes) // 8, "<u8")
-    body[places.keys] = keys
-    body[places.offsets] = offsets[:-1]
-    body[places.ends] = offsets[layout.edges[1:]]
-    body[places.planned_bytes] = planned_bytes
+    for table, size, rows in _tables(body, layout.edges):
+        table[:, :size] = keys[rows].reshape(-1, size)
+        table[:, size : 2 * size] = offsets[rows].reshape(-1, size)
+        table[:, 2 * size] = offsets[rows.start + size : rows.stop + 1 : size]
+        table[:, 2 * size + 1 :] = planned_bytes[rows].reshape(-1, size)
     directory = np.empty((len(layout.edges) - 1, 2), "<u8")
     directory[:, 0] = keys[layout.edges[:-1]]
     directory[:, 1] = _block_crcs(body.data.cast("B"), layout.starts)
@@ -203,10 +197,10 @@ def find_records(
     first, end = layout.first_blocks[split_index : split_index + 2].tolist()
     first_keys = directory[first:end, 0]
     # The block before may end with records of the key that the first block begins with.
-    inner = max(0, int(np.searchsorted(first_keys, np.uint64(low))) - 1)
+    inner = max(0, int(first_keys.searchsorted(np.uint64(low))) - 1)
     outer = len(first_keys)
     if high < 1 << 64:
-        outer = int(np.searchsorted(first_keys, np.uint64(high)))
+        outer = int(first_keys.searchsorted(np.uint64(high)))
     blocks = (first + inner, first + max(outer, inner))
     start, stop = (int(layout.starts[block]) for block in blocks)
     if stop > len(data):
@@ -241,22 +235,26 @@ def _read_blocks(
     # Bytes that are missing at the end are missed by the last block's checksum.
     if _block_crcs(memoryview(body), starts) != directory[first:end, 1].tolist():
         raise _damaged(uri)
+    parts: list[list[U64]] = [[np.zeros(0, np.uint64)] for _ in range(3)]
+    last = np.zeros(1, np.uint64)
     words = np.frombuffer(body, "<u8")
-    places = _Places.of(layout.edges[first : end + 1])
-    last = words[places.ends[-1:]] if end > first else np.zeros(1, np.uint64)
+    for table, size, _ in _tables(words, layout.edges[first : end + 1]):
+        for part, start in zip(parts, (0, size, 2 * size + 1), strict=True):
+            part.append(table[:, start : start + size].ravel())
+        last = table[-1, 2 * size : 2 * size + 1]
     return SortedRunIndex(
-        words[places.keys],
-        np.concatenate([words[places.offsets], last]),
-        words[places.planned_bytes],
+        np.concatenate(parts[0]),
+        np.concatenate([*parts[1], last]),
+        np.concatenate(parts[2]),
     )
 
 
 def _select_keys(found: SortedRunIndex, low: int, high: int) -> SortedRunIndex:
     """Copies the records with low <= key < high, so that the blocks can be freed."""
-    first = int(np.searchsorted(found.keys, np.uint64(low)))
+    first = int(found.keys.searchsorted(np.uint64(low)))
     end = len(found.keys)
     if high < 1 << 64:
-        end = int(np.searchsorted(found.keys, np.uint64(high)))
+        end = int(found.keys.searchsorted(np.uint64(high)))
     return SortedRunIndex(
         found.keys[first:end].copy(),
         found.offsets[first : end + 1].copy(),
