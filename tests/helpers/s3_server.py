@@ -1,12 +1,14 @@
 """Moto's S3 server, whose puts are one step as those of S3 are: `python s3_server.py`.
 
-Moto compares If-Match and puts afterwards, so another put can come in between.
+Moto compares If-Match and puts afterwards, so another put can come in between. It also
+lists its own folders for each request, a quarter of its processor time: here once.
 """
 
 from __future__ import annotations
 
 import threading
 
+from moto import backends
 from moto.s3.responses import S3Response
 from moto.server import main
 
@@ -20,6 +22,8 @@ def put_object(response: S3Response) -> object:
 
 
 S3Response.put_object = put_object
+_services = frozenset(backends.list_of_moto_modules())
+backends.list_of_moto_modules = lambda: _services
 
 if __name__ == "__main__":
     main()
