@@ -137,3 +137,23 @@ def test_inputs_that_nothing_can_be_appended_to(
         if number is None
         else [f"the format of the records: {number}, now {kept.format_version}"]
     )
+
+
+def test_the_reading_of_folders_is_told_if_nothing_else_differs(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    job = JobSpec(source="images", name="d")
+    files = [
+        InputFile(f"{folder}/{name}/1.png", f"/in/{folder}/{name}/1.png", 1, "v")
+        for folder in ("train", "test")
+        for name in ("cat", "dog")
+    ]
+    manifest = plain_manifest([], fingerprint="5" * 32)
+    store.put_bytes(dump_inputs("5" * 32, job, files), "inputs.jsonl.gz")
+    folders = ["which folders are read as splits and as classes"]
+    assert dataset_changes(store, manifest, job, files) == folders
+    other = job.model_copy(update={"seed": 1})
+    seeds = ["`seed=0`, now `seed=1`"]
+    assert dataset_changes(store, manifest, other, files) == seeds
+    later = [InputFile(files[0].path, files[0].uri, 2, "v"), *files[1:]]
+    (told,) = dataset_changes(store, manifest, job, later)
+    assert told == "input files: 1 changed (train/cat/1.png)"

@@ -75,6 +75,17 @@ def test_a_fixed_name_is_given_back_to_a_newer_dataset(dataset: Path) -> None:
     assert (dataset / "features.json").read_bytes() == features
 
 
+@pytest.mark.parametrize("seed", [0, 3, 9])
+def test_a_fixed_name_of_a_newer_dataset_stays(dataset: Path, seed: int) -> None:
+    """Also if only its seed is another one, below or above that of the old one."""
+    path = dataset / "manifest.json"
+    newer = Manifest.from_bytes(path.read_bytes(), "x")
+    old = newer.model_copy(update={"seed": 3})
+    path.write_bytes(newer.model_copy(update={"seed": seed}).to_bytes())
+    discard_fixed(LocalStore(str(dataset)), old.to_bytes(), ["features.json"])
+    assert (dataset / "features.json").exists() is (seed != 3)
+
+
 def test_latest_json_that_another_program_writes(dataset: Path) -> None:
     manifest = read_manifest(LocalStore(str(dataset)))
     written: list[str] = []
