@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,13 @@ from plain_manifests import plain_context, plain_manifest
 
 from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.errors import BusyError
-from recordmill.transforms.commit.staging import _with_base, keep_inventory
+from recordmill.schemas.job.job_spec import JobSpec
+from recordmill.schemas.parsing.schema_file import load_schema
+from recordmill.transforms.commit.staging import (
+    _with_base,
+    description_files,
+    keep_inventory,
+)
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.tasks.workspace import Workspace
 
@@ -40,3 +47,23 @@ def test_an_append_to_another_dataset(tmp_path: Path, found: str | None) -> None
         f"{tmp_path}: the dataset changed since this run began to append to it "
         f"(fingerprint {found or 'none'}, was {'5' * 32}); run again"
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "files"),
+    [
+        ({}, ["dataset_info.json", "features.json", "schema.pbtxt"]),
+        ({"label": "b"}, ["dataset_info.json", "features.json", "schema.pbtxt"]),
+        ({"compression": "gzip"}, ["schema.pbtxt"]),
+        ({"payload": "json"}, ["schema.pbtxt"]),
+    ],
+)
+def test_what_describes_the_records(options: dict[str, str], files: list[str]) -> None:
+    """TFDS reads examples that are not packed, and knows the label of a table."""
+    job = JobSpec(source="csv", name="d", **options)
+    text = b"features:\n  a: {dtype: int64}\n  b: {dtype: int64}\n"
+    made = description_files(job, load_schema(text, "s.yaml").to_schema(), [])
+    assert sorted(made) == files
+    if "dataset_info.json" in files:
+        keys = json.loads(made["dataset_info.json"]).get("supervisedKeys")
+        assert (keys is not None) is ("label" in options)
