@@ -30,6 +30,7 @@ from recordmill.transforms.arrow import U8
 
 BLOCK_BYTES = 4096
 BUFFER_BYTES = 4 << 20
+_WRITE_BUFFERS = 3
 _PROBE_BYTES = 4 << 20  # smaller writes do not show the speed
 _PROBES = 2
 _REMEMBERED = 8
@@ -60,7 +61,7 @@ class BlockWriter:
     """A writer of one new file, from front to end; one at a time in each thread.
 
     Direct writes wait for the disk, so a thread of their own does them while the caller
-    fills the second of two buffers.
+    fills other buffers. Of three, two may be waiting: some writes take far longer than others.
     """
 
     def __init__(self, path: Path, *, direct: bool) -> None:
@@ -69,12 +70,13 @@ class BlockWriter:
             raise RuntimeError(f"{path}: this thread is already writing another file")
         self._descriptor, self.direct = _open(path, flags, direct)
         _local.writing = True
-        self._buffer = _aligned_buffer("write")
-        self._other = _aligned_buffer("write_behind")
+        self._buffer, *self._free = (
+            _aligned_buffer(f"write {number}") for number in range(_WRITE_BUFFERS)
+        )
         self._filled = 0
         self._size = 0
         self._behind: ThreadPoolExecutor | None = None
-        self._pending: Future[None] | None = None
+        self._pending: deque[tuple[Future[None], U8]] = deque()  # oldest first
 
     def __enter__(self) -> Self:
         return self
@@ -122,23 +124,26 @@ class BlockWriter:
                 self._write_behind()
 
     def _write_behind(self) -> None:
-        self._wait()
         if self._behind is None:
             self._behind = ThreadPoolExecutor(1, "write-behind")
-        full = self._buffer.data
-        self._pending = self._behind.submit(_write_all, self._descriptor, full)
-        self._buffer, self._other = self._other, self._buffer
+        full = self._buffer
+        write = self._behind.submit(_write_all, self._descriptor, full.data)
+        self._pending.append((write, full))
+        if not self._free:
+            self._wait()
+        self._buffer = self._free.pop()
         self._filled = 0
 
     def _wait(self) -> None:
-        """Waits for the write in the background; raises its error if it failed."""
-        if self._pending is not None:
-            self._pending.result()
-            self._pending = None
+        """Waits for the first write in the background; raises its error if it failed."""
+        write, buffer = self._pending.popleft()
+        write.result()
+        self._free.append(buffer)
 
     def finish(self, *, durable: bool) -> None:
         """Writes the rest; if durable, waits until the file is on disk."""
-        self._wait()
+        while self._pending:
+            self._wait()
         if self._filled:
             padded = -(-self._filled // BLOCK_BYTES) * BLOCK_BYTES
             self._buffer[self._filled : padded] = 0

@@ -33,6 +33,7 @@ SIZES = [
     BUFFER_BYTES + 1,
     2 * BUFFER_BYTES,
     2 * BUFFER_BYTES + BLOCK_BYTES + 1,
+    5 * BUFFER_BYTES - 1,  # all buffers twice
 ]
 RANDOM = np.random.default_rng(3).bytes(max(SIZES) + 1)
 BOTH_WAYS = pytest.mark.parametrize("direct", [False, True])
