@@ -113,22 +113,22 @@ class MappedRows(PipelineRowsSource):
         return schema()
 
 
-@pytest.mark.parametrize("records", [8, 9, 10])
+@pytest.mark.parametrize("records", [7, 8, 9])
 def test_rows_that_a_function_dropped_and_added(tmp_path: Path, records: int) -> None:
     mapped = replace(context(tmp_path), source=MappedRows(schema()))
     ranges = [
         replace(rows(6, 1), rows_dropped=3, rows_added=0),
-        replace(rows(5), rows_dropped=1, rows_added=3),
+        replace(rows(5), rows_dropped=2, rows_added=3),
     ]
     shards = [shard("train", 0, records)]
-    if records != 11 - 1 - 4 + 3:
+    if records != 11 - 1 - 5 + 3:
         with pytest.raises(RecordmillError) as caught:
             build_manifest(mapped, ranges, shards)
-        assert "1 row rejected, 4 dropped and 3 added by map, so" in str(caught.value)
+        assert "1 row rejected, 5 dropped and 3 added by map, so" in str(caught.value)
         return
     made = build_manifest(mapped, ranges, shards)
     assert made.map is not None
-    assert (made.map.rows_dropped, made.map.rows_added) == (4, 3)
+    assert (made.map.rows_dropped, made.map.rows_added) == (5, 3)
 
 
 def test_lines_of_rejects_are_known_where_there_are_inputs(tmp_path: Path) -> None:

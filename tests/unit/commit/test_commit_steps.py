@@ -175,6 +175,18 @@ def test_what_a_store_has(
     assert "convert again with `overwrite=true`" in str(caught.value)
 
 
+@pytest.mark.parametrize("mark", ["00000000", "0123abcd", "ffffffff"])
+def test_whose_shard_is_missing(tmp_path: Path, mark: str) -> None:
+    """One that was put there just now is made again; one of a part before is damage."""
+    file = NEW.replace("0123abcd", mark)
+    with pytest.raises((BusyError, OutputRefusedError)) as caught:
+        require_stored(
+            *(CountedStore(str(tmp_path)), plain_manifest([file])), own_mark="0123abcd"
+        )
+    assert isinstance(caught.value, BusyError) is (mark == "0123abcd")
+    assert ("The dataset is damaged" in str(caught.value)) is (mark != "0123abcd")
+
+
 @pytest.mark.parametrize("key", ["b", "c", "d", "e", "f"])
 def test_rejects_of_an_earlier_try(key: str) -> None:
     """By another exchange they were in other files; those of other parts stay."""

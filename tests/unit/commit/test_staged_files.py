@@ -80,3 +80,12 @@ def test_a_shard_that_is_damaged_before_it_is_staged(size: int | None) -> None:
     world.baton.finish(again)
     assert isinstance(again.result, Manifest), again.error
     world.check_end()
+
+
+def test_the_first_of_two_that_are_gone() -> None:
+    world = World()
+    run, files = world.publish("x"), world.baton.files
+    for name in ("run.json", "dataset_info.json"):
+        del files[staged_file(world, run, name)]
+    world.baton.finish(run)
+    assert "/dataset_info.json: not the file that this run staged" in str(run.error)
