@@ -21,6 +21,7 @@ from recordmill.transforms.commit.records import (
     unnamed_files,
     unnamed_files_of_part,
 )
+from recordmill.transforms.commit.recovery import clean_up
 from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.storage.store import Level
@@ -207,7 +208,8 @@ def test_rejects_of_an_earlier_try(key: str) -> None:
     world.check_end()
 
 
-def test_files_of_a_replaced_dataset_stay_until_the_next_run() -> None:
+@pytest.mark.parametrize("by_append", [True, False])
+def test_files_of_a_replaced_dataset_stay_until_the_next_run(by_append: bool) -> None:
     """Whoever reads it goes on; of its commit only its manifest stays."""
     world = World()
     with_dataset(world)
@@ -219,9 +221,14 @@ def test_files_of_a_replaced_dataset_stay_until_the_next_run() -> None:
     assert {*first.shard_files, *other.result.shard_files} <= files.keys()
     records = [name for name in files if name.startswith(".recordmill/")]
     assert records == [f".recordmill/commit-{other.result.mark}/replaced.json"]
-    appending = world.append("b")
-    world.baton.finish(appending)
-    assert isinstance(appending.result, Manifest)
+    clean_up(world.store, end_grace=False)
+    assert {*first.shard_files} <= files.keys()
+    if by_append:
+        appending = world.append("b")
+        world.baton.finish(appending)
+        assert isinstance(appending.result, Manifest)
+    else:
+        clean_up(world.store)
     assert files.keys().isdisjoint(first.shard_files)
     assert not [name for name in files if name.startswith(".recordmill/")]
 

@@ -130,3 +130,16 @@ def test_what_is_told_before_files_are_read(
     pairs = [(kept(), put(folder, name)) for name in names]
     assert changed(ContentCheck(tell=said.append), *pairs) == []
     assert said == [f"{told} to compare"]
+
+
+def test_what_is_known_of_other_files(folder: Path) -> None:
+    """Whether their checksums are larger or smaller."""
+    check = ContentCheck()
+    names = [f"{number:02}" for number in range(16)]
+    pairs = [(kept(), put(folder, n, BYTES[:-1] + bytes([int(n)]))) for n in names]
+    contents = {crc32c((folder / name).read_bytes()) < crc32c(BYTES) for name in names}
+    assert contents == {True, False}
+    for _ in range(2):
+        assert changed(check, *pairs) == names
+    for pair in pairs:
+        assert not check.is_known_as_same(*pair)

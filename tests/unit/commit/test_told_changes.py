@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from adversary_runs import World
 from adversary_schedules import with_dataset
+from archive_tools import tar_of
 
 from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.errors import (
@@ -31,6 +32,7 @@ from recordmill.transforms.commit.option_changes import option_changes
 from recordmill.transforms.commit.same_content import ContentCheck
 from recordmill.transforms.commit.versions import read_latest
 from recordmill.transforms.dataset.files import read_manifest
+from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.tfrecord import crc32c
 
@@ -156,6 +158,25 @@ def test_files_that_were_touched_alone(
             ChangedInputError, match="all: was replaced by another file of the same"
         ):
             require_same_inputs(files, str(tmp_path), [], NO_OPTIONS, known, since)
+
+
+def test_an_archive_that_was_touched_alone(tmp_path: Path) -> None:
+    archive = tmp_path / "a.tar"
+    archive.write_bytes(tar_of({"1.txt": b"abc", "2.txt": b"12345"}))
+    root, found = list_inputs([str(archive)], NO_OPTIONS)
+    files = {each.path: KeptFile(each.size, each.version, False) for each in found}
+    known = {
+        path: f"crc32c:{crc32c(data):08x}"
+        for path, data in zip(files, (b"abc", b"12345"), strict=True)
+    }
+    require_same_inputs(files, root, [], NO_OPTIONS, known, since=1.0)
+    stamp = archive.stat().st_mtime_ns
+    archive.write_bytes(tar_of({"1.txt": b"abc", "2.txt": b"12346"}))
+    os.utime(archive, ns=(1, stamp))
+    with pytest.raises(
+        ChangedInputError, match=r"a\.tar: was replaced by another file"
+    ):
+        require_same_inputs(files, root, [], NO_OPTIONS, known, since=1.0)
 
 
 def now(path: str, size: int = 1, version: str = "v", root: str = "/in") -> InputFile:
