@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
 import time
@@ -331,3 +332,7 @@ def test_a_new_file_is_the_next_run_s(
         monkeypatch, lambda: (folder / "c.csv").write_text("a\n")
     )
     convert("csv", folder, tmp_path / "out")
+    assert (folder / "c.csv").exists()
+    listed = gzip.decompress((tmp_path / "out" / "inputs.jsonl.gz").read_bytes())
+    assert b"b.csv" in listed
+    assert b"c.csv" not in listed
