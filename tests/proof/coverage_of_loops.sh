@@ -19,6 +19,7 @@ gcc --coverage -O0 -shared -fPIC "-I$include" ./*.c -o _loops.abi3.so
 cd "$copy"
 PYTHONPATH=$copy/build/types "$python" -m pytest -q -n0 -p no:cacheprovider \
     tests/unit/encode tests/unit/sources/test_csv_plain_cells.py \
+    tests/unit/sources/test_plain_numbers.py tests/unit/pictures/test_structure.py \
     tests/unit/sources/test_tfrecord_frames.py tests/unit/storage/test_reading.py
 cd transforms/compiled
 gcov --branch-counts --branch-probabilities --object-directory . ./_loops*.gcda |
