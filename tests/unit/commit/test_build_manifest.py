@@ -47,7 +47,7 @@ def shard(split: str, index: int, records: int, rejected: int = 0) -> ShardResul
     totals = RejectTotals.of(REJECT * rejected) if rejected else NO_REJECTS
     name = f"{split}-{index}"
     return ShardResult(
-        *(split, index, name, records, 10 * records, records, 0xABC),
+        *("".join([*split]), index, name, records, 10 * records, records, 0xABC),
         rows_rejected=rejected,
         rejects=totals,
     )

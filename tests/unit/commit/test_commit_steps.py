@@ -16,12 +16,13 @@ from recordmill.schemas.dataset.parts import mark_of_rejects
 from recordmill.schemas.errors import BusyError, OutputRefusedError
 from recordmill.transforms.commit.commit import commit, is_staged, require_stored
 from recordmill.transforms.commit.records import (
+    CommitRecord,
     fixed_names,
     is_marked,
     unnamed_files,
     unnamed_files_of_part,
 )
-from recordmill.transforms.commit.recovery import clean_up
+from recordmill.transforms.commit.recovery import clean_up, is_clean
 from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.storage.store import Level
@@ -222,15 +223,18 @@ def test_files_of_a_replaced_dataset_stay_until_the_next_run(by_append: bool) ->
     records = [name for name in files if name.startswith(".recordmill/")]
     assert records == [f".recordmill/commit-{other.result.mark}/replaced.json"]
     clean_up(world.store, end_grace=False)
+    third = world.publish("z", overwrite=True)
+    world.baton.pause_before(third, "swap manifest.json")
+    world.baton.kill(third)
     assert {*first.shard_files} <= files.keys()
     if by_append:
         appending = world.append("b")
         world.baton.finish(appending)
         assert isinstance(appending.result, Manifest)
+        assert not [name for name in files if name.startswith(".recordmill/")]
     else:
         clean_up(world.store)
     assert files.keys().isdisjoint(first.shard_files)
-    assert not [name for name in files if name.startswith(".recordmill/")]
 
 
 def test_fixed_names_are_swapped_in_order() -> None:
@@ -271,3 +275,14 @@ def test_data_that_come_after_another_commit(others: str) -> None:
     world.baton.finish(world.append("b"))
     assert files.keys().isdisjoint(placed)
     world.check_end()
+
+
+@pytest.mark.parametrize("generation", [0, 1, 2, 3])
+def test_a_record_of_a_commit_that_is_over(tmp_path: Path, generation: int) -> None:
+    """One that is not over may still be done: nothing is to be cleaned for it."""
+    store = LocalStore(str(tmp_path))
+    manifest = plain_manifest([], generation=2)
+    assert is_clean(store, manifest)
+    other = plain_manifest([], generation=generation, fingerprint="5" * 32)
+    CommitRecord(store, other.mark).write(other.to_bytes(), None, {})
+    assert is_clean(store, manifest) is (generation > 2)

@@ -109,22 +109,27 @@ def test_inputs_that_changed(tmp_path: Path, number: int, more: int) -> None:
     ]
 
 
-def test_every_kind_of_change_of_an_input(tmp_path: Path) -> None:
+def test_every_kind_of_change_of_an_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Side files may change, and what could not be read before."""
-    names = ["gone", "shorter", "touched", "same", "side", "unread"]
+    names = ["gone", "newer", "shorter", "touched", "same", "side", "unread"]
     files = {}
     for name in names:
         (tmp_path / name).write_bytes(b"abc")
         version = str((tmp_path / name).stat().st_mtime_ns)
         files[name] = KeptFile(3, version, name == "side", name == "unread")
     os.utime(tmp_path / "touched", ns=(1, 1))
+    os.utime(tmp_path / "newer", ns=(1, 1 << 62))
     (tmp_path / "shorter").write_bytes(b"ab")
     for name in ("gone", "side", "unread"):
         (tmp_path / name).unlink()
-    with pytest.raises(ChangedInputError) as caught:
-        require_same_inputs(files, f"{tmp_path}/", [], NO_OPTIONS)
+    monkeypatch.setattr(input_check, "_SHOWN", 4)
+    with pytest.raises(ChangedInputError) as caught:  # the clock of its disk is behind
+        require_same_inputs(files, f"{tmp_path}/", [], NO_OPTIONS, since=1e12)
     assert str(caught.value).splitlines()[1:-1] == [
         f"  {tmp_path}/gone: No such file or directory",
+        f"  {tmp_path}/newer: was written again (with 3 bytes as before)",
         f"  {tmp_path}/shorter: 2 bytes, was 3 when the run began",
         f"  {tmp_path}/touched: was written again (with 3 bytes as before)",
     ]

@@ -27,6 +27,7 @@ from recordmill.transforms.tasks.workspace import Workspace, work_folder_of
 
 RUN = "0123456789abcdef"
 JOB = "job-0123456789ab"
+ROWS = "rows-0123456789a"
 
 
 @pytest.fixture
@@ -39,18 +40,18 @@ def test_what_runs_for_a_store_left_on_this_machine(remote: Store) -> None:
     remote.put_bytes(plain_manifest([]).to_bytes(), "manifest.json")
     begin_launch(Workspace.of(remote, JOB), "f" * 32)
     place = Path(work_folder_of(remote.uri))
-    for name in ("notes", RUN, f"{RUN[::-1]}", JOB):
+    for name in ("notes", RUN, ROWS, JOB):
         (place / name / "runs").mkdir(parents=True)
         (place / name / "runs" / "1").write_bytes(b"12345")
     (place / ("0" * 16)).symlink_to(place / "notes")
-    mine = {str(place / name / "runs" / "1"): 5 for name in (RUN, RUN[::-1])}
+    mine = {str(place / name / "runs" / "1"): 5 for name in (RUN, ROWS)}
     for dry_run in (True, False):
         found = clean(remote, dry_run=dry_run)
         assert (found.names, found.files, found.bytes) == (mine, 2, 10)
         assert [launch.name for launch in found.at_work] == [JOB]
         names = {"notes", JOB, "0" * 16}
         assert {path.name for path in place.iterdir()} == (
-            names | {RUN, RUN[::-1]} if dry_run else names
+            names | {RUN, ROWS} if dry_run else names
         )
     assert clean(remote, detached=True).files == 2  # its sign of life, and here
     assert {path.name for path in place.iterdir()} == {"notes", "0" * 16}
