@@ -30,7 +30,7 @@ from recordmill.beam_jobs.cli.schema_command import schema
 from recordmill.beam_jobs.cli.verify_command import verify_command
 from recordmill.schemas.job.spell_options import Style, spell
 
-_NEW_OBJECTS = 50_000  # between two searches for cycles
+_NEW_OBJECTS = 500_000  # between two searches for cycles
 _EXIT_FAILED = 1
 _EXIT_USAGE = 2
 _BUG = (
@@ -182,6 +182,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     _use_small_pages()
     # By default Python looks for cycles at every 700 new objects, of which imports and
     # lists of files make a million that all stay: a sixth of the time of 20,000 pictures.
+    # Cycles are rare in a run, so few objects wait for it.
     gc.set_threshold(_NEW_OBJECTS)
     try:
         handle_signals()
