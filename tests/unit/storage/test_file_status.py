@@ -8,14 +8,17 @@ from pathlib import Path
 import pytest
 
 from recordmill.transforms import compiled
+from recordmill.transforms.storage import file_status as module
 from recordmill.transforms.storage.file_status import file_status
 
 
+@pytest.mark.parametrize("at_once", [3, 8192])  # in threads, or in one call
 @pytest.mark.parametrize("loops", [compiled.loops, None], ids=["compiled", "python"])
 def test_what_python_tells(
-    loops: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    loops: object, at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compiled, "loops", loops)
+    monkeypatch.setattr(module, "_AT_ONCE", at_once)
     (tmp_path / "plain").write_bytes(b"12345")
     (tmp_path / "old").touch()
     os.utime(tmp_path / "old", ns=(0, -1_500_000_001))
