@@ -99,8 +99,13 @@ def test_rejects_of_shards_count_too(tmp_path: Path) -> None:
 
 
 def test_only_an_append_may_have_no_record(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no record to write: 2 rows read, 2 rejected"):
-        build_manifest(context(tmp_path), [rows(2, 2)], [])
+    mapped = replace(context(tmp_path), source=MappedRows(schema()))
+    for run, told in ((context(tmp_path), ""), (mapped, ", 0 dropped by `map`")):
+        with pytest.raises(InputError) as caught:
+            build_manifest(run, [rows(2, 2)], [])
+        assert str(caught.value) == (
+            f"no record to write: 2 rows read, 2 rejected{told}"
+        )
     made = build_manifest(context(tmp_path, part=1), [rows(2, 2)], [])
     assert made.splits["train"].shards == ()
 

@@ -122,6 +122,7 @@ def test_every_kind_of_change_of_an_input(
     os.utime(tmp_path / "touched", ns=(1, 1))
     os.utime(tmp_path / "newer", ns=(1, 1 << 62))
     (tmp_path / "shorter").write_bytes(b"ab")
+    os.utime(tmp_path / "shorter", ns=(1, int(files["shorter"].version or 0)))
     for name in ("gone", "side", "unread"):
         (tmp_path / name).unlink()
     monkeypatch.setattr(input_check, "_SHOWN", 4)
@@ -200,6 +201,9 @@ def test_files_of_an_append_that_are_missing() -> None:
         new_files(kept, [now("2026/a"), now("x")], [], "out", check)
     assert "5 are missing (a, b, c, ...). An append keeps" in str(caught.value)
     assert "now /in/: was it another one before?" in str(caught.value)
+    many = {f"{number}": kept["a"] for number in range(300)}
+    with pytest.raises(InputError, match="300 are missing .*was it another one before"):
+        new_files(many, [now("x")], [], "out", check)
     with pytest.raises(InputError) as caught:
         new_files(kept, [], [], "out", check)
     assert "was it another one before" not in str(caught.value)
