@@ -202,7 +202,9 @@ def test_files_of_an_append_that_are_missing() -> None:
     assert "5 are missing (a, b, c, ...). An append keeps" in str(caught.value)
     assert "now /in/: was it another one before?" in str(caught.value)
     many = {f"{number}": kept["a"] for number in range(300)}
-    with pytest.raises(InputError, match="300 are missing .*was it another one before"):
+    with pytest.raises(
+        InputError, match=r"300 are missing .*was it another one before"
+    ):
         new_files(many, [now("x")], [], "out", check)
     with pytest.raises(InputError) as caught:
         new_files(kept, [], [], "out", check)
