@@ -47,7 +47,11 @@ from recordmill.transforms.storage.lease import (
     remove_dead_locks,
 )
 from recordmill.transforms.tasks.launches import Launch
-from recordmill.transforms.tasks.leftovers import find_leftovers, remove_leftovers
+from recordmill.transforms.tasks.leftovers import (
+    find_leftovers,
+    remove_empty_folders,
+    remove_leftovers,
+)
 from recordmill.transforms.tfrecord import require_fast_crc
 
 _log = logging.getLogger("recordmill")
@@ -82,6 +86,7 @@ def run_job(run: ResolvedRun, reporter: Reporter) -> Outcome:
         for key in {run.run_key, key_of(store, manifest)}:
             run.workspace_of(key).remove()
         remove_dead_locks(store)
+        remove_empty_folders(store)
         return outcome_of(run, "unchanged", manifest, started)
     pipeline = None
     if not is_staged(workspace):

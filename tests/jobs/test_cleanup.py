@@ -213,3 +213,21 @@ def test_a_run_at_work_is_left_alone(tmp_path: Path) -> None:
         for options in ([], ["--dry-run"]):
             assert recordmill("clean", folder, *options).status == 75
         assert contents(folder) == before
+
+
+@pytest.mark.parametrize("ended_by", ["the same command", "clean", "another command"])
+def test_folders_whose_last_file_is_gone(tmp_path: Path, ended_by: str) -> None:
+    """As a kill leaves them between the removal of a file and that of its folder."""
+    output = tmp_path / "iris"
+    convert("csv", IRIS, output)
+    assert not (output / ".recordmill").exists()
+    for name in ("commit-g00001-01234567/files", "lock", "swap"):
+        (output / ".recordmill" / name).mkdir(parents=True)
+    if ended_by == "clean":
+        assert recordmill("clean", output).status == 0
+    else:
+        more = ["--overwrite", "--shards", "2"] if ended_by == "another command" else []
+        convert("csv", IRIS, output, *more)
+    left = {path.name for path in (output / ".recordmill").glob("*/**")}
+    assert not left & {"commit-g00001-01234567", "files", "lock", "swap"}
+    assert_whole(output)

@@ -10,6 +10,8 @@
     .manifest.json.<32 hex>                   a temporary file of the dataset, beside it
     rejects/.range-0.jsonl.<32 hex>           and of its rejects
 
+    .recordmill/commit-<mark>/files           folders without a file, of a kill behind its end
+
 Whatever else lies there, like .recordmill/notes or .secret.<32 hex>, is somebody's own.
 Other folders are never looked into: another run may be at work in them. Nor is the
 workspace of a detached job taken that may be at work (launches.py).
@@ -35,6 +37,7 @@ from recordmill.transforms.tasks.workspace import RUN_PATTERN
 
 _HEX = r"[0-9a-f]{32}"
 _IN_WORK = re.compile(rf"{re.escape(WORK_FOLDER)}/(probe-{_HEX}|manifest\.json)")
+_RECORD = re.compile(rf"{re.escape(WORK_FOLDER)}/commit-{MARK}")
 _TEMP = re.compile(rf"(?P<folder>(?:.*/)?)\.(?P<name>[^/]+)\.{_HEX}", re.DOTALL)
 # The names of a dataset's files, and of the folder of its versions.
 _OWN_FILE = re.compile(
@@ -117,6 +120,21 @@ def remove_leftovers(store: Store, leftovers: Leftovers) -> None:
         seen = leftovers.signs.get(folder)
         if seen is None or store.discard(f"{folder}/{SIGN_NAME}", seen=seen):
             store.remove_tree(folder)  # else the job was renewed meanwhile: it works
+    remove_empty_folders(store)
+
+
+def remove_empty_folders(store: Store) -> None:
+    """Removes folders of a local output's commits, locks and swaps that hold nothing.
+
+    A run that was killed behind the removal of their last file left them.
+    """
+    if not isinstance(store, LocalStore):
+        return  # a store has no folders without files
+    own = {LOCK_FOLDER, SWAP_FOLDER}
+    for folder in store.list_level(WORK_FOLDER).folders:
+        if folder in own or _RECORD.fullmatch(folder):
+            # To remove a file, here none, removes the folders above that hold nothing.
+            store.delete([f"{folder}/files/none"])
 
 
 def has_traces(store: Store) -> bool:
