@@ -31,6 +31,7 @@ from recordmill.schemas.job.run_options import RunOptions
 from recordmill.schemas.ranges import cut_of
 from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.storage.lease import Lease
+from recordmill.transforms.tasks.memory import share_arenas
 
 if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
@@ -69,6 +70,7 @@ def execute_pipeline(
         works_in_threads,
     )
 
+    share_arenas()
     context = replace(prepared.context, lease=lease.holder.nonce)
     budget = run_budget(context, memory, in_threads=works_in_threads(beam_options))
     context = replace(context, workspace=replace(context.workspace, budget=budget))

@@ -92,6 +92,36 @@ def test_rows_that_wait_as_values(
     assert datasets[0] == datasets[1] == datasets[2]
 
 
+_ARENAS = """
+import ctypes, threading
+from recordmill.transforms.tasks.memory import share_arenas
+share_arenas()
+malloc = ctypes.CDLL(None).malloc
+malloc.argtypes, malloc.restype = [ctypes.c_size_t], ctypes.c_void_p
+barrier, held = threading.Barrier(40), []
+def hold():
+    barrier.wait()
+    held.append(malloc(1000) >> 26)  # arenas of threads begin at multiples of 64 MiB
+    barrier.wait()
+threads = [threading.Thread(target=hold) for _ in range(40)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+print(len(set(held)))
+"""
+
+
+def test_threads_share_the_arenas_of_the_c_library() -> None:
+    """Forty threads have one for each core, or as many as the environment says."""
+    most = {"MALLOC_ARENA_MAX": "7"}, {}
+    others = {key: value for key, value in os.environ.items() if key not in most[0]}
+    for more, limit in zip(most, (7, os.cpu_count() or 1), strict=True):
+        command = [sys.executable, "-c", _ARENAS]
+        done = subprocess.run(
+            command, env=others | more, capture_output=True, text=True, check=True
+        )
+        assert 1 <= int(done.stdout) <= limit + 1  # the main thread's is one more
+
+
 _SHOWN_PAGES = """
 import os
 os._exit = lambda status: None  # how the command ends

@@ -17,6 +17,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from recordmill.schemas.features.feature import Schema
 from recordmill.transforms import compiled
@@ -85,24 +86,31 @@ class UnwrittenRecords:
         return binary_array(self.offsets, data)
 
     @classmethod
-    def joined(cls, parts: Sequence[UnwrittenRecords]) -> UnwrittenRecords | None:
-        """Joins records whose features have the same names and types; else None."""
+    def joined(
+        cls,
+        parts: Sequence[UnwrittenRecords],
+        order: npt.NDArray[np.intp] | None = None,
+    ) -> UnwrittenRecords | None:
+        """Joins records whose features have the same names and types; else None.
+
+        Args:
+          parts: of all records.
+          order: index of each record of the result among all; None: as they are.
+        """
         features = [[column[:2] for column in part.columns] for part in parts]
         if any(found != features[0] for found in features):
             return None
-        columns = [
-            _joined_column(columns, [len(part) for part in parts])
-            for columns in zip(*(part.columns for part in parts), strict=True)
-        ]
+        rows = [len(part) for part in parts]
         sizes = np.concatenate([part.sizes for part in parts])
         lengths = np.concatenate([np.diff(part.offsets) for part in parts])
-        return cls(tuple(columns), sizes, offsets_of(lengths))
-
-    def taken(self, order: npt.NDArray[np.intp]) -> UnwrittenRecords:
-        """Returns records in another order."""
-        columns = tuple(_taken_column(column, order) for column in self.columns)
-        lengths = np.diff(self.offsets)[order]
-        return UnwrittenRecords(columns, self.sizes[order], offsets_of(lengths))
+        # A column at a time: what was joined is still in the cache when it is ordered.
+        columns = tuple(
+            _joined_column(columns, rows, order)
+            for columns in zip(*(part.columns for part in parts), strict=True)
+        )
+        if order is not None:
+            sizes, lengths = sizes.take(order), lengths.take(order)
+        return cls(columns, sizes, offsets_of(lengths))
 
 
 Payloads: TypeAlias = pa.BinaryArray | UnwrittenRecords
@@ -170,34 +178,24 @@ def _cells(column: Column) -> pa.BinaryArray:
     return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
 
 
-def _with_cells(column: Column, cells: pa.BinaryArray) -> Column:
-    key, tag, _, _, _, valid = column
-    return key, tag, cells.buffers()[2] or b"", value_offsets(cells), None, valid
-
-
-def _joined_column(columns: Sequence[Column], lengths: Sequence[int]) -> Column:
-    """Joins the parts of a column, which have so many rows."""
+def _joined_column(
+    columns: Sequence[Column], rows: Sequence[int], order: npt.NDArray[np.intp] | None
+) -> Column:
+    """Joins the parts of a column, which have so many rows, and orders its values."""
     key, tag, _, offsets, _, _ = columns[0]
     valid = None
     if any(column[5] is not None for column in columns):
-        parts = zip(columns, lengths, strict=True)
-        valid = np.concatenate(
-            [
-                np.ones(rows, np.bool_) if each[5] is None else each[5]
-                for each, rows in parts
-            ]
-        )
-    if offsets is not None:
-        cells = pa.concat_arrays([_cells(column) for column in columns])
-        return _with_cells((key, tag, b"", None, None, valid), cells)
-    values = np.concatenate([column[2] for column in columns])
-    return key, tag, values, None, None, valid
-
-
-def _taken_column(column: Column, order: npt.NDArray[np.intp]) -> Column:
-    key, tag, values, offsets, _, valid = column
-    valid = None if valid is None else valid[order]
-    if offsets is not None:
-        cells = _cells(column).take(pa.array(order))
-        return _with_cells((key, tag, b"", None, None, valid), cells)
-    return key, tag, values[order], None, None, valid
+        parts = zip(columns, rows, strict=True)
+        found = [
+            np.ones(n, np.bool_) if each[5] is None else each[5] for each, n in parts
+        ]
+        valid = np.concatenate(found)
+        valid = valid if order is None else valid.take(order)
+    if offsets is None:
+        values = np.concatenate([column[2] for column in columns])
+        values = values if order is None else values.take(order)
+        return key, tag, values, None, None, valid
+    cells = pa.concat_arrays([_cells(column) for column in columns])
+    if order is not None:
+        cells = pc.take(cells, pa.array(order), boundscheck=False)
+    return key, tag, cells.buffers()[2] or b"", value_offsets(cells), None, valid

@@ -46,16 +46,15 @@ class HeldValues:
         ]
         if len(parts) < len(blocks):
             return None
-        records = UnwrittenRecords.joined(parts)
-        if records is None:
-            return None
         keys = np.concatenate([block.keys for block in blocks])
         splits = np.concatenate([block.splits for block in blocks])
         planned_bytes = np.concatenate([block.planned_bytes for block in blocks])
         order = sort_order(keys, splits, num_splits)
+        records = UnwrittenRecords.joined(parts, order)
+        if records is None:
+            return None
         if order is not None:
-            records, keys = records.taken(order), keys[order]
-            planned_bytes = planned_bytes[order]
+            keys, planned_bytes = keys[order], planned_bytes[order]
         counts = np.bincount(splits, minlength=num_splits)
         return cls(tuple(counts.tolist()), records, keys, planned_bytes)
 

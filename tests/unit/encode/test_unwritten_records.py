@@ -88,10 +88,14 @@ def test_any_rows_in_any_order(parts: list[list[Any]], data: st.DataObject) -> N
     schema = schema_of(TYPES)
     batches = [batch_of(rows) for rows in parts]
     expected = [record for batch in batches for record in at_once(batch, schema)]
-    joined = UnwrittenRecords.joined([loaded_from(batch, schema) for batch in batches])
+    loaded = [loaded_from(batch, schema) for batch in batches]
+    joined = UnwrittenRecords.joined(loaded)
     assert joined is not None
+    assert joined.written().to_pylist() == expected
     order = np.array(data.draw(st.permutations(range(len(expected)))), np.intp)
-    taken, expected = joined.taken(order), [expected[row] for row in order.tolist()]
+    taken = UnwrittenRecords.joined(loaded, order)
+    assert taken is not None
+    expected = [expected[row] for row in order.tolist()]
     assert taken.written().to_pylist() == expected
     assert np.diff(taken.offsets).tolist() == [len(record) for record in expected]
     assert taken.nbytes == sum(map(len, expected))
