@@ -46,7 +46,7 @@ def share_arenas() -> None:
     """Lets the threads of this process share arenas of the C library: one for each core.
 
     Each thread gets its own by default, up to eight for each core, and keeps there what it
-    frees: a million rows of CSV with `--memory 0` peaked at 0.50 GB, with two arenas at
+    frees: a million rows of CSV with no runs held peaked at 0.50 GB, with two arenas at
     0.41, in the same time. Where the environment sets MALLOC_ARENA_MAX, that holds.
     """
     if _mallopt is not None and "MALLOC_ARENA_MAX" not in os.environ:
