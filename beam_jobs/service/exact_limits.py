@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from recordmill.beam_jobs.service.give_roles import require_class_column, too_many
 from recordmill.schemas.job.job_spec import JobSpec, parse_fraction
@@ -17,7 +18,11 @@ from recordmill.transforms.exchange.exact_splits import (
 from recordmill.transforms.exchange.rank_sketch import WIDTH
 from recordmill.transforms.profile.census import count_rows
 from recordmill.transforms.sources.base import Source
-from recordmill.transforms.sources.class_keys import class_key
+from recordmill.transforms.sources.class_keys import (
+    MISSING_KEY,
+    has_decimal_commas,
+    keys_of,
+)
 
 _WIDER = 8  # times, if a limit was not within the window that was looked at
 
@@ -43,8 +48,10 @@ def find_exact_limits(
       InputError: it has too many values, or the input cannot be read.
     """
     column = job.stratify_by
+    comma = False
     if column is not None:
         require_class_column("stratify_by", column, source.columns())
+        comma = has_decimal_commas(job, source, column)
     fractions = [parse_fraction(split.fraction) for split in job.splits]
     width = WIDTH
     while True:
@@ -57,9 +64,9 @@ def find_exact_limits(
             ends=expected_ends(fractions),
             seed=job.seed,
             width=width,
-            key=class_key,
+            values_of=partial(keys_of, decimal_comma=comma),
         )
-        sketches = {name: sketch for name, sketch in found.items() if name is not None}
+        sketches = {key or MISSING_KEY: sketch for key, sketch in found.items()}
         limits = find_limits(sketches, fractions)
         if limits is not None:
             return limits

@@ -22,7 +22,7 @@ from recordmill.schemas.text import count, first_names
 from recordmill.transforms.profile.census import MAX_CLASSES, Sketches, count_rows
 from recordmill.transforms.profile.time_census import rank_times, require_times
 from recordmill.transforms.sources.base import Source
-from recordmill.transforms.sources.class_keys import sorted_names
+from recordmill.transforms.sources.class_keys import has_decimal_commas, sorted_names
 from recordmill.transforms.sources.column_roles import SourceWithRoles
 from recordmill.transforms.sources.roles import (
     LabelRole,
@@ -151,15 +151,21 @@ def give_roles(
         times = parse_split_times(job.split_by_time)
         _require_column(job, source, "split_by_time", times.column, any_type=True)
         told = f"by the value of {times.column}: {job.split_by_time}"
+        comma = has_decimal_commas(job, source, times.column)
         ranked = None
         if times.shares:
             ranked = rank_times(
-                source, ranges, times.column, times.fractions, workers=workers
+                source,
+                ranges,
+                times.column,
+                times.fractions,
+                workers=workers,
+                decimal_comma=comma,
             )
             told = f"rows by the order of {times.column}: {_ranked(times, ranked)}"
         else:
-            require_times(source, ranges, times)
-        split_role = TimeRole.of(times, ranked, decimal_comma=source.decimal_comma)
+            require_times(source, ranges, times, decimal_comma=comma)
+        split_role = TimeRole.of(times, ranked, decimal_comma=comma)
         facts.append(("splits", f"{told}{_not_by_files(ranges)}"))
     return SourceWithRoles(source, label_role, split_role, tuple(facts), warnings)
 

@@ -303,6 +303,19 @@ def test_a_column_that_has_times_is_not_refused(
     assert [splits[name]["records"] for name in "xy"] == [1, 1]
 
 
+def test_numbers_with_a_comma_by_the_schema_divide_rows(tmp_path: Path) -> None:
+    """By bounds and by shares, as with `--decimal comma`, which a schema excludes."""
+    (tmp_path / "a.csv").write_text("size;id\n1,5;1\n2,5;2\n10;3\n0,5;4\n")
+    schema = "features: {id: int64, size: {dtype: float32, decimal: comma}}"
+    (tmp_path / "s.yaml").write_text(schema)
+    for number, bound in enumerate(("2", "50%")):
+        out = tmp_path / str(number)
+        job: list[Argument] = [tmp_path / "a.csv", out, "--schema", tmp_path / "s.yaml"]
+        by: list[Argument] = ["--split-by-time", f"size=x,{bound},y"]
+        convert("csv", *job, *by)
+        assert sorted(ints(out, "id", "y")) == [2, 3]
+
+
 def test_splits_by_shares_in_the_order_of_times(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

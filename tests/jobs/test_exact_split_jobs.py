@@ -73,6 +73,28 @@ def test_each_class_has_its_share(
         assert contents(tmp_path / "engine") == contents(tmp_path / "out")
 
 
+@pytest.mark.parametrize("said", ["", "table", "schema"])
+def test_classes_are_numbers_as_cells_are(tmp_path: Path, said: str) -> None:
+    """1,5 and 1,50 are one class only where the table, or its schema, has such numbers."""
+    kinds = ["1,5", "1,50"] * 4
+    columns = {"id": list(range(8)), "kind": kinds}
+    file = write_table(tmp_path / "a", "csv", columns)
+    job: list[Argument] = ["--split", "a=0.5", "--split", "b=0.5"]
+    job += ["--stratify-by", "kind"]
+    if said == "table":
+        job += ["--decimal", "comma"]
+    if said == "schema":
+        (tmp_path / "s.yaml").write_text(
+            "features: {id: int64, kind: {dtype: float32, decimal: comma}}"
+        )
+        job += ["--schema", tmp_path / "s.yaml"]
+    told = convert("csv", file, tmp_path / "out", *job).err
+    num_classes = "1 class" if said else "2 classes"
+    assert f"a 4, b 4 rows, of each of {num_classes} by kind" in told
+    found = Counter(kinds[row] for row in ints(tmp_path / "out", "id", "a"))
+    assert said or found == {"1,5": 2, "1,50": 2}
+
+
 def test_each_part_of_an_append_is_exact(tmp_path: Path) -> None:
     job: list[Argument] = [*EIGHT_TWO, "--split-exact", "--append"]
     for number, rows in enumerate((10, 5)):

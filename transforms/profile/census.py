@@ -35,7 +35,7 @@ def count_rows(
     ends: tuple[int, ...] = (),
     seed: int = 0,
     width: int = WIDTH,
-    key: Callable[[str | None], str | None] = lambda text: text,
+    values_of: Callable[[pa.Array], tuple[Sequence[str | None], np.ndarray]] = texts_of,
 ) -> Sketches:
     """Reads all rows of some ranges, and counts those of each value of a column.
 
@@ -48,7 +48,7 @@ def count_rows(
       ends: where splits are expected to end (see exact_splits.expected_ends).
       seed: the job's seed.
       width: of the sketches.
-      key: values with equal keys are one.
+      values_of: returns what values are told apart by, and the index of each row's.
 
     Raises:
       UsageError: a row that was read is several rows, and splits are to be exact.
@@ -66,8 +66,12 @@ def count_rows(
                     "or return at most one row for each"
                 )
             draws = split_draws(rows.origins, seed) if ends else rows.origins
-            for text, own in _by_value(rows.batch, column, draws):
-                found.setdefault(key(text), RankSketch(ends, width)).add(own)
+            texts: Sequence[str | None] = [None]
+            indices = np.zeros(len(draws), np.int64)
+            if column is not None:
+                texts, indices = values_of(rows.batch.column(column))
+            for text, own in _by_value(texts, indices, draws):
+                found.setdefault(text, RankSketch(ends, width)).add(own)
             _require_few(found, too_many)
         return found
 
@@ -99,15 +103,11 @@ def _read(
 
 
 def _by_value(
-    batch: pa.RecordBatch, column: str | None, draws: U64
+    texts: Sequence[str | None], indices: np.ndarray, draws: U64
 ) -> Iterator[tuple[str | None, U64]]:
     """Yields each value of a batch with the draws of its rows."""
     if not len(draws):
         return
-    if column is None:
-        yield None, draws
-        return
-    texts, indices = texts_of(batch.column(column))
     order = np.argsort(indices, kind="stable")
     ends = np.cumsum(np.bincount(indices, minlength=len(texts)))
     yield from zip(texts, np.split(draws[order], ends[:-1]), strict=True)

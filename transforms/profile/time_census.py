@@ -42,6 +42,7 @@ def rank_times(
     fractions: Sequence[Fraction],
     *,
     workers: int,
+    decimal_comma: bool = False,
     max_kept: int = MAX_KEPT,
 ) -> RankedTimes:
     """Reads all rows, and finds the times at which the splits have their shares.
@@ -52,13 +53,15 @@ def rank_times(
       column: of times or numbers.
       fractions: share of each split, the earliest first.
       workers: threads.
+      decimal_comma: whether numbers in the column's text have a comma before their
+        places.
       max_kept: pairs that are held of each window, of more than a few windows fewer.
 
     Raises:
       InputError: no row has a time or a number, or the input cannot be read.
     """
     todo = surveyed(source, ranges, workers)
-    are_times = _are_times(source, todo, column)
+    are_times = _are_times(source, todo, column, decimal_comma=decimal_comma)
 
     def read(windows: set[Window]) -> dict[Window, PairSketch]:
         kept = min(max_kept, _FULL_WINDOWS * max_kept // len(windows))
@@ -70,7 +73,7 @@ def rank_times(
                 order, missing = order_of(
                     rows.batch.column(column),
                     are_times=are_times,
-                    decimal_comma=source.decimal_comma,
+                    decimal_comma=decimal_comma,
                 )
                 for sketch in found.values():
                     sketch.add(order[~missing], rows.origins[~missing])
@@ -113,7 +116,11 @@ def rank_times(
 
 
 def require_times(
-    source: Source, ranges: Sequence[InputRange], times: SplitTimes
+    source: Source,
+    ranges: Sequence[InputRange],
+    times: SplitTimes,
+    *,
+    decimal_comma: bool,
 ) -> None:
     """Refuses a column in which no row of a sample has a time, or no number.
 
@@ -121,6 +128,7 @@ def require_times(
       source: prepared.
       ranges: of it.
       times: the column, and boundaries that are times or numbers.
+      decimal_comma: as of `rank_times`.
 
     Raises:
       UsageError: all rows would be rejects, but only after all were read.
@@ -137,7 +145,7 @@ def require_times(
         if pt.is_string(values.type):  # a later row may have more than such texts
             values = without_missing(values).drop_null()
         missing = order_of(
-            values, are_times=times.are_times, decimal_comma=source.decimal_comma
+            values, are_times=times.are_times, decimal_comma=decimal_comma
         )[1]
         if not missing.all():
             return
@@ -155,18 +163,24 @@ def require_times(
     )
 
 
-def _are_times(source: Source, ranges: Sequence[InputRange], column: str) -> bool:
+def _are_times(
+    source: Source,
+    ranges: Sequence[InputRange],
+    column: str,
+    *,
+    decimal_comma: bool,
+) -> bool:
     """Tells whether a column has times; text by more of its first rows than numbers."""
-    comma = source.decimal_comma
     for input_range in ranges:
         for rows in source.read_as_text(input_range):
             values = rows.batch.column(column)[:_SAMPLED_ROWS]
             if not pt.is_string(values.type):
                 return not (pt.is_integer(values.type) or pt.is_floating(values.type))
-            num_times, num_numbers = (
-                int((~order_of(values, are_times=each, decimal_comma=comma)[1]).sum())
-                for each in (True, False)
-            )
+            no_time = order_of(values, are_times=True)[1]
+            no_number = order_of(values, are_times=False, decimal_comma=decimal_comma)[
+                1
+            ]
+            num_times, num_numbers = int((~no_time).sum()), int((~no_number).sum())
             if num_times or num_numbers:
                 return num_times > num_numbers
     return False

@@ -33,7 +33,11 @@ from recordmill.transforms.exchange.keys import (
     value_hashes,
 )
 from recordmill.transforms.sources.base import REFERENCE, Source
-from recordmill.transforms.sources.class_keys import MISSING_KEY, class_hashes
+from recordmill.transforms.sources.class_keys import (
+    MISSING_KEY,
+    class_hashes,
+    has_decimal_commas,
+)
 from recordmill.transforms.sources.source_rows import Rows
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.frame_records import frame_rows
@@ -248,7 +252,8 @@ def _classes(context: RunContext, rows: Rows) -> U64 | None:
     if column is None:
         return np.full(len(rows.origins), text_hash(MISSING_KEY), np.uint64)
     require_column("stratify_by", column, rows.batch.schema.names)
-    return class_hashes(rows.batch[column])
+    comma = has_decimal_commas(context.job, context.source, column)
+    return class_hashes(rows.batch[column], decimal_comma=comma)
 
 
 def require_column(option: str, column: str, names: Sequence[str]) -> None:
