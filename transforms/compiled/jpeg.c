@@ -27,7 +27,7 @@ int read_whole_jpeg(const uint8_t *data, int64_t size, int32_t found[3])
 {
     if (size < 4 || data[0] != 0xff || data[1] != 0xd8)
         return 0;
-    int has_frame = 0;
+    int has_frame = 0, has_scan = 0;
     int64_t at = 2;
     for (int segments = 0; segments < MOST_SEGMENTS && at + 4 <= size; segments++) {
         int marker = data[at + 1];
@@ -35,7 +35,8 @@ int read_whole_jpeg(const uint8_t *data, int64_t size, int32_t found[3])
             || (marker >= 0xd0 && marker <= 0xd9))
             return 0;
         at += 2;
-        if (marker == 0xda) /* the first scan: behind it, where is the end? */
+        has_scan = marker == 0xda;
+        if (has_scan) /* the first one: behind it, where is the end? */
             break;
         int64_t segment_bytes = data[at] << 8 | data[at + 1];
         if (segment_bytes < 2 || segment_bytes > size - at)
@@ -47,7 +48,7 @@ int read_whole_jpeg(const uint8_t *data, int64_t size, int32_t found[3])
         }
         at += segment_bytes;
     }
-    if (!has_frame || data[at - 2] != 0xff || data[at - 1] != 0xda)
+    if (!has_frame || !has_scan)
         return 0;
     int64_t first = size - TAIL_SEARCHED > at ? size - TAIL_SEARCHED : at;
     for (int64_t end = size - 2; end >= first; end--)

@@ -124,6 +124,16 @@ def test_the_compiled_loop_knows_plain_jpegs() -> None:
     assert LOOPS.jpeg(b"") is None
 
 
+def test_the_end_of_a_segment_is_not_taken_for_a_scan() -> None:
+    header = bytes.fromhex("FFD8 FFC0000B08000200030101 1100")
+    data = header + bytes.fromhex("FFE00004FFDA FFD9")
+    assert LOOPS is not None
+    assert LOOPS.jpeg(data) is None
+    assert told_by_python(data) is None
+    with pytest.raises(ImageHeaderError, match="no pixels"):
+        check(data)
+
+
 @given(
     st.lists(st.sampled_from([0x00, 0x01, 0xD9, 0xFF]), max_size=8), st.integers(0, 9)
 )
