@@ -34,10 +34,9 @@ static inline const uint8_t *read_whole(
 /* Signs are taken by arithmetic: a branch on them would be a guess, often a wrong one. */
 static inline int read_integer(const uint8_t *at, const uint8_t *end, int64_t *integer)
 {
-    uint64_t number = 0;
-    int64_t is_negative = at < end && *at == '-';
+    uint64_t number = 0, is_negative = at < end && *at == '-';
     const uint8_t *behind = read_whole(at + is_negative, end, &number);
-    *integer = ((int64_t)number ^ -is_negative) + is_negative;
+    *integer = (int64_t)((number ^ (0 - is_negative)) + is_negative);
     return behind == end && number < 1000000000000000000 && (number || !is_negative);
 }
 

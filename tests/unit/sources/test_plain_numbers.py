@@ -47,6 +47,7 @@ NOT_PLAIN += ["1,5", "1e5", "nan", "0x10", "\u0661", "1.5-", "1-"]
 @given(texts=CELLS | ODD_CELLS, dtype=st.sampled_from(["int64", "float32"]))
 @example(texts=["999999999999999999", "-999999999999999999", None, "0"], dtype="int64")
 @example(texts=["1000000000000000000"], dtype="int64")
+@example(texts=["-9223372036854775808"], dtype="int64")
 @example(texts=["-0"], dtype="int64")
 @example(
     texts=["-0", "-0.0", "9007199254740991", "0.9007199254740991"], dtype="float32"
