@@ -99,8 +99,8 @@ class Loops(Protocol):
     ) -> None:
         """Writes size and times of files: nanoseconds since 1970.
 
-        Each path ends with a zero byte. The size is -1 where there is no regular file, or
-        it cannot be asked.
+        Each path ends with a zero byte. The size is -1 where there is no regular file, it
+        cannot be asked, or 64 bits do not hold its times.
         """
 
     def copy(self, pieces: list[memoryview], skip: int, target: Buffer) -> int:

@@ -71,9 +71,16 @@ int64_t read_files(
 enum { NO_FILE = -1 };
 
 /* Writes size and times, in nanoseconds since 1970, of files whose paths each end with a
-   zero byte; a size of NO_FILE where there is no regular file, or it cannot be asked. */
+   zero byte; a size of NO_FILE where there is no regular file, it cannot be asked, or 64
+   bits do not hold its times. */
 void ask_files(
     const char *paths, int64_t count, int64_t *sizes, int64_t *modified, int64_t *changed);
+
+struct stat;
+
+/* Returns when a file was modified, in nanoseconds since 1970; ANY_TIME if 64 bits do not
+   hold it. */
+int64_t modified_at(const struct stat *status);
 
 /* jpeg.c ------------------------------------------------------------------------------ */
 

@@ -38,12 +38,6 @@ int64_t gather_parts(
     return -1;
 }
 
-#ifdef __APPLE__
-#define MODIFIED st_mtimespec
-#else
-#define MODIFIED st_mtim
-#endif
-
 /* Returns whether a file was read whole, and is the one that was listed. */
 static int read_file(const char *path, int64_t size, int64_t modified, uint8_t *target)
 {
@@ -53,10 +47,7 @@ static int read_file(const char *path, int64_t size, int64_t modified, uint8_t *
         return 0;
     int good = fill(descriptor, target, (size_t)size, 0)
         && fstat(descriptor, &now) == 0 /* after the last byte was read: see require_seen */
-        && now.st_size == size
-        && (modified == ANY_TIME
-            || modified
-                == (int64_t)now.MODIFIED.tv_sec * 1000000000 + now.MODIFIED.tv_nsec);
+        && now.st_size == size && (modified == ANY_TIME || modified == modified_at(&now));
     close(descriptor);
     return good;
 }

@@ -16,9 +16,18 @@
 #define CHANGED st_ctim
 #endif
 
-static int64_t nanoseconds(struct timespec since_1970)
+enum { SECOND = 1000000000 };
+
+/* Returns nanoseconds since 1970; ANY_TIME where 64 bits do not hold them (year 2263). */
+static int64_t nanoseconds(struct timespec time)
 {
-    return (int64_t)since_1970.tv_sec * 1000000000 + since_1970.tv_nsec;
+    int64_t most = INT64_MAX / SECOND, seconds = time.tv_sec;
+    return seconds > -most && seconds < most ? seconds * SECOND + time.tv_nsec : ANY_TIME;
+}
+
+int64_t modified_at(const struct stat *status)
+{
+    return nanoseconds(status->MODIFIED);
 }
 
 void ask_files(
@@ -26,9 +35,10 @@ void ask_files(
 {
     struct stat now;
     for (int64_t each = 0; each < count; each++, paths += strlen(paths) + 1) {
-        int good = stat(paths, &now) == 0 && S_ISREG(now.st_mode);
+        int good = stat(paths, &now) == 0 && S_ISREG(now.st_mode)
+            && modified_at(&now) != ANY_TIME && nanoseconds(now.CHANGED) != ANY_TIME;
         sizes[each] = good ? now.st_size : NO_FILE;
-        modified[each] = good ? nanoseconds(now.MODIFIED) : 0;
+        modified[each] = good ? modified_at(&now) : 0;
         changed[each] = good ? nanoseconds(now.CHANGED) : 0;
     }
 }

@@ -131,7 +131,7 @@ def _special_kind(mode: int) -> str:
 
 
 def _odd_file(path: str, given: str) -> FoundFile:
-    """Returns a file that could not be asked, or is not a regular one."""
+    """Returns a file that `file_status` tells nothing of."""
     try:
         status = os.stat(path)  # noqa: PTH116 (says what is wrong)
     except OSError as error:

@@ -14,6 +14,7 @@ from recordmill.transforms import compiled
 from recordmill.transforms.arrow import I64
 
 _AT_ONCE = 8192  # files of one call
+_MOST = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,8 @@ class FileStatus:
     """Sizes and times of files.
 
     Attributes:
-      sizes: in bytes; -1 where there is no regular file, or it cannot be asked.
+      sizes: in bytes; -1 where there is no regular file, it cannot be asked, or 64 bits
+        do not hold its times.
       modified: nanoseconds since 1970.
       changed: the same of the last change of any kind, renames included.
     """
@@ -64,6 +66,7 @@ def _asked(path: str) -> tuple[int, int, int]:
         now = os.stat(path)  # noqa: PTH116 (the hot call of a large listing)
     except (OSError, ValueError):
         return -1, 0, 0
-    if not stat.S_ISREG(now.st_mode):
+    times = now.st_mtime_ns, now.st_ctime_ns
+    if not stat.S_ISREG(now.st_mode) or max(map(abs, times)) > _MOST:
         return -1, 0, 0
-    return now.st_size, now.st_mtime_ns, now.st_ctime_ns
+    return now.st_size, *times

@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from recordmill.schemas.job.storage_options import NO_OPTIONS
+from recordmill.schemas.ranges import Seen
 from recordmill.transforms import compiled
+from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.storage import file_status as module
 from recordmill.transforms.storage.file_status import file_status
+from recordmill.transforms.storage.read_together import read_together
 
 
 @pytest.mark.parametrize("at_once", [3, 8192])  # in threads, or in one call
@@ -43,3 +48,24 @@ def test_what_python_tells(
         assert found.changed[known].tolist() == [each.st_ctime_ns for each in told]
         names = [name for name in names if "\0" not in name]  # a call of the loop
     assert len(file_status([]).sizes) == 0
+
+
+@pytest.mark.parametrize("loops", [compiled.loops, None], ids=["compiled", "python"])
+@pytest.mark.parametrize("year", [1600, 2262])
+def test_times_of_any_year(
+    loops: object, year: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wrong clock gives years whose nanoseconds do not fit into 64 bits."""
+    monkeypatch.setattr(compiled, "loops", loops)
+    (tmp_path / "file").write_bytes(b"12345")
+    since = (np.datetime64(f"{year}-12-31", "s") - np.datetime64(0, "s")).astype(int)
+    os.utime(tmp_path / "file", ns=(0, int(since) * 1_000_000_000 + 7))
+    kept = (tmp_path / "file").stat().st_mtime_ns  # many file systems have no such years
+    found = file_status([f"{tmp_path}/file"])
+    is_told = abs(kept) < 1 << 63
+    assert found.sizes.tolist() == [5 if is_told else -1]
+    assert found.modified.tolist() == [kept if is_told else 0]
+    _, [file] = list_inputs([str(tmp_path)])
+    assert (file.size, file.version) == (5, str(kept))
+    seen = Seen(file.size, file.version)
+    assert list(read_together([(file.uri, seen)], NO_OPTIONS)) == [b"12345"]
