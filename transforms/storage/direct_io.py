@@ -89,8 +89,8 @@ class BlockWriter:
     ) -> None:
         if self._behind is not None:
             self._behind.shutdown(wait=True)
-        os.close(self._descriptor)
         _local.writing = False
+        os.close(self._descriptor)  # may fail: the disk is full
 
     def write(self, data: memoryview | bytes) -> None:
         """Appends bytes to the file."""

@@ -159,6 +159,17 @@ def test_refused_writer_leaves_the_file(tmp_path: Path) -> None:
 
 
 @BOTH_WAYS
+def test_a_close_that_fails_frees_the_thread(tmp_path: Path, direct: bool) -> None:
+    with (
+        pytest.raises(OSError, match="Bad file descriptor"),
+        BlockWriter(tmp_path / "file", direct=direct) as file,
+    ):
+        os.close(file._descriptor)
+    write(tmp_path / "file", [b"later"], direct=direct)
+    assert (tmp_path / "file").read_bytes() == b"later"
+
+
+@BOTH_WAYS
 def test_error_frees_the_thread(tmp_path: Path, direct: bool) -> None:
     with pytest.raises(TypeError):
         write(tmp_path / "first", [b"half", None], direct=direct)  # type: ignore[list-item]
