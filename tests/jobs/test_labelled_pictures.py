@@ -518,6 +518,43 @@ def test_boxes_that_lack_something_are_rejects_of_their_picture(photos: Path) ->
 
 
 @pytest.mark.parametrize(
+    ("name", "table", "told"),
+    [
+        ("t.csv", "file,label\n", "has no rows, only a header (file, label); expected"),
+        ("t.csv", "0.jpg,cat\n", "if that line is a row, a header above it"),
+        ("t.csv", "", "is empty; expected a header and a row for each picture"),
+        (
+            "t.jsonl",
+            "",
+            "is empty; expected JSON objects in lines, one for each picture",
+        ),
+        ("t.jsonl", "\n", "only blank lines"),
+        (
+            "t.csv",
+            "file,label\na,b,c\n",
+            "none of its 1 row can be read; the first, at",
+        ),
+    ],
+)
+def test_a_table_without_rows_is_named_with_a_way_out(
+    photos: Path, name: str, table: str, told: str
+) -> None:
+    (photos / name).write_text(table)
+    job: list[Argument] = ["images", photos, photos.parent / "out"]
+    ran = convert(*job, "--label-table", name)
+    assert ran.status == 65
+    assert f"{photos}/{name}: " in ran.err
+    assert told in ran.err
+    if name == "t.csv":
+        assert "use --label-from none in place of --label-table" in ran.err
+    if "above" in told:
+        assert convert(*job, "--label-from", "none").status == 0
+        (photos / name).write_text(f"file,label\n{table}")
+        more = ("--label-table", name, "--unlisted", "leave_out", "--overwrite")
+        assert convert(*job, *more).status == 0
+
+
+@pytest.mark.parametrize(
     ("options", "told"),
     [
         ("--table-rows object", "--table-rows object is for --label-table"),

@@ -13,7 +13,7 @@ from recordmill.schemas.errors import InputError
 from recordmill.schemas.file_checksums import FileChecksum
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import InputFile, Reject
-from recordmill.schemas.text import human_bytes
+from recordmill.schemas.text import count, first_names, human_bytes
 from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.images.asked_labels import AUTO, AskedLabels
 from recordmill.transforms.sources.images.label_columns import known_names
@@ -21,6 +21,9 @@ from recordmill.transforms.sources.registry import load_format
 from recordmill.transforms.sources.source_rows import Rows
 
 MAX_BYTES = 1 << 30  # of a table, which is held in memory
+_WITHOUT = (
+    "use `label_from=none` in place of `label_table`, for pictures without labels"
+)
 _JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
 
 
@@ -69,7 +72,7 @@ def read_tables(
       storage: options of their storage.
 
     Raises:
-      InputError: a table cannot be read, or is too large.
+      InputError: a table cannot be read, has no row, or is too large.
     """
     formats = {is_json(file) for _, file in files}
     if len(formats) > 1:
@@ -79,6 +82,14 @@ def read_tables(
             "in one format"
         )
     for _, file in files:
+        if not file.size:
+            lines = (
+                "JSON objects in lines, one" if is_json(file) else "a header and a row"
+            )
+            raise InputError(
+                f"{file.uri}: is empty; expected {lines} for each picture. Write them, or "
+                f"{_WITHOUT}"
+            )
         if file.size > MAX_BYTES:
             raise InputError(
                 f"{file.uri}: has {human_bytes(file.size)}; a table of labels is held in "
@@ -107,12 +118,31 @@ def _read(source: Source, split: str, file: InputFile) -> LabelTable:
         ranges = source.resolve_ranges(ranges, surveys)
     parts = [rows for each in ranges for rows in source.read(each, ())]
     filled = [rows for rows in parts if rows.batch.num_rows]
+    rejects = tuple(reject for rows in parts for reject in rows.rejects)
+    if not filled:
+        raise InputError(_without_rows(file, source.columns().names, rejects))
     return LabelTable(
         file,
         split,
         pa.Table.from_batches([rows.batch for rows in filled], source.columns()),
-        tuple(reject for rows in parts for reject in rows.rejects),
+        rejects,
         tuple(each for rows in parts for each in rows.checksums),
         tuple(filled),
         tuple(accumulate(rows.batch.num_rows for rows in filled)),
+    )
+
+
+def _without_rows(
+    file: InputFile, names: Sequence[str], rejects: Sequence[Reject]
+) -> str:
+    """Returns the error for a table of which no row can be read."""
+    if rejects:
+        return (
+            f"{file.uri}: none of its {count(len(rejects), 'row')} can be read; the first, "
+            f"at byte {rejects[0].position:,}: {rejects[0].reason}. Mend it, or {_WITHOUT}"
+        )
+    return (
+        f"{file.uri}: has no rows, only a header ({first_names(names)}); expected a header "
+        "and a row for each picture. Add the rows (if that line is a row, a header above "
+        f"it), or {_WITHOUT}"
     )

@@ -76,9 +76,9 @@ def find_columns(
                 is_sampled = True
                 break
     if not rows:
-        told = f": {problem}" if problem else ""
+        problem = problem or f"{files[0].uri}: only blank lines"
         raise InputError(
-            f"no line of {count(len(files), 'input file')} is a JSON object{told}"
+            f"no line of {count(len(files), 'input file')} is a JSON object: {problem}"
         )
     types = _types(observed, files[0].uri, wanted)
     return FoundColumns(tuple(types.items()), rows, is_sampled)
