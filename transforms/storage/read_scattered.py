@@ -13,7 +13,7 @@ from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.ranges import Seen
 from recordmill.transforms import compiled
 from recordmill.transforms.arrow import I64, U8
-from recordmill.transforms.storage.read_local import require_seen
+from recordmill.transforms.storage.read_local import path_text, require_seen
 from recordmill.transforms.storage.reading import is_local, read_range
 from recordmill.transforms.storage.row_spans import row_spans
 from recordmill.transforms.storage.storage_errors import input_error
@@ -72,7 +72,7 @@ def gather_parts(
     """
     try:
         # A window of rows lies in dozens of files: a pathlib.Path takes longer than this.
-        descriptor = os.open(uri.removeprefix("file://"), os.O_RDONLY)
+        descriptor = os.open(path_text(uri), os.O_RDONLY)
         try:
             short = _gather(descriptor, offsets, lengths, target, starts)
             require_seen(descriptor, uri, seen)  # tells more

@@ -14,6 +14,7 @@ import numpy as np
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import Seen
 from recordmill.transforms import compiled
+from recordmill.transforms.storage.read_local import path_text
 from recordmill.transforms.storage.reading import read_file
 
 TOGETHER_BYTES = 1 << 20
@@ -66,6 +67,6 @@ def _by_loops(files: Sequence[FileToRead]) -> list[bytes]:
         modified = np.array(times, np.int64)
     except (ValueError, OverflowError):
         return []
-    paths = tuple(os.fsencode(uri.removeprefix("file://")) for uri, _ in files)
+    paths = tuple(os.fsencode(path_text(uri)) for uri, _ in files)
     sizes = np.array([seen.size for _, seen in files], np.int64)
     return loops.files(paths, sizes, modified)

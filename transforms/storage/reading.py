@@ -22,6 +22,7 @@ from recordmill.transforms.arrow import U8
 from recordmill.transforms.storage.filesystems import filesystem_of
 from recordmill.transforms.storage.read_local import (
     fill_from,
+    path_text,
     read_part,
     read_seen_file,
     require_seen,
@@ -53,7 +54,7 @@ def local_path(uri: str) -> Path:
     """
     if not is_local(uri):
         raise ValueError(f"{uri}: is not a file of this machine")
-    return Path(uri.removeprefix("file://"))
+    return Path(path_text(uri))
 
 
 def full_uri(uri: str) -> str:
