@@ -80,7 +80,12 @@ def plan_append(job: JobSpec, store: Store, inputs: Inputs) -> AppendPlan | None
         return None
     known = read_inputs(store, base, job)
     new, side = new_files(
-        known, inputs.files, inputs.side_files, store.uri, inputs.check
+        known,
+        inputs.files,
+        inputs.side_files,
+        store.uri,
+        inputs.check,
+        left_out=inputs.left_out,
     )
     if new and base.appended >= MAX_APPENDS:
         raise OutputRefusedError(

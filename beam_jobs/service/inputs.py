@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from recordmill.beam_jobs.service.outside_output import files_outside, inputs_outside
 from recordmill.schemas.archive_member import member_of
@@ -41,6 +41,7 @@ class Inputs:
       warnings: of what was passed over.
       facts: what `exclude` left out.
       apart: files that are inputs because options name them.
+      left_out: paths of input files that `exclude` leaves out.
       listed_at: the time before they were listed, in Unix seconds.
     """
 
@@ -51,6 +52,7 @@ class Inputs:
     facts: tuple[tuple[str, str], ...] = ()
     listed_at: float = field(default=0.0, compare=False)
     apart: tuple[str, ...] = ()
+    left_out: frozenset[str] = frozenset()
 
     @property
     def all_files(self) -> list[InputFile]:
@@ -119,6 +121,9 @@ def list_all_inputs(
     if unreadable and not source.handles_unreadable:
         raise unreadable_error(unreadable[0])
     check = ContentCheck(storage, tell)
+    inputs = Inputs(
+        files, [], check, warnings, kept.facts, listed_at, apart, kept.left_out
+    )
     declared = job.declared.features.values() if job.declared else ()
     if not any(feature.bytes_from for feature in declared):
         if source.files_root:
@@ -126,7 +131,7 @@ def list_all_inputs(
                 "`files_root`: no feature of `schema` has bytes_from: path. Declare one, "
                 "or leave out `files_root`"
             )
-        return Inputs(files, [], check, warnings, kept.facts, listed_at, apart)
+        return inputs
     if not source.files_root and any(member_of(file.version) for file in files):
         raise UsageError(
             "tables in an archive cannot name files beside them (bytes_from: path): "
@@ -138,7 +143,7 @@ def list_all_inputs(
     else:
         _, below = list_inputs([root], storage, keep_unreadable=True)
     side_files = [file for file in files_outside(below, output) if not file.problem]
-    return Inputs(files, side_files, check, warnings, kept.facts, listed_at, apart)
+    return replace(inputs, side_files=side_files)
 
 
 def _told(links: Sequence[str]) -> tuple[str, ...]:

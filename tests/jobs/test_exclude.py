@@ -39,7 +39,12 @@ def test_what_is_left_is_converted(tmp_path: Path) -> None:
     assert run("[old, d.tmp]", "append: true\n").status == 0
     assert manifest_of(out)["splits"]["train"]["records"] == 3
     ran = run("[old, d.tmp, a.csv]", "append: true\n")
-    assert "1 is missing (parts/a.csv)" in ran.err  # its records are there
+    assert "1 left out by exclude: (parts/a.csv)" in ran.err  # its records are there
+    assert "name fewer files in exclude:, so that they are inputs again" in ran.err
+    assert run("[old, d.tmp]", "append: true\n").status == 0
+    assert run("[old, d.tmp, a.csv]", "overwrite: true\n").status == 0
+    assert manifest_of(out)["splits"]["train"]["records"] == 2
+    assert run("[old, d.tmp]", "overwrite: true\n").status == 0
     shutil.rmtree(folder / "old")
     (folder / "parts" / "d.tmp").unlink()
     assert "already there" in convert("csv", folder, out, "--append").err

@@ -211,6 +211,8 @@ def new_files(
     side_files: Sequence[InputFile],
     uri: str,
     check: ContentCheck,
+    *,
+    left_out: frozenset[str] = frozenset(),
 ) -> tuple[list[InputFile], list[InputFile]]:
     """Returns the new files among the inputs and among the files that cells may name.
 
@@ -220,9 +222,11 @@ def new_files(
       side_files: all files now that cells may name.
       uri: of the dataset.
       check: compares files whose version is another one.
+      left_out: paths of input files that `exclude` leaves out.
 
     Raises:
-      InputError: a file that the dataset was made from is missing or has changed.
+      InputError: a file that the dataset was made from is missing, left out, or has
+        changed.
     """
     inputs = {file.path: file for file in files}
     sides = {file.path: file for file in side_files}
@@ -242,7 +246,9 @@ def new_files(
     else:
         changed = [file.path for file in check.changed(both)]
     if missing or changed:
-        raise InputError(_describe_changes(uri, len(kept), missing, changed, files))
+        own = [path for path in missing if path in left_out]
+        gone = [path for path in missing if path not in left_out]
+        raise InputError(_describe_changes(uri, len(kept), gone, own, changed, files))
     new_inputs = [f for f in files if f.path not in kept or kept[f.path].is_side]
     new_paths = {file.path for file in new_inputs}
     return new_inputs, [
@@ -256,6 +262,7 @@ def _describe_changes(
     uri: str,
     total: int,
     missing: Sequence[str],
+    left_out: Sequence[str],
     changed: Sequence[str],
     files: Sequence[InputFile],
 ) -> str:
@@ -264,6 +271,7 @@ def _describe_changes(
         f"{', ...' if len(paths) > _SHOWN else ''})"
         for paths, state in (
             (missing, "are missing" if len(missing) > 1 else "is missing"),
+            (left_out, "left out by `exclude`"),
             (changed, "changed"),
         )
         if paths
@@ -275,8 +283,13 @@ def _describe_changes(
             f". Paths are relative to the folder that all inputs share, now {root}: "
             "was it another one before?"
         )
+    told = " and ".join(filter(None, (", ".join(changes[:-1]), changes[-1])))
+    ways_out = []
+    if missing or changed:
+        ways_out.append("restore these files")
+    if left_out:
+        ways_out.append("name fewer files in `exclude`, so that they are inputs again")
     return (
-        f"{uri}: of the {count(total, 'file')} it was made from, "
-        f"{' and '.join(changes)}. An append keeps the records made from them: restore "
-        f"these files, or {CONVERT_ALL}{hint}"
+        f"{uri}: of the {count(total, 'file')} it was made from, {told}. An append keeps "
+        f"the records made from them: {', '.join(ways_out)}, or {CONVERT_ALL}{hint}"
     )

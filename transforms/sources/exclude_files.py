@@ -18,11 +18,13 @@ class KeptFiles:
 
     Attributes:
       files: these.
+      left_out: paths of the others.
       facts: what was left out, for people.
       warnings: patterns that name nothing.
     """
 
     files: list[InputFile]
+    left_out: frozenset[str] = frozenset()
     facts: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -63,4 +65,4 @@ def exclude_files(
         )
     told = f"{count(len(left_out), 'file')}, by exclude: {text}"
     facts = (("left out", told),) if left_out else ()
-    return KeptFiles(kept, facts, tuple(warnings))
+    return KeptFiles(kept, frozenset(left_out), facts, tuple(warnings))

@@ -197,6 +197,14 @@ def test_files_of_an_append_that_are_missing() -> None:
     assert str(caught.value).startswith(
         "out: of the 5 files it was made from, 3 are missing (b, c, d) and 1 changed (a)."
     )
+    left_out = frozenset("bx")
+    with pytest.raises(InputError) as caught:
+        new_files(kept, [now("a", 2), now("e")], [], "out", check, left_out=left_out)
+    told = str(caught.value)
+    assert (
+        "2 are missing (c, d), 1 left out by `exclude` (b) and 1 changed (a)." in told
+    )
+    assert ": restore these files, name fewer files in `exclude`, so that" in told
     with pytest.raises(InputError) as caught:
         new_files(kept, [now("2026/a"), now("x")], [], "out", check)
     assert "5 are missing (a, b, c, ...). An append keeps" in str(caught.value)
