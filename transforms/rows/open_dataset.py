@@ -295,10 +295,3 @@ class Dataset(Sequence[Row]):
             numbers = order(start, min(start + size, len(self)))
             if len(numbers) == size or not drop_last:
                 yield numbers
-
-    def _checked(self, numbers: I64) -> I64:
-        count = len(self)
-        wrong = (numbers < -count) | (numbers >= count)
-        if wrong.any():
-            raise IndexError(f"row {numbers[np.argmax(wrong)]} of {count}")
-        return np.where(numbers < 0, numbers + count, numbers)
