@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from recordmill.schemas.file_checksums import FileChecksum
+from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.sources.csv.broken_rows import (
     KEPT_BYTES,
@@ -18,6 +19,7 @@ from recordmill.transforms.sources.csv.quote_states import end_state
 from recordmill.transforms.sources.csv.range_parts import ends_early
 from recordmill.transforms.sources.csv.row_bounds import Reader, row_start
 from recordmill.transforms.sources.csv.states import QuoteState
+from recordmill.transforms.storage.reading import read_range
 from recordmill.transforms.tfrecord import crc32c
 
 _FIRST_ROW_BYTES = 1 << 14  # mostly more than is left of a row before a sample
@@ -64,6 +66,27 @@ def hold_sample(file: Reader, input_range: InputRange, max_bytes: int) -> Reader
     if size is not None:
         stop = min(stop, size)
     return held(file, start - 1, stop, size)[1]
+
+
+def read_small_file(
+    input_range: InputRange, storage: StorageOptions, checksums: list[FileChecksum]
+) -> bytes:
+    """Returns the bytes of a file that is one range.
+
+    Args:
+      input_range: the range.
+      storage: options of the file's storage.
+      checksums: is given that of the bytes.
+
+    Raises:
+      ChangedInputError: the file is shorter than it was.
+    """
+    size = input_range.stop
+    data = read_range(input_range.uri, 0, size, storage, input_range.seen)
+    if len(data) < size:
+        raise ends_early(input_range, len(data))
+    checksums.append(FileChecksum(input_range.path, 0, size, crc32c(data)))
+    return data
 
 
 def hold_block(

@@ -29,11 +29,11 @@ from recordmill.transforms.sources.csv.range_blocks import (
     cut_batches,
     hold_block,
     hold_sample,
+    read_small_file,
 )
 from recordmill.transforms.sources.csv.range_parts import (
     RowsPart,
     columns_differ,
-    ends_early,
 )
 from recordmill.transforms.sources.csv.row_bounds import (
     Reader,
@@ -52,7 +52,6 @@ from recordmill.transforms.sources.unpack import (
     unpack,
 )
 from recordmill.transforms.storage.reading import is_local, read_range
-from recordmill.transforms.tfrecord import crc32c
 
 HEAD_BYTES = 1 << 17  # of a file in a store: its header and first rows
 BATCH_BYTES = 4 << 20  # split and converted at once: fits the processor's cache
@@ -164,7 +163,7 @@ class RangeRows:
         num_bytes = 0
         ranges = input_range.by_file()
         for each in ranges:
-            data = self._read_block(each, each.stop, checksums)
+            data = read_small_file(each, self.storage, checksums)
             header = header.of_file(data, each.uri, self.dialect)
             self._require_same(each.uri, header.names)
             files.append(FileText(each, data, header.names, header.end, self.dialect))
@@ -281,19 +280,6 @@ class RangeRows:
             parsed = parse_rows(part, names, input_range.path, at, broken, self.dialect)
             yield RowsPart(parsed, rows_before, start, stop, len(body))
             rows_before += parsed.num_rows
-
-    def _read_block(
-        self, input_range: InputRange, end: int, checksums: list[FileChecksum]
-    ) -> bytes:
-        """Returns the bytes from a range's start to an end at or behind its stop."""
-        start, stop = input_range.start, input_range.stop
-        seen = input_range.seen
-        block = read_range(input_range.uri, start, end, self.storage, seen)
-        if start + len(block) < end:
-            raise ends_early(input_range, start + len(block))
-        crc = crc32c(memoryview(block)[: stop - start])
-        checksums.append(FileChecksum(input_range.path, start, stop, crc))
-        return block
 
 
 # In each process: all ranges of a file need its header.
