@@ -12,7 +12,7 @@ from job_tools import Argument, Ran, assert_whole, contents, examples_of, record
 from pixel_zoo import PICTURES
 
 from recordmill.beam_jobs.recordmill import open_dataset
-from recordmill.transforms.sources.images import label_tables, note_pictures
+from recordmill.transforms.sources.images import finish_notes, label_tables
 
 JPEG, _ = PICTURES["rgb.jpg"]
 TABLE = (
@@ -368,7 +368,7 @@ def test_a_table_that_is_too_large_is_converted_in_parts(
 def test_a_column_that_is_not_one_of_splits(
     wrong: str, told: str, photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(note_pictures, "MAX_SPLITS", 1)
+    monkeypatch.setattr(finish_notes, "MAX_SPLITS", 1)
     (photos / "labels.csv").write_text(TABLE.replace("test", wrong))
     out, table = photos.parent / "out", ("--label-table", "labels.csv")
     refused = convert("images", photos, out, *table)

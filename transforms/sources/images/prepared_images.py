@@ -29,8 +29,8 @@ from recordmill.transforms.sources.images.decodability import (
 )
 from recordmill.transforms.sources.images.feature_names import reserved_names
 from recordmill.transforms.sources.images.find_pictures import find_pictures
+from recordmill.transforms.sources.images.finish_notes import NotedPictures
 from recordmill.transforms.sources.images.folder_layout import EMPTY, FolderLayout
-from recordmill.transforms.sources.images.note_pictures import NotedPictures
 from recordmill.transforms.sources.images.options import FeatureNames, Undecodable
 from recordmill.transforms.sources.images.picture_notes import SPLIT, NoteTypes
 from recordmill.transforms.sources.images.read_folders import (

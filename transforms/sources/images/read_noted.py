@@ -34,12 +34,10 @@ from recordmill.transforms.sources.images.find_pictures import (
     ENDINGS,
     find_pictures,
 )
+from recordmill.transforms.sources.images.finish_notes import NotedPictures
 from recordmill.transforms.sources.images.folder_layout import NONE, ROOT, FolderLayout
 from recordmill.transforms.sources.images.named_inputs import find_named_inputs
-from recordmill.transforms.sources.images.note_pictures import (
-    NotedPictures,
-    note_pictures,
-)
+from recordmill.transforms.sources.images.note_pictures import note_pictures
 from recordmill.transforms.sources.images.picture_notes import (
     FEATURE,
     LABEL,
