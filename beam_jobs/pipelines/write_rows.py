@@ -33,7 +33,8 @@ from recordmill.schemas.dataset.shards import (
 from recordmill.schemas.ranges import SortedRunRef
 from recordmill.schemas.reject_totals import RejectTotals
 from recordmill.transforms.exchange.block import Block
-from recordmill.transforms.exchange.messages import cut_block, open_piece
+from recordmill.transforms.exchange.messages import cut_block
+from recordmill.transforms.exchange.piece import open_piece
 from recordmill.transforms.exchange.plan import Histogram
 from recordmill.transforms.rows.encode_rows import RowsEncoder
 from recordmill.transforms.rows.row_rejects import summarize_rejects
@@ -220,8 +221,8 @@ def cut_piece(piece: Piece, to_write: ShardsToWrite) -> Iterator[Piece]:
     """Cuts a piece of a split at the boundaries of the shards."""
     if not to_write.plan.num_shards:
         return
-    block, (origin, number) = open_piece(piece[1], piece[0])
-    yield from cut_block(block, to_write.plan, (origin, number), to_write.finished)
+    block, head = open_piece(piece[1], piece[0])
+    yield from cut_block(block, to_write.plan, head.place, to_write.finished)
 
 
 def write_reject_file(

@@ -22,7 +22,8 @@ from recordmill.transforms.compiled import Column, Loops
 from recordmill.transforms.encode.feature_map import Entry, load_entries
 from recordmill.transforms.encode.wire import varint_lengths
 
-_TAGS = {Kind.BYTES: 0x0A, Kind.FLOAT: 0x12, Kind.INT64: 0x1A}
+TAGS = {Kind.BYTES: 0x0A, Kind.FLOAT: 0x12, Kind.INT64: 0x1A}
+KIND_OF_TAG = {tag: kind for kind, tag in TAGS.items()}
 
 
 def encode_compiled(
@@ -127,4 +128,4 @@ def _column_of(entry: Entry) -> Column:
     lists = column.lists
     if lists is not None:
         lists = np.ascontiguousarray(lists, np.int64)
-    return entry.key.encode(), _TAGS[entry.kind], values, offsets, lists, column.valid
+    return entry.key.encode(), TAGS[entry.kind], values, offsets, lists, column.valid

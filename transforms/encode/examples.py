@@ -12,7 +12,7 @@ Source: tensorflow/core/example/{example,feature}.proto.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import groupby
 
@@ -60,6 +60,27 @@ def encode(
     if compiled.loops is not None:
         return encode_compiled(compiled.loops, batch, schema, head_room, tail_room)
     features = features_cells(batch, schema.features)
+    return _join_examples(features, head_room, tail_room)
+
+
+def encode_entries(
+    entries: Sequence[Entry], num_rows: int, *, head_room: int, tail_room: int
+) -> pa.BinaryArray:
+    """Serializes features that are loaded already; see `encode`, but for the loops.
+
+    Args:
+      entries: the features, sorted by key.
+      num_rows: of each.
+      head_room: see `encode`.
+      tail_room: see `encode`.
+    """
+    features = _entries_cells(iter(entries), num_rows, len(entries))
+    return _join_examples(features, head_room, tail_room)
+
+
+def _join_examples(
+    features: RowCells, head_room: int, tail_room: int
+) -> pa.BinaryArray:
     outer, outer_lengths = header_cells(
         partial(field_header, bytes(head_room) + b"\x0a"), features.lengths
     )
@@ -74,17 +95,24 @@ def features_cells(batch: pa.RecordBatch, features: Sequence[FeatureSpec]) -> Ro
     Raises:
       SchemaError, RowsError: see `encode`.
     """
-    cells = RowCells(batch.num_rows)
-    if pays_off(batch.num_rows, len(features)):
-        entries = load_entries(batch, features)
+    entries = load_entries(batch, features)
+    return _entries_cells(entries, batch.num_rows, len(features))
+
+
+def _entries_cells(
+    entries: Iterator[Entry], num_rows: int, num_features: int
+) -> RowCells:
+    """Makes the cells of entries, which may be loaded one after the other."""
+    cells = RowCells(num_rows)
+    if pays_off(num_rows, num_features):
         for has_lists, group in groupby(entries, lambda e: e.column.lists is not None):
             if has_lists:
                 for entry in group:
                     cells.add(_cells_of_entry(entry))
             else:
-                cells.add(wide_cells(list(group), batch.num_rows, _scalar_header))
+                cells.add(wide_cells(list(group), num_rows, _scalar_header))
     else:
-        for entry in load_entries(batch, features):
+        for entry in entries:
             cells.add(_cells_of_entry(entry))
     cells.flush()
     return cells

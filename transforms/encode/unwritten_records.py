@@ -141,6 +141,14 @@ def load_records(batch: pa.RecordBatch, schema: Schema) -> Payloads:
     return write_rows(loops, columns, sizes, lengths, HEAD_BYTES, TAIL_BYTES)
 
 
+def measured_records(
+    loops: Loops, columns: list[Column], num_rows: int
+) -> UnwrittenRecords:
+    """Returns the records of features that are loaded already, without lists."""
+    sizes, lengths = measure(loops, columns, num_rows, HEAD_BYTES, TAIL_BYTES)
+    return UnwrittenRecords(tuple(columns), sizes, offsets_of(lengths))
+
+
 def payload_offsets(payloads: Payloads) -> I64:
     """Returns where each payload begins among all, and where the last one ends."""
     if isinstance(payloads, UnwrittenRecords):

@@ -11,7 +11,11 @@ import pyarrow as pa
 
 from recordmill.schemas.dataset.shards import ShardTask
 from recordmill.transforms.arrow import I64, U64
-from recordmill.transforms.encode.unwritten_records import Payloads, written_payloads
+from recordmill.transforms.encode.unwritten_records import (
+    Payloads,
+    UnwrittenRecords,
+    written_payloads,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +23,7 @@ class Block:
     """Encoded rows of one input range, in row order.
 
     Attributes:
-      payloads: one payload for each row; unwritten ones only wait in memory.
+      payloads: one payload for each row; unwritten ones wait in memory, or in pieces.
       keys: order key of each row.
       splits: split index of each row.
       planned_bytes: planned bytes of each row.
@@ -38,13 +42,23 @@ class Block:
     def joined(cls, blocks: list[Block]) -> Block:
         """Joins blocks to one; clears the list."""
         block = cls(
-            pa.concat_arrays([block.payloads for block in blocks]),
+            _joined_payloads([block.payloads for block in blocks]),
             np.concatenate([block.keys for block in blocks]),
             np.concatenate([block.splits for block in blocks]),
             np.concatenate([block.planned_bytes for block in blocks]),
         )
         blocks.clear()  # so that no row is in memory twice while the block is written
         return block
+
+
+def _joined_payloads(parts: Sequence[Payloads]) -> Payloads:
+    """Joins payloads: unwritten if all are, and have the same features."""
+    unwritten = [part for part in parts if isinstance(part, UnwrittenRecords)]
+    if len(unwritten) == len(parts):
+        joined = UnwrittenRecords.joined(unwritten)
+        if joined is not None:
+            return joined
+    return pa.concat_arrays([written_payloads(part) for part in parts])
 
 
 def payload_buffer(block: Block) -> pa.Buffer:

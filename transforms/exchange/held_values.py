@@ -73,12 +73,20 @@ class HeldValues:
           task: the shard.
           body: number of the body that this run is.
         """
-        rows = find_rows(self.keys, self.counts, task)
-        offsets = self.records.offsets[rows.start : rows.stop + 1]
+        return self.pieces(body, find_rows(self.keys, self.counts, task))
+
+    def pieces(self, body: int = 0, rows: slice = slice(None)) -> Pieces:
+        """Returns the places of some records, or of all.
+
+        Args:
+          body: number of the body that this run is.
+          rows: of the records.
+        """
+        offsets = self.records.offsets
         return Pieces(
-            np.full(len(offsets) - 1, body, np.int64),
-            offsets[:-1].astype(np.uint64),
-            np.diff(offsets),
+            np.full(len(self.keys[rows]), body, np.int64),
+            offsets[:-1][rows].astype(np.uint64),
+            np.diff(offsets)[rows],
             self.planned_bytes[rows].astype(np.uint64),
             self.keys[rows],
         )

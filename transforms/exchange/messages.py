@@ -1,46 +1,53 @@
-"""Packs pieces of shards as values that pass through the runner's own shuffle (engine).
+"""Cuts rows into pieces that pass through the runner's own shuffle, and merges these.
 
-    "recmillp" | u64 crc32c of all up to the payload | u64 range | u64 piece number
-    | u64 records | u64 rejects | u64 order keys | u64 lengths | payload of record 0 | ...
-
-All little-endian. Without its head a value has at most PIECE_BYTES, or one record.
-Values arrive in any order, and after a retry perhaps twice; range and piece number
-identify and order them. Rejects are rows that were planned for the shard but could not
-be converted: the sum of records and rejects tells when all planned rows of the shard
+A piece holds records of one range for one shard (see piece.py): as their values, where
+that is at most half as much (exchange engine of a wide table), else framed. Without its
+head it has at most PIECE_BYTES, or one record. Pieces arrive in any order, and after a
+retry perhaps twice. Records and rejects together tell when all planned rows of a shard
 have arrived.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from recordmill.schemas.dataset.shards import ShardPlan
-from recordmill.schemas.errors import RecordmillError
-from recordmill.transforms.arrow import I64, array_parts, binary_array, offsets_of
-from recordmill.transforms.encode.unwritten_records import written_payloads
-from recordmill.transforms.exchange.block import Block
+from recordmill.transforms.arrow import I64, U8, U64, array_parts, value_offsets
+from recordmill.transforms.encode.packed_values import PackedValues
+from recordmill.transforms.encode.unwritten_records import UnwrittenRecords
+from recordmill.transforms.exchange.block import Block, payload_buffer
+from recordmill.transforms.exchange.held_values import HeldValues
 from recordmill.transforms.exchange.merge import (
     WINDOW_BYTES,
     Bodies,
     Pieces,
     merge_windows,
 )
+from recordmill.transforms.exchange.piece import (
+    KEY_BYTES,
+    LENGTH_BYTES,
+    PieceHead,
+    open_piece,
+    pack_records,
+    pack_rejects,
+    pack_values,
+    read_head,
+)
 from recordmill.transforms.exchange.plan import shard_numbers
-from recordmill.transforms.tfrecord import crc32c
 
 # Limit of a value without its head, except for a larger record. Beam's Java runners
 # send a worker a hundred messages before they check that it accepts any, and keep them
 # until then: with this size 26 MB for each worker, as a message holds up to two values.
 PIECE_BYTES = 128 << 10
 
-_MAGIC = b"recmillp"
-_CRC_END = len(_MAGIC) + 8
-PIECE_HEAD_BYTES = _CRC_END + 8 * 4
-_RECORD_BYTES = 8 + 8  # order key and length of a record
+# The writer of a shard has its values three times: in pieces, opened, and in order.
+_MOST_SHARE = 0.5
 
 
 def cut_block(
@@ -70,20 +77,11 @@ def cut_block(
         order = order[np.isin(order, kept)]
     if not len(order):
         return
-    payloads = written_payloads(block.payloads).take(pa.array(order))
-    keys, shards = block.keys[order].astype("<u8"), shards[order]
-    offsets, data = array_parts(payloads)
-    body = data.data
-    lengths = np.diff(offsets).astype("<u8")
-    sizes = offsets + _RECORD_BYTES * np.arange(len(offsets))
-    for piece_index, (first, end) in enumerate(_cut_rows(shards, sizes, piece_bytes)):
-        head = _build_head(origin, piece_index, records=end - first)
-        metadata = head + keys[first:end].tobytes() + lengths[first:end].tobytes()
-        payload = body[offsets[first] : offsets[end]]
-        yield (
-            int(shards[first]),
-            b"".join([_MAGIC, _pack_crc(metadata), metadata, payload]),
-        )
+    shards = shards[order]
+    rows = _packable(block, order)
+    for index, (first, end) in enumerate(_cut_rows(shards, rows.ends, piece_bytes)):
+        head = _head(origin, index, records=end - first)
+        yield int(shards[first]), rows.pack(head, first, end)
 
 
 def reject_pieces(
@@ -96,10 +94,10 @@ def reject_pieces(
       origin: the range's index, and the number of all its blocks.
       skip: shards that are finished already.
     """
-    for piece_index, number in enumerate(np.flatnonzero(rejects).tolist()):
+    for index, number in enumerate(np.flatnonzero(rejects).tolist()):
         if number not in skip:
-            head = _build_head(origin, piece_index, rejects=int(rejects[number]))
-            yield number, b"".join([_MAGIC, _pack_crc(head), head])
+            head = _head(origin, index, rejects=int(rejects[number]))
+            yield number, pack_rejects(head)
 
 
 def planned_rows(values: Iterable[bytes]) -> int:
@@ -110,34 +108,7 @@ def planned_rows(values: Iterable[bytes]) -> int:
     Raises:
       RecordmillError: a value is damaged.
     """
-    heads = {_read_head(value) for value in values}
-    return sum(records + rejects for _, _, records, rejects in heads)
-
-
-def _build_head(
-    origin: tuple[int, int], piece_index: int, *, records: int = 0, rejects: int = 0
-) -> bytes:
-    range_index, block_number = origin
-    # A block has fewer than 2**32 pieces, as each holds at least one row.
-    number = (block_number << 32) + piece_index
-    return np.array([range_index, number, records, rejects], "<u8").tobytes()
-
-
-def _pack_crc(metadata: bytes) -> bytes:
-    return crc32c(metadata).to_bytes(8, "little")
-
-
-def _cut_rows(shards: I64, sizes: I64, piece_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yields (start, end) of pieces of one shard that are not too large."""
-    edges = [*np.flatnonzero(np.diff(shards, prepend=-1)).tolist(), len(shards)]
-    for start, stop in pairwise(edges):
-        first = start
-        while first < stop:
-            limit = sizes[first] + piece_bytes
-            end = int(np.searchsorted(sizes, limit, side="right")) - 1
-            end = min(max(end, first + 1), stop)
-            yield first, end
-            first = end
+    return sum(head.records + head.rejects for head in set(map(read_head, values)))
 
 
 def gather_inline(
@@ -156,78 +127,110 @@ def gather_inline(
     Raises:
       RecordmillError: a value is damaged.
     """
-    opened = {}
-    for value in values:
-        range_index, number, num_records, _ = _read_head(value)
-        opened[range_index, number] = (value, num_records)
-    bodies: list[bytes] = []
-    pieces = []
-    for _, (value, num_records) in sorted(opened.items()):
-        pieces.append(_locate_records(value, num_records, len(bodies)))
-        bodies.append(value)
+    by_head = {read_head(value): value for value in values}
+    ordered = sorted(by_head, key=lambda head: head.place)
+    blocks = [open_piece(by_head[head], 0)[0] for head in ordered if head.records]
     return merge_windows(
-        Pieces.joined(pieces),
-        Bodies(bodies),
-        window_bytes,
-        break_ties_by_content=break_ties_by_content,
+        *_locate(blocks), window_bytes, break_ties_by_content=break_ties_by_content
     )
 
 
-def open_piece(value: bytes, split_index: int) -> tuple[Block, tuple[int, int]]:
-    """Reads the rows of a piece, to be cut again; planned bytes are their lengths.
+@dataclass(frozen=True, slots=True)
+class _FramedRows:
+    """Framed records in the order in which they are packed.
 
-    Args:
-      value: the piece.
-      split_index: split of all its rows.
-
-    Returns:
-      The rows, in the order of their keys; and (range, number) of the piece.
-
-    Raises:
-      RecordmillError: the value is damaged.
+    Attributes:
+      keys: order keys of the records.
+      offsets: where each record begins, and where the last one ends.
+      data: the bytes of all.
     """
-    range_index, number, num_records, _ = _read_head(value)
-    piece = _locate_records(value, num_records, 0)
-    payload = np.frombuffer(
-        value, np.uint8, offset=PIECE_HEAD_BYTES + _RECORD_BYTES * num_records
-    )
-    payloads = binary_array(offsets_of(piece.lengths), payload)
-    splits = np.full(num_records, split_index, np.uint8)
-    return Block(payloads, piece.keys, splits, piece.lengths), (range_index, number)
+
+    keys: U64
+    offsets: I64
+    data: U8
+
+    @property
+    def ends(self) -> I64:
+        """Returns the bytes of a piece that ends before each row, and behind all."""
+        return self.offsets + (KEY_BYTES + LENGTH_BYTES) * np.arange(len(self.offsets))
+
+    def pack(self, head: PieceHead, first: int, end: int) -> bytes:
+        """Packs the rows from `first` to `end`."""
+        offsets = self.offsets[first : end + 1]
+        records = self.data.data[offsets[0] : offsets[-1]]
+        return pack_records(head, self.keys[first:end], np.diff(offsets), records)
 
 
-def _read_head(value: bytes) -> tuple[int, int, int, int]:
-    """Returns (range, number, records, rejects); verifies all except the payload."""
-    if len(value) >= PIECE_HEAD_BYTES and value.startswith(_MAGIC):
-        words: list[int] = np.frombuffer(value, "<u8", 5, len(_MAGIC)).tolist()
-        crc, range_index, number, num_records, rejects = words
-        metadata = memoryview(value)[
-            _CRC_END : PIECE_HEAD_BYTES + _RECORD_BYTES * num_records
-        ]
-        if crc32c(metadata) == crc:
-            return range_index, number, num_records, rejects
-    raise RecordmillError(
-        f"a piece of {len(value)} bytes was damaged by the runner or its storage (engine "
-        "exchange). Run again, or use exchange scratch"
-    )
+@dataclass(frozen=True, slots=True)
+class _ValueRows:
+    """The values of records, in the order in which they are packed.
+
+    Attributes:
+      keys: order keys of the records.
+      values: of the records.
+    """
+
+    keys: U64
+    values: PackedValues
+
+    @property
+    def ends(self) -> I64:
+        """Returns the bytes of a piece that ends before each row, and behind all."""
+        return self.values.ends + KEY_BYTES * np.arange(len(self.values.ends))
+
+    def pack(self, head: PieceHead, first: int, end: int) -> bytes:
+        """Packs the rows from `first` to `end`."""
+        return pack_values(head, self.keys[first:end], self.values.rows(first, end))
 
 
-def _locate_records(value: bytes, num_records: int, body: int) -> Pieces:
-    words = np.frombuffer(value, "<u8", 2 * num_records, PIECE_HEAD_BYTES)
-    lengths = words[num_records:].astype(np.int64)
-    starts = (
-        np.cumsum(lengths) - lengths + (PIECE_HEAD_BYTES + _RECORD_BYTES * num_records)
-    )
-    if num_records and int(starts[-1] + lengths[-1]) != len(value):
-        raise RecordmillError(
-            f"a piece has {len(value)} bytes, expected {int(starts[-1] + lengths[-1])}: it "
-            "was damaged by the runner or its storage (engine exchange). Run again, or use "
-            "exchange scratch"
+def _packable(block: Block, order: npt.NDArray[np.intp]) -> _FramedRows | _ValueRows:
+    """Returns rows of a block in this order, as records or as their values."""
+    payloads, keys = block.payloads, block.keys[order]
+    if isinstance(payloads, UnwrittenRecords):
+        if payloads.held_bytes <= _MOST_SHARE * payloads.nbytes:
+            ordered = UnwrittenRecords.joined([payloads], order)
+            assert ordered is not None  # of one part
+            return _ValueRows(keys, PackedValues(ordered))
+        payloads = payloads.written()
+    return _FramedRows(keys, *array_parts(payloads.take(pa.array(order))))
+
+
+def _head(
+    origin: tuple[int, int], index: int, *, records: int = 0, rejects: int = 0
+) -> PieceHead:
+    range_index, block_number = origin
+    # A block has fewer than 2**32 pieces, as each holds at least one row.
+    return PieceHead(range_index, (block_number << 32) + index, records, rejects)
+
+
+def _cut_rows(shards: I64, ends: I64, piece_bytes: int) -> Iterator[tuple[int, int]]:
+    """Yields (start, end) of pieces of one shard that are not too large."""
+    edges = [*np.flatnonzero(np.diff(shards, prepend=-1)).tolist(), len(shards)]
+    for start, stop in pairwise(edges):
+        first = start
+        while first < stop:
+            limit = ends[first] + piece_bytes
+            end = int(np.searchsorted(ends, limit, side="right")) - 1
+            end = min(max(end, first + 1), stop)
+            yield first, end
+            first = end
+
+
+def _locate(blocks: Sequence[Block]) -> tuple[Pieces, Bodies]:
+    """Returns where the records of opened pieces are; blocks are in their order."""
+    held = HeldValues.of(blocks, num_splits=1) if blocks else None
+    if held is not None:
+        # They are written when a window is read, as if from a file.
+        return held.pieces(), Bodies((), 1, lambda _, *where: held.read_into(*where))
+    written = [block.written() for block in blocks]
+    pieces = [
+        Pieces(
+            np.full(len(block.keys), number, np.int64),
+            value_offsets(block.payloads)[:-1].astype(np.uint64),
+            block.planned_bytes,
+            block.planned_bytes.astype(np.uint64),
+            block.keys,
         )
-    return Pieces(
-        np.full(num_records, body, np.int64),
-        starts.astype(np.uint64),
-        lengths,
-        lengths.astype(np.uint64),
-        words[:num_records],
-    )
+        for number, block in enumerate(written)
+    ]
+    return Pieces.joined(pieces), Bodies([payload_buffer(block) for block in written])

@@ -88,7 +88,10 @@ def measure_range(
     by_reference = can_plan_from_sizes(context.job, context.source)
     with counting(context.workspace, name) as live:
         while True:
-            reader = RangeReader(context, input_range, by_reference, live=live)
+            # Only their sizes are asked for.
+            reader = RangeReader(
+                context, input_range, by_reference, live=live, unwritten=True
+            )
             total = Histogram.empty(context.num_splits, context.bucket_bits)
             for blocks in reader.blocks(assumed_types, BLOCK_BYTES):
                 total += make_histogram(
@@ -177,7 +180,9 @@ def _send_rows(
 ) -> Iterator[tuple[int, bytes] | RangeResult]:
     """Reads a range again and yields what `send_range` says."""
     input_range = measured.range
-    reader = RangeReader(context, input_range, by_reference=False, live=live)
+    reader = RangeReader(
+        context, input_range, by_reference=False, live=live, unwritten=True
+    )
     from_sizes = can_plan_from_sizes(context.job, context.source)
     sent = np.zeros(plan.num_shards, np.int64)
     num_blocks = 0

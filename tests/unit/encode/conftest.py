@@ -13,6 +13,7 @@ WAYS = ["compiled", "arrow"]
 ONE_WAY = {
     "test_columns": ["compiled"],
     "test_compiled_loops": ["compiled"],
+    "test_packed_values": ["compiled"],
     "test_payloads": ["arrow"],  # sequence examples, JSON
     "test_record_sizes": ["compiled"],
     "test_unwritten_records": ["compiled"],

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from unwritten_zoo import batch_of, loaded_from, schema_of
 
-from recordmill.schemas.dataset.shards import KEY_SPACE, ShardPlan, SplitPlan
+from recordmill.schemas.dataset.shards import KEY_SPACE, ShardPlan, ShardTask, SplitPlan
 from recordmill.schemas.errors import RecordmillError
+from recordmill.transforms.exchange import messages
 from recordmill.transforms.exchange.block import Block
 from recordmill.transforms.exchange.messages import (
     cut_block,
@@ -22,6 +27,8 @@ from recordmill.transforms.exchange.messages import (
 from recordmill.transforms.exchange.plan import shard_numbers
 
 Row = tuple[int, int, bytes]  # key, split, payload
+
+FEATURES = pa.schema([("n" * 60, pa.int64()), ("payload" * 6, pa.binary())])
 
 KEYS = st.sampled_from([0, 1, 2, 1 << 62, 1 << 63, KEY_SPACE - 1]) | st.integers(
     0, KEY_SPACE - 1
@@ -55,16 +62,37 @@ def block_of(rows: list[Row]) -> Block:
     )
 
 
+def batch_with(rows: list[Row]) -> pa.RecordBatch:
+    """A feature that holds the payload, and one that is missing in half of the rows."""
+    cells = [(len(data) if len(data) % 2 else None, data) for _, _, data in rows]
+    return batch_of(cells, FEATURES)
+
+
+def unwritten_block(rows: list[Row]) -> Block:
+    """Records that are not written yet; pieces hold their values, however large."""
+    records = loaded_from(batch_with(rows), schema_of(FEATURES))
+    return replace(
+        block_of(rows), payloads=records, planned_bytes=np.diff(records.offsets)
+    )
+
+
+def both(rows: list[Row]) -> tuple[Block, Block]:
+    block = unwritten_block(rows)
+    return block, block.written()
+
+
+def pieces_of(block: Block) -> list[bytes]:
+    return [piece for _, piece in cut_block(block, plan_of([]), (0, 0))]
+
+
 def shuffled(
-    blocks: list[list[Row]], plan: ShardPlan, piece_bytes: int, seed: int
+    blocks: list[Block], plan: ShardPlan, piece_bytes: int, seed: int
 ) -> dict[int, list[bytes]]:
     """The pieces by shard, in an order that no one can rely on."""
     groups: dict[int, list[bytes]] = {}
-    for index, rows in enumerate(blocks):
+    for index, block in enumerate(blocks):
         origin = (index // 2, index % 2)
-        for number, piece in cut_block(
-            block_of(rows), plan, origin, piece_bytes=piece_bytes
-        ):
+        for number, piece in cut_block(block, plan, origin, piece_bytes=piece_bytes):
             groups.setdefault(number, []).append(piece)
     for pieces in groups.values():
         random.Random(seed).shuffle(pieces)
@@ -73,6 +101,16 @@ def shuffled(
 
 def rows_in(pieces: list[bytes], window_bytes: int = 8 << 20) -> list[bytes]:
     return [r for w in gather_inline(pieces, window_bytes) for r in w.to_pylist()]
+
+
+def mine(task: ShardTask, rows: Iterable[Row]) -> list[Row]:
+    """The rows of a shard, as a naive sort would have them."""
+    found = [
+        row
+        for row in rows
+        if row[1] == task.split_index and task.low <= row[0] < task.high
+    ]
+    return sorted(found, key=lambda row: row[0])
 
 
 @given(
@@ -89,19 +127,52 @@ def test_rows_arrive_as_a_naive_sort_would_have_them(
     window_bytes: int,
     seed: int,
 ) -> None:
-    groups = shuffled(blocks, plan, piece_bytes, seed)
-    everything = [row for rows in blocks for row in rows]
+    groups = shuffled([block_of(rows) for rows in blocks], plan, piece_bytes, seed)
     for number in range(plan.num_shards):
-        task = plan.task(number)
-        mine = [
-            row
-            for row in everything
-            if row[1] == task.split_index and task.low <= row[0] < task.high
-        ]
-        wanted = [payload for _, _, payload in sorted(mine, key=lambda row: row[0])]
-        assert rows_in(groups.get(number, []), window_bytes) == wanted
+        wanted = mine(plan.task(number), chain.from_iterable(blocks))
+        found = rows_in(groups.get(number, []), window_bytes)
+        assert found == [payload for _, _, payload in wanted]
         assert planned_rows(groups.get(number, [])) == len(wanted)
     assert set(groups) <= set(range(plan.num_shards))
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["values", "framed"]), ROWS), max_size=4),
+    PLANS,
+    st.integers(1, 200),
+    st.integers(1, 100),
+    st.integers(0, 9),
+)
+def test_pieces_of_values_and_of_records_make_the_same_shards(
+    blocks: list[tuple[str, list[Row]]],
+    plan: ShardPlan,
+    piece_bytes: int,
+    window_bytes: int,
+    seed: int,
+) -> None:
+    kinds = [kind for kind, rows in blocks if rows]
+    unwritten = [unwritten_block(rows) for _, rows in blocks if rows]
+    framed = [block.written() for block in unwritten]
+    mixed = [
+        one if kind == "values" else other
+        for kind, one, other in zip(kinds, unwritten, framed, strict=True)
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(messages, "_MOST_SHARE", 100)
+        groups = shuffled(mixed, plan, piece_bytes, seed)
+    expected = shuffled(framed, plan, piece_bytes, seed)
+    assert set(groups) == set(expected)
+    for number, pieces in groups.items():
+        assert rows_in(pieces, window_bytes) == rows_in(expected[number], window_bytes)
+        assert planned_rows(pieces) == planned_rows(expected[number])
+
+
+def test_values_go_in_place_of_records_where_they_are_half_as_many_bytes() -> None:
+    small, large = ([(key, 0, bytes(size)) for key in range(99)] for size in (1, 200))
+    values, records = (pieces_of(block) for block in both(small))
+    assert 3 * sum(map(len, values)) < sum(map(len, records))
+    assert rows_in(values) == rows_in(records)
+    assert len({tuple(pieces_of(block)) for block in both(large)}) == 1
 
 
 @given(ROWS, PLANS)
@@ -151,15 +222,20 @@ def test_a_shard_without_rows() -> None:
     assert rows_in([]) == []
 
 
-def test_damaged_pieces_are_noticed() -> None:
-    rows = [(1, 0, b"abc"), (2, 0, b"defg")]
-    ((_, piece),) = cut_block(block_of(rows), plan_of([]), (0, 0))
-    # The payload has checksums of its own: those of the records.
-    facts = len(piece) - len(b"abcdefg")
+@pytest.mark.parametrize("kind", ["records", "values"])
+def test_damaged_pieces_are_noticed(kind: str) -> None:
+    rows = [(1, 0, b"a"), (2, 0, b"b")]
+    if kind == "records":
+        ((_, piece),) = cut_block(block_of(rows), plan_of([]), (0, 0))
+        # The payload has checksums of its own: those of the records.
+        verified = len(piece) - len(b"ab")
+    else:
+        ((_, piece),) = cut_block(unwritten_block(rows), plan_of([]), (0, 0))
+        verified = len(piece)
     for size in range(len(piece)):
         with pytest.raises(RecordmillError, match="damaged by the runner"):
             rows_in([piece[:size]])
-    for place in range(facts):
+    for place in range(verified):
         changed = bytearray(piece)
         changed[place] ^= 1
         with pytest.raises(RecordmillError, match="damaged by the runner"):

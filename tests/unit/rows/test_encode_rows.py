@@ -36,7 +36,8 @@ from recordmill.transforms.decode.observed_features import (
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.exchange.block import Block
 from recordmill.transforms.exchange.gather import gather
-from recordmill.transforms.exchange.messages import cut_block, gather_inline, open_piece
+from recordmill.transforms.exchange.messages import cut_block, gather_inline
+from recordmill.transforms.exchange.piece import open_piece
 from recordmill.transforms.exchange.plan import Histogram, packed_histogram
 from recordmill.transforms.exchange.sorted_run import write_sorted_run
 from recordmill.transforms.exchange.sorted_run_store import LocalSortedRuns
@@ -379,9 +380,9 @@ def test_a_piece_cut_again_is_as_if_cut_once(
     shards: dict[int, list[bytes]] = {}
     origins = set()
     for split, piece in cut_block(block, ONE_SHARD, (1 << 63, 0), piece_bytes=8):
-        opened, origin = open_piece(piece, split)
-        origins.add(origin)
-        for number, inner in cut_block(opened, plan, origin, piece_bytes=4):
+        opened, head = open_piece(piece, split)
+        origins.add(head.place)
+        for number, inner in cut_block(opened, plan, head.place, piece_bytes=4):
             shards.setdefault(number, []).append(inner)
     assert {origin[0] for origin in origins} == {1 << 63}
     for number, wanted in enumerate([(0, 1), (2, 3), (4, 5)]):
