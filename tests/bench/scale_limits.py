@@ -15,7 +15,8 @@ import numpy as np
 
 from recordmill.schemas.job.job_spec import DEFAULT_SHARD_BYTES, Sharding
 from recordmill.transforms.exchange.merge import WINDOW_BYTES
-from recordmill.transforms.exchange.messages import PIECE_BYTES, PIECE_HEAD_BYTES
+from recordmill.transforms.exchange.messages import PIECE_BYTES
+from recordmill.transforms.exchange.piece import PIECE_HEAD_BYTES
 from recordmill.transforms.exchange.plan import bucket_bits
 from recordmill.transforms.exchange.sorted_run_index import READ_WHOLE_BYTES, _Layout
 from recordmill.transforms.sources.base import RANGE_BYTES

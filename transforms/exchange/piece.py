@@ -24,7 +24,8 @@ from recordmill.transforms.arrow import I64, U64, binary_array, offsets_of
 from recordmill.transforms.compiled import Buffer
 from recordmill.transforms.encode.packed_values import open_values
 from recordmill.transforms.encode.unwritten_records import Payloads, payload_offsets
-from recordmill.transforms.exchange.block import Block
+from recordmill.transforms.exchange.block import Block, payload_buffer
+from recordmill.transforms.exchange.merge import Pieces
 from recordmill.transforms.tfrecord import crc32c
 
 KEY_BYTES = 8
@@ -87,10 +88,15 @@ def read_head(value: bytes) -> PieceHead:
         head = PieceHead(*words)
         end = len(value)
         if magic == _RECORDS:
-            end = PIECE_HEAD_BYTES + (KEY_BYTES + LENGTH_BYTES) * head.records
+            end = _records_at(head.records)
         if crc32c(memoryview(value)[_CRC_END:end]) == crc:
             return head
     raise _damaged(f"a piece of {len(value)} bytes")
+
+
+def holds_values(value: bytes) -> bool:
+    """Tells whether a piece holds records as their values."""
+    return value.startswith(_VALUES)
 
 
 def open_piece(value: bytes, split_index: int) -> tuple[Block, PieceHead]:
@@ -108,25 +114,58 @@ def open_piece(value: bytes, split_index: int) -> tuple[Block, PieceHead]:
       RecordmillError: the piece is damaged.
     """
     head = read_head(value)
-    keys = np.frombuffer(value, "<u8", head.records, PIECE_HEAD_BYTES)
-    at = PIECE_HEAD_BYTES + keys.nbytes
-    payloads = _open_body(value, at, head.records)
-    lengths = np.diff(payload_offsets(payloads)).astype(np.int64)
+    if holds_values(value):
+        keys = np.frombuffer(value, "<u8", head.records, PIECE_HEAD_BYTES)
+        packed = memoryview(value)[PIECE_HEAD_BYTES + keys.nbytes :]
+        payloads: Payloads = open_values(packed, head.records)
+        lengths = np.diff(payload_offsets(payloads))
+    else:
+        found = locate_records(value, head.records, body=0)
+        keys, lengths = found.keys, found.lengths
+        records = np.frombuffer(value, np.uint8, offset=_records_at(head.records))
+        payloads = binary_array(offsets_of(lengths), records)
     splits = np.full(head.records, split_index, np.uint8)
     return Block(payloads, keys, splits, lengths), head
 
 
-def _open_body(value: bytes, at: int, num_records: int) -> Payloads:
-    if value.startswith(_VALUES):
-        return open_values(memoryview(value)[at:], num_records)
-    lengths = np.frombuffer(value, "<u8", num_records, at)
-    offsets = offsets_of(lengths.astype(np.int64))
-    at += lengths.nbytes
-    if at + int(offsets[-1]) != len(value):
+def as_records(value: bytes) -> bytes:
+    """Returns a piece that holds its records as bytes."""
+    if not holds_values(value):
+        return value
+    block, head = open_piece(value, 0)
+    records = payload_buffer(block.written())
+    return pack_records(head, block.keys, block.planned_bytes, records)
+
+
+def locate_records(value: bytes, num_records: int, body: int) -> Pieces:
+    """Returns the places of the records that a piece holds as bytes.
+
+    Args:
+      value: the piece.
+      num_records: that its head tells.
+      body: number of the body that the piece is.
+
+    Raises:
+      RecordmillError: the piece is longer or shorter than its records.
+    """
+    words = np.frombuffer(value, "<u8", 2 * num_records, PIECE_HEAD_BYTES)
+    lengths = words[num_records:].astype(np.int64)
+    starts = np.cumsum(lengths) - lengths + _records_at(num_records)
+    if num_records and int(starts[-1] + lengths[-1]) != len(value):
         raise _damaged(
-            f"a piece has {len(value)} bytes, expected {at + int(offsets[-1])}: it"
+            f"a piece has {len(value)} bytes, expected {int(starts[-1] + lengths[-1])}: it"
         )
-    return binary_array(offsets, np.frombuffer(value, np.uint8, offset=at))
+    return Pieces(
+        np.full(num_records, body, np.int64),
+        starts.astype(np.uint64),
+        lengths,
+        lengths.astype(np.uint64),
+        words[:num_records],
+    )
+
+
+def _records_at(num_records: int) -> int:
+    return PIECE_HEAD_BYTES + (KEY_BYTES + LENGTH_BYTES) * num_records
 
 
 def _words(head: PieceHead) -> bytes:

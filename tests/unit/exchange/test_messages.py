@@ -159,6 +159,7 @@ def test_pieces_of_values_and_of_records_make_the_same_shards(
     ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(messages, "_MOST_SHARE", 100)
+        patch.setattr(messages, "_LEAST_ROWS", 0)
         groups = shuffled(mixed, plan, piece_bytes, seed)
     expected = shuffled(framed, plan, piece_bytes, seed)
     assert set(groups) == set(expected)
@@ -167,12 +168,14 @@ def test_pieces_of_values_and_of_records_make_the_same_shards(
         assert planned_rows(pieces) == planned_rows(expected[number])
 
 
-def test_values_go_in_place_of_records_where_they_are_half_as_many_bytes() -> None:
+def test_values_go_in_place_of_records_where_that_pays() -> None:
     small, large = ([(key, 0, bytes(size)) for key in range(99)] for size in (1, 200))
     values, records = (pieces_of(block) for block in both(small))
     assert 3 * sum(map(len, values)) < sum(map(len, records))
     assert rows_in(values) == rows_in(records)
-    assert len({tuple(pieces_of(block)) for block in both(large)}) == 1
+    few = small[: messages._LEAST_ROWS - 1]
+    for rows in (large, few):
+        assert len({tuple(pieces_of(block)) for block in both(rows)}) == 1
 
 
 @given(ROWS, PLANS)
@@ -224,18 +227,18 @@ def test_a_shard_without_rows() -> None:
 
 @pytest.mark.parametrize("kind", ["records", "values"])
 def test_damaged_pieces_are_noticed(kind: str) -> None:
-    rows = [(1, 0, b"a"), (2, 0, b"b")]
+    rows = [(key, 0, b"a") for key in range(messages._LEAST_ROWS)]
     if kind == "records":
         ((_, piece),) = cut_block(block_of(rows), plan_of([]), (0, 0))
         # The payload has checksums of its own: those of the records.
-        verified = len(piece) - len(b"ab")
+        verified = len(piece) - len(rows)
     else:
         ((_, piece),) = cut_block(unwritten_block(rows), plan_of([]), (0, 0))
         verified = len(piece)
-    for size in range(len(piece)):
+    for size in range(0, len(piece), 7):
         with pytest.raises(RecordmillError, match="damaged by the runner"):
             rows_in([piece[:size]])
-    for place in range(verified):
+    for place in range(0, verified, 7):
         changed = bytearray(piece)
         changed[place] ^= 1
         with pytest.raises(RecordmillError, match="damaged by the runner"):
