@@ -18,10 +18,14 @@ from recordmill.schemas.errors import MissingFileError, OutputError
 from recordmill.schemas.file_names import check_file_name
 from recordmill.transforms.storage.atomic_files import (
     link_new,
-    make_folder,
     sync_folder,
     temp_path,
     write_synced,
+)
+from recordmill.transforms.storage.local_folders import (
+    make_folders,
+    missing_folders,
+    remove_empty,
 )
 from recordmill.transforms.storage.local_swap import discard_file, swap_file
 from recordmill.transforms.storage.storage_errors import output_error
@@ -82,7 +86,7 @@ class LocalStore(Store):
         for last in (*[False] * (_TRIES - 1), True):
             try:
                 if seen is None:
-                    self._make_folder(path.parent)
+                    make_folders(path.parent)
                 elif not path.parent.is_dir():
                     return False
                 return swap_file(path, data, seen)
@@ -100,7 +104,7 @@ class LocalStore(Store):
             return True  # nor is its folder there
         except OSError as error:
             raise output_error(error, str(path), "removed") from error
-        self._prune(path.parent)
+        remove_empty([path.parent], Path(self.root))
         return True
 
     def read(self, name: str) -> bytes:
@@ -170,8 +174,7 @@ class LocalStore(Store):
             except OSError as error:
                 raise output_error(error, str(path), "removed") from error
             folders.add(path.parent)
-        for folder in sorted(folders, reverse=True):
-            self._prune(folder)
+        remove_empty(folders, Path(self.root))
 
     def remove_tree(self, folder: str) -> None:
         path = self._path(folder)
@@ -181,14 +184,14 @@ class LocalStore(Store):
             return
         except OSError as error:
             raise output_error(error, str(path), "removed") from error
-        self._prune(path.parent)
+        remove_empty([path.parent], Path(self.root))
 
     def move_all(self, pairs: Iterable[tuple[str, str]]) -> None:
         touched_folders = set()
         for source, target in pairs:
             start, end = self._path(source), self._path(target)
             try:
-                self._make_folder(end.parent)
+                make_folders(end.parent)
                 start.replace(end)
             except (FileNotFoundError, NotADirectoryError) as error:
                 raise MissingFileError(
@@ -197,24 +200,17 @@ class LocalStore(Store):
             except OSError as error:
                 raise output_error(error, str(end), "written") from error
             touched_folders |= {start.parent, end.parent}
-        for folder in sorted(touched_folders, reverse=True):
-            self._prune(folder)
+        remove_empty(touched_folders, Path(self.root))
 
     def free_bytes(self) -> int | None:
-        folder = Path(self.root)
-        while not folder.exists():
-            folder = folder.parent
+        folder, _ = missing_folders(Path(self.root))
         try:
             return shutil.disk_usage(folder).free
         except OSError:
             return None
 
     def preflight(self) -> Preflight:
-        missing = []
-        folder = Path(self.root)
-        while not folder.exists():
-            missing.append(folder)
-            folder = folder.parent
+        _, missing = missing_folders(Path(self.root))
         try:
             return Store.preflight(self)
         finally:
@@ -266,7 +262,7 @@ class LocalStore(Store):
         temporary = temp_path(path)
         for last in (*[False] * (_TRIES - 1), True):
             try:
-                self._make_folder(path.parent)
+                make_folders(path.parent)
                 fill(temporary)
                 finish(temporary, path)
                 sync_folder(path.parent)
@@ -283,23 +279,3 @@ class LocalStore(Store):
             finally:
                 with suppress(OSError):
                     temporary.unlink(missing_ok=True)
-
-    def _make_folder(self, folder: Path) -> None:
-        missing = []
-        while not folder.is_dir():
-            missing.append(folder)
-            folder = folder.parent
-        for each in reversed(missing):
-            make_folder(each)
-            sync_folder(each.parent)
-
-    def _prune(self, folder: Path) -> None:
-        """Removes folders that became empty, and makes all removals durable."""
-        root = Path(self.root)
-        with suppress(OSError):  # not empty
-            while folder != root:
-                with suppress(FileNotFoundError):  # already removed
-                    folder.rmdir()
-                folder = folder.parent
-        with suppress(FileNotFoundError, NotADirectoryError):
-            sync_folder(folder)
