@@ -32,9 +32,10 @@ from killed_runs import KilledError
 from store_servers import SERVERS, Place, display_path
 
 from recordmill.beam_jobs.service.run_job import run_job
-from recordmill.transforms.storage import RemoteStore, Store
+from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.lease_holder import Holder
 from recordmill.transforms.storage.lock_files import LOCK_FOLDER
+from recordmill.transforms.storage.remote_requests import RemoteRequests
 from recordmill.transforms.storage.store import WORK_FOLDER
 
 # It does what S3 does, in one process: the contract of stores and test_remote_output
@@ -158,7 +159,7 @@ def run_until(step: int, place: Place, *options: Argument) -> bool:
     steps = iter(range(step))
     inside = False
     guard = threading.Lock()
-    do = RemoteStore._do
+    do = RemoteRequests.do
 
     def job(*args: Any) -> object:
         nonlocal inside
@@ -167,7 +168,7 @@ def run_until(step: int, place: Place, *options: Argument) -> bool:
         inside = False
         return outcome
 
-    def do_or_die(self: RemoteStore, done: str, *more: Any) -> object:
+    def do_or_die(self: RemoteRequests, done: str, *more: Any) -> object:
         with guard:
             if not inside and done != "read" and next(steps, None) is None:
                 raise KilledError
@@ -175,7 +176,7 @@ def run_until(step: int, place: Place, *options: Argument) -> bool:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("recordmill.beam_jobs.service.run_versioned.run_job", job)
-        patch.setattr(RemoteStore, "_do", do_or_die)
+        patch.setattr(RemoteRequests, "do", do_or_die)
         try:
             publish(place, *options)
         except KilledError:

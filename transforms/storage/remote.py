@@ -10,11 +10,10 @@ checked and renamed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from uuid import uuid4
 
 from recordmill.schemas.errors import MissingFileError, OutputError
@@ -37,25 +36,20 @@ from recordmill.transforms.storage.conditional_put import (
 from recordmill.transforms.storage.filesystems import filesystem_of
 from recordmill.transforms.storage.fsspec_files import (
     NO_FILE,
-    file_info,
     put_and_rename,
     read_between,
     read_whole,
     rename,
 )
 from recordmill.transforms.storage.fsspec_listing import list_files, list_folder
+from recordmill.transforms.storage.remote_requests import RemoteRequests, for_each
 from recordmill.transforms.storage.retry import (
     DEFAULT_RETRIES,
     SHORT_RETRIES,
     RetryPolicy,
-    with_retries,
 )
 from recordmill.transforms.storage.s3_requests import delete_objects
-from recordmill.transforms.storage.storage_errors import output_error, safe_cause
 from recordmill.transforms.storage.store import Level, Store, is_temp_file
-
-_Result = TypeVar("_Result")
-_PARALLEL = 16  # requests at once, each for another file
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +98,7 @@ class RemoteStore(Store):
             system.pipe_file(path, data)
 
         if self._cloud.objects:  # by one request: all of it, or an error
-            self._do("written", name, put)
+            self._requests.do("written", name, put)
         else:
             self._put(put, name, len(data))
 
@@ -115,7 +109,7 @@ class RemoteStore(Store):
         def create(system: Any, path: str) -> bool:
             return create_object(self.url, system, path, data)
 
-        return self._do("written", name, create) or self.read(name) == data
+        return self._requests.do("written", name, create) or self.read(name) == data
 
     def swap(self, data: bytes, name: str, *, seen: bytes | None) -> bool:
         if not self.exclusive:
@@ -124,7 +118,7 @@ class RemoteStore(Store):
         def swap(system: Any, path: str) -> bool:
             return swap_object(self.url, system, path, data, seen)
 
-        return self._do("written", name, swap)
+        return self._requests.do("written", name, swap)
 
     def discard(self, name: str, *, seen: bytes) -> bool:
         if not self.exclusive:
@@ -133,45 +127,45 @@ class RemoteStore(Store):
         def discard(system: Any, path: str) -> bool:
             return discard_object(self.url, system, path, seen)
 
-        return self._do("removed", name, discard)
+        return self._requests.do("removed", name, discard)
 
     def keeps_conditions(self, name: str) -> bool:
         def put_twice(system: Any, path: str) -> bool:
             return keeps_conditions(self.url, system, path)
 
-        return self.exclusive and self._do("written", name, put_twice)
+        return self.exclusive and self._requests.do("written", name, put_twice)
 
     def read(self, name: str) -> bytes:
-        return self._read(name, read_whole)
+        return self._requests.read(name, read_whole)
 
     def read_range(self, name: str, start: int, stop: int) -> bytes:
-        return self._read(
+        return self._requests.read(
             name, lambda system, path: read_between(system, path, start, stop)
         )
 
     def size(self, name: str) -> int | None:
-        info = self._info(name)
+        info = self._requests.info(name)
         return int(info["size"]) if info else None
 
     def modified(self, name: str) -> float | None:
-        info = self._info(name)
+        info = self._requests.info(name)
         return modified_time(info) if info else None
 
     def checksum(self, name: str) -> int | None:
-        info = self._info(name)
+        info = self._requests.info(name)
         return stored_checksum(info) if info else None
 
     def list(self, folder: str = "") -> dict[str, int]:
-        files = self._list(folder, list_files)
+        files = self._requests.list(folder, list_files)
         return {name: size for name, size in files.items() if not is_temp_file(name)}
 
     def list_level(self, folder: str = "") -> Level:
-        return self._list(folder, list_folder)
+        return self._requests.list(folder, list_folder)
 
     def unfinished(self, folder: str = "") -> dict[str, int]:
         if self._cloud.objects:
             return {}
-        files = self._list(folder, list_files)
+        files = self._requests.list(folder, list_files)
         return {name: size for name, size in files.items() if is_temp_file(name)}
 
     def delete(self, names: Iterable[str]) -> None:
@@ -181,7 +175,7 @@ class RemoteStore(Store):
 
         if len(names := tuple(names)) > 1 and self._cloud.kind == "s3":
             names = tuple(self._delete_together(names))
-        self._each(lambda name: self._do("removed", name, remove), names)
+        for_each(lambda name: self._requests.do("removed", name, remove), names)
 
     def remove_tree(self, folder: str) -> None:
         if self._cloud.objects:
@@ -192,60 +186,18 @@ class RemoteStore(Store):
             with suppress(*NO_FILE):  # missing, or removed by an earlier try
                 system.rm(path, recursive=True)
 
-        self._do("removed", folder, remove)
+        self._requests.do("removed", folder, remove)
 
     def move_all(self, pairs: Iterable[tuple[str, str]]) -> None:
-        self._each(lambda pair: self._move(*pair), pairs)
+        for_each(lambda pair: self._move(*pair), pairs)
 
     @property
     def _cloud(self) -> Cloud:
         return cloud_of(self.url)
 
-    def _path(self, name: str) -> str:
-        return filesystem_of(
-            self.uri_of(check_file_name(name, self.uri)), self.options
-        )[1]
-
-    def _do(
-        self, done: str, name: str, action: Callable[[Any, str], _Result]
-    ) -> _Result:
-        """Calls action(system, path) for a file, with retries."""
-        uri = self.uri_of(check_file_name(name, self.uri))
-        try:
-            return with_retries(
-                lambda: action(*filesystem_of(uri, self.options)), self.retry_policy
-            )
-        except Exception as error:
-            raise output_error(error, uri, done) from safe_cause(error)
-
-    def _read(self, name: str, action: Callable[[Any, str], bytes]) -> bytes:
-        def read(system: Any, path: str) -> bytes:
-            try:
-                return action(system, path)
-            except NO_FILE as error:
-                missing = MissingFileError(f"{self.uri_of(name)}: is missing")
-                raise missing from safe_cause(error)
-
-        return self._do("read", name, read)
-
-    def _info(self, name: str) -> dict[str, Any] | None:
-        return self._do("read", name, file_info)
-
-    def _list(
-        self, folder: str, list_below: Callable[[Any, str, str], _Result]
-    ) -> _Result:
-        """Calls list_below(system, path of the folder, path of the root)."""
-        uri = self.uri_of(check_file_name(folder, self.uri)) if folder else self.url
-
-        def list_once() -> _Result:
-            _, root = filesystem_of(self.url, self.options)
-            system, path = filesystem_of(uri, self.options)
-            return list_below(system, path, root)
-
-        try:
-            return with_retries(list_once, self.retry_policy)
-        except Exception as error:
-            raise output_error(error, uri, "listed") from safe_cause(error)
+    @property
+    def _requests(self) -> RemoteRequests:
+        return RemoteRequests(self.url, self.options, self.retry_policy)
 
     def _put(
         self,
@@ -255,10 +207,10 @@ class RemoteStore(Store):
         crc32c: int | None = None,
     ) -> None:
         if self._cloud.objects:
-            self._do("written", name, put)
+            self._requests.do("written", name, put)
         else:
             self._put_by_rename(put, name, size)
-        found = self._info(name)
+        found = self._requests.info(name)
         stored = stored_checksum(found) if found and crc32c is not None else None
         same = stored is None or stored == crc32c
         if found is None or int(found["size"]) != size or not same:
@@ -281,10 +233,10 @@ class RemoteStore(Store):
         temporary = f"{folder}{slash}.{last}.{uuid4().hex}"
 
         def put_whole(system: Any, path: str) -> None:
-            put_and_rename(system, path, self._path(temporary), put, size)
+            put_and_rename(system, path, self._requests.path_of(temporary), put, size)
 
         try:
-            self._do("written", name, put_whole)
+            self._requests.do("written", name, put_whole)
         except BaseException:
             with suppress(OutputError):
                 self.delete([temporary])
@@ -292,30 +244,32 @@ class RemoteStore(Store):
 
     def _delete_together(self, names: Iterable[str]) -> Iterable[str]:
         """Removes files by few requests; returns the names of those that are left."""
-        paths = {self._path(name): name for name in names}
+        paths = {self._requests.path_of(name): name for name in names}
         system, _ = filesystem_of(self.url, self.options)
         return [paths[path] for path in delete_objects(system, list(paths))]
 
     def _move(self, source: str, target: str) -> None:
-        original = self._info(source)
+        original = self._requests.info(source)
         if original is None:
             raise MissingFileError(
                 f"{self.uri_of(source)}: is missing, cannot be moved"
             )
 
         def copy(system: Any, path: str) -> None:
-            system.cp_file(self._path(source), path)
+            system.cp_file(self._requests.path_of(source), path)
             wait_for_copy(system, path)
 
         if self._cloud.objects:
-            self._do("written", target, copy)
+            self._requests.do("written", target, copy)
         else:
-            self._do(
+            self._requests.do(
                 "written",
                 target,
-                lambda system, path: rename(system, self._path(source), path),
+                lambda system, path: rename(
+                    system, self._requests.path_of(source), path
+                ),
             )
-        found = self._info(target)
+        found = self._requests.info(target)
         if found is None or (int(found["size"]), stored_checksum(found)) != (
             int(original["size"]),
             stored_checksum(original),
@@ -326,12 +280,3 @@ class RemoteStore(Store):
                 f"({original['size']} bytes) is incomplete; it was removed. Run again"
             )
         self.delete([source])
-
-    def _each(self, action: Callable[[Any], object], items: Iterable[Any]) -> None:
-        items = list(items)
-        if len(items) == 1:
-            action(items[0])
-        elif items:
-            with ThreadPoolExecutor(min(_PARALLEL, len(items)), "store") as pool:
-                for _ in pool.map(action, items):
-                    pass

@@ -266,7 +266,9 @@ def test_a_bug_is_no_fault_of_storage(monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(*arguments: object) -> None:
         raise TypeError("a bug")
 
-    monkeypatch.setattr("recordmill.transforms.storage.remote.filesystem_of", wrong)
+    monkeypatch.setattr(
+        "recordmill.transforms.storage.remote_requests.filesystem_of", wrong
+    )
     with pytest.raises(TypeError, match="a bug"):
         RemoteStore("memory://x").read("a")
 
@@ -409,7 +411,9 @@ def test_secrets_are_not_in_errors(
     def talkative(url: str, options: StorageOptions) -> tuple[object, str]:
         return Talkative(), url
 
-    monkeypatch.setattr("recordmill.transforms.storage.remote.filesystem_of", talkative)
+    monkeypatch.setattr(
+        "recordmill.transforms.storage.remote_requests.filesystem_of", talkative
+    )
     monkeypatch.setattr(
         "recordmill.transforms.storage.reading.filesystem_of", talkative
     )
