@@ -25,7 +25,8 @@ from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.ranges import InputFile, InputRange
 from recordmill.transforms.arrow import array_parts
 from recordmill.transforms.file_content import contents
-from recordmill.transforms.sources.base import FRAMED, REFERENCE, number_ranges
+from recordmill.transforms.sources.base import FRAMED, number_ranges
+from recordmill.transforms.sources.by_reference import REFERENCE
 from recordmill.transforms.sources.cifar import source as fixed_length
 from recordmill.transforms.sources.cifar.source import CifarSource
 from recordmill.transforms.sources.csv.source import CsvSource

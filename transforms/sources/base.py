@@ -11,7 +11,7 @@ order of the calls:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Self
 
@@ -24,30 +24,26 @@ from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import InputFile, InputRange, OddRows
 from recordmill.schemas.rounded import Rounded
 from recordmill.schemas.understood import Understood
+from recordmill.transforms.sources.by_reference import ByReference
 from recordmill.transforms.sources.named_files import NamedFile
-from recordmill.transforms.sources.source_rows import ReferencedRows, Rows
+from recordmill.transforms.sources.source_rows import Rows
 from recordmill.transforms.sources.type_flags import TypeFlag
 from recordmill.transforms.storage import Store
 
-REFERENCE = "reference"  # the column of references
 FRAMED = "framed record"  # the only column of a source that has whole records already
 RANGE_BYTES = 16 << 20  # input of one task; fixes the cut, so never depends on workers
 
 
-class Source(ABC):
+class Source(ByReference, ABC):
     """The input of a run in one format.
+
+    What it offers if its rows can be read by reference is in `ByReference`.
 
     Attributes:
       storage: options of the inputs' storage.
       files_root: folder that cells name files below; "" for the table's own folder.
       named_files: what options name beside the inputs, and rows depend on.
       role_options: the format's own options that stand for `label` and `split_column`.
-      supports_references: whether `list_references` and `read_references` can be called.
-      lists_rows: whether `list_references` tells which rows there are, although they are
-        not exchanged so; then nothing is read to count them.
-      sizes_known_upfront: whether the plan counts file sizes, known without reading.
-      sizes_unknown: why record sizes are not known before reading because of an option,
-        as a clause that follows "because", or "".
       handles_unreadable: whether `prepare` takes files that have a `problem`, too; if
         not, such a file is an error before that.
       reads_archives: whether tar archives and zip files are what it reads; if not, one
@@ -58,23 +54,17 @@ class Source(ABC):
         equal keys are ordered by their content.
       read_rate: input bytes that one worker reads and encodes in a second; for the
         estimate of a run's time only.
-      reference_rate: the same for listing references and reading by them.
     """
 
     storage: StorageOptions
     files_root: str = ""
     named_files: tuple[NamedFile, ...] = ()
     role_options: Mapping[str, str] = MappingProxyType({})
-    supports_references = False
-    lists_rows = False
-    sizes_known_upfront = False
-    sizes_unknown = ""
     handles_unreadable = False
     reads_archives = False
     tells_checksums = False
     has_positions = True
     read_rate = 100e6
-    reference_rate = 1e9
 
     @property
     def infers_types(self) -> bool:
@@ -274,31 +264,6 @@ class Source(ABC):
         """
         names = self.columns().names if self.infers_types else ()
         return self.read(input_range, (int(TypeFlag.TEXT),) * len(names))
-
-    def prefers_reference(self, files: Sequence[InputFile]) -> bool:
-        """Tells whether exchange by reference is the fastest for these files."""
-        return False
-
-    def list_references(self, input_range: InputRange) -> Iterator[Rows]:
-        """Lists references to a range's rows instead of the rows, in column REFERENCE.
-
-        The other columns are those that are known without reading a row. Only where
-        `supports_references` or `lists_rows`.
-        """
-        raise NotImplementedError(f"{type(self).__name__} has no references")
-
-    def read_references(self, references: pa.BinaryArray) -> ReferencedRows:
-        """Reads the rows that references of `list_references` stand for."""
-        raise NotImplementedError(f"{type(self).__name__} has no references")
-
-    def read_windows(
-        self, windows: Iterable[pa.BinaryArray]
-    ) -> Iterator[ReferencedRows]:
-        """Reads the rows of windows of references, one after the other.
-
-        A source that waits for a store asks for the next ones while the caller works.
-        """
-        return map(self.read_references, windows)
 
     def spill_inventory(self, store: Store, name: str) -> Self:
         """Writes a large list of files to a file of a store, for workers to read.

@@ -32,7 +32,8 @@ from recordmill.transforms.exchange.keys import (
     text_hash,
     value_hashes,
 )
-from recordmill.transforms.sources.base import REFERENCE, Source
+from recordmill.transforms.sources.base import Source
+from recordmill.transforms.sources.by_reference import REFERENCE
 from recordmill.transforms.sources.class_keys import (
     MISSING_KEY,
     class_hashes,

@@ -18,7 +18,7 @@ from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.ranges import InputRange, TypeFlags, merge_type_flags
 from recordmill.transforms.arrow import array_parts
 from recordmill.transforms.exchange.plan import Histogram
-from recordmill.transforms.sources.base import REFERENCE
+from recordmill.transforms.sources.by_reference import REFERENCE
 from recordmill.transforms.sources.source_rows import Rows
 from recordmill.transforms.storage.gzip_packer import gzip_packer
 from recordmill.transforms.tasks.context import RunContext

@@ -14,7 +14,7 @@ from recordmill.schemas.features.feature import Content, Kind
 from recordmill.schemas.ranges import InputFile
 from recordmill.schemas.text import count
 from recordmill.transforms import reused_buffers
-from recordmill.transforms.sources.base import REFERENCE
+from recordmill.transforms.sources.by_reference import REFERENCE
 from recordmill.transforms.sources.cifar import scan_records
 from recordmill.transforms.sources.cifar import source as fixed_length
 from recordmill.transforms.sources.cifar.layout import (

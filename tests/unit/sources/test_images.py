@@ -20,7 +20,7 @@ from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import InputFile, Seen
 from recordmill.transforms.exchange.keys import position_keys
 from recordmill.transforms.pictures.header import read_header
-from recordmill.transforms.sources.base import REFERENCE
+from recordmill.transforms.sources.by_reference import REFERENCE
 from recordmill.transforms.sources.images import cut_pictures, picture_rows
 from recordmill.transforms.sources.images.options import FeatureNames
 from recordmill.transforms.sources.images.source import ImagesSource

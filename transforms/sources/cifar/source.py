@@ -25,10 +25,10 @@ from recordmill.schemas.understood import NOTHING, Understood
 from recordmill.transforms.arrow import U8, binary_array
 from recordmill.transforms.sources.base import (
     RANGE_BYTES,
-    REFERENCE,
     Source,
     number_ranges,
 )
+from recordmill.transforms.sources.by_reference import REFERENCE
 from recordmill.transforms.sources.cifar.layout import (
     CHANNELS,
     SIDE,

@@ -13,7 +13,7 @@ from recordmill.schemas.ranges import InputFile
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.binary_views import views_of
 from recordmill.transforms.exchange.keys import text_hashes
-from recordmill.transforms.sources.base import REFERENCE
+from recordmill.transforms.sources.by_reference import REFERENCE
 from recordmill.transforms.sources.images.folder_layout import Place
 from recordmill.transforms.sources.images.read_pictures import (
     ReadPictures,

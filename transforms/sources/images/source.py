@@ -20,7 +20,7 @@ from recordmill.schemas.ranges import InputFile, InputRange, OddRows, TypeFlags
 from recordmill.schemas.rounded import Rounded
 from recordmill.schemas.understood import Understood
 from recordmill.transforms.pictures.check import check_picture
-from recordmill.transforms.sources.base import REFERENCE
+from recordmill.transforms.sources.by_reference import REFERENCE
 from recordmill.transforms.sources.images.cut_pictures import cut_pictures
 from recordmill.transforms.sources.images.decodability import (
     DECODED,

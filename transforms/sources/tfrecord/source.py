@@ -26,7 +26,8 @@ from recordmill.schemas.ranges import InputFile, InputRange, TypeFlags
 from recordmill.schemas.understood import NOTHING, Understood
 from recordmill.transforms.decode.decode_batch import Unknown
 from recordmill.transforms.decode.payloads import decode_payload
-from recordmill.transforms.sources.base import FRAMED, REFERENCE, Source, number_ranges
+from recordmill.transforms.sources.base import FRAMED, Source, number_ranges
+from recordmill.transforms.sources.by_reference import REFERENCE
 from recordmill.transforms.sources.required_values import missing_required
 from recordmill.transforms.sources.single_values import single_values
 from recordmill.transforms.sources.source_rows import ReferencedRows, Rows
