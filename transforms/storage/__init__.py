@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from recordmill.schemas.job.storage_options import (
     NO_OPTIONS,
     StorageOptions,
     require_secretless_url,
 )
 from recordmill.transforms.storage.local import LocalStore
-from recordmill.transforms.storage.reading import is_local, local_path
+from recordmill.transforms.storage.read_local import path_text
 from recordmill.transforms.storage.remote import RemoteStore
 from recordmill.transforms.storage.store import Preflight, Store
 
@@ -21,7 +23,7 @@ def open_store(root: str, options: StorageOptions = NO_OPTIONS) -> Store:
     Raises:
       UsageError: the URL carries a secret.
     """
-    if is_local(root):
-        return LocalStore(str(local_path(root).absolute()))
+    if "://" not in root or root.startswith("file://"):
+        return LocalStore(str(Path(path_text(root)).absolute()))
     require_secretless_url(root)
     return RemoteStore(root.rstrip("/"), options)
