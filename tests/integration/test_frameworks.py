@@ -59,6 +59,15 @@ def test_code_of_frameworks_runs(
             assert run_reader(tmp_path, "-c", block.text) != "", block.text
 
 
+def test_train_pytorch(tmp_path: Path) -> None:
+    """The one example that tests/docs/test_examples.py cannot run."""
+    schema, table = ROOT / "examples/iris.yaml", ROOT / "tests/samples/iris/iris.csv"
+    out = tmp_path / "flowers"
+    assert run(["convert", "csv", str(table), str(out), "--schema", str(schema)]) == 0
+    printed = run_reader(tmp_path, ROOT / "examples/train_pytorch.py", out)
+    assert float(printed.removeprefix("accuracy ")) > 0.9
+
+
 def test_readers_need_neither_beam_nor_tensorflow(tmp_path: Path) -> None:
     """Nor do they take a rank that there is not."""
     code = """
