@@ -18,6 +18,7 @@ from recordmill.schemas.errors import InputError, NoRoomError
 from recordmill.schemas.text import human_bytes
 from recordmill.transforms.exchange.held_runs import NO_BUDGET, HoldBudget
 from recordmill.transforms.storage import LocalStore
+from recordmill.transforms.storage.local_folders import nearest_folder
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.memory import memory_budget
 from recordmill.transforms.tasks.workspace import Workspace
@@ -78,7 +79,7 @@ def require_space(
     most = context.source.estimated_bytes(inputs.files)
     most += sum(file.size for file in inputs.side_files)
     folders = (context.workspace.root, context.workspace.scratch_root)
-    free = [shutil.disk_usage(_existing(Path(folder))).free for folder in folders]
+    free = [shutil.disk_usage(nearest_folder(Path(folder))).free for folder in folders]
     if free_bytes is not None:
         free.append(free_bytes)
     if min(free) > _AMPLE * most + _NEGLIGIBLE_BYTES:
@@ -136,7 +137,7 @@ def space_of(
     )
     disks: dict[int, Space] = {}
     for folder, written, held, finished in needs:
-        existing = _existing(Path(folder))
+        existing = nearest_folder(Path(folder))
         device, free = existing.stat().st_dev, shutil.disk_usage(existing).free
         disk = disks.get(device, Space(str(existing), 0, 0, free))
         disks[device] = Space(
@@ -167,9 +168,3 @@ def _finished_bytes(folder: Path) -> int:
         with suppress(OSError):
             total += file.stat().st_size
     return total
-
-
-def _existing(folder: Path) -> Path:
-    while not folder.exists():
-        folder = folder.parent
-    return folder

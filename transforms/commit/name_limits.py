@@ -19,6 +19,7 @@ from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.text import count, escaped
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.atomic_files import temp_path
+from recordmill.transforms.storage.local_folders import nearest_folder
 from recordmill.transforms.tasks.workspace import Workspace
 
 KEY_BYTES = 1024  # of an object's key: S3, Google Cloud Storage, Azure
@@ -118,10 +119,8 @@ def _check_path(store: Store, temporary: str) -> None:
 def _name_limit(store: Store) -> int:
     if not isinstance(store, LocalStore):
         return _NAME_BYTES
-    folder = Path(store.root)
     try:
-        while not folder.exists():
-            folder = folder.parent
+        folder = nearest_folder(Path(store.root))
         return min(_NAME_BYTES, os.pathconf(folder, "PC_NAME_MAX"))
     except OSError:
         return _NAME_BYTES

@@ -25,6 +25,7 @@ from recordmill.transforms.storage.atomic_files import (
 from recordmill.transforms.storage.local_folders import (
     make_folders,
     missing_folders,
+    nearest_folder,
     remove_empty,
 )
 from recordmill.transforms.storage.local_swap import discard_file, swap_file
@@ -203,14 +204,14 @@ class LocalStore(Store):
         remove_empty(touched_folders, Path(self.root))
 
     def free_bytes(self) -> int | None:
-        folder, _ = missing_folders(Path(self.root))
+        folder = nearest_folder(Path(self.root))
         try:
             return shutil.disk_usage(folder).free
         except OSError:
             return None
 
     def preflight(self) -> Preflight:
-        _, missing = missing_folders(Path(self.root))
+        missing = missing_folders(Path(self.root))
         try:
             return Store.preflight(self)
         finally:

@@ -48,10 +48,16 @@ def _remove_empty(folder: Path, root: Path) -> None:
         sync_folder(folder)
 
 
-def missing_folders(folder: Path) -> tuple[Path, list[Path]]:
-    """Returns the nearest folder that is there, and those to be made, the lowest first."""
+def missing_folders(folder: Path) -> list[Path]:
+    """Returns a folder and those above it that are not there, the lowest first."""
     missing = []
     while not folder.exists():
         missing.append(folder)
         folder = folder.parent
-    return folder, missing
+    return missing
+
+
+def nearest_folder(folder: Path) -> Path:
+    """Returns a folder, or the next one above it that is there."""
+    missing = missing_folders(folder)
+    return missing[-1].parent if missing else folder
