@@ -190,7 +190,8 @@ PyObject *write_all(PyObject *self, PyObject *args)
             &tail_room, &target))
         return NULL;
     int64_t num_rows = sizes.len / 8;
-    int good = first >= 0 && first <= INT64_MAX - num_rows;
+    int good = first >= 0 && first <= INT64_MAX - num_rows && head_room >= 0
+        && tail_room >= 0 && head_room <= INT32_MAX && tail_room <= INT32_MAX;
     int taken = good && take_columns(&columns, list, first, num_rows);
     if (taken) {
         good = starts.len / 8 == num_rows + 1

@@ -250,6 +250,18 @@ def test_places_that_do_not_fit_are_refused(starts: Any, room: int) -> None:
         _loops.write(columns, 0, sizes, starts, 0, 0, np.zeros(room, np.uint8))
 
 
+@pytest.mark.parametrize(
+    ("head", "tail"), [(-5, 5), (5, -5), (1 << 62, -(1 << 62)), (1 << 62, 1 << 62)]
+)
+def test_less_than_no_room_is_refused(head: int, tail: int) -> None:
+    columns = [(b"k", INT64, i64(1, 2), None, None, None)]
+    sizes, target = i64(0, 0), np.zeros(200, np.uint8)
+    _loops.measure(columns, sizes)
+    _loops.write(columns, 0, sizes, i64(0, 14, 28), 0, 0, target)
+    with pytest.raises(ValueError, match="places of the rows"):
+        _loops.write(columns, 0, sizes, i64(0, 14, 28), head, tail, target)
+
+
 def test_read_only_memory_is_not_written_to() -> None:
     with pytest.raises((TypeError, BufferError)):
         _loops.seal(bytes(64), i64(0, 32))

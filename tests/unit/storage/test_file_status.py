@@ -60,9 +60,8 @@ def test_times_of_any_year(
     (tmp_path / "file").write_bytes(b"12345")
     since = (np.datetime64(f"{year}-12-31", "s") - np.datetime64(0, "s")).astype(int)
     os.utime(tmp_path / "file", ns=(0, int(since) * 1_000_000_000 + 7))
-    kept = (
-        (tmp_path / "file").stat().st_mtime_ns
-    )  # many file systems have no such years
+    # Many file systems have no such years, and keep the nearest one.
+    kept = (tmp_path / "file").stat().st_mtime_ns
     found = file_status([f"{tmp_path}/file"])
     is_told = abs(kept) < 1 << 63
     assert found.sizes.tolist() == [5 if is_told else -1]
