@@ -51,13 +51,8 @@ class SumHistograms(beam.CombineFn):
     def create_accumulator(self) -> Histogram:
         return Histogram.empty(self.num_splits, self.bucket_bits)
 
-    def add_input(
-        self, accumulator: Histogram, element: Histogram | PackedHistogram
-    ) -> Histogram:
-        if isinstance(element, Histogram):
-            accumulator += element
-        else:
-            accumulator.add_bytes(element)
+    def add_input(self, accumulator: Histogram, element: PackedHistogram) -> Histogram:
+        accumulator.add_bytes(element)
         return accumulator
 
     def merge_accumulators(self, accumulators: Iterable[Histogram]) -> Histogram:

@@ -45,6 +45,7 @@ from recordmill.transforms.commit.build_manifest import (
 from recordmill.transforms.commit.commit import commit
 from recordmill.transforms.commit.detached import publish_detached
 from recordmill.transforms.commit.staging import stage
+from recordmill.transforms.exchange.plan import Histogram
 from recordmill.transforms.storage.lease import require_holder
 from recordmill.transforms.tasks.checkpoints import report_errors_to_launcher
 from recordmill.transforms.tasks.context import RunContext
@@ -108,7 +109,10 @@ def convert_one_range(
 ) -> Iterator[Manifest]:
     """Makes a dataset of one range, by the functions of the separate steps."""
     result = convert_one((input_range, ()), context)
-    plan = plan_dataset(count_range(result, context), context, [result])
+    histogram = Histogram.sum_of(
+        count_range(result, context), context.num_splits, context.bucket_bits
+    )
+    plan = plan_dataset(histogram, context, [result])
     shards = [write_one(task, context, [result]) for task in plan.tasks()]
     yield from publish_dataset(None, context, run_metadata, [result], shards)
 

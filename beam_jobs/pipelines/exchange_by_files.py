@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import apache_beam as beam
@@ -15,7 +15,7 @@ from recordmill.beam_jobs.pipelines.combine import (
 )
 from recordmill.schemas.dataset.shards import ShardPlan, ShardResult, ShardTask
 from recordmill.schemas.ranges import InputRange, RangeResult, SortedRunRef, TypeFlags
-from recordmill.transforms.exchange.plan import Histogram
+from recordmill.transforms.exchange.plan import PackedHistogram
 from recordmill.transforms.tasks.checkpoints import report_errors_to_launcher
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.sort_range import convert_range, range_histogram
@@ -108,7 +108,7 @@ class PlanShards(beam.PTransform[PCollection[RangeResult], PCollection[ShardPlan
     def expand(self, range_results: PCollection[RangeResult]) -> PCollection[ShardPlan]:
         return (
             range_results
-            | beam.Map(count_range, self.context)  # Histogram
+            | beam.FlatMap(count_range, self.context)  # PackedHistogram
             | beam.CombineGlobally(
                 SumHistograms(self.context.num_splits, self.context.bucket_bits)
             ).without_defaults()
@@ -116,9 +116,9 @@ class PlanShards(beam.PTransform[PCollection[RangeResult], PCollection[ShardPlan
         )
 
 
-def count_range(result: RangeResult, context: RunContext) -> Histogram:
+def count_range(result: RangeResult, context: RunContext) -> Iterator[PackedHistogram]:
     with report_errors_to_launcher(context.workspace):
-        return range_histogram(context, result)
+        yield from range_histogram(context, result)
 
 
 @dataclass

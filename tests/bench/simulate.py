@@ -28,7 +28,12 @@ import numpy.typing as npt
 from recordmill.schemas.dataset.shards import SplitPlan
 from recordmill.schemas.job.job_spec import Sharding
 from recordmill.transforms.exchange.keys import shuffle_keys
-from recordmill.transforms.exchange.plan import Histogram, bucket_bits, plan_shards
+from recordmill.transforms.exchange.plan import (
+    Histogram,
+    bucket_bits,
+    packed_histogram,
+    plan_shards,
+)
 from recordmill.transforms.sources.base import RANGE_BYTES
 
 RANGE_RECORDS = 1 << 20  # of one range here; a plan does not see how rows were cut
@@ -113,8 +118,8 @@ def simulate(records: int, shards: int, seed: int = 0) -> Simulated:
     largest_record = 0
     for keys, sizes in ranges(records, seed):
         start = time.perf_counter()
-        order = np.argsort(keys, kind="stable")
-        total += Histogram.of(keys[order], sizes[order], [len(keys)], bits)
+        splits = np.zeros(len(keys), np.uint8)
+        total.add_bytes(packed_histogram(keys, splits, sizes, 1, bits))
         histogram_seconds += time.perf_counter() - start
         largest_record = max(largest_record, int(sizes.max()))
     start = time.perf_counter()
@@ -163,11 +168,12 @@ def small_range_seconds(total: Histogram, bits: int) -> float:
     count = RANGE_BYTES // MEAN_BYTES
     keys = np.sort(shuffle_keys(np.arange(count, dtype=np.uint64), 1))
     sizes = np.full(count, MEAN_BYTES, np.int64)
+    splits = np.zeros(count, np.uint8)
     copy = Histogram(total.bytes.copy(), total.records.copy())
     seconds = []
     for _ in range(9):
         start = time.perf_counter()
-        copy += Histogram.of(keys, sizes, [count], bits)
+        copy.add_bytes(packed_histogram(keys, splits, sizes, 1, bits))
         seconds.append(time.perf_counter() - start)
     return median(seconds)
 

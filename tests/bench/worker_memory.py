@@ -15,6 +15,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
+from itertools import chain
 from tempfile import TemporaryDirectory
 
 import recordmill.beam_jobs.pipelines.convert  # noqa: F401 - a worker has imported it, too
@@ -38,17 +39,16 @@ def peak_mib() -> float:
 
 
 def exchange_by_files(context: RunContext, input_ranges: Sequence[InputRange]) -> None:
-    total = Histogram.empty(context.num_splits, context.bucket_bits)
-    for input_range in input_ranges:
-        total += range_histogram(context, convert_range(context, input_range, ()))
+    results = (convert_range(context, each, ()) for each in input_ranges)
+    parts = chain.from_iterable(range_histogram(context, each) for each in results)
+    Histogram.sum_of(parts, context.num_splits, context.bucket_bits)
 
 
 def exchange_by_engine(context: RunContext, input_ranges: Sequence[InputRange]) -> None:
-    total = Histogram.empty(context.num_splits, context.bucket_bits)
     final: TypeFlags = ()
     measured = [measure_range(context, input_range, ()) for input_range in input_ranges]
-    for one in measured:
-        total.add_bytes(one.histogram)
+    parts = (one.histogram for one in measured)
+    total = Histogram.sum_of(parts, context.num_splits, context.bucket_bits)
     final = reduce(
         merge_type_flags, (one.result.observed_types for one in measured), final
     )

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import pickle
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
-from typing import Any
+from itertools import chain
 
 import pytest
 from apache_beam.pvalue import TaggedOutput
 
 from recordmill.beam_jobs.pipelines import group_by_shard
-from recordmill.beam_jobs.pipelines.combine import SumHistograms, plan_dataset
+from recordmill.beam_jobs.pipelines.combine import plan_dataset
 from recordmill.beam_jobs.pipelines.convert import publish_dataset
 from recordmill.beam_jobs.pipelines.exchange_by_engine import (
     SendRange,
@@ -42,6 +42,7 @@ from recordmill.schemas.ranges import (
     TypeFlags,
     merge_type_flags,
 )
+from recordmill.transforms.exchange.plan import Histogram, PackedHistogram
 from recordmill.transforms.tasks.context import RunContext
 
 Guessed = tuple[InputRange, TypeFlags]
@@ -88,7 +89,8 @@ def _by_files(
     if context.source.infers_types:
         final = _final_types(results)
         results = [redo_one(each, context, final) for each in results]
-    plan = _plan((count_range(each, context) for each in results), context, results)
+    parts = chain.from_iterable(count_range(each, context) for each in results)
+    plan = _plan(parts, context, results)
     return results, [
         write_one(task, context, results) for task in reversed(list(plan.tasks()))
     ]
@@ -125,10 +127,7 @@ def _final_types(results: Sequence[RangeResult]) -> TypeFlags:
 
 
 def _plan(
-    histograms: Iterator[Any], context: RunContext, results: list[RangeResult]
+    parts: Iterator[PackedHistogram], context: RunContext, results: list[RangeResult]
 ) -> ShardPlan:
-    add: Callable[..., Any] = SumHistograms(
-        context.num_splits, context.bucket_bits
-    ).add_input
-    empty = SumHistograms(context.num_splits, context.bucket_bits).create_accumulator()
-    return plan_dataset(reduce(add, histograms, empty), context, results)
+    histogram = Histogram.sum_of(parts, context.num_splits, context.bucket_bits)
+    return plan_dataset(histogram, context, results)

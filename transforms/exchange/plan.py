@@ -13,7 +13,7 @@ of the split's bytes. A split with 5 buckets and 2 shards:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -62,30 +62,20 @@ class Histogram:
         return cls(np.zeros(shape, np.int64), np.zeros(shape, np.int64))
 
     @classmethod
-    def of(
-        cls, keys: U64, planned_bytes: I64, counts: Sequence[int], bits: int
+    def sum_of(
+        cls, parts: Iterable[PackedHistogram], num_splits: int, bits: int
     ) -> Histogram:
-        """Builds the histogram of one sorted run.
+        """Adds packed histograms.
 
         Args:
-          keys: order keys, split after split.
-          planned_bytes: planned bytes of each record.
-          counts: records of each split.
+          parts: of the same shape.
+          num_splits: number of splits of the job.
           bits: see `bucket_bits`.
         """
-        histogram = cls.empty(len(counts), bits)
-        buckets = (keys >> np.uint64(64 - bits)).astype(np.int64)
-        stop = 0
-        for split, count in enumerate(counts):
-            start, stop = stop, stop + count
-            rows = slice(start, stop)
-            size = 1 << bits
-            histogram.records[split] = np.bincount(buckets[rows], minlength=size)
-            # Float64 sums are exact below 2**53 bytes.
-            histogram.bytes[split] = np.bincount(
-                buckets[rows], planned_bytes[rows].astype(np.float64), minlength=size
-            ).astype(np.int64)
-        return histogram
+        total = cls.empty(num_splits, bits)
+        for part in parts:
+            total.add_bytes(part)
+        return total
 
     def __iadd__(self, other: Histogram) -> Self:
         np.add(self.bytes, other.bytes, out=self.bytes)
@@ -94,9 +84,11 @@ class Histogram:
 
     def __reduce__(self) -> tuple[Callable[..., Histogram], tuple[Any, ...]]:
         """Returns the smaller pickled form, as bundles often fill few buckets."""
-        if 3 * np.count_nonzero(self.records) < 2 * self.records.size:
+        arrays = _narrowed(self.bytes), _narrowed(self.records)
+        packed_words = 3 + 3 * np.count_nonzero(self.records)
+        if 8 * packed_words < sum(array.nbytes for array in arrays):
             return _unpack, (self.to_bytes(),)
-        return Histogram, (self.bytes, self.records)
+        return _widen, arrays
 
     def to_bytes(self) -> PackedHistogram:
         """Packs the filled buckets: small if a range fills few of very many.
@@ -131,6 +123,17 @@ class Histogram:
         self.records.reshape(-1)[filled] += num_records
 
 
+def _narrowed(numbers: I64) -> npt.NDArray[np.integer]:
+    """Returns counts in the smallest type that holds them."""
+    return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
+
+
+def _widen(
+    num_bytes: npt.NDArray[np.integer], num_records: npt.NDArray[np.integer]
+) -> Histogram:
+    return Histogram(num_bytes.astype(np.int64), num_records.astype(np.int64))
+
+
 def _unpack(packed: PackedHistogram) -> Histogram:
     num_splits, num_buckets = np.frombuffer(packed, "<u8", 2).tolist()
     histogram = Histogram.empty(num_splits, num_buckets.bit_length() - 1)
@@ -145,10 +148,10 @@ def packed_histogram(
     num_splits: int,
     bits: int,
 ) -> PackedHistogram:
-    """Packs the histogram of some rows without an array of all buckets.
+    """Packs the histogram of some rows: only the buckets that they fill.
 
     Args:
-      keys: order keys, in any order.
+      keys: order keys, in any order; those of a sorted run take less time.
       splits: split index of each row.
       planned_bytes: planned bytes of each row.
       num_splits: number of splits of the job.
@@ -156,16 +159,16 @@ def packed_histogram(
     """
     buckets = (keys >> np.uint64(64 - bits)).astype(np.int64)
     buckets += splits.astype(np.int64) << bits
-    filled, owner = np.unique(buckets, return_inverse=True)
-    # Float64 sums are exact below 2**53 bytes.
-    num_bytes = np.bincount(owner, planned_bytes.astype(np.float64), len(filled))
-    num_records = np.bincount(owner, minlength=len(filled))
-    return _pack((num_splits, 1 << bits), filled, num_bytes, num_records)
+    if bool((buckets[1:] < buckets[:-1]).any()):
+        order = np.argsort(buckets)
+        buckets, planned_bytes = buckets[order], planned_bytes[order]
+    firsts = np.flatnonzero(np.diff(buckets, prepend=-1))
+    num_bytes = np.add.reduceat(planned_bytes, firsts)
+    num_records = np.diff(firsts, append=len(buckets))
+    return _pack((num_splits, 1 << bits), buckets[firsts], num_bytes, num_records)
 
 
-def _pack(
-    shape: tuple[int, ...], *columns: npt.NDArray[np.integer | np.floating]
-) -> PackedHistogram:
+def _pack(shape: tuple[int, ...], *columns: npt.NDArray[np.integer]) -> PackedHistogram:
     head = np.array([*shape, len(columns[0])], "<u8")
     return b"".join([head.tobytes(), *(c.astype("<u8").tobytes() for c in columns)])
 

@@ -173,10 +173,12 @@ def _histogram_from_sizes(
     context: RunContext, ranges: Sequence[InputRange]
 ) -> Histogram:
     """Returns exactly the histogram of the run, where it is made from file sizes."""
-    histogram = Histogram.empty(context.num_splits, context.bucket_bits)
-    for input_range in ranges:
-        histogram += range_histogram(context, RangeResult(input_range, 0, 0, ()))
-    return histogram
+    parts = (
+        part
+        for input_range in ranges
+        for part in range_histogram(context, RangeResult(input_range, 0, 0, ()))
+    )
+    return Histogram.sum_of(parts, context.num_splits, context.bucket_bits)
 
 
 def _from_plan(

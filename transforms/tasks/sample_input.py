@@ -192,8 +192,8 @@ def _add(
         sample.framed_bytes += round(int(lengths.sum()) * rows_each)
         if sample.histogram is not None:
             kept = framed.kept
-            sample.histogram += make_histogram(
-                context, keys[kept], splits[kept], lengths
+            sample.histogram.add_bytes(
+                make_histogram(context, keys[kept], splits[kept], lengths)
             )
         yield framed.records
 

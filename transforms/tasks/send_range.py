@@ -94,12 +94,12 @@ def measure_range(
             )
             total = Histogram.empty(context.num_splits, context.bucket_bits)
             for blocks in reader.blocks(assumed_types, BLOCK_BYTES):
-                total += make_histogram(
-                    context,
-                    np.concatenate([block.keys for block in blocks]),
-                    np.concatenate([block.splits for block in blocks]),
-                    np.concatenate([block.planned_bytes for block in blocks]),
-                )
+                for block in blocks:
+                    total.add_bytes(
+                        make_histogram(
+                            context, block.keys, block.splits, block.planned_bytes
+                        )
+                    )
                 blocks.clear()
             if reader.is_whole:
                 break

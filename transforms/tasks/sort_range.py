@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 
 from recordmill.schemas.ranges import InputRange, RangeResult, SortedRunRef, TypeFlags
 from recordmill.transforms.arrow import I64, U64
-from recordmill.transforms.exchange.plan import Histogram
+from recordmill.transforms.exchange.plan import PackedHistogram, packed_histogram
 from recordmill.transforms.tasks.checkpoints import (
     keeps_rejects,
     load_checkpoint,
@@ -22,6 +23,8 @@ from recordmill.transforms.tasks.live_counts import LiveCounts, counting
 from recordmill.transforms.tasks.read_range import RangeReader, keys_and_splits
 
 RUN_BYTES = 64 << 20  # of records in one sorted run; a range can have several
+
+_NO_ROWS = np.zeros(0, np.uint64), np.zeros(0, np.uint8), np.zeros(0, np.int64)
 
 
 def convert_range(
@@ -92,41 +95,44 @@ def _sort_rows(
         assumed_types = reader.encoded_types
 
 
-def range_histogram(context: RunContext, result: RangeResult) -> Histogram:
-    """Returns planned bytes and records of a range for each bucket of order keys."""
+def range_histogram(
+    context: RunContext, result: RangeResult
+) -> Iterator[PackedHistogram]:
+    """Yields planned bytes and records of a range for each bucket of order keys.
+
+    They are to be added: one for each run or batch, and at least one.
+    """
     # Runs of references have the planned bytes of all rows: no need to list them again.
     is_listed = context.exchange == "reference" and result.runs
     if context.source.sizes_known_upfront and not is_listed:
-        return histogram_from_sizes(context, result.range)
-    histogram = Histogram.empty(context.num_splits, context.bucket_bits)
+        yield from histogram_from_sizes(context, result.range)
+        return
+    yield make_histogram(context, *_NO_ROWS)
     for run in result.runs:
         index = context.workspace.runs.index(run)
+        splits = np.repeat(np.arange(len(run.counts), dtype=np.uint8), run.counts)
         planned_bytes = index.planned_bytes.astype(np.int64)
-        histogram += Histogram.of(
-            index.keys, planned_bytes, run.counts, context.bucket_bits
-        )
-    return histogram
+        yield make_histogram(context, index.keys, splits, planned_bytes)
 
 
-def histogram_from_sizes(context: RunContext, input_range: InputRange) -> Histogram:
-    """Returns the histogram that the source knows before reading, rejects included.
+def histogram_from_sizes(
+    context: RunContext, input_range: InputRange
+) -> Iterator[PackedHistogram]:
+    """Yields the histogram that the source knows before reading, rejects included.
 
     It is the same for every exchange.
     """
-    histogram = Histogram.empty(context.num_splits, context.bucket_bits)
+    yield make_histogram(context, *_NO_ROWS)
     for rows in context.source.list_references(input_range):
         assert rows.planned_bytes is not None  # known unread
         keys, splits = keys_and_splits(context, input_range, rows)
-        histogram += make_histogram(context, keys, splits, rows.planned_bytes)
-    return histogram
+        yield make_histogram(context, keys, splits, rows.planned_bytes)
 
 
 def make_histogram(
     context: RunContext, keys: U64, splits: npt.NDArray[np.uint8], planned_bytes: I64
-) -> Histogram:
+) -> PackedHistogram:
     """Returns the histogram of rows that are in any order."""
-    order = np.argsort(splits, kind="stable")
-    counts = np.bincount(splits, minlength=context.num_splits)
-    return Histogram.of(
-        keys[order], planned_bytes[order], counts.tolist(), context.bucket_bits
+    return packed_histogram(
+        keys, splits, planned_bytes, context.num_splits, context.bucket_bits
     )

@@ -38,7 +38,7 @@ from recordmill.transforms.exchange.block import Block
 from recordmill.transforms.exchange.gather import gather
 from recordmill.transforms.exchange.messages import cut_block, gather_inline
 from recordmill.transforms.exchange.piece import open_piece
-from recordmill.transforms.exchange.plan import Histogram, packed_histogram
+from recordmill.transforms.exchange.plan import Histogram
 from recordmill.transforms.exchange.sorted_run import write_sorted_run
 from recordmill.transforms.exchange.sorted_run_store import LocalSortedRuns
 from recordmill.transforms.rows.dict_tables import Table, TableBuilder
@@ -403,28 +403,6 @@ def test_a_damaged_piece_is_not_opened() -> None:
         open_piece(piece + b"x", 0)
     with pytest.raises(RecordmillError, match="damaged by the runner"):
         open_piece(piece[:20] + b"\xff" + piece[21:], 0)
-
-
-@given(
-    st.lists(
-        st.tuples(
-            st.integers(0, KEY_SPACE - 1), st.integers(0, 2), st.integers(1, 1 << 40)
-        )
-    )
-)
-def test_a_packed_histogram_is_that_of_all_buckets(
-    rows: list[tuple[int, int, int]],
-) -> None:
-    ordered = sorted(rows, key=lambda row: row[1])
-    counts = [sum(split == wanted for _, split, _ in rows) for wanted in range(3)]
-
-    def column(place: int, kind: type) -> Any:
-        return np.array([row[place] for row in ordered], kind)
-
-    keys, planned_bytes = column(0, np.uint64), column(2, np.int64)
-    expected = Histogram.of(keys, planned_bytes, counts, BITS).to_bytes()
-    splits = column(1, np.uint8)
-    assert packed_histogram(keys, splits, planned_bytes, 3, BITS) == expected
 
 
 def test_rows_come_from_no_files() -> None:
