@@ -2,6 +2,7 @@
    beside the system's one, and holds the interpreter. */
 
 #define _POSIX_C_SOURCE 200809L
+#define _DARWIN_C_SOURCE /* or Apple's struct stat has no timespecs */
 #define _FILE_OFFSET_BITS 64
 #include <string.h>
 #include <sys/stat.h>
