@@ -7,7 +7,7 @@ their bytes (see unwritten_records.py).
 
 The description has for each column
 
-    u8 kind | u8 bytes of a number | u8 may be missing | u16 bytes of the name | name
+    u8 kind | u8 bytes of a number | u8 may be missing | u32 bytes of the name | name
 
 and a column holds, for the packed rows,
 
@@ -45,7 +45,7 @@ from recordmill.transforms.encode.unwritten_records import (
 )
 from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, seal
 
-_FACTS = struct.Struct("<BBBH")
+_FACTS = struct.Struct("<BBBI")
 _LENGTH = struct.Struct("<I")
 _INTEGERS = tuple(np.dtype(f"<i{width}") for width in (1, 2, 4, 8))
 
@@ -81,11 +81,12 @@ class PackedValues:
     """The values of some records, ready to be packed.
 
     Attributes:
-      ends: bytes of the values of all rows before each row, and of all; without the
-        bits of missing features.
+      ends: bytes of the values of all rows before each row, and of all.
+      overhead: most bytes that some rows take beside.
     """
 
     ends: I64
+    overhead: int
 
     def __init__(self, records: UnwrittenRecords) -> None:
         columns = [_narrowed(column) for column in records.columns]
@@ -93,7 +94,11 @@ class PackedValues:
         self._columns = columns
         self._description = b"".join(each.packed() for each in facts)
         row_bytes = sum(each.width or _LENGTH.size for each in facts)
-        self.ends = row_bytes * np.arange(len(records) + 1)
+        row_bits = sum(each.may_miss for each in facts)
+        rows = np.arange(len(records) + 1)
+        self.ends = row_bytes * rows + row_bits * rows // 8
+        # Bits fill whole bytes: one more for each column, and one for rounding.
+        self.overhead = _LENGTH.size + len(self._description) + row_bits + 1
         for _, _, _, offsets, _, _ in columns:
             if offsets is not None:
                 self.ends += offsets

@@ -23,6 +23,7 @@ from recordmill.schemas.features.feature import Schema
 from recordmill.transforms import compiled
 from recordmill.transforms.arrow import (
     I64,
+    MAX_CELL_BYTES,
     array_parts,
     binary_array,
     offsets_of,
@@ -91,14 +92,20 @@ class UnwrittenRecords:
         parts: Sequence[UnwrittenRecords],
         order: npt.NDArray[np.intp] | None = None,
     ) -> UnwrittenRecords | None:
-        """Joins records whose features have the same names and types; else None.
+        """Joins records.
 
         Args:
           parts: of all records.
           order: index of each record of the result among all; None: as they are.
+
+        Returns:
+          None if their features have not the same names and types, or if they hold more
+          than 2 GiB together, which may be one column.
         """
         features = [[column[:2] for column in part.columns] for part in parts]
         if any(found != features[0] for found in features):
+            return None
+        if sum(part.held_bytes for part in parts) > MAX_CELL_BYTES:
             return None
         rows = [len(part) for part in parts]
         sizes = np.concatenate([part.sizes for part in parts])

@@ -53,6 +53,7 @@ _MOST_SHARE = 0.5
 # To pack and open the values of 40 columns takes 0.2 ms for each piece: as much as it takes
 # to send records of so many rows in place of values.
 _LEAST_ROWS = 64
+_MOST_OVERHEAD = 0.25  # of a piece: the names of its columns
 
 
 def cut_block(
@@ -83,8 +84,9 @@ def cut_block(
     if not len(order):
         return
     shards = shards[order]
-    rows = _packable(block, order, num_pieces=len(np.unique(shards)))
-    for index, (first, end) in enumerate(_cut_rows(shards, rows.ends, piece_bytes)):
+    rows = _packable(block, order, len(np.unique(shards)), piece_bytes)
+    limit = piece_bytes - rows.overhead
+    for index, (first, end) in enumerate(_cut_rows(shards, rows.ends, limit)):
         head = _head(origin, index, records=end - first)
         yield int(shards[first]), rows.pack(head, first, end)
 
@@ -154,6 +156,8 @@ class _FramedRows:
     offsets: I64
     data: U8
 
+    overhead = 0  # bytes of each piece beside the rows
+
     @property
     def ends(self) -> I64:
         """Returns the bytes of a piece that ends before each row, and behind all."""
@@ -179,6 +183,11 @@ class _ValueRows:
     values: PackedValues
 
     @property
+    def overhead(self) -> int:
+        """Returns the bytes of each piece beside the rows."""
+        return self.values.overhead
+
+    @property
     def ends(self) -> I64:
         """Returns the bytes of a piece that ends before each row, and behind all."""
         return self.values.ends + KEY_BYTES * np.arange(len(self.values.ends))
@@ -189,16 +198,26 @@ class _ValueRows:
 
 
 def _packable(
-    block: Block, order: npt.NDArray[np.intp], num_pieces: int
+    block: Block, order: npt.NDArray[np.intp], num_shards: int, piece_bytes: int
 ) -> _FramedRows | _ValueRows:
-    """Returns rows of a block in this order, as records or as their values."""
+    """Returns rows of a block in this order, as records or as their values.
+
+    Args:
+      block: the rows.
+      order: which of them, in which order.
+      num_shards: that they are for.
+      piece_bytes: limit of a piece.
+    """
     payloads, keys = block.payloads, block.keys[order]
     if isinstance(payloads, UnwrittenRecords):
         is_small = payloads.held_bytes <= _MOST_SHARE * payloads.nbytes
+        num_pieces = max(num_shards, payloads.held_bytes // piece_bytes)
         if is_small and len(order) >= _LEAST_ROWS * num_pieces:
             ordered = UnwrittenRecords.joined([payloads], order)
             assert ordered is not None  # of one part
-            return _ValueRows(keys, PackedValues(ordered))
+            values = PackedValues(ordered)
+            if values.overhead <= _MOST_OVERHEAD * piece_bytes:
+                return _ValueRows(keys, values)
         payloads = payloads.written()
     return _FramedRows(keys, *array_parts(payloads.take(pa.array(order))))
 

@@ -24,6 +24,7 @@ from recordmill.transforms.exchange.messages import (
     planned_rows,
     reject_pieces,
 )
+from recordmill.transforms.exchange.piece import PIECE_HEAD_BYTES, holds_values
 from recordmill.transforms.exchange.plan import shard_numbers
 
 Row = tuple[int, int, bytes]  # key, split, payload
@@ -160,6 +161,7 @@ def test_pieces_of_values_and_of_records_make_the_same_shards(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(messages, "_MOST_SHARE", 100)
         patch.setattr(messages, "_LEAST_ROWS", 0)
+        patch.setattr(messages, "_MOST_OVERHEAD", 1000)
         groups = shuffled(mixed, plan, piece_bytes, seed)
     expected = shuffled(framed, plan, piece_bytes, seed)
     assert set(groups) == set(expected)
@@ -195,6 +197,25 @@ def test_a_piece_is_no_larger_than_asked_but_for_one_record() -> None:
     ]
     sizes = [[len(row) for row in rows_in([piece])] for piece in pieces]
     assert sizes == [[10, 10, 10], [95], [5, 5]]
+
+
+@pytest.mark.parametrize("name", ["n" * 100, "n" * 70_000])
+def test_pieces_of_values_are_no_larger_than_asked(name: str) -> None:
+    """Names are in each piece; where they are long, records are sent."""
+    features = pa.schema([(name, pa.int64()), ("missing" * 9, pa.binary())])
+    cells = [(key, b"x" if key % 2 else None) for key in range(3000)]
+    records = loaded_from(batch_of(cells, features), schema_of(features))
+    rows = block_of([(key, 0, b"") for key in range(3000)])
+    block = replace(rows, payloads=records, planned_bytes=np.diff(records.offsets))
+    pieces = [
+        piece for _, piece in cut_block(block, plan_of([]), (0, 0), piece_bytes=20_000)
+    ]
+    if len(name) == 100:
+        assert all(map(holds_values, pieces))
+        assert 10_000 < max(map(len, pieces)) <= 20_000 + PIECE_HEAD_BYTES
+    else:
+        assert not any(map(holds_values, pieces))
+    assert rows_in(pieces) == records.written().to_pylist()
 
 
 def test_a_piece_that_came_twice_counts_once() -> None:
