@@ -51,6 +51,18 @@ ROOMS = {
         ),
         share=0.25,
     ),
+    "pieces": MutantRoom(
+        (
+            *_in("transforms/exchange", "messages piece"),
+            "transforms/encode/packed_values.py",
+        ),
+        (
+            "tests/unit/exchange/test_messages.py",
+            "tests/unit/encode/test_packed_values.py",
+            "tests/unit/rows/test_encode_rows.py",
+        ),
+        share=0.5,
+    ),
     "tfrecord": MutantRoom(
         _in("transforms", "tfrecord find_frames combine_crcs"),
         (

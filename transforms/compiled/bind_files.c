@@ -192,7 +192,7 @@ PyObject *interleave_all(PyObject *self, PyObject *args)
         && 3 * pixels * count == pictures.len
         && (count == 0 || (before <= row_bytes && 3 * pixels <= row_bytes - before));
     Py_BEGIN_ALLOW_THREADS
-    if (good && count > 0)
+    if (good && pixels > 0)
         interleave_rows(
             (const uint8_t *)rows.buf + before, row_bytes, count, pixels, pictures.buf);
     Py_END_ALLOW_THREADS

@@ -174,6 +174,11 @@ def test_planes_outside_are_not_laid_side_by_side(
         _loops.interleave(rows, before, count, pictures)
 
 
+def test_very_many_pictures_without_pixels_take_no_time() -> None:
+    pictures = np.zeros(0, np.uint8)
+    _loops.interleave(b"", 0, 1 << 62, pictures)
+
+
 @pytest.mark.parametrize("pixels", [0, 1, 5, 15, 16, 17, 33, 100])
 def test_planes_are_laid_side_by_side(pixels: int) -> None:
     rows = np.random.default_rng(pixels).integers(0, 256, (3, 2 + 3 * pixels), np.uint8)
