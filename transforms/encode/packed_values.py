@@ -21,7 +21,6 @@ All little-endian. Integers have as few bytes as the largest of a block needs.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -173,7 +172,7 @@ def _open_columns(data: memoryview, num_rows: int) -> list[Column]:
 
 # All pieces of a block, and mostly all of a dataset, have the same one.
 @lru_cache(maxsize=64)
-def _facts_in(description: bytes) -> Sequence[_ColumnFacts]:
+def _facts_in(description: bytes) -> tuple[_ColumnFacts, ...]:
     found = []
     at = 0
     while at < len(description):
@@ -181,7 +180,7 @@ def _facts_in(description: bytes) -> Sequence[_ColumnFacts]:
         at += _FACTS.size + length
         key = description[at - length : at]
         found.append(_ColumnFacts(key, tag, width, bool(may_miss)))
-    return found
+    return tuple(found)
 
 
 def _facts_of(column: Column) -> _ColumnFacts:
