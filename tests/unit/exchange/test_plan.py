@@ -6,7 +6,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from recordmill.schemas.dataset.shards import KEY_SPACE, ShardPlan, ShardTask, SplitPlan
@@ -82,6 +82,7 @@ def packed(rows: list[tuple[int, int, int]], bits: int) -> bytes:
 
 
 @given(RUNS, RUNS, st.integers(1, 8))
+@example([(0, 1 << 60, 5)], [], 4)  # bucket 1 is the first one
 def test_histogram_equals_a_dictionary(
     one: list[tuple[int, int, int]], other: list[tuple[int, int, int]], bits: int
 ) -> None:
@@ -221,6 +222,10 @@ BAD_PLANS = [
     (
         ((0, 5, 5, KEY_SPACE), (1, 1, 1), (1, 1, 1)),
         "split s: bounds must rise from 0 to 2**64, got (0, 5, 5, 18446744073709551616)",
+    ),
+    (
+        ((0, KEY_SPACE + 1), (1,), (1,)),
+        "split s: bounds must rise from 0 to 2**64, got (0, 18446744073709551617)",
     ),
     (
         ((1, KEY_SPACE), (1,), (1,)),
