@@ -6,29 +6,15 @@
 #     RECORDMILL_FUZZ_EXAMPLES=20000 sh tests/proof/sanitized_loops.sh  # twenty
 #
 # In a copy of HEAD in build/sanitized. Fails if a test does, or anything was found.
-set -eu
-cd "$(dirname "$0")/../.."
-root=$PWD
-copy=$root/build/sanitized
-python=$root/.venv/bin/python
-rm -rf "$copy"
-mkdir -p "$copy"
-git archive HEAD | tar -x -C "$copy"
-make -s -C "$copy" build/types/recordmill
-cd "$copy/transforms/compiled"
-include=$("$python" -c 'import sysconfig; print(sysconfig.get_paths()["include"])')
+name=sanitized
+. "$(dirname "$0")/copy_of_loops.sh"
 gcc -g -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all \
     -shared -fPIC "-I$include" ./*.c -o _loops.abi3.so
 cd "$copy"
 # Python keeps objects that it does not free at its end, and memory in pools of its own.
+# shellcheck disable=SC2086  # several files
 ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONMALLOC=malloc \
     ARROW_DEFAULT_MEMORY_POOL=system PYTHONPATH=$copy/build/types \
     LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libubsan.so)" \
-    "$python" -m pytest -q -n0 -s -p no:cacheprovider \
-    tests/unit/encode tests/unit/sources/test_csv_plain_cells.py \
-    tests/unit/sources/test_plain_numbers.py tests/unit/pictures/test_structure.py \
-    tests/unit/sources/test_tfrecord_frames.py tests/unit/storage/test_reading.py \
-    tests/unit/storage/test_file_status.py tests/unit/storage/test_read_files.py \
-    tests/unit/exchange/test_held_values.py
-cd "$root"
+    "$python" -m pytest -q -n0 -s -p no:cacheprovider $tests
 rm -rf "$copy"
