@@ -24,7 +24,7 @@ _HELP = """Converts INPUT... into a dataset in the folder OUTPUT.
 
 INPUT... are files, folders, archives or globs; these and OUTPUT may be URLs: s3://, gs://, az://.
 
-Arguments after -- are passed to Beam: -- --runner=DirectRunner
+Arguments after -- are passed to Beam: -- --runner=FnApiRunner (the default; docs/clusters.md names others).
 """
 # Options of the command that a job file does not have.
 _OWN = ("as_json", "plan", "detach")

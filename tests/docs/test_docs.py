@@ -16,6 +16,7 @@ from recordmill.beam_jobs.cli.convert_command import convert
 from recordmill.beam_jobs.cli.formats import all_commands
 from recordmill.beam_jobs.cli.help_layout import DEBUG
 from recordmill.beam_jobs.cli.main import cli, run
+from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.parsing.schema_file import load_schema
 
 CONTEXT = click.Context(cli)
@@ -67,6 +68,24 @@ def test_everything_that_a_page_shows_runs(page_folder: Path, page: Path) -> Non
             run_python(block, page_folder, names)
         elif block.language == "sh":
             run_shell(block, run, ("make", "python"))
+    for manifest in page_folder.glob("out/*/manifest.json"):
+        splits = Manifest.from_bytes(manifest.read_bytes(), str(manifest)).splits
+        empty = [name for name, split in splits.items() if not split.records]
+        assert not empty, f"{manifest}: {empty}"
+
+
+def test_the_quickstart_can_be_followed_after_the_readme() -> None:
+    """In the same clone: nothing that one page makes is in the way of the other."""
+    of_readme, of_quickstart = (
+        set(re.findall(r"\bout/[\w-]+", block))
+        for block in (
+            "".join(b.text for b in blocks(page) if b.language != "console")
+            for page in (README, ROOT / "docs/quickstart.md")
+        )
+    )
+    assert of_readme
+    assert of_quickstart
+    assert of_readme & of_quickstart == set()
 
 
 def test_every_schema_of_the_docs_loads() -> None:
