@@ -15,6 +15,14 @@ from typing import Any, Self
 from recordmill.schemas.text import count
 
 DUPLICATES = "duplicates"  # the fact that tells what was found of them
+CLASSES = "classes"
+BY_FOLDER = "splits by folder"
+BY_SPLIT = "pictures by split"
+PICTURES = "pictures"
+
+# Facts that count pictures before they are read, and so those that are rejected, too.
+_COUNTS = frozenset((CLASSES, BY_FOLDER, BY_SPLIT, PICTURES))
+_IN_INPUT = " in the input"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +78,23 @@ class Understood:
         passed_over = later.passed_over or self.passed_over
         more = type(self)(tuple(facts.items()), self.warnings, passed_over)
         return more.with_warnings(later.warnings)
+
+    def of_input(self) -> Self:
+        """Returns the same with counts marked as the input's: the dataset has others.
+
+        >>> Understood((("classes", "2 (cat 1, dog 4)"),)).of_input().lines()
+        ['classes: 2 (cat 1, dog 4) in the input']
+        """
+        facts = tuple(
+            (
+                name,
+                value + _IN_INPUT
+                if name in _COUNTS and any(map(str.isdigit, value))
+                else value,
+            )
+            for name, value in self.facts
+        )
+        return type(self)(facts, self.warnings, self.passed_over)
 
     def spelled(self, spell: Callable[[str], str]) -> Self:
         """Returns the same with options in the warnings as a front end spells them."""

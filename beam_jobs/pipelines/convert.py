@@ -175,4 +175,9 @@ def _understood(
     observed, nulls = merge_column_info(results, shards)
     schema, rounded = context.schema(observed, nulls), rounded_columns(results)
     later = context.source.understood_at_end(schema, odd, observed, rounded)
-    return Understood.from_dict(before).updated(later).to_dict()
+    told = Understood.from_dict(before).updated(later)
+    if any(shard.rows_rejected for shard in shards) or any(
+        each.rows_rejected or each.rows_dropped or each.rows_added for each in results
+    ):
+        told = told.of_input()
+    return told.to_dict()

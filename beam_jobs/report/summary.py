@@ -10,6 +10,7 @@ import click
 
 from recordmill.beam_jobs.report.class_report import class_lines
 from recordmill.schemas.text import count, human_bytes
+from recordmill.schemas.understood import CLASSES
 from recordmill.transforms.tasks.read_rejects import kind_lines
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def outcome_lines(outcome: Outcome) -> list[str]:
         stages = [f"{stage} {s:.1f} s" for stage, s in outcome.stages.items()]
         lines.append(f"  time: {', '.join(stages)}")
     lines += [f"  {line}" for line in outcome.understood.lines()]
-    if "classes" not in dict(outcome.understood.facts):
+    if CLASSES not in dict(outcome.understood.facts):
         lines += [f"  {line}" for line in class_lines(outcome.classes or ())]
     lines += [f"  warning: {warning}" for warning in outcome.understood.warnings]
     if text := map_text(manifest):

@@ -128,10 +128,13 @@ def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
 def _with_estimate(
     plan: RunPlan, prepared: PreparedRun, options: RunOptions
 ) -> RunPlan:
+    understood = prepared.understood
     context, ranges = prepared.context, prepared.ranges
     workers, in_threads = _workers(options)
     held = run_budget(context, options.memory, in_threads=in_threads).num_bytes
     estimate = estimate_run(context, prepared.inputs.all_files, ranges)
+    if estimate.rejected:
+        understood = understood.of_input()
     seconds = None
     if workers:
         seconds = estimate_seconds(
@@ -167,10 +170,10 @@ def _with_estimate(
         seconds=seconds,
         warnings=(
             *plan.warnings,
-            *prepared.understood.warnings,
+            *understood.warnings,
             *_warnings(context.job, estimate, space),
         ),
-        understood=prepared.understood,
+        understood=understood,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from pixel_zoo import PICTURES, png_chunk
 
 from recordmill.transforms.pictures.check import CheckLevel, check_picture
 from recordmill.transforms.pictures.header import ImageHeaderError
+
+COUNTS = {"splits by folder", "classes", "pictures"}
 
 
 @pytest.fixture
@@ -26,10 +29,29 @@ def test_a_picture_that_is_cut_is_rejected(pictures: Path, tmp_path: Path) -> No
     ran = recordmill("convert", "images", pictures, tmp_path / "out")
     assert ran.status == 65
     assert "1 of 11 rows" in ran.err
-    convert("images", pictures, tmp_path / "out", "--max-rejects", 1)
+    ran = convert("images", pictures, tmp_path / "out", "--max-rejects", 1)
+    found = json.loads((tmp_path / "out" / "run.json").read_text())["understood"]
+    told = {name: value for name, value in found["facts"].items() if name in COUNTS}
+    assert told
+    for name, value in told.items():  # the dataset has one less
+        assert value.endswith(" in the input")
+        assert f"  {name}: {value}\n" in ran.err
     ran = recordmill("rejects", tmp_path / "out")
     assert "JPEG is cut short: no end-of-image marker (FF D9)" in ran.out
     assert recordmill("verify", tmp_path / "out", "--deep").status == 0
+
+
+def test_the_plan_tells_counts_of_the_input(pictures: Path, tmp_path: Path) -> None:
+    cut = next(pictures.rglob("cut.jpg"))
+    command = ("convert", "images", pictures, tmp_path / "out", "--plan", "--json")
+
+    def classes() -> str:
+        return json.loads(recordmill(*command).out)["understood"]["facts"]["classes"]
+
+    cut.write_bytes(b"")
+    assert classes().endswith(") in the input")
+    cut.unlink()
+    assert classes().endswith(")")
 
 
 LEVELS: list[tuple[CheckLevel, bytes, str]] = [

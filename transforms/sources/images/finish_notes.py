@@ -16,7 +16,7 @@ from recordmill.schemas.file_checksums import FileChecksum
 from recordmill.schemas.job.job_spec import MAX_SPLITS, SPLIT_PATTERN
 from recordmill.schemas.ranges import InputFile
 from recordmill.schemas.text import count, first_names
-from recordmill.schemas.understood import PassedOver, Understood
+from recordmill.schemas.understood import BY_SPLIT, CLASSES, PassedOver, Understood
 from recordmill.transforms.cast.cast_result import shown
 from recordmill.transforms.sources.images.asked_labels import AskedLabels
 from recordmill.transforms.sources.images.class_order import order_classes
@@ -197,7 +197,7 @@ def _told(
 ) -> Understood:
     facts = list(found.facts)
     if found.labels is None:
-        facts.append(("classes", "none, as there are no labels"))
+        facts.append((CLASSES, "none, as there are no labels"))
     else:
         labels = found.labels.filter(pa.array(valid))
         if pa.types.is_list(labels.type):
@@ -207,7 +207,7 @@ def _told(
             for each in pc.value_counts(labels).to_pylist()
         }
         told = [f"{name} {counts.get(name, 0):,}" for name in classes]
-        facts.append(("classes", f"{len(classes):,} ({first_names(told)})"))
+        facts.append((CLASSES, f"{len(classes):,} ({first_names(told)})"))
         if empty := [name for name in classes if not counts.get(name)]:
             found.warnings.append(
                 f"no picture has the label {first_names(empty)}, which `label_map` names"
@@ -215,7 +215,7 @@ def _told(
     splits = Counter(found.splits[valid].tolist())
     if set(splits) - {""}:
         named = [f"{name or 'no split'} {n:,}" for name, n in sorted(splits.items())]
-        facts.append(("pictures by split", first_names(named)))
+        facts.append((BY_SPLIT, first_names(named)))
     return Understood(
         tuple(facts), tuple(found.warnings), PassedOver.counted(passed_over)
     )

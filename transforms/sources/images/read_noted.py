@@ -14,7 +14,7 @@ from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import InputFile
 from recordmill.schemas.text import first_names
-from recordmill.schemas.understood import Understood
+from recordmill.schemas.understood import PICTURES, Understood
 from recordmill.transforms.sources.images.asked_labels import AUTO, AskedLabels
 from recordmill.transforms.sources.images.asked_labels import NONE as NO_COLUMN
 from recordmill.transforms.sources.images.decodability import (
@@ -84,7 +84,7 @@ def read_noted(
     told = noted.told
     facts = (
         *told.facts,
-        ("pictures", told_endings(pictures)),
+        (PICTURES, told_endings(pictures)),
         (FACT, ENCODED if odd else DECODED),
     )
     more = (*warnings, *told.warnings, *warn_passed_over(found), *warn_by_names(odd))

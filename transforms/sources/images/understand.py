@@ -11,7 +11,7 @@ from recordmill.schemas.errors import InputError
 from recordmill.schemas.job.job_spec import MAX_SPLITS, SPLIT_PATTERN
 from recordmill.schemas.ranges import InputFile
 from recordmill.schemas.text import count, first_names
-from recordmill.schemas.understood import Understood
+from recordmill.schemas.understood import BY_FOLDER, CLASSES, PICTURES, Understood
 from recordmill.transforms.sources.images.decodability import (
     DECODED,
     ENCODED,
@@ -47,13 +47,13 @@ def understand(
     splits = Counter(place.split for place in places)
     classes = Counter(place.label for place in places if place.label)
     facts = [
-        ("classes", f"{len(classes):,} ({_counted(sorted(classes.items()))})"),
-        ("pictures", told_endings(found.pictures)),
+        (CLASSES, f"{len(classes):,} ({_counted(sorted(classes.items()))})"),
+        (PICTURES, told_endings(found.pictures)),
     ]
     facts.append((FACT, DECODED if decodable else ENCODED))
     if set(splits) - {""}:
         named = [(name or "no split", number) for name, number in splits.items()]
-        facts.insert(0, ("splits by folder", _counted(named)))
+        facts.insert(0, (BY_FOLDER, _counted(named)))
     more = warn_passed_over(found)
     return Understood(tuple(facts), (*warnings, *more), found.passed_over())
 
