@@ -20,35 +20,76 @@ from recordmill.transforms.sources.text_types import classify, kinds_of
 from recordmill.transforms.sources.type_flags import TypeFlag
 
 _DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T]\d{1,2}:\d{2}.*)?")
+_YEAR = re.compile(r"[12]\d{3}")
 _MARKS = (b"#", b"%", b";", b"!")  # of comments
 _NUMBERS = TypeFlag.INTEGER | TypeFlag.DECIMAL | TypeFlag.HUGE
 _UNSAFE = re.compile(r"[\s`,\"]")  # in a name that a message shows as part of a value
 
 
+def header_doubts(first: FirstRows, *, is_guessed: bool) -> tuple[str, ...]:
+    """Returns what looks wrong about a header, and stops no run.
+
+    Args:
+      first: the first rows.
+      is_guessed: whether nobody said that there is one.
+    """
+    found = [first.one_column(), misfit(first), commented(first)]
+    if is_guessed:
+        found.append(counted_header(first))
+    return tuple(filter(None, found))
+
+
 def headerless(first: FirstRows) -> str:
     """Returns why the header looks like a row, or "".
 
-    Each of its cells is of the sort that is below it, and not all are text. Years
-    and dates in a row (2001, 2002, 2003) are the names of columns.
+    Years and dates in a row (2001, 2002, 2003) are the names of columns.
     """
-    if not first.dialect.has_header:
+    if _is_series(first.names) or not _is_like_rows(first):
         return ""
+    return (
+        f"{_line(first)} should be the header, but it looks like a row: {_shown(first)}. "
+        "If the table has no header, use `header=none`, and give the names of its columns "
+        "with `columns`. If it is the header, use `header=first`"
+    )
+
+
+def counted_header(first: FirstRows) -> str:
+    """Returns why a header of numbers in a row (1, 2, 3) may be a row, or "".
+
+    Nobody doubts years.
+    """
+    if not _is_series(first.names) or not _is_like_rows(first):
+        return ""
+    sorts = zip(first.names, _sorts_of(first.names), strict=True)
+    if all(_YEAR.fullmatch(name) for name, sort in sorts if sort == "number"):
+        return ""
+    return (
+        f"{_line(first)} is taken for the header, though it looks like a row: "
+        f"{_shown(first)}. If the table has no header, use `header=none`, else this "
+        "row is missing. If it is the header, `header=first` says so"
+    )
+
+
+def _is_like_rows(first: FirstRows) -> bool:
+    """Tells whether each name is of the sort that is below it, and not all are text."""
+    if not first.dialect.has_header:
+        return False
     names = pa.array(first.names, pa.string())
     if first.dialect.decimal == ",":
         names = swap_points(names)
     sorts = _sorts_of(names.to_pylist())
-    if not {*sorts} - {"text"} or _is_series(first.names):
-        return ""
-    for expected, cells in zip(sorts, first.columns(), strict=True):
-        if _sort(cells.drop_null().to_pylist()) != expected:
-            return ""
-    line = first.header.decode(errors="replace")
-    return (
-        f"{first.uri}: line {first.dialect.skip_rows + 1} should be the header, but it "
-        f"looks like a row: {shown(line)}. If the table has no header, use `header=none`, "
-        "and give the names of its columns with `columns`. If it is the header, use "
-        "`header=first`"
+    return bool({*sorts} - {"text"}) and all(
+        _sort(cells.drop_null().to_pylist()) == expected
+        for expected, cells in zip(sorts, first.columns(), strict=True)
     )
+
+
+def _line(first: FirstRows) -> str:
+    return f"{first.uri}: line {first.dialect.skip_rows + 1}"
+
+
+def _shown(first: FirstRows) -> str:
+    return shown(first.header.decode(errors="replace"))
 
 
 def misfit(first: FirstRows) -> str:

@@ -40,10 +40,9 @@ from recordmill.transforms.sources.csv.dialect import (
 )
 from recordmill.transforms.sources.csv.first_rows import LOOKED_AT, FirstRows
 from recordmill.transforms.sources.csv.header_problems import (
-    commented,
     given_twice,
+    header_doubts,
     headerless,
-    misfit,
 )
 from recordmill.transforms.sources.csv.leave_out import comment_fact
 from recordmill.transforms.sources.csv.number_marks import marked_columns
@@ -126,6 +125,10 @@ class CsvSource(Source):
         return not self.as_text and self.fixed_schema is None
 
     @property
+    def _guesses_header(self) -> bool:
+        return self.infers_types and self.asked.header == "auto"
+
+    @property
     def _reader(self) -> TypedReader:
         return TypedReader(self._rows, self.as_text, self.fixed_schema, self.marked)
 
@@ -141,8 +144,8 @@ class CsvSource(Source):
     def prepare(self, files: Sequence[InputFile]) -> Self:
         source = self._of_files(files)
         first = look_at(source._rows, not_empty(files)[0])
-        guessed = self.infers_types and self.asked.header == "auto"
-        if problem := given_twice(first) or (guessed and headerless(first)):
+        guesses = self._guesses_header
+        if problem := given_twice(first) or (guesses and headerless(first)):
             raise InputError(problem)
         return source._having_seen(first)
 
@@ -172,9 +175,7 @@ class CsvSource(Source):
             self,
             sampled_rows=min(first.cells.num_rows, LOOKED_AT),
             sampled_types=tuple(types[name] for name in self.names),
-            warnings=tuple(
-                filter(None, [first.one_column(), misfit(first), commented(first)])
-            ),
+            warnings=header_doubts(first, is_guessed=self._guesses_header),
             has_quotes=bool(self.dialect.quote) and self.dialect.quote in first.text,
             marked=marked_columns(first) if self.infers_types else (),
         )
