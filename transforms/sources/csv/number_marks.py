@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.ranges import OddRows
-from recordmill.schemas.text import count
 from recordmill.transforms.cast.cast_result import shown
 from recordmill.transforms.cast.text_values import matches, without_missing
 from recordmill.transforms.sources.csv.first_rows import LOOKED_AT, FirstRows
@@ -83,6 +82,8 @@ def count_marked(
 def marked_warnings(odd: Sequence[OddRows], decimal: str) -> list[str]:
     """Returns what is told of such columns.
 
+    The same before the run, by the first rows, and at its end: it is told once.
+
     Args:
       odd: as `marked_columns` or `count_marked` gives them.
       decimal: as in `Dialect`.
@@ -91,7 +92,7 @@ def marked_warnings(odd: Sequence[OddRows], decimal: str) -> list[str]:
     for each in odd:
         for kind in (_COMMA, _THOUSANDS):
             name = each.kind.removeprefix(kind)
-            cells = f"{count(each.rows, 'cell')} like {shown(each.example)}"
+            cells = f"cells like {shown(each.example)}"
             if name == each.kind:
                 continue
             if kind == _COMMA:
