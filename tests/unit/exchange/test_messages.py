@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 from dataclasses import replace
-from itertools import chain
+from itertools import accumulate, chain
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,14 @@ from recordmill.transforms.exchange.messages import (
     planned_rows,
     reject_pieces,
 )
-from recordmill.transforms.exchange.piece import PIECE_HEAD_BYTES, holds_values
+from recordmill.transforms.exchange.piece import (
+    KEY_BYTES,
+    LENGTH_BYTES,
+    PIECE_HEAD_BYTES,
+    PieceHead,
+    holds_values,
+    open_piece,
+)
 from recordmill.transforms.exchange.plan import shard_numbers
 
 Row = tuple[int, int, bytes]  # key, split, payload
@@ -175,8 +182,7 @@ def test_values_go_in_place_of_records_where_that_pays() -> None:
     values, records = (pieces_of(block) for block in both(small))
     assert 3 * sum(map(len, values)) < sum(map(len, records))
     assert rows_in(values) == rows_in(records)
-    few = small[: messages._LEAST_ROWS - 1]
-    for rows in (large, few):
+    for rows in (large, small[:63]):
         assert len({tuple(pieces_of(block)) for block in both(rows)}) == 1
 
 
@@ -216,6 +222,47 @@ def test_pieces_of_values_are_no_larger_than_asked(name: str) -> None:
     else:
         assert not any(map(holds_values, pieces))
     assert rows_in(pieces) == records.written().to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("rows", "shards", "are_values"),
+    [(63, 1, False), (64, 1, True), (127, 2, False), (128, 2, True)],
+)
+def test_values_are_sent_where_each_shard_gets_some_rows(
+    rows: int, shards: int, are_values: bool
+) -> None:
+    keys = [key << 50 for key in range(rows)]
+    block = unwritten_block([(key, 0, b"x") for key in keys])
+    plan = plan_of([keys[rows // 2]] if shards == 2 else [])
+    pieces = [piece for _, piece in cut_block(block, plan, (0, 0))]
+    assert [*map(holds_values, pieces)] == [are_values] * shards
+
+
+@given(st.lists(st.integers(0, 60), min_size=1, max_size=30), st.integers(100, 300))
+def test_a_piece_holds_as_many_records_as_fit(sizes: list[int], limit: int) -> None:
+    block = block_of([(key, 0, bytes(size)) for key, size in enumerate(sizes)])
+    pieces = [p for _, p in cut_block(block, plan_of([]), (0, 0), piece_bytes=limit)]
+    bodies = [len(piece) - PIECE_HEAD_BYTES for piece in pieces]
+    counts = [open_piece(piece, 0)[1].records for piece in pieces]
+    assert all(body <= limit for body in bodies)
+    for body, end in zip(bodies[:-1], accumulate(counts), strict=False):
+        assert body + KEY_BYTES + LENGTH_BYTES + sizes[end] > limit
+
+
+def test_pieces_are_numbered_block_after_block() -> None:
+    block = block_of([(key, 0, bytes(90)) for key in range(3)])
+    pieces = [p for _, p in cut_block(block, plan_of([]), (5, 3), piece_bytes=120)]
+    heads = [open_piece(piece, 0)[1] for piece in pieces]
+    assert heads == [PieceHead(5, (3 << 32) + index, 1, 0) for index in range(3)]
+
+
+def test_a_piece_that_is_too_long_is_told() -> None:
+    (piece,) = pieces_of(block_of([(1, 0, b"abc"), (2, 0, b"de")]))
+    with pytest.raises(RecordmillError) as caught:
+        rows_in([piece + b"x"])
+    assert str(caught.value).startswith(
+        f"a piece has {len(piece) + 1} bytes, expected {len(piece)}: it was damaged"
+    )
 
 
 def test_a_piece_that_came_twice_counts_once() -> None:

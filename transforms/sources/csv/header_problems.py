@@ -56,9 +56,11 @@ def headerless(first: FirstRows) -> str:
 def counted_header(first: FirstRows) -> str:
     """Returns why a header of numbers in a row (1, 2, 3) may be a row, or "".
 
-    Nobody doubts years.
+    Not of years, nor of the numbers that pandas writes for columns without names.
     """
     if not _is_series(first.names) or not _is_like_rows(first):
+        return ""
+    if [*first.names] == [*map(str, range(len(first.names)))]:
         return ""
     sorts = zip(first.names, _sorts_of(first.names), strict=True)
     if all(_YEAR.fullmatch(name) for name, sort in sorts if sort == "number"):
