@@ -17,6 +17,7 @@ from recordmill.transforms.tasks.read_rejects import (
     NOT_COUNTED,
     OTHER_KINDS,
     count_kinds,
+    kind_lines,
     parse_reject,
 )
 from recordmill.transforms.tasks.reject_lines import UNKNOWN_INPUT
@@ -152,6 +153,21 @@ def test_rejects_beyond_those_that_are_counted() -> None:
         ("bad", 5),
         (NOT_COUNTED, 7),
     ]
+
+
+def test_further_reasons_are_told() -> None:
+    def told(*reasons: str, total: int = 0) -> list[str]:
+        rejects = [Reject("x", 0, reason, b"") for reason in reasons]
+        return kind_lines(count_kinds(rejects, total))
+
+    assert len(told("a", "b", "c")) == 3
+    assert told("a", "b", "c", "d")[3:] == ["and 1 more reason (1 row)"]
+    assert told("a", "b", "c", "d", "e", "e", "e", "d")[3:] == [
+        "and 2 more reasons (2 rows)"
+    ]
+    assert told("a", total=3)[1:] == ["and 2 rows: not counted"]
+    many = told(*("bad " + "a" * number for number in range(MAX_KINDS + 5)))
+    assert many[3:] == ["and 997 more reasons (997 rows)", "and 5 rows: other reasons"]
 
 
 def test_rows_of_a_pipeline() -> None:

@@ -24,7 +24,7 @@ from recordmill.schemas.dataset.parts import REJECTS_NAME, run_metadata_name
 from recordmill.schemas.errors import OutputError
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import Reject
-from recordmill.schemas.text import printable
+from recordmill.schemas.text import count, printable
 from recordmill.transforms.dataset.files import find_manifest, rejects_files
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.store import WORK_FOLDER
@@ -118,12 +118,26 @@ def describe_kinds(
 def kind_lines(
     kinds: Iterable[RejectKind], locator: RejectLocator = UNKNOWN_INPUT
 ) -> list[str]:
-    """Describes the first kinds: how many rows, why, where the first is, what it is."""
-    return [
+    """Describes the first kinds: how many rows, why, where the first is, what it is.
+
+    The last line tells how many more kinds there are.
+    """
+    listed = list(kinds)
+    known = [kind for kind in listed if kind.kind not in (OTHER_KINDS, NOT_COUNTED)]
+    lines = [
         f"{kind.rows:,} x {printable(kind.first.reason)}; first at "
         f"{locator.describe(kind.first)}: {readable_raw(kind.first.raw)}"
-        for kind in islice(kinds, _DESCRIBED_KINDS)
+        for kind in known[:_DESCRIBED_KINDS]
     ]
+    if more := known[_DESCRIBED_KINDS:]:
+        rows = sum(kind.rows for kind in more)
+        lines.append(f"and {count(len(more), 'more reason')} ({count(rows, 'row')})")
+    lines += [
+        f"and {count(kind.rows, 'row')}: {kind.kind}"
+        for kind in listed
+        if kind.kind in (OTHER_KINDS, NOT_COUNTED)
+    ]
+    return lines
 
 
 def published_rejects(store: Store) -> Iterator[Reject]:
