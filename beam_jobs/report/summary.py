@@ -118,7 +118,10 @@ def outcome_lines(outcome: Outcome) -> list[str]:
     """Returns the lines that people see."""
     manifest = outcome.manifest
     if outcome.status == "unchanged":
-        return [f"{outcome.output}: this dataset is already there; nothing to do"]
+        return [
+            f"{outcome.output}: this dataset is already there; nothing to do",
+            f"To read every byte of it: recordmill verify {shlex.quote(outcome.output)}",
+        ]
     added = _appended_facts(outcome)
     rate = (added["rows_read"] if added else manifest.rows_read) / outcome.seconds
     lines = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
@@ -101,11 +102,16 @@ def test_unchanged(job: Path, tmp_path: Path) -> None:
     run(job)
     before = states(tmp_path)
     ran = run(job)
-    assert (
-        ran.err
-        == f"{tmp_path}/sets/iris: this dataset is already there; nothing to do\n"
-    )
+    told, remedy = ran.err.splitlines()
+    dataset = tmp_path / "sets" / "iris"
+    assert told == f"{dataset}: this dataset is already there; nothing to do"
     assert states(tmp_path) == before
+    command = shlex.split(remedy.partition("recordmill ")[2])
+    assert recordmill(*command).status == 0
+    shard = next(dataset.glob("*.tfrecord*"))
+    shard.write_bytes(bytes(1) + shard.read_bytes()[1:])
+    assert "nothing to do" in run(job).err  # the size is right
+    assert recordmill(*command).status == 1
 
 
 def test_parameters(job: Path, tmp_path: Path) -> None:
