@@ -74,6 +74,7 @@ def rejects_command(
         count_kinds,
         published_locator,
         published_rejects,
+        unpublished_locator,
         unpublished_rejects,
     )
 
@@ -97,7 +98,12 @@ def rejects_command(
             "`recordmill convert`)"
         )
     rows = list(islice(found(), num_rows))
-    locator = published_locator(store, storage_of(storage).input)
+    access = storage_of(storage).input
+    locator = (
+        published_locator(store, access)
+        if published
+        else unpublished_locator(store, scratch, access)
+    )
     if as_json:
         summary = rejects_summary(kinds, rows, published=published, locator=locator)
         write_json(summary, None)

@@ -57,11 +57,11 @@ def show_rejects(
     total = count(sum(kind.rows for kind in kinds), "row")
     which = "of this dataset" if published else "of runs that have not published"
     console.print(f"{total} {which} rejected")
-    table = make_table(("rows", "right"), ("reason", "left"), ("first", "left"))
+    table = make_table(
+        ("rows", "right"), ("reason, as of the first", "left"), ("first", "left")
+    )
     for kind in kinds:
-        table.add_row(
-            f"{kind.rows:,}", printable(kind.kind), locator.describe(kind.first)
-        )
+        table.add_row(f"{kind.rows:,}", kind.example, locator.describe(kind.first))
     console.print(table)
     for row in rows:
         where = locator.describe(row)

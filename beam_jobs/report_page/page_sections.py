@@ -219,7 +219,7 @@ def _rejects(
     known = [kind for kind in figures.rejects if kind.kind != NOT_COUNTED]
     rows = tuple(
         (
-            printable(kind.kind),
+            kind.example,
             f"{kind.rows:,}",
             f"{locator.describe(kind.first)}: {readable_raw(kind.first.raw)}",
         )

@@ -23,6 +23,7 @@ from recordmill.transforms.commit.staging import keep_inventory
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.kept_checksums import PREPARE, save_checksums
 from recordmill.transforms.tasks.launches import is_launch
+from recordmill.transforms.tasks.read_rejects import note_input
 from recordmill.transforms.tasks.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def prepare_workspace(
     """
     workspace = context.workspace
     make_folders(workspace, context.exchange, cut_of(ranges))
+    note_input(workspace, context.input_root, context.job.source)
     keep_inventory(context, inputs.files, inputs.side_files, inputs.listed_at)
     save_checksums(workspace, PREPARE, context.source.checksums_of_prepare())
     source = context.source.spill_inventory(

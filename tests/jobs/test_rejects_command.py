@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from pathlib import Path
 from uuid import uuid4
 
@@ -38,7 +39,8 @@ def test_of_a_dataset(table: Path, tmp_path: Path) -> None:
     ran = recordmill("rejects", tmp_path / "out", "--rows", 1)
     assert ran.status == 0
     assert "3 rows of this dataset rejected" in ran.out
-    assert "expected # columns, found #" in ran.out
+    assert "#" not in ran.out  # a real reason
+    assert re.search(r" 3 +expected 2 columns, found 1 +x.csv line 3", ran.out)
     assert "x.csv line 3: expected 2 columns, found 1" in ran.out
     assert '"3"' in ran.out
     assert '"4,5,6"' not in ran.out
@@ -52,6 +54,7 @@ def test_of_a_run_that_failed(table: Path, tmp_path: Path) -> None:
     [reason] = found["reasons"]
     assert reason["rows"] == 3
     assert [row["position"] for row in found["rows"]] == [8, 10, 20]
+    assert [row["line"] for row in found["rows"]] == [3, 4, 6]  # as the error told
     raw = [base64.b64decode(row["raw_base64"]) for row in found["rows"]]
     assert all(row in table.read_bytes().splitlines() for row in raw)
 
@@ -79,6 +82,16 @@ def test_in_a_store(table: Path, tmp_path: Path) -> None:
     ran = recordmill("rejects", output, "--json")
     found = json.loads(ran.out)
     assert (found["published"], found["rows_rejected"]) == (True, 3)
+
+
+def test_of_runs_with_several_inputs(table: Path, tmp_path: Path) -> None:
+    """No line is told that might be another file's."""
+    other = tmp_path / "other" / "x.csv"
+    other.parent.mkdir()
+    other.write_text(ROWS.replace("\n", "\n\n"))
+    for file in (table, other):
+        assert recordmill("convert", "csv", file, tmp_path / "out").status == 65
+    assert set(lines_of(tmp_path / "out")) == {None}
 
 
 def test_the_command_that_an_error_names(table: Path, tmp_path: Path) -> None:

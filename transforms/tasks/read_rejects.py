@@ -37,6 +37,7 @@ NOT_COUNTED = "not counted"
 MAX_COUNTED = 100_000  # rejects whose reasons the end of a run counts
 MAX_DESCRIBED = 10_000  # rejects that an error message counts
 _DESCRIBED_KINDS = 3
+_INPUT_NAME = "input.json"  # in a workspace: the input root and the format
 RAW_CHARACTERS = 60  # of a reject that are shown
 
 _VALUES = re.compile(r"'[^']*'|\"[^\"]*\"|\d[\d,.]*")
@@ -55,6 +56,12 @@ class RejectKind:
     kind: str
     rows: int
     first: Reject
+
+    @property
+    def example(self) -> str:
+        """Returns the reason of the first, with its values; the kind if reasons differ."""
+        differ = self.kind in (OTHER_KINDS, NOT_COUNTED)
+        return self.kind if differ else printable(self.first.reason)
 
 
 def kind_of(reason: str) -> str:
@@ -125,7 +132,7 @@ def kind_lines(
     listed = list(kinds)
     known = [kind for kind in listed if kind.kind not in (OTHER_KINDS, NOT_COUNTED)]
     lines = [
-        f"{kind.rows:,} x {printable(kind.first.reason)}; first at "
+        f"{kind.rows:,} x {kind.example}; first at "
         f"{locator.describe(kind.first)}: {readable_raw(kind.first.raw)}"
         for kind in known[:_DESCRIBED_KINDS]
     ]
@@ -154,11 +161,27 @@ def published_locator(store: Store, storage: StorageOptions) -> RejectLocator:
       store: of the dataset.
       storage: options of the inputs' storage.
     """
+    return _locator(store, run_metadata_name(0), storage)
+
+
+def _locator(store: Store, name: str, storage: StorageOptions) -> RejectLocator:
     try:
-        facts = json.loads(store.read(run_metadata_name(0)))
+        facts = json.loads(store.read(name))
         return RejectLocator(str(facts["input_root"]), str(facts["source"]), storage)
     except (OutputError, ValueError, KeyError, TypeError):
         return UNKNOWN_INPUT  # there is none, or it is of an earlier version
+
+
+def note_input(workspace: Workspace, input_root: str, source: str) -> None:
+    """Writes to a run's workspace what finds the lines of its rejects.
+
+    Args:
+      workspace: of the run.
+      input_root: the folder below which all inputs are.
+      source: name of the input format.
+    """
+    facts = {"input_root": input_root, "source": source}
+    workspace.put(_INPUT_NAME, json.dumps(facts).encode())
 
 
 def run_rejects(workspace: Workspace) -> Iterator[Reject]:
@@ -195,6 +218,32 @@ def unpublished_rejects(store: Store, scratch: str = "") -> Iterator[Reject]:
       store: of the output.
       scratch: the scratch folder of these runs, if they were given one.
     """
+    for root, run in _unpublished_runs(store, scratch):
+        yield from _rejects_below(root, f"{run}/{REJECTS_NAME}")
+
+
+def unpublished_locator(
+    store: Store, scratch: str, storage: StorageOptions
+) -> RejectLocator:
+    """Returns what finds the lines of the rejects that `unpublished_rejects` yields.
+
+    It finds none if these runs had several inputs.
+
+    Args:
+      store: of the output.
+      scratch: the scratch folder of these runs, if they were given one.
+      storage: options of the inputs' storage.
+    """
+    found = {
+        _locator(root, f"{run}/{_INPUT_NAME}", storage)
+        for root, run in _unpublished_runs(store, scratch)
+        if next(_rejects_below(root, f"{run}/{REJECTS_NAME}"), None)
+    }
+    return found.pop() if len(found) == 1 else UNKNOWN_INPUT
+
+
+def _unpublished_runs(store: Store, scratch: str) -> Iterator[tuple[Store, str]]:
+    """Yields the folder of each run that has not published: a store, its name there."""
     roots: list[Store] = [store.below(WORK_FOLDER)]
     if not isinstance(store, LocalStore):
         roots.append(LocalStore(scratch or work_folder_of(store.uri)))
@@ -202,7 +251,7 @@ def unpublished_rejects(store: Store, scratch: str = "") -> Iterator[Reject]:
         if isinstance(root, LocalStore) and not Path(root.root).is_dir():
             continue
         for run in sorted(root.list_level().folders):
-            yield from _rejects_below(root, f"{run}/{REJECTS_NAME}")
+            yield root, run
 
 
 def _rejects_below(store: Store, folder: str) -> Iterator[Reject]:

@@ -7,6 +7,7 @@
         staging/    finished shards and metadata, under their final names
         errors/     one JSON file per error of a task
         inventory.jsonl.gz   what the run listed; in the store, like staging
+        input.json  input root and format, to find the lines of rejects
         run.log
 
 Where OUTPUT is not a local folder, a shard is written to a local folder and copied to
