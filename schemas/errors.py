@@ -19,7 +19,8 @@ EXIT_STATUS: Final = {OTHER: 1, USAGE: 2, DATA: 65, OUTPUT: 73, NO_ROOM: 74, BUS
 # The same run fails again, until a person has changed something.
 PERMANENT: Final = (USAGE, DATA, OUTPUT)
 
-_FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
+# A disk, a quota, or the size that a file may have.
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class RecordmillError(Exception):
@@ -212,7 +213,7 @@ def exit_status(error: BaseException) -> int:
 
 
 def _is_full(error: BaseException) -> bool:
-    return isinstance(error, OSError) and error.errno in _FULL_DISK
+    return isinstance(error, OSError) and error.errno in FULL
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

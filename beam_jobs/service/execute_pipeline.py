@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, suppress
 from dataclasses import replace
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ from recordmill.schemas.job.run_options import RunOptions
 from recordmill.schemas.ranges import cut_of
 from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.storage.lease import Lease
+from recordmill.transforms.storage.storage_errors import output_error
 from recordmill.transforms.tasks.memory import share_arenas
 
 if TYPE_CHECKING:
@@ -121,12 +123,51 @@ def execute_pipeline(
     return read_manifest(store)
 
 
+class _RunLog(TextIOWrapper):
+    """The log of a run. It ends where the disk is full: a run does not fail by its log."""
+
+    _has_room = True
+
+    def write(self, text: str, /) -> int:
+        """Writes, unless an earlier write failed."""
+        self._try(lambda: super(_RunLog, self).write(text))
+        return len(text)
+
+    def flush(self) -> None:
+        """Flushes, unless an earlier write failed."""
+        self._try(super().flush)
+
+    def close(self) -> None:
+        """Closes the file; what could not be written is lost."""
+        with suppress(OSError):
+            super().close()
+
+    def _try(self, write: Callable[[], object]) -> None:
+        try:
+            if self._has_room:
+                write()
+        except OSError:
+            self._has_room = False
+
+
+def _open_log(path: Path) -> _RunLog:
+    """Opens the log of a run.
+
+    Raises:
+      OutputError: it cannot be created.
+    """
+    try:
+        return _RunLog(path.open("ab"), encoding="utf-8")
+    except OSError as error:
+        raise output_error(error, str(path), "written") from error
+
+
 @contextmanager
 def _logging_to(path: Path) -> Iterator[None]:
     """Sends all logging and stderr to the run's log: Beam's are not for the terminal."""
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
-    with path.open("a") as log, redirect_stderr(log):
+    with _open_log(path) as log, redirect_stderr(log):
         handler = logging.StreamHandler(log)
         handler.setFormatter(
             logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import re
+import resource
 import signal
 from pathlib import Path
 
@@ -114,11 +115,35 @@ def test_a_worker_that_found_no_room(
     check(*case(tmp_path, ""), kind="no_room")
 
 
+@pytest.mark.parametrize("max_bytes", [1_000, 20_000])
+def test_a_file_reaches_the_size_that_the_process_allows(
+    tmp_path: Path, max_bytes: int
+) -> None:
+    """Below 1,000 bytes not even the log can be written, which changes no outcome."""
+    table = tmp_path / "table.csv"
+    table.write_text("a,b\n" + "1,2\n" * 3_000)
+    arguments = ["convert", "csv", table, tmp_path / "out"]
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (max_bytes, before[1]))
+    try:
+        ran = recordmill(*arguments)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert ran.status == EXIT_STATUS["no_room"]
+    told = ran.err[ran.err.index("Error: ") :].splitlines()
+    assert told[0].startswith(f"Error: {tmp_path / 'out'}/")
+    assert "tfrecord-00000-of-00001: cannot be written: File too large; " in told[0]
+    assert "ulimit -f" in told[0]
+    assert len(told) == 2
+    # The way out that the message names: with a higher limit, the same command again.
+    assert recordmill(*arguments).status == 0
+
+
 def test_an_error_of_the_storage_has_its_kind() -> None:
     def kind(number: int) -> str:
         return kind_of(output_error(OSError(number, "oh"), "out/x", "written"))
 
-    assert {kind(errno.ENOSPC), kind(errno.EDQUOT)} == {"no_room"}
+    assert {kind(errno.ENOSPC), kind(errno.EDQUOT), kind(errno.EFBIG)} == {"no_room"}
     assert {kind(errno.EACCES), kind(errno.EROFS)} == {"output"}
     assert {kind(errno.EIO), kind(errno.ETIMEDOUT)} == {"other"}
     assert kind_of(input_error(FileNotFoundError(2, "no file"), "x")) == "data"

@@ -116,7 +116,7 @@ def _write_payload(path: Path, windows: Iterable[memoryview]) -> int:
     num_bytes = crc = 0
     seconds = 0.0
     try:
-        with BlockWriter(temporary, direct=SCRATCH_SPEED.direct) as file:
+        with BlockWriter(temporary, direct=SCRATCH_SPEED.direct, name=path) as file:
             for body in windows:
                 crc = crc32c(body, crc)
                 num_bytes += len(body)

@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from recordmill.schemas.errors import OutputError, UsageError
+from recordmill.schemas.errors import FULL, OutputError, UsageError
 from recordmill.schemas.text import count
 from recordmill.transforms.arrow import array_parts
 from recordmill.transforms.storage.atomic_files import sync_folder, temp_path
@@ -98,7 +98,7 @@ def write_array_records(path: Path, windows: Iterable[pa.BinaryArray]) -> Writte
 
 def _os_error(path: Path, what: str) -> OSError:
     """Returns an error of the system, of which the package gives the text alone."""
-    for code in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EACCES):
+    for code in (*FULL, errno.EIO, errno.EACCES):
         if os.strerror(code) in what:
             return OSError(code, what, str(path))
     return OSError(f"{path}: cannot be written: {what}")

@@ -37,8 +37,10 @@ def write_atomic(
                 file.flush()
                 os.fsync(file.fileno())
         temporary.replace(path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)  # a failed write does not tell it
         raise
 
 

@@ -13,6 +13,8 @@ are read and written through the cache.
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import mmap
 import os
 import threading
@@ -64,7 +66,15 @@ class BlockWriter:
     fills other buffers. Of three, two may be waiting: some writes take far longer than others.
     """
 
-    def __init__(self, path: Path, *, direct: bool) -> None:
+    def __init__(self, path: Path, *, direct: bool, name: Path | None = None) -> None:
+        """Creates the file.
+
+        Args:
+          path: its path.
+          direct: whether to write past the page cache, where that can be done.
+          name: what errors call it, if that is not `path`: the name it gets later.
+        """
+        self._name = str(name or path)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         if getattr(_local, "writing", False):
             raise RuntimeError(f"{path}: this thread is already writing another file")
@@ -96,7 +106,7 @@ class BlockWriter:
         """Appends bytes to the file."""
         self._size += len(data)
         if not self.direct:
-            _write_all(self._descriptor, memoryview(data))
+            self._write_now(memoryview(data))
             return
         source = memoryview(data)  # its slices cost less than those of an array
         while source:
@@ -127,12 +137,39 @@ class BlockWriter:
         if self._behind is None:
             self._behind = ThreadPoolExecutor(1, "write-behind")
         full = self._buffer
-        write = self._behind.submit(_write_all, self._descriptor, full.data)
+        write = self._behind.submit(self._write_now, full.data)
         self._pending.append((write, full))
         if not self._free:
             self._wait()
         self._buffer = self._free.pop()
         self._filled = 0
+
+    def _write_now(self, view: memoryview) -> None:
+        """Writes all of it; an error tells the name of the file.
+
+        Raises:
+          OSError: the disk is full, or something else is wrong with it.
+        """
+        try:
+            while view:
+                try:
+                    view = view[os.write(self._descriptor, view) :]
+                except OSError as error:
+                    if error.errno != errno.EINVAL or not self._end_direct_writes():
+                        raise
+        except OSError as error:
+            error.filename = self._name
+            raise
+
+    def _end_direct_writes(self) -> bool:
+        """Lets the file be written through the cache; returns whether it was not before.
+
+        Where room for a part of a block is left (a limit, a full disk), a direct write
+        is an "invalid argument". A write through the cache tells what is the matter.
+        """
+        flags = fcntl.fcntl(self._descriptor, fcntl.F_GETFL)
+        fcntl.fcntl(self._descriptor, fcntl.F_SETFL, flags & ~_O_DIRECT)
+        return bool(flags & _O_DIRECT)
 
     def _wait(self) -> None:
         """Waits for the first write in the background; raises its error if it failed."""
@@ -147,7 +184,7 @@ class BlockWriter:
         if self._filled:
             padded = -(-self._filled // BLOCK_BYTES) * BLOCK_BYTES
             self._buffer[self._filled : padded] = 0
-            _write_all(self._descriptor, self._buffer.data[:padded])
+            self._write_now(self._buffer.data[:padded])
             os.ftruncate(self._descriptor, self._size)
             self._filled = 0
         if durable:
@@ -199,11 +236,6 @@ def _read_blocks(descriptor: int, path: Path, target: memoryview, offset: int) -
 
 def _ends_early(path: Path, wanted: int) -> RecordmillError:
     return RecordmillError(f"{path}: the scratch file ends before byte {wanted}")
-
-
-def _write_all(descriptor: int, view: memoryview) -> None:
-    while view:
-        view = view[os.write(descriptor, view) :]
 
 
 class ScratchSpeed:

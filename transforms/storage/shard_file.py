@@ -65,7 +65,7 @@ def write_records(
         parts = _plain(windows, tally)
     try:
         # A shard counts only once it is on disk, so the page cache is of no use.
-        with BlockWriter(temporary, direct=True) as file:
+        with BlockWriter(temporary, direct=True, name=path) as file:
             for pieces in parts:
                 file.write_all(pieces)
             file.finish(durable=True)

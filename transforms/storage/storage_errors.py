@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 
 from recordmill.schemas.errors import (
+    FULL,
     NO_ROOM,
     InputError,
     NoRoomError,
@@ -177,7 +178,10 @@ def describe_failure(error: Exception, uri: str) -> str:
     """
     if isinstance(error, _BUGS):
         raise error
-    text = _hide_secrets(" ".join(str(error).split()))[:500] or type(error).__name__
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror and error.filename == uri:
+        text = error.strerror  # the caller names the file
+    text = _hide_secrets(" ".join(text.split()))[:500] or type(error).__name__
     for note in getattr(error, "__notes__", ()):
         text += f" ({note})"
     return f"{text}; {_way_out(error, uri)}"
@@ -215,7 +219,12 @@ def _way_out(error: Exception, uri: str) -> str:
         or str(error).startswith("Forbidden")  # gcsfs, a bare OSError
     ):
         return "a permission is missing (docs/storage.md lists the required ones)"
-    if {errno.ENOSPC, errno.EDQUOT} & errnos:
+    if errno.EFBIG in errnos:
+        return (
+            "the size that the process (ulimit -f) or the file system allows for a file "
+            "is reached: raise the limit, then run again"
+        )
+    if FULL & errnos:
         return (
             "the disk is full or the quota is used up: free some space, then run again"
         )

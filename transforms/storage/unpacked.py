@@ -25,7 +25,7 @@ from typing import IO, cast
 import pyarrow as pa
 from zlib_ng import zlib_ng
 
-from recordmill.schemas.errors import InputError
+from recordmill.schemas.errors import FULL, InputError
 from recordmill.schemas.text import human_bytes
 from recordmill.transforms.storage.seekable_bytes import ReadBytes
 
@@ -130,7 +130,7 @@ def _write(uri: str, blocks: Iterator[bytes]) -> IO[bytes]:
             file.close()
             raise
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
+        if error.errno not in (*FULL, errno.EROFS, errno.EACCES):
             raise
         raise InputError(
             f"{uri}: cannot be unpacked in {_folder or tempfile.gettempdir()}: "

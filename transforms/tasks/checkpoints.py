@@ -18,9 +18,16 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from recordmill.schemas.dataset.parts import REJECTS_NAME, rejects_prefix
-from recordmill.schemas.errors import OTHER, OutputError, RecordmillError, kind_of
+from recordmill.schemas.errors import (
+    NO_ROOM,
+    OTHER,
+    OutputError,
+    RecordmillError,
+    kind_of,
+)
 from recordmill.schemas.ranges import Reject
 from recordmill.schemas.reject_totals import RejectTotals
+from recordmill.transforms.storage.storage_errors import output_error
 from recordmill.transforms.tasks.launches import keep_alive
 from recordmill.transforms.tasks.workspace import Workspace
 
@@ -130,19 +137,33 @@ def report_errors_to_launcher(workspace: Workspace) -> Iterator[None]:
             "expected": isinstance(error, RecordmillError | OSError | MemoryError),
             "kind": type(error).__name__,
             "about": kind_of(error),
-            "message": str(error),
+            "message": _message_of(error, workspace),
             "traceback": traceback.format_exc(),
             "time": time.time(),
         }
         with suppress(Exception):  # the first error matters more than this one
             if not workspace.shared:
                 workspace.local_path("errors").mkdir(parents=True, exist_ok=True)
-            workspace.put(f"errors/{uuid.uuid4().hex}.json", json.dumps(note).encode())
+            file = f"errors/{uuid.uuid4().hex}.json"
+            try:
+                workspace.put(file, json.dumps(note).encode())
+            except Exception:  # there may be room for a short one
+                note["traceback"] = ""
+                workspace.put(file, json.dumps(note).encode())
         if isinstance(error, Exception):
             raise
         # SystemExit would end the worker's thread without a message, and the runner
         # would wait for ever.
         raise RuntimeError(f"{type(error).__name__}: {error}") from error
+
+
+def _message_of(error: BaseException, workspace: Workspace) -> str:
+    """Returns the message of an error; that of a full disk tells the way out, too."""
+    if isinstance(error, OSError) and kind_of(error) == NO_ROOM:
+        return str(
+            output_error(error, error.filename or str(workspace.root), "written")
+        )
+    return str(error)
 
 
 def read_errors(workspace: Workspace) -> list[dict[str, Any]]:
