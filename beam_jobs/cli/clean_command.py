@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from recordmill.beam_jobs.cli.click_options import (
@@ -35,11 +37,17 @@ def clean_command(
     Detached jobs keep their files until a day after their last sign of life.
     """
     from recordmill.beam_jobs.report.text_tables import write_json
+    from recordmill.schemas.errors import OutputError
     from recordmill.schemas.text import count, human_bytes
     from recordmill.transforms.commit.cleanup import clean
-    from recordmill.transforms.storage import open_store
+    from recordmill.transforms.storage import LocalStore, open_store
 
     store = open_store(output, storage_of(storage).output)
+    if isinstance(store, LocalStore) and not Path(store.root).exists():
+        raise OutputError(
+            f"{store.uri}: no such folder; expected the output folder of "
+            "`recordmill convert`"
+        )
     cleaned = clean(store, dry_run=dry_run, detached=detached)
     if as_json:
         facts: dict[str, object] = {"files": cleaned.files, "bytes": cleaned.bytes}

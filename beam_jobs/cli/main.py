@@ -64,7 +64,7 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
     help="Show the version, and whether the compiled loops are there.",
 )
 def cli() -> None:
-    """Converts images, CIFAR binary files and CSV into TFRecord datasets."""
+    """Converts images, arrays, tables and other records into TFRecord datasets."""
 
 
 cli.add_commands("Make a dataset", convert, run_command, plan_command, schema)

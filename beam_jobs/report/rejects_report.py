@@ -55,8 +55,10 @@ def show_rejects(
     """
     console = make_console(stream)
     total = count(sum(kind.rows for kind in kinds), "row")
-    which = "of this dataset" if published else "of runs that have not published"
-    console.print(f"{total} {which} rejected")
+    which = "" if published else " by runs that published nothing"
+    console.print(f"{total} rejected{which}")
+    if not kinds:
+        return
     table = make_table(
         ("rows", "right"), ("reason, as of the first", "left"), ("first", "left")
     )

@@ -160,8 +160,8 @@ def outcome_lines(outcome: Outcome) -> list[str]:
         lines += [f"    {line}" for line in told]
     if outcome.replaced_shards:
         lines.append(
-            f"  {count(outcome.replaced_shards, 'shard')} of the replaced dataset stay for "
-            "its readers until the next run or `recordmill clean`. A glob finds both: take "
+            f"  kept of the replaced dataset: {count(outcome.replaced_shards, 'shard')}, for "
+            "its readers, until the next run or `recordmill clean`. A glob finds both: take "
             "the names from manifest.json"
         )
     for launch in outcome.at_work:

@@ -30,6 +30,8 @@ _ADVICE = {
     "inputs, and convert again with --overwrite",
 }
 
+_UNLIMITED = 1 << 16  # characters in a line
+
 
 def show_verify(
     result: VerifyResult, *, as_json: bool = False, stream: TextIO | None = None
@@ -47,6 +49,8 @@ def show_verify(
         write_json(_verify_json(result), stream)
         return
     console = make_console(stream)
+    if not console.is_terminal:
+        console.width = _UNLIMITED  # programs read whole names
     size = human_bytes(result.bytes)
     found = f"{count(result.shards, 'shard')}, {count(result.records, 'record')}"
     if result.ok:

@@ -63,7 +63,7 @@ def explain(error: Exception, workspace: Workspace) -> RecordmillError:
 
 
 def nothing_published(workspace: Workspace, kind: str) -> str:
-    """Tells that nothing was published, where the log is, and how to resume.
+    """Tells that nothing was published, where the log is, and how to go on.
 
     Args:
       workspace: of the run.
@@ -75,7 +75,7 @@ def nothing_published(workspace: Workspace, kind: str) -> str:
         found = f"The log is {workspace.log}, rejects are in {rejects}"
     if kind in PERMANENT:
         return (
-            f"Nothing was published. {found}. The same command would fail again: change "
-            "that first; with the same inputs the next run resumes"
+            f"Nothing was published. {found}. The same command would fail again: first "
+            "change what the error names"
         )
     return f"Nothing was published. {found}. Run the same command again to resume"

@@ -77,7 +77,7 @@ def test_options_and_inputs_of_an_appended_dataset(job: list[Argument]) -> None:
     folder = Path(job[1])
     (folder / "d.csv").write_text("a,b\n5,6\n")
     convert(*map(str, job), "--append")
-    assert refused(*job) == ["it was appended to 1 time"]
+    assert refused(*job) == ["rows that 1 append added"]
     (folder / "e.csv").write_text("a,b\n5,6\n")
     assert refused(*job, "--seed", 3) == [
         "--seed 0, now --seed 3",

@@ -184,7 +184,8 @@ def test_a_folder_that_is_nobodys_dataset_is_not_touched(tmp_path: Path) -> None
     for options in ([], ["--dry-run"]):
         assert clean(folder, *options)["files"] == 0
     assert contents(folder) == before
-    assert recordmill("clean", tmp_path / "nothing").status == 0
+    missing = recordmill("clean", tmp_path / "nothing")
+    assert (missing.status, "nothing: no such folder" in missing.err) == (1, True)
     assert not (tmp_path / "nothing").exists()
 
 

@@ -48,7 +48,10 @@ def test_the_same_picture_under_two_names(
     assert ran.status == 65
     assert "3 records hold the same content as one of another split" in ran.err
     assert "or use --duplicates report" in ran.err
-    assert "The same command would fail again: change that first" in ran.err
+    assert (
+        "The same command would fail again: first change what the error names"
+        in ran.err
+    )
     assert "Run the same command again" not in ran.err
     assert_unpublished(tmp_path / "out")
     with monkeypatch.context() as patch:  # it resumes, as the message says

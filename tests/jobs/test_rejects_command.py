@@ -38,7 +38,7 @@ def test_of_a_dataset(table: Path, tmp_path: Path) -> None:
     convert("csv", table, tmp_path / "out", "--max-rejects", 3)
     ran = recordmill("rejects", tmp_path / "out", "--rows", 1)
     assert ran.status == 0
-    assert "3 rows of this dataset rejected" in ran.out
+    assert "3 rows rejected\n" in ran.out
     assert "#" not in ran.out  # a real reason
     assert re.search(r" 3 +expected 2 columns, found 1 +x.csv line 3", ran.out)
     assert "x.csv line 3: expected 2 columns, found 1" in ran.out
@@ -117,7 +117,7 @@ def test_nothing_was_rejected(table: Path, tmp_path: Path) -> None:
     table.write_text("a,b\n1,2\n")
     convert("csv", table, tmp_path / "out")
     ran = recordmill("rejects", tmp_path / "out")
-    assert (ran.status, "0 rows of this dataset rejected" in ran.out) == (0, True)
+    assert (ran.status, ran.out) == (0, "0 rows rejected\n")
 
 
 def test_kinds_are_bounded() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from job_tools import GOLDEN, SAMPLES, convert
+from job_tools import GOLDEN, IRIS, SAMPLES, convert, recordmill
 from small_dataset import SCHEMA, rows, write_dataset
 
 from recordmill.beam_jobs.cli.main import run
@@ -302,3 +302,13 @@ def test_what_convert_writes_fits(tmp_path: Path, source: str, folder: str) -> N
     convert(source, SAMPLES / folder, tmp_path / "out", "--shards", 2)
     assert run(["verify", "--deep", str(tmp_path / "out")]) == 0
     assert run(["verify", "--deep", "--quick", str(tmp_path / "out")]) == 2
+
+
+def test_names_are_whole_where_there_is_no_terminal(tmp_path: Path) -> None:
+    """Programs search the lines for them."""
+    name = "long_" * 24 + "name"
+    output = tmp_path / "iris"
+    assert recordmill("convert", "csv", IRIS, output, "--name", name).status == 0
+    (shard,) = output.glob(f"{name}-*")
+    shard.unlink()
+    assert shard.name in recordmill("verify", output).out

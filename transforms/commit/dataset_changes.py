@@ -58,7 +58,7 @@ def dataset_changes(
     if told := ", ".join(_file_changes(kept, [*files, *side_files], check)):
         changes.append(f"input files: {told}")
     if manifest.appended and not changes:
-        changes.append(f"it was appended to {count(manifest.appended, 'time')}")
+        changes.append(f"rows that {count(manifest.appended, 'append')} added")
     if not changes and describe_inputs(job, files):
         changes.append("which folders are read as splits and as classes")
     return changes

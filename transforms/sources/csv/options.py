@@ -101,7 +101,7 @@ class CsvOptions(SourceOptions):
     )
     comment: Annotated[str, AfterValidator(_mark)] = Field(
         "none",
-        description="the character that lines begin with which are left out, or none",
+        description="lines that begin with this character are left out; none: no lines are",
     )
     decimal: Literal["point", "comma"] = Field(
         "point", description="what stands before the places of numbers: 1.5 or 1,5"

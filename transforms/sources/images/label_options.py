@@ -90,12 +90,12 @@ class LabelOptions(SourceOptions):
     label_column: str = Field(
         "auto",
         description="column of `label_table` with the label; auto: label, class, category "
-        "and the like; none: there is none",
+        "and the like; none: no such column",
     )
     table_split_column: str = Field(
         "auto",
         description="column of `label_table` with the split; auto: split, if it is there "
-        "and nothing else says the splits; none: there is none",
+        "and nothing else says the splits; none: no such column",
     )
     table_rows: TableRows = Field(
         "picture",
