@@ -23,8 +23,8 @@ from recordmill.transforms.sources.listing import list_inputs, unreadable_error
 from recordmill.transforms.sources.named_files import list_with_named
 from recordmill.transforms.sources.registry import describe_inputs, make_source
 from recordmill.transforms.storage import Store
+from recordmill.transforms.storage.read_member import unpack_into
 from recordmill.transforms.storage.reading import full_uri, is_local
-from recordmill.transforms.storage.unpacked import unpack_into
 from recordmill.transforms.tasks.fingerprint import fingerprint_of
 
 _SHOWN_LINKS = 5

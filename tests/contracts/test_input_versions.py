@@ -17,10 +17,14 @@ from recordmill.transforms.sources.images.read_pictures import (
 )
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.storage import read_member
-from recordmill.transforms.storage.read_scattered import read_rows
+from recordmill.transforms.storage.read_member import close_all
 from recordmill.transforms.storage.read_version import can_read_version
-from recordmill.transforms.storage.reading import is_local, read_file, read_range
-from recordmill.transforms.storage.unpacked import close_all
+from recordmill.transforms.storage.reading import (
+    is_local,
+    read_file,
+    read_range,
+    read_rows,
+)
 
 # Its listings name no files that can be opened.
 pytestmark = pytest.mark.not_on("folders")

@@ -12,8 +12,8 @@ from mutations import damaged
 
 from recordmill.schemas.errors import InputError
 from recordmill.transforms.sources.listing import list_inputs
+from recordmill.transforms.storage.read_member import close_all
 from recordmill.transforms.storage.reading import read_file
-from recordmill.transforms.storage.unpacked import close_all
 
 pytestmark = pytest.mark.fuzz
 

@@ -17,8 +17,7 @@ from recordmill.schemas.errors import InputError
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.sources.base import Source
-from recordmill.transforms.sources.columnar.source import ColumnarSource
-from recordmill.transforms.sources.columnar.table_files import FileKind
+from recordmill.transforms.sources.tables import ColumnarSource, FileKind
 from recordmill.transforms.tasks.frame_records import frame_rows
 
 pytestmark = pytest.mark.fuzz

@@ -14,7 +14,7 @@ from source_tools import read
 from tfrecord_tools import example, hurt, whole_file
 
 from recordmill.schemas.errors import InputError, SchemaError
-from recordmill.transforms.sources.tfrecord.read_frames import read_frames
+from recordmill.transforms.sources.tfrecord.frames import read_frames
 from recordmill.transforms.sources.tfrecord.source import TfrecordSource
 from recordmill.transforms.tfrecord import crc32c
 

@@ -25,8 +25,6 @@ from recordmill.transforms.sources.arrays.source import ArraysSource
 from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.binary.find_records import BinaryFinder
 from recordmill.transforms.sources.cifar.source import CifarSource
-from recordmill.transforms.sources.columnar.source import ColumnarSource
-from recordmill.transforms.sources.columnar.table_files import FileKind
 from recordmill.transforms.sources.csv.dialect import AskedDialect
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.idx.find_idx import IdxFinder
@@ -36,6 +34,7 @@ from recordmill.transforms.sources.images.source import ImagesSource
 from recordmill.transforms.sources.jsonl.source import JsonLinesSource
 from recordmill.transforms.sources.numpy_files.find_arrays import NumpyFinder
 from recordmill.transforms.sources.svhn.find_digits import SvhnFinder
+from recordmill.transforms.sources.tables import ColumnarSource, FileKind
 from recordmill.transforms.sources.tfrecord.source import TfrecordSource
 from recordmill.transforms.sources.webdataset.source import WebDatasetSource
 

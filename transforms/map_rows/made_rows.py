@@ -14,10 +14,10 @@ from recordmill.transforms.arrow import I64
 from recordmill.transforms.exchange.keys import copy_origins
 from recordmill.transforms.map_rows.call_function import MappedBatch, different_types
 from recordmill.transforms.map_rows.try_function import Tried
-from recordmill.transforms.sources.columnar.flat_batches import flat_batch
 from recordmill.transforms.sources.plain_types import merged_type, plain_columns
 from recordmill.transforms.sources.required_values import missing_required
 from recordmill.transforms.sources.source_rows import Rows
+from recordmill.transforms.sources.tables import flat_batch
 
 
 @dataclass(frozen=True, slots=True)

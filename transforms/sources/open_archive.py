@@ -10,9 +10,9 @@ from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import InputFile, Seen
 from recordmill.schemas.text import count, first_names
 from recordmill.schemas.understood import NOTHING, Understood
-from recordmill.transforms.archives.list_archive import list_archive
 from recordmill.transforms.sources.found_files import FoundFile
 from recordmill.transforms.sources.split_names import is_split_name
+from recordmill.transforms.storage.archives import list_archive
 
 
 def open_archive(file: FoundFile, options: StorageOptions) -> list[FoundFile]:

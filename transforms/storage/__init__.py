@@ -10,7 +10,6 @@ from recordmill.schemas.job.storage_options import (
     require_secretless_url,
 )
 from recordmill.transforms.storage.local import LocalStore
-from recordmill.transforms.storage.read_local import path_text
 from recordmill.transforms.storage.remote import RemoteStore
 from recordmill.transforms.storage.store import Preflight, Store
 
@@ -24,6 +23,6 @@ def open_store(root: str, options: StorageOptions = NO_OPTIONS) -> Store:
       UsageError: the URL carries a secret.
     """
     if "://" not in root or root.startswith("file://"):
-        return LocalStore(str(Path(path_text(root)).absolute()))
+        return LocalStore(str(Path(root.removeprefix("file://")).absolute()))
     require_secretless_url(root)
     return RemoteStore(root.rstrip("/"), options)

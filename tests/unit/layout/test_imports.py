@@ -30,7 +30,6 @@ ROOMS = (
     "transforms/cast",
     "transforms/decode",
     "transforms/exchange",
-    "transforms/archives",
     "transforms/sources",
     "transforms/sources/csv",
     "transforms/sources/images",

@@ -21,9 +21,8 @@ from source_tools import Reading, prepare, read, read_one
 from recordmill.schemas.errors import InputError, SchemaError
 from recordmill.schemas.features.feature import Kind
 from recordmill.transforms.encode.examples import encode
-from recordmill.transforms.sources.columnar import table_files
-from recordmill.transforms.sources.columnar.source import ColumnarSource
-from recordmill.transforms.sources.columnar.table_files import FileKind
+from recordmill.transforms.sources import tables
+from recordmill.transforms.sources.tables import ColumnarSource, FileKind
 
 KINDS: tuple[FileKind, ...] = ("parquet", "arrow")
 BOX = pa.struct({"x": pa.float64(), "c": pa.string()})
@@ -117,7 +116,7 @@ def test_rows_are_those_of_the_table_however_it_is_cut(
 def test_a_large_group_is_read_in_parts(
     kind: FileKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table_files, "BATCH_ROWS", 3)
+    monkeypatch.setattr(tables, "BATCH_ROWS", 3)
     file = table_in(tmp_path, kind, {"a": range(10)})
     reading = prepare(ColumnarSource(kind=kind), [file])
     (whole,) = reading.ranges

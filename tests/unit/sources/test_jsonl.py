@@ -18,9 +18,8 @@ from source_tools import Reading, prepare, read, read_one
 
 from recordmill.schemas.errors import InputError, SchemaError
 from recordmill.transforms.sources import unpack
-from recordmill.transforms.sources.jsonl import find_columns
 from recordmill.transforms.sources.jsonl import source as jsonl
-from recordmill.transforms.sources.jsonl.read_lines import read_lines
+from recordmill.transforms.sources.jsonl.lines import read_lines
 from recordmill.transforms.sources.jsonl.source import JsonLinesSource
 
 INTEGERS = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -163,8 +162,8 @@ def test_what_comes_after_the_first_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another key and another type are rejects, and told as such."""
-    monkeypatch.setattr(find_columns, "SAMPLE_BYTES", 8)
-    monkeypatch.setattr(find_columns, "_LEAST_BYTES", 8)
+    monkeypatch.setattr(jsonl, "SAMPLE_BYTES", 8)
+    monkeypatch.setattr(jsonl, "_LEAST_BYTES", 8)
     reading = lines_in(
         tmp_path, '{"a": 1}', '{"a": 2.5}', '{"a": 3, "b": 4}', '{"a": 5}'
     )

@@ -19,11 +19,11 @@ from recordmill.schemas.ranges import InputFile
 from recordmill.transforms import compiled
 from recordmill.transforms import find_frames as find_frames_module
 from recordmill.transforms.find_frames import find_frames, find_whole_frame
-from recordmill.transforms.sources.tfrecord import read_frames as frames_of
-from recordmill.transforms.sources.tfrecord.cut_files import cut_files
-from recordmill.transforms.sources.tfrecord.read_frames import (
+from recordmill.transforms.sources.tfrecord import frames as frames_of
+from recordmill.transforms.sources.tfrecord.frames import (
     FrameWindow,
     Lost,
+    cut_files,
     read_frames,
 )
 from recordmill.transforms.tfrecord import crc32c, mask

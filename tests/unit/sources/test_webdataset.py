@@ -18,7 +18,7 @@ from source_tools import Reading, prepare, read
 from webdataset_tools import npy
 
 from recordmill.schemas.errors import InputError
-from recordmill.transforms.sources.webdataset.array_columns import (
+from recordmill.transforms.sources.webdataset.sample_columns import (
     array_column,
     array_type,
     misfit_of,

@@ -14,7 +14,7 @@ from archive_tools import tar_of
 from source_tools import read
 
 from recordmill.schemas.ranges import InputFile
-from recordmill.transforms.sources.webdataset import cut_shards
+from recordmill.transforms.sources.webdataset import samples
 from recordmill.transforms.sources.webdataset.source import WebDatasetSource
 
 FORMATS = {
@@ -89,7 +89,7 @@ def test_what_is_not_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         path = tmp_path / "x.tar"
         path.write_bytes(data)
         file = InputFile("x.tar", str(path), len(data))
-        found = cut_shards.cut_shards([file] * files, 2000)
+        found = samples.cut_shards([file] * files, 2000)
         return [start for _, start, _, _ in found[: len(found) // files]]
 
     plain = tar_of(members)
@@ -104,7 +104,7 @@ def test_what_is_not_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert cuts_of(bytes(damaged)) == [0]
     for kind in (tarfile.CHRTYPE, tarfile.FIFOTYPE, tarfile.XGLTYPE):
         assert cuts_of(with_member(plain, kind)) == [0], kind
-    monkeypatch.setattr(cut_shards, "MAX_CUT_SHARDS", 1)
+    monkeypatch.setattr(samples, "MAX_CUT_SHARDS", 1)
     assert cuts_of(plain, 2) == [0]
 
 
@@ -124,5 +124,5 @@ def test_a_shard_that_became_shorter(size: int, tmp_path: Path) -> None:
     """Who reads it tells that it changed, with a way out; it is not cut."""
     path, data = tmp_path / "x.tar", tar_of({f"{n}.txt": b"x" * 600 for n in range(9)})
     path.write_bytes(data[:size])
-    found = cut_shards.cut_shards([InputFile("x.tar", str(path), len(data))], 2000)
+    found = samples.cut_shards([InputFile("x.tar", str(path), len(data))], 2000)
     assert [start for _, start, _, _ in found] == [0]

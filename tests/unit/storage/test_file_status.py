@@ -14,7 +14,7 @@ from recordmill.transforms import compiled
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.storage import file_status as module
 from recordmill.transforms.storage.file_status import file_status
-from recordmill.transforms.storage.read_together import read_together
+from recordmill.transforms.storage.reading import read_together
 
 
 @pytest.mark.parametrize("at_once", [3, 8192])  # in threads, or in one call

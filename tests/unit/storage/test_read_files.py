@@ -16,10 +16,9 @@ from recordmill.schemas.errors import ChangedInputError, InputError
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.ranges import Seen
 from recordmill.transforms import compiled
-from recordmill.transforms.storage import read_files as module
-from recordmill.transforms.storage import read_together
-from recordmill.transforms.storage.read_files import REQUESTS, read_files
-from recordmill.transforms.storage.read_together import FileToRead
+from recordmill.transforms.storage import reading
+from recordmill.transforms.storage import reading as module
+from recordmill.transforms.storage.reading import REQUESTS, FileToRead, read_files
 
 DATA = [bytes([number]) * (number * 7 % 50) for number in range(60)]
 
@@ -50,7 +49,7 @@ def test_all_in_order(
     files: list[FileToRead], bytes_ahead: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "BYTES_AHEAD", bytes_ahead)
-    monkeypatch.setattr(read_together, "TOGETHER_BYTES", bytes_ahead)
+    monkeypatch.setattr(reading, "TOGETHER_BYTES", bytes_ahead)
     assert list(read_files(iter(files), NO_OPTIONS)) == DATA
     assert list(read_files([], NO_OPTIONS)) == []
 
@@ -100,7 +99,7 @@ def test_one_call_reads_many_files(
     """And no more at once than the bound, but for the last of them."""
     loops = Mock(wraps=compiled.loops, ANY_TIME=compiled.loops.ANY_TIME)
     monkeypatch.setattr(compiled, "loops", loops)
-    monkeypatch.setattr(read_together, "TOGETHER_BYTES", 30)
+    monkeypatch.setattr(reading, "TOGETHER_BYTES", 30)
     (tmp_path / "a").write_bytes(bytes(12))
     files = [(f"file://{tmp_path}/a", Seen(12, ""))] * 7
     assert list(read_files(files, NO_OPTIONS)) == [bytes(12)] * 7

@@ -20,8 +20,12 @@ from recordmill.transforms.sources import list_local
 from recordmill.transforms.sources.found_files import FoundFile
 from recordmill.transforms.sources.listing import _by_folders, list_inputs
 from recordmill.transforms.sources.walk_folders import Note
-from recordmill.transforms.storage.read_scattered import read_rows
-from recordmill.transforms.storage.reading import local_path, read_file, read_range
+from recordmill.transforms.storage.reading import (
+    local_path,
+    read_file,
+    read_range,
+    read_rows,
+)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recordmill.transforms.storage.row_spans import row_spans
+from recordmill.transforms.storage.reading import row_spans
 
 
 @given(

@@ -12,8 +12,7 @@ from recordmill.schemas.text import count
 from recordmill.transforms.arrow import U8
 from recordmill.transforms.sources.arrays.row_arrays import RowArray
 from recordmill.transforms.sources.arrays.unpack_rows import Unpacked
-from recordmill.transforms.storage.read_scattered import read_rows
-from recordmill.transforms.storage.reading import read_range
+from recordmill.transforms.storage.reading import read_range, read_rows
 
 
 def unpacked(array: RowArray, storage: StorageOptions) -> Unpacked:

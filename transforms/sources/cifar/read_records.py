@@ -15,7 +15,7 @@ from recordmill.schemas.ranges import Seen
 from recordmill.transforms.arrow import I64, U8, array_parts
 from recordmill.transforms.reused_buffers import empty_bytes
 from recordmill.transforms.sources.cifar.scan_records import has_wrong_label
-from recordmill.transforms.storage.read_scattered import read_rows
+from recordmill.transforms.storage.reading import read_rows
 
 
 @dataclass(frozen=True, slots=True)

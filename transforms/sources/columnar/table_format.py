@@ -44,6 +44,6 @@ def _make_source(
     as_text: bool,
     storage: StorageOptions,
 ) -> Source:
-    from recordmill.transforms.sources.columnar.source import ColumnarSource
+    from recordmill.transforms.sources.tables import ColumnarSource
 
     return ColumnarSource(kind=kind, as_declared=as_text, storage=storage)

@@ -19,7 +19,7 @@ from recordmill.transforms.sources.images.picture_notes import (
     Note,
     read_note,
 )
-from recordmill.transforms.storage.read_files import read_files
+from recordmill.transforms.storage.reading import read_files
 from recordmill.transforms.tfrecord import crc32c
 
 

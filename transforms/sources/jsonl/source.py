@@ -1,4 +1,6 @@
-"""Reads JSON Lines: cut at line ends, columns and types by the first rows of each file.
+"""Finds the columns of JSON Lines and their types, by the first rows of each file.
+
+Reads JSON Lines: cut at line ends, columns and types by the first rows of each file.
 
 A key is a column, and one of a nested object the column `a/b`. What most values of a
 column are in the rows that `prepare` reads is its type; a line that does not fit is a
@@ -7,8 +9,9 @@ reject.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Self
 
 import pyarrow as pa
@@ -21,12 +24,12 @@ from recordmill.schemas.ranges import InputFile, InputRange, TypeFlags
 from recordmill.schemas.text import count
 from recordmill.schemas.understood import PassedOver, Understood
 from recordmill.transforms.sources.base import RANGE_BYTES, Source, number_ranges
-from recordmill.transforms.sources.jsonl.find_columns import (
-    find_columns,
-)
-from recordmill.transforms.sources.jsonl.line_rows import LineColumns
-from recordmill.transforms.sources.jsonl.read_lines import (
+from recordmill.transforms.sources.jsonl.lines import (
     Line,
+    LineColumns,
+    ObservedColumn,
+    is_text,
+    parse_line,
     read_lines,
     stream_lines,
 )
@@ -40,13 +43,98 @@ from recordmill.transforms.sources.packing import (
 from recordmill.transforms.sources.plain_types import plain_schema, types_to_append
 from recordmill.transforms.sources.single_values import single_values
 from recordmill.transforms.sources.source_rows import Rows
-from recordmill.transforms.sources.unpack import (
-    StreamPositions,
-    UnpackedText,
-    unpack,
-)
+from recordmill.transforms.sources.unpack import StreamPositions, UnpackedText, unpack
 from recordmill.transforms.storage.reading import read_range
 from recordmill.transforms.tfrecord import crc32c
+
+SAMPLE_BYTES = 64 << 20  # of all files, whose rows tell columns and types
+_LEAST_BYTES = 1 << 16  # of a file that is looked at
+
+
+@dataclass(frozen=True, slots=True)
+class FoundColumns:
+    """The columns of an input.
+
+    Attributes:
+      types: their names and types.
+      rows: how many rows told them.
+      is_sampled: whether there are more.
+    """
+
+    types: tuple[tuple[str, pa.DataType], ...]
+    rows: int
+    is_sampled: bool
+
+
+def find_columns(
+    files: Sequence[InputFile],
+    first_lines: Callable[[InputFile, int], Iterator[list[Line]]],
+    wanted: Sequence[str] | None,
+    *,
+    is_packed: bool,
+) -> FoundColumns:
+    """Looks at the first rows of files.
+
+    Args:
+      files: none of them is empty.
+      first_lines: yields the lines of that many bytes at the start of a file; all
+        lines of a compressed one.
+      wanted: the columns that a declared schema uses; None for all, without one.
+      is_packed: whether the files are compressed.
+
+    Raises:
+      InputError: no line is an object, or a column can be no feature.
+    """
+    observed: dict[str, ObservedColumn] = {}
+    share = max(_LEAST_BYTES, SAMPLE_BYTES // len(files))
+    chosen = files[:: -(-len(files) * _LEAST_BYTES // SAMPLE_BYTES)]
+    rows, problem, is_sampled = 0, "", len(chosen) < len(files)
+    if not is_packed:
+        is_sampled = is_sampled or max(file.size for file in files) > share
+    for file in chosen:
+        for lines in first_lines(file, share):
+            parsed = [parse_line(line) for _, line in lines]
+            found = [row for row in parsed if not isinstance(row, str)]
+            wrong = [row for row in parsed if isinstance(row, str)]
+            problem = problem or (f"{file.uri}: {wrong[0]}" if wrong else "")
+            rows += len(found)
+            for name in dict.fromkeys(chain.from_iterable(found)):
+                column = observed.setdefault(name, ObservedColumn())
+                column.add([row.get(name) for row in found])
+            if is_packed and lines and lines[-1][0] >= share:
+                is_sampled = True
+                break
+    if not rows:
+        problem = problem or f"{files[0].uri}: only blank lines"
+        raise InputError(
+            f"no line of {count(len(files), 'input file')} is a JSON object: {problem}"
+        )
+    types = _types(observed, files[0].uri, wanted)
+    return FoundColumns(tuple(types.items()), rows, is_sampled)
+
+
+def _types(
+    observed: Mapping[str, ObservedColumn], uri: str, wanted: Sequence[str] | None
+) -> dict[str, pa.DataType]:
+    types, problems = {}, []
+    for name, column in observed.items():
+        if wanted is not None and name not in wanted:
+            continue
+        found = column.arrow_type
+        if found is None:
+            problems.append(name)
+        elif name and is_text(name):  # rows with any other are rejects
+            types[name] = found
+    if problems:
+        raise InputError(
+            f"{uri}: {', '.join(map(repr, problems))}: lists of objects, or of "
+            "values of several types, can be no feature. Declare the other columns "
+            "in a schema file (`schema`)"
+        )
+    if not types and wanted is None:
+        raise InputError(f"{uri}: its objects have no keys")
+    return types
+
 
 BATCH_BYTES = 1 << 20  # read and encoded at once; as Python objects ten times as large
 _ENTRY_BYTES = 24  # of a feature in a record, beside its name and its value

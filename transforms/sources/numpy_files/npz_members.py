@@ -12,7 +12,7 @@ from recordmill.schemas.ranges import InputFile
 from recordmill.transforms.sources.arrays.read_rows_of import unpacked
 from recordmill.transforms.sources.arrays.row_arrays import RowArray
 from recordmill.transforms.sources.arrays.unpack_rows import Unpacked
-from recordmill.transforms.sources.columnar.input_window import InputWindow
+from recordmill.transforms.sources.tables import InputWindow
 from recordmill.transforms.storage.reading import read_range
 
 MARK = b"PK"

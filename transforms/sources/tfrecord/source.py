@@ -1,4 +1,10 @@
-"""Reads TFRecord files: keeps their records byte for byte, or decodes them to columns.
+"""Finds the TFRecord files among the input files, and the split that each is in.
+
+Reads some records of TFRecord files, before a run.
+
+Finds out what TFRecord files hold: files, splits, features, and what is told of them.
+
+Reads TFRecord files: keeps their records byte for byte, or decodes them to columns.
 
 Records that are kept are not parsed: their frames are checked and written again as they
 are. What features they have is known from files beside them, from a schema, or inferred
@@ -7,23 +13,29 @@ from a sample.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
+from pathlib import PurePosixPath
 from typing import Self
 
 import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.archive_member import member_of
-from recordmill.schemas.errors import UsageError
+from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
+from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.features.declared import DeclaredSchema
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.file_checksums import FileChecksum
-from recordmill.schemas.job.job_spec import JobSpec, Payload
+from recordmill.schemas.job.job_spec import SPLIT_PATTERN, JobSpec, Payload
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.ranges import InputFile, InputRange, TypeFlags
-from recordmill.schemas.understood import NOTHING, Understood
+from recordmill.schemas.text import count
+from recordmill.schemas.understood import NOTHING, PassedOver, Understood
 from recordmill.transforms.decode.decode_batch import Unknown
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.sources.base import FRAMED, Source, number_ranges
@@ -31,33 +43,327 @@ from recordmill.transforms.sources.by_reference import REFERENCE
 from recordmill.transforms.sources.required_values import missing_required
 from recordmill.transforms.sources.single_values import single_values
 from recordmill.transforms.sources.source_rows import ReferencedRows, Rows
-from recordmill.transforms.sources.tfrecord.choose_features import Wanted
-from recordmill.transforms.sources.tfrecord.cut_files import (
+from recordmill.transforms.sources.tfrecord.features import (
+    BesideFiles,
+    ChosenFeatures,
+    SampledRecord,
+    Wanted,
+    choose_features,
+    folder_of,
+)
+from recordmill.transforms.sources.tfrecord.frames import (
     STEP_BYTES,
     WHOLE_BYTES,
-    cut_files,
-)
-from recordmill.transforms.sources.tfrecord.file_bytes import open_range
-from recordmill.transforms.sources.tfrecord.know_input import KnownInput, know_input
-from recordmill.transforms.sources.tfrecord.options import Records, SplitFrom
-from recordmill.transforms.sources.tfrecord.read_frames import (
     WINDOW_BYTES,
     FrameWindow,
-    read_frames,
-)
-from recordmill.transforms.sources.tfrecord.references import (
     ReferencedFile,
     ReferencedFrames,
+    cut_files,
+    look_at,
     make_references,
-)
-from recordmill.transforms.sources.tfrecord.window_rows import (
+    open_range,
+    read_frames,
     rows_of,
     without_frames,
     without_rejects,
 )
+from recordmill.transforms.sources.tfrecord.options import Records, SplitFrom
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.free_memory import available_memory
 from recordmill.transforms.storage.reading import is_local
+from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES
+
+# mnist-train.tfrecord-00000-of-00001, train-00000-of-01024, part-3.tfrecords.gz
+_NAMED = re.compile(r"\.(tfrecords?|tfrec|tfr)\b|-\d{5,}-of-\d{5,}$", re.IGNORECASE)
+_BESIDE = re.compile(
+    r"\.(json|txt|pbtxt|md|html?|ya?ml|csv|tsv|tfindex|tfrecord\.index|idx|index|"
+    r"array_record\S*)$|^_SUCCESS$|^LICENSE",
+    re.IGNORECASE,
+)
+_ARRAY_RECORD = re.compile(r"\.array_?record[^/]*$", re.IGNORECASE)
+_WORDS = "train(?:ing)?|val(?:id(?:ation)?)?|dev|eval(?:uation)?|test(?:ing)?"
+_IN_NAME = re.compile(rf"(?:^|[-_.])({_WORDS})(?=[-_.]|\d|$)", re.IGNORECASE)
+_FOLDER = re.compile(rf"(?:{_WORDS})", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class DataFiles:
+    """The files that hold records.
+
+    Attributes:
+      files: them, in the order of the input.
+      compressions: how many there are of each compression, as far as they were looked at.
+      all_plain: whether all were looked at, and none is compressed.
+      passed_over: the others.
+    """
+
+    files: tuple[InputFile, ...]
+    compressions: tuple[tuple[str, int], ...]
+    all_plain: bool
+    passed_over: tuple[PassedOver, ...]
+
+
+def find_data(files: Sequence[InputFile], storage: StorageOptions) -> DataFiles:
+    """Finds the files that hold records, by their content, and in a store by name.
+
+    A file with a TFRecord's name is one even if its first record is damaged. Files of a
+    store are looked at only where their name tells nothing: each costs a request.
+
+    Raises:
+      InputError: there is none, or one is compressed in another way.
+    """
+    data: list[InputFile] = []
+    others: list[tuple[str, str]] = []
+    kinds: dict[str, int] = {}
+    all_seen = True
+    for file in files:
+        name = PurePosixPath(file.path).name
+        named = bool(_NAMED.search(name)) and not _BESIDE.search(name)
+        if file.problem or (_BESIDE.search(name) and not named):
+            others.append((file.problem or "no records by its name", file.path))
+            continue
+        if not file.size:
+            others.append(("empty", file.path))
+            continue
+        if named and not is_local(file.uri):
+            all_seen = False
+            data.append(file)
+            continue
+        kind, fits = look_at(file.uri, storage, file.seen)
+        if fits or named:
+            kinds[kind] = kinds.get(kind, 0) + 1
+            data.append(file)
+        else:
+            others.append(("no TFRecord at its start", file.path))
+    arrays = [path for _, path in others if _ARRAY_RECORD.search(path)]
+    if not data and arrays:
+        raise InputError(
+            f"no TFRecord file, but {count(len(arrays), 'ArrayRecord file')}, such as "
+            f"{arrays[0]}, which are no input. Convert what they were made from once more, "
+            "with `container=tfrecord`"
+        )
+    if not data:
+        raise InputError(
+            f"no TFRecord file among {count(len(files), 'input file')}: none begins "
+            "with the length of a record and its checksum, as it is or unpacked from gzip "
+            "or zlib" + (f" ({others[0][1]}: {others[0][0]})" if others else "")
+        )
+    return DataFiles(
+        tuple(data),
+        tuple(sorted(kinds.items())),
+        all_seen and kinds.keys() <= {"plain"},
+        PassedOver.counted(others),
+    )
+
+
+def split_by_file(
+    files: Sequence[InputFile],
+    manifests: Mapping[str, Manifest],
+    infos: Mapping[str, bytes],
+) -> dict[str, str]:
+    """Returns the split of each file, by path; "" where nothing tells it.
+
+    Args:
+      files: those with records.
+      manifests: recordmill's manifests among the inputs, by folder.
+      infos: TFDS's dataset_info.json, by folder.
+    """
+    named = {folder: _splits_of_info(info) for folder, info in infos.items()}
+    stated = {
+        f"{folder}/{shard.file}".lstrip("/"): split
+        for folder, manifest in manifests.items()
+        for split, entry in manifest.splits.items()
+        for shard in entry.shards
+    }
+    found = {}
+    for file in files:
+        path = PurePosixPath(file.path)
+        split = stated.get(file.path, "")
+        split = split or _by_info(path.name, *named.get(folder_of(file.path), ("", ())))
+        found[file.path] = split or _by_words(path)
+    return found
+
+
+def _splits_of_info(info: bytes) -> tuple[str, tuple[str, ...]]:
+    """Returns the dataset's name and its splits, the longest first."""
+    try:
+        stated = json.loads(info)
+        name = str(stated["name"])
+        splits = [str(split["name"]) for split in stated["splits"]]
+    except (ValueError, LookupError, TypeError):
+        return "", ()
+    return name, tuple(sorted(filter(SPLIT_PATTERN.fullmatch, splits), key=len))[::-1]
+
+
+def _by_info(name: str, dataset: str, splits: Sequence[str]) -> str:
+    for split in splits:
+        if name.startswith((f"{dataset}-{split}.", f"{dataset}-{split}-")):
+            return split
+    return ""
+
+
+def _by_words(path: PurePosixPath) -> str:
+    match = _IN_NAME.search(path.name)
+    if match is not None:
+        return match[1]
+    return path.parent.name if _FOLDER.fullmatch(path.parent.name) else ""
+
+
+SAMPLE_BYTES = 16 << 20  # of all files
+SAMPLE_RECORDS = 1_000
+MOST_FILES = 8
+
+
+def read_sample(
+    files: Sequence[InputFile], storage: StorageOptions
+) -> list[SampledRecord]:
+    """Returns the first records of files that are spread over the input."""
+    chosen = files[:: -(-len(files) // MOST_FILES)]
+    most = SAMPLE_RECORDS // len(chosen)
+    share = SAMPLE_BYTES // len(chosen)
+    sample = []
+    for file in chosen:
+        num_bytes = 0
+        for record in islice(_records(file, share, storage), most):
+            sample.append(record)
+            num_bytes += len(record.data)
+            if num_bytes >= share:
+                break
+    return sample
+
+
+def _records(
+    file: InputFile, window_bytes: int, storage: StorageOptions
+) -> Iterator[SampledRecord]:
+    for window in first_windows(file, window_bytes, storage):
+        for row in range(len(window.starts)):
+            offset, raw = window.raw(row)
+            yield SampledRecord(file.uri, offset, raw[HEAD_BYTES:-TAIL_BYTES])
+
+
+def first_windows(
+    file: InputFile, window_bytes: int, storage: StorageOptions
+) -> Iterator[FrameWindow]:
+    """Reads a file from its start, as far as it is asked for."""
+    whole = InputRange(
+        0, file.path, file.uri, 0, file.size, 0, file.size, seen=file.seen
+    )
+    opened = open_range(whole, storage)
+    stop = None if opened.is_packed else file.size
+    return read_frames(opened, 0, stop, window_bytes)
+
+
+_INFO = "dataset_info.json"  # of TFDS
+
+
+@dataclass(frozen=True, slots=True)
+class KnownInput:
+    """What is known of the input once it was looked at.
+
+    Attributes:
+      files: those that hold records.
+      splits: the split of each; "" where nothing tells it.
+      all_plain: whether none is compressed.
+      schema: of the records.
+      payload: what they hold.
+      record_bytes: of a record of the sample, on average.
+      told: what the input was taken for.
+      checksums: of the files beside the records that were read.
+    """
+
+    files: tuple[ReferencedFile, ...]
+    splits: tuple[str, ...]
+    all_plain: bool
+    schema: Schema
+    payload: Payload
+    record_bytes: int
+    told: Understood
+    checksums: tuple[FileChecksum, ...]
+
+    def number_of(self, path: str) -> int:
+        """Returns the number of a file."""
+        return next(n for n, file in enumerate(self.files) if file.path == path)
+
+
+def know_input(
+    files: Sequence[InputFile], wanted: Wanted, storage: StorageOptions
+) -> KnownInput:
+    """Looks at the input: names, first bytes, files beside the records, a sample.
+
+    Raises:
+      InputError: no file holds records, or they are not what the job says.
+      SchemaError: the features cannot be told.
+    """
+    beside = BesideFiles(files, storage)
+    manifests = beside.manifests()
+    candidates, left_out = _named_by_manifests(files, manifests)
+    data = find_data(candidates, storage)
+    splits = {file.path: "" for file in data.files}
+    if wanted.use_splits:
+        splits = split_by_file(data.files, manifests, beside.named(_INFO))
+    sample = read_sample(data.files, storage)
+    chosen = choose_features(data.files, sample, manifests, beside, wanted)
+    sizes = [len(record.data) for record in sample]
+    return KnownInput(
+        files=tuple(ReferencedFile(f.path, f.uri, f.seen) for f in data.files),
+        splits=tuple(splits.values()),
+        all_plain=data.all_plain,
+        schema=chosen.schema,
+        payload=chosen.payload,
+        record_bytes=sum(sizes) // max(1, len(sizes)),
+        told=_told(data, splits, chosen, wanted, left_out),
+        checksums=tuple(beside.checksums.values()),
+    )
+
+
+def _named_by_manifests(
+    files: Sequence[InputFile], manifests: Mapping[str, Manifest]
+) -> tuple[list[InputFile], list[tuple[str, str]]]:
+    """Separates what lies in a dataset's folder and is none of its shards.
+
+    Raises:
+      InputError: a shard that a manifest names is missing.
+    """
+    there = {file.path for file in files}
+    shards = set()
+    for folder, manifest in manifests.items():
+        for name in manifest.shard_files:
+            path = f"{folder}/{name}" if folder else name
+            shards.add(path)
+            if path not in there:
+                raise InputError(
+                    f"{path}: is missing, but {MANIFEST_NAME} beside it names it. Copy "
+                    "the dataset again, or give the files alone, without the folder"
+                )
+    kept, left_out = [], []
+    for file in files:
+        if folder_of(file.path) in manifests and file.path not in shards:
+            left_out.append(("no shard of the dataset", file.path))
+        else:
+            kept.append(file)
+    return kept, left_out
+
+
+def _told(
+    data: DataFiles,
+    splits: Mapping[str, str],
+    chosen: ChosenFeatures,
+    wanted: Wanted,
+    left_out: list[tuple[str, str]],
+) -> Understood:
+    kept = "kept as they are, unread" if wanted.keeps else "decoded"
+    facts = [("records", kept), ("features", chosen.basis)]
+    packed = [f"{kind}: {count(n, 'file')}" for kind, n in data.compressions]
+    if packed and not data.all_plain:
+        facts.append(("compression", ", ".join(packed)))
+    names = [name for name in dict.fromkeys(splits.values()) if name]
+    if names:
+        unnamed = sum(not split for split in splits.values())
+        beside = f"; {count(unnamed, 'file')} in none" if unnamed else ""
+        facts.append(("splits", f"by the names of files: {', '.join(names)}{beside}"))
+    passed_over = (*data.passed_over, *PassedOver.counted(left_out))
+    return Understood(tuple(facts), chosen.warnings, passed_over)
+
 
 MAX_REFERENCED_FILES = 10_000  # every worker knows all of them
 REFERENCED_BYTES = 1_000  # of a record; to read a smaller one by itself takes longer

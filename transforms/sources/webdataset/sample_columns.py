@@ -1,33 +1,234 @@
-"""Finds the columns of samples and their types, and makes columns of their values."""
+"""Makes values of the files of a sample, by the last part of their names.
+
+Finds the type that arrays of many samples have, and makes columns of arrays.
+
+Finds the columns of samples and their types, and makes columns of their values.
+"""
 
 from __future__ import annotations
 
+import json
+import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.ranges import TypeFlags
+from recordmill.transforms.arrow import offsets_of
 from recordmill.transforms.cast.cast_result import shown
+from recordmill.transforms.pictures.check import check_picture
+from recordmill.transforms.pictures.image_header import ImageHeader, ImageHeaderError
+from recordmill.transforms.sources.arrays.value_columns import plain_values
 from recordmill.transforms.sources.images.decodability import all_decodable
-from recordmill.transforms.sources.jsonl.json_values import (
+from recordmill.transforms.sources.jsonl.lines import (
     ObservedColumn,
     column_of,
     fits,
+    flat_values,
     is_text,
 )
-from recordmill.transforms.sources.plain_types import SEPARATOR, plain_schema
-from recordmill.transforms.sources.webdataset.array_columns import (
-    Array,
-    array_column,
-    array_type,
-    misfit_of,
+from recordmill.transforms.sources.numpy_files.npy_header import (
+    header_length,
+    parse_npy,
 )
-from recordmill.transforms.sources.webdataset.members import MemberKind, Values, kind_of
+from recordmill.transforms.sources.plain_types import SEPARATOR, plain_schema
+
+MemberKind = Literal["picture", "integer", "text", "json", "array", "bytes"]
+Values = dict[str, Any]
+
+# As the package webdataset decodes them, but for what only Python can unpickle.
+_KINDS: dict[str, MemberKind] = {
+    **dict.fromkeys(("jpg", "jpeg", "png", "webp", "gif"), "picture"),
+    **dict.fromkeys(("cls", "cls2", "class", "count", "index", "inx", "id"), "integer"),
+    **dict.fromkeys(("txt", "text", "transcript"), "text"),
+    **dict.fromkeys(("json", "jsn"), "json"),
+    "npy": "array",
+}
+_INTEGER = re.compile(rb"[+-]?[0-9]{1,19}")
+_NUMBERS = "biuf"
+
+
+def kind_of(name: str) -> MemberKind:
+    """Returns what a file holds, by its name behind the key.
+
+    >>> kind_of("left.jpg"), kind_of("cls"), kind_of("jpg.txt"), kind_of("mp4")
+    ('picture', 'integer', 'text', 'bytes')
+    """
+    return _KINDS.get(name.rpartition(".")[2], "bytes")
+
+
+def size_names(name: str) -> tuple[str, str]:
+    """Returns the names of a picture's height and width."""
+    return f"{name}/height", f"{name}/width"
+
+
+def values_of(name: str, data: bytes, headers: dict[str, ImageHeader]) -> Values | str:
+    """Returns the columns that a file becomes, or why it cannot be read.
+
+    Args:
+      name: behind the key.
+      data: of the file.
+      headers: gets the header of a picture.
+    """
+    match kind_of(name):
+        case "picture":
+            try:
+                header = check_picture(data)
+            except ImageHeaderError as error:
+                return f"{name}: {error}"
+            headers[name] = header
+            height, width = size_names(name)
+            return {name: data, height: header.height, width: header.width}
+        case "integer":
+            text = data.strip()
+            if not _INTEGER.fullmatch(text) or not -(1 << 63) <= int(text) < 1 << 63:
+                return f"{name}: found {shown(data)}, expected an integer of 64 bits"
+            return {name: int(text)}
+        case "text":
+            try:
+                return {name: data.decode()}
+            except UnicodeDecodeError as error:
+                return (
+                    f"{name}: not UTF-8: byte {data[error.start]:#04x} at {error.start}"
+                )
+        case "json":
+            return _json_values(name, data)
+        case "array":
+            return _array_value(name, data)
+    return {name: data}
+
+
+def _json_values(name: str, data: bytes) -> Values | str:
+    try:
+        found = json.loads(data.decode())
+    except UnicodeDecodeError as error:
+        return f"{name}: not UTF-8: byte {data[error.start]:#04x} at {error.start}"
+    except json.JSONDecodeError as error:
+        return f"{name}: not JSON: {error.msg} at character {error.pos}"
+    except (ValueError, RecursionError) as error:
+        return f"{name}: not JSON that can be read: {error}"
+    values = flat_values({name: found})
+    return f"{name}: {values}" if isinstance(values, str) else values
+
+
+def _array_value(name: str, data: bytes) -> Values | str:
+    try:
+        length = header_length(data[:12], name)
+        header = parse_npy(data[:length], name, least_axes=0)
+    except InputError as error:
+        return str(error)
+    dtype = header.dtype
+    if dtype.kind not in _NUMBERS or (dtype.kind == "f" and dtype.itemsize > 8):
+        return f"{name}: is an array of {dtype}, expected numbers or booleans"
+    size = dtype.itemsize * math.prod(header.shape)
+    if len(data) - length != size:
+        return (
+            f"{name}: its header says {size:,} bytes of values, but {len(data) - length:,} "
+            "follow: the file is damaged"
+        )
+    flat = plain_values(np.frombuffer(data, dtype, offset=length), dtype)
+    order: Literal["C", "F"] = "F" if header.is_fortran else "C"
+    return {name: np.ascontiguousarray(flat.reshape(header.shape, order=order))}
+
+
+Array = npt.NDArray[Any]
+_DTYPES = {"int64": "i8", "uint64": "u8", "float": "f4", "double": "f8"}
+
+
+def array_type(values: Sequence[Array]) -> pa.DataType:
+    """Returns the type that holds most of these arrays, of the types of `plain_values`.
+
+    Arrays of one shape are lists of fixed sizes, others of one number of axes lists of
+    any. Arrays of another number of axes do not fit.
+
+    Raises:
+      ValueError: there are none.
+    """
+    ranks = [value.ndim for value in values]
+    rank = max(set(ranks), key=lambda each: (ranks.count(each), -each))
+    chosen = [value for value in values if value.ndim == rank]
+    found = pa.from_numpy_dtype(np.result_type(*chosen))
+    if pa.types.is_floating(found):
+        found = pa.float64() if pa.types.is_float64(found) else pa.float32()
+    elif pa.types.is_boolean(found) and any(v.dtype != bool for v in chosen):
+        found = pa.int64()
+    shapes = {value.shape for value in chosen}
+    is_fixed = len(shapes) == 1 and all(next(iter(shapes)))
+    for side in reversed(chosen[0].shape):
+        found = pa.list_(found, side if is_fixed else -1)
+    return found
+
+
+def misfit_of(value: Array, arrow_type: pa.DataType) -> str:
+    """Returns why an array cannot be in a column, or ""."""
+    leaf = arrow_type
+    shape = []
+    while pa.types.is_list(leaf) or pa.types.is_fixed_size_list(leaf):
+        shape.append(leaf.list_size if pa.types.is_fixed_size_list(leaf) else None)
+        leaf = leaf.value_type
+    same = len(shape) == value.ndim and all(
+        side in (None, found) for side, found in zip(shape, value.shape, strict=True)
+    )
+    if not same:
+        return f"an array of shape {list(value.shape)}"
+    if not np.can_cast(value.dtype, _dtype(leaf), "same_kind"):
+        return f"an array of {value.dtype}"
+    return ""
+
+
+def array_column(values: Sequence[Array | None], arrow_type: pa.DataType) -> pa.Array:
+    """Returns arrays that all fit as a column; None is a missing one."""
+    found = [value for value in values if value is not None]
+    mask = np.array([value is None for value in values], np.bool_)
+    leaf, fixed = arrow_type, list[int]()
+    rank = 0
+    while pa.types.is_list(leaf) or pa.types.is_fixed_size_list(leaf):
+        fixed.append(leaf.list_size if pa.types.is_fixed_size_list(leaf) else -1)
+        leaf, rank = leaf.value_type, rank + 1
+    dtype = _dtype(leaf)
+    if not rank:
+        filled = [False if value is None else value[()] for value in values]
+        return pa.array(np.array(filled, dtype), leaf, mask=mask)
+    if fixed[0] >= 0:
+        blank = np.zeros(fixed, dtype)
+        parts = [blank if value is None else value for value in values]
+    else:
+        parts = found
+    flat = [part.reshape(-1) for part in parts]
+    column = pa.array(
+        np.concatenate(flat).astype(dtype) if flat else np.zeros(0, dtype), leaf
+    )
+    for level in reversed(range(rank)):
+        if fixed[level] >= 0:
+            column = pa.FixedSizeListArray.from_arrays(
+                column, fixed[level], mask=pa.array(mask) if not level else None
+            )
+            continue
+        if level:
+            lengths = [
+                part.shape[level]
+                for part in parts
+                for _ in range(math.prod(part.shape[:level]))
+            ]
+            offsets = pa.array(offsets_of(np.array(lengths, np.int64)), pa.int32())
+            column = pa.ListArray.from_arrays(offsets, column)
+            continue
+        lengths = [0 if value is None else len(value) for value in values]
+        offsets = pa.array(offsets_of(np.array(lengths, np.int64)), pa.int32())
+        column = pa.ListArray.from_arrays(offsets, column, mask=pa.array(mask))
+    return column
+
+
+def _dtype(leaf: pa.DataType) -> Any:
+    return np.dtype("bool" if pa.types.is_boolean(leaf) else _DTYPES[str(leaf)])
+
 
 KEY = "key"
 Types = Mapping[str, pa.DataType]

@@ -17,7 +17,7 @@ from archive_tools import ARCHIVES, Members, compressed_tar_of, tar_of, zip_of
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.ranges import InputFile
 from recordmill.transforms.sources.listing import list_inputs
-from recordmill.transforms.storage import unpacked
+from recordmill.transforms.storage import read_member
 from recordmill.transforms.storage.reading import read_file
 
 MEMBERS = {"cat/1.jpg": b"1" * 700, "dog/2.jpg": b"2" * 900}
@@ -170,7 +170,7 @@ def test_members_that_share_bytes(tmp_path: Path) -> None:
 def test_what_unpacks_to_far_too_much(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr(unpacked, "GUARDED_BYTES", 1 << 17)
+    monkeypatch.setattr(read_member, "GUARDED_BYTES", 1 << 17)
     data = ARCHIVES[kind]({"a": bytes(1 << 20)})
     with pytest.raises(
         InputError, match=r"unpacks to more than .*, unpack it yourself"
@@ -183,7 +183,7 @@ def test_no_room_to_unpack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     def refuse() -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(unpacked, "_open", refuse)
+    monkeypatch.setattr(read_member, "_open", refuse)
     with pytest.raises(InputError, match=r"No space left on device\. Make room there"):
         listed(tmp_path, "in.tar.gz", compressed_tar_of({"room": b"x"}, "gzip"))
 
@@ -221,21 +221,21 @@ def test_a_file_is_unpacked_once_and_leaves_no_name(
 ) -> None:
     folder = tmp_path / "scratch"
     folder.mkdir()
-    unpacked.unpack_into(str(folder / "not" / "there"))
+    read_member.unpack_into(str(folder / "not" / "there"))
     files = listed(tmp_path, "in.tar.gz", compressed_tar_of(MEMBERS, "gzip"))
     with monkeypatch.context() as patched:
-        patched.setattr(unpacked, "_write", pytest.fail)
+        patched.setattr(read_member, "_write", pytest.fail)
         for file in files:
             assert read_file(file.uri, seen=file.seen) == MEMBERS[file.path[11:]]
         assert not any(folder.iterdir())
-    unpacked.close_all()  # as in another process, which unpacks it again
+    read_member.close_all()  # as in another process, which unpacks it again
     for file in files:
         assert read_file(file.uri, seen=file.seen) == MEMBERS[file.path[11:]]
     assert not any(folder.iterdir())
-    monkeypatch.setattr(unpacked, "MOST_FILES", 1)
+    monkeypatch.setattr(read_member, "MOST_FILES", 1)
     for number in range(5):
         listed(tmp_path, f"{number}.tgz", compressed_tar_of(MEMBERS, "gzip"))
-    assert len(unpacked._files) <= 2
+    assert len(read_member._files) <= 2
 
 
 def test_the_ways_out_that_name_options_of_tar(tmp_path: Path) -> None:

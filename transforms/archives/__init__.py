@@ -1,1 +1,0 @@
-"""Archives in place of folders: what their members are called, and where they lie."""

@@ -1,0 +1,608 @@
+"""Opens an input file for Arrow's readers, which jump about in it.
+
+Reads Parquet and Arrow IPC files and streams: what is in them, and rows of some of their groups.
+
+A group is what a file is written in: a row group of Parquet, a record batch of Arrow.
+
+Finds the tables among the inputs, and where a table is cut: at groups of its rows.
+
+Makes the columns of rows from those of a file: structs apart, types plain.
+
+Reads Parquet and Arrow IPC files: types from the files, cut at groups of rows.
+
+The unit of ranges and positions is the row of a file. A range is one or several whole
+groups (row groups of Parquet, record batches of Arrow), and a row's origin is its file
+and its number there, so it does not depend on the groups.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Any, Literal, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyarrow.types as pt
+
+from recordmill.schemas.errors import InputError, SchemaError
+from recordmill.schemas.features.feature import Schema
+from recordmill.schemas.file_checksums import FileChecksum
+from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
+from recordmill.schemas.ranges import InputFile, InputRange, Reject, TypeFlags
+from recordmill.schemas.text import count
+from recordmill.schemas.understood import PassedOver, Understood
+from recordmill.transforms.encode.arrow_types import is_list, plain
+from recordmill.transforms.exchange.keys import origins_in
+from recordmill.transforms.sources.base import RANGE_BYTES, Source, number_ranges
+from recordmill.transforms.sources.plain_types import (
+    SEPARATOR,
+    has_struct,
+    merged_columns,
+    plain_columns,
+    plain_schema,
+)
+from recordmill.transforms.sources.required_values import missing_required
+from recordmill.transforms.sources.single_values import single_values
+from recordmill.transforms.sources.source_rows import Rows
+from recordmill.transforms.storage.reading import read_range
+from recordmill.transforms.tfrecord import crc32c
+
+WHOLE_BYTES = 16 << 20  # of a file that is read at once
+_STEP_BYTES = 4 << 20
+
+
+class InputWindow(io.RawIOBase):
+    """An input file that is read in the version of the inventory."""
+
+    def __init__(self, file: InputFile, storage: StorageOptions) -> None:
+        super().__init__()
+        self._file = file
+        self._storage = storage
+        self._at = 0
+        self._whole: bytes | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def size(self) -> int:
+        """Returns the bytes of the file."""
+        return self._file.size
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._file.size}
+        self._at = max(0, base[whence] + offset)
+        return self._at
+
+    def read(self, size: int = -1, /) -> bytes:
+        stop = self._file.size if size < 0 else min(self._at + size, self._file.size)
+        data = self.part(self._at, stop)
+        self._at += len(data)
+        return data
+
+    def part(self, start: int, stop: int) -> bytes:
+        """Returns some bytes of the file."""
+        if self._whole is not None:
+            return self._whole[start:stop]
+        file = self._file
+        return read_range(file.uri, start, stop, self._storage, file.seen)
+
+    def hold(self) -> None:
+        """Reads the file at once, if it is small, to be read from memory."""
+        if self._file.size <= WHOLE_BYTES:
+            self._whole = self.part(0, self._file.size)
+
+    def checksum(self, start: int, stop: int) -> FileChecksum:
+        """Returns the checksum of a part of the file."""
+        crc = 0
+        for begin in range(start, stop, _STEP_BYTES):
+            crc = crc32c(self.part(begin, min(begin + _STEP_BYTES, stop)), crc)
+        return FileChecksum(self._file.path, start, stop, crc)
+
+
+@contextmanager
+def told_of(uri: str, what: str) -> Iterator[None]:
+    """Tells of what Arrow's readers refuse as an error of the input.
+
+    Raises:
+      InputError: names the file.
+    """
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+        told = " ".join(str(error).split()).rstrip(".")
+        raise InputError(
+            f"{uri}: cannot be read as {what}: {told}. Copy or write the file again; if "
+            "it is of another kind, name only the files to convert"
+        ) from error
+
+
+FileKind = Literal["parquet", "arrow"]
+BATCH_BYTES = 4 << 20  # of rows that are read and encoded at once, about
+BATCH_ROWS = 1 << 16
+_CONTINUED = b"\xff" * 4  # before each message of a stream
+_STREAM_END = _CONTINUED + bytes(4)
+_READ_BYTES = 1 << 20  # of a column, at once
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group of rows.
+
+    Attributes:
+      rows: how many.
+      size: about the bytes that they take in memory.
+    """
+
+    rows: int
+    size: int
+
+
+class TableFile(ABC):
+    """An open file. Its methods raise Arrow's exceptions and OSError."""
+
+    schema: pa.Schema
+
+    @abstractmethod
+    def groups(self) -> list[Group]:
+        """Returns its groups, in order."""
+
+    @abstractmethod
+    def batches(self, first: int, stop: int) -> Iterator[pa.RecordBatch]:
+        """Yields the rows of some groups, in order."""
+
+
+def open_table(kind: FileKind, window: InputWindow, size: int) -> TableFile:
+    """Opens a file.
+
+    Raises:
+      pa.ArrowException, OSError: it is not of this kind.
+    """
+    file = pa.PythonFile(window, mode="r")
+    if kind == "parquet":
+        return _Parquet(file)
+    head = window.read(2 * len(_CONTINUED))
+    window.seek(0)
+    # A stream before Arrow 0.15 begins with a length, as any file may.
+    is_stream = head.startswith(_CONTINUED)
+    return _ArrowStream(file, window, size) if is_stream else _Arrow(file, size)
+
+
+class _Parquet(TableFile):
+    def __init__(self, file: pa.NativeFile) -> None:
+        # With a buffer of its own each column is read in parts.
+        self._file = pq.ParquetFile(file, buffer_size=_READ_BYTES, pre_buffer=False)
+        self.schema = self._file.schema_arrow
+
+    def groups(self) -> list[Group]:
+        metadata = self._file.metadata
+        found = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+        groups = [Group(each.num_rows, each.total_byte_size) for each in found]
+        if any(each.rows < 0 for each in groups):
+            raise pa.ArrowInvalid("a row group has fewer than 0 rows")
+        return groups
+
+    def batches(self, first: int, stop: int) -> Iterator[pa.RecordBatch]:
+        groups = self.groups()[first:stop]
+        rows = sum(each.rows for each in groups)
+        size = sum(max(0, each.size) for each in groups)
+        yield from self._file.iter_batches(
+            batch_size=_batch_rows(rows, size),
+            row_groups=list(range(first, stop)),
+            use_threads=False,
+        )
+
+
+class _Arrow(TableFile):
+    def __init__(self, file: pa.NativeFile, size: int) -> None:
+        self._source = file
+        self._size = size
+        self._file = pa.ipc.open_file(file)
+        self.schema = self._file.schema
+
+    def groups(self) -> list[Group]:
+        # One column is enough to count rows; the others are not read.
+        options = pa.ipc.IpcReadOptions(included_fields=[0] if len(self.schema) else [])
+        file = pa.ipc.open_file(self._source, options=options)
+        rows = [file.get_batch(i).num_rows for i in range(file.num_record_batches)]
+        total = max(1, sum(rows))
+        return [Group(each, self._size * each // total) for each in rows]
+
+    def batches(self, first: int, stop: int) -> Iterator[pa.RecordBatch]:
+        for index in range(first, stop):
+            yield from _in_steps(self._file.get_batch(index))
+
+
+class _ArrowStream(TableFile):
+    """A stream has no table of its batches: all of it is one group."""
+
+    def __init__(self, file: pa.NativeFile, window: InputWindow, size: int) -> None:
+        self._source = file
+        self._size = size
+        window.seek(max(0, size - len(_STREAM_END)))
+        if window.read(len(_STREAM_END)) != _STREAM_END:
+            raise pa.ArrowInvalid(
+                "the stream has no mark of its end: it is cut short, or its writer was "
+                "not closed"
+            )
+        self.schema = self._open().schema
+
+    def _open(self) -> pa.ipc.RecordBatchStreamReader:
+        self._source.seek(0)
+        return pa.ipc.open_stream(self._source)
+
+    def groups(self) -> list[Group]:
+        rows = sum(batch.num_rows for batch in self._open())
+        return [Group(rows, self._size)] if rows else []
+
+    def batches(self, first: int, stop: int) -> Iterator[pa.RecordBatch]:
+        if first < stop:
+            for batch in self._open():
+                yield from _in_steps(batch)
+
+
+def _in_steps(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of a batch, few at once."""
+    _require_sound(batch)
+    step = _batch_rows(batch.num_rows, batch.nbytes)
+    for start in range(0, batch.num_rows, step):
+        yield batch.slice(start, step)
+
+
+def _require_sound(batch: pa.RecordBatch) -> None:
+    """Checks that no offset or index of a batch points outside its buffers.
+
+    Raises:
+      pa.ArrowInvalid: one does.
+    """
+    batch.validate()
+    for column in batch.columns:
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid as error:
+            # Text is checked cell by cell when it is encoded.
+            if "UTF8" not in str(error):
+                raise
+
+
+def _batch_rows(rows: int, size: int) -> int:
+    """Returns how many rows to read at once."""
+    return max(1, min(BATCH_ROWS, BATCH_BYTES * rows // max(1, size)))
+
+
+Cut = tuple[int, int]
+"""Where a range ends: the row of the file, and the group."""
+
+
+def find_tables(
+    files: Sequence[InputFile],
+) -> tuple[list[InputFile], tuple[PassedOver, ...]]:
+    """Returns the files that can be tables, and the others.
+
+    What writes many files leaves others beside them: _SUCCESS, _metadata, .part.crc.
+    """
+    tables, others = [], []
+    for file in files:
+        if PurePosixPath(file.path).name.startswith(("_", ".")):
+            others.append(("the name begins with '_' or '.'", file.path))
+        elif not file.size:
+            others.append(("empty", file.path))
+        else:
+            tables.append(file)
+    return tables, PassedOver.counted(others)
+
+
+def cut_groups(groups: Sequence[Group], range_bytes: int) -> tuple[Cut, ...]:
+    """Returns where ranges end: after the group that makes a range large enough."""
+    ends: list[Cut] = []
+    row, num_bytes = 0, 0
+    for index, group in enumerate(groups, 1):
+        row, num_bytes = row + group.rows, num_bytes + max(0, group.size)
+        if num_bytes >= range_bytes and row > (ends[-1][0] if ends else 0):
+            ends.append((row, index))
+            num_bytes = 0
+    if row > (ends[-1][0] if ends else 0):
+        ends.append((row, len(groups)))
+    return tuple(ends)
+
+
+def flat_batch(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
+    """Returns the rows of a file with the columns of its source.
+
+    Args:
+      batch: as the file has it.
+      columns: the source's; the file has each of them.
+
+    Raises:
+      pa.ArrowException: a value does not fit the type.
+    """
+    found = {
+        leaf: array
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+        for leaf, array in _leaves(name, column)
+    }
+    arrays = [_as_type(found[field.name], field.type) for field in columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=columns)
+
+
+def _leaves(name: str, column: pa.Array) -> Iterator[tuple[str, pa.Array]]:
+    column = plain(column)
+    if pt.is_struct(column.type):
+        # A missing struct misses each of its fields.
+        for field, values in zip(column.type, column.flatten(), strict=True):
+            yield from _leaves(f"{name}{SEPARATOR}{field.name}", values)
+    elif (pt.is_list(column.type) or pt.is_large_list(column.type)) and has_struct(
+        column.type
+    ):
+        rows = column.cast(pa.list_(column.type.value_type))
+        offsets = pa.array(rows.offsets.to_numpy(zero_copy_only=False).copy())
+        missing = rows.is_null()
+        for leaf, values in _leaves(name, rows.values):
+            yield leaf, pa.ListArray.from_arrays(offsets, values, mask=missing)
+    else:
+        yield name, column
+
+
+def _as_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    if column.type.equals(wanted):
+        return column
+    if pt.is_decimal(_leaf(column.type)) and pt.is_floating(_leaf(wanted)):
+        # Arrow makes 1234567890.1200001 of 1234567890.12, but reads it well.
+        column = column.cast(_with_leaf(column.type, pa.string()))
+    return column.cast(wanted)
+
+
+def _leaf(arrow_type: pa.DataType) -> pa.DataType:
+    return _leaf(arrow_type.value_type) if is_list(arrow_type) else arrow_type
+
+
+def _with_leaf(arrow_type: pa.DataType, leaf: pa.DataType) -> pa.DataType:
+    """Returns the same lists with other values."""
+    if pt.is_fixed_size_list(arrow_type):
+        inner = _with_leaf(arrow_type.value_type, leaf)
+        return pa.list_(inner, arrow_type.list_size)
+    if is_list(arrow_type):
+        return pa.list_(_with_leaf(arrow_type.value_type, leaf))
+    return leaf
+
+
+def row_as_json(batch: pa.RecordBatch, row: int) -> bytes:
+    """Returns a row as JSON; each byte that is not UTF-8 in hexadecimal digits."""
+    values = {
+        name: _value(column.slice(row, 1))
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    }
+    return json.dumps(values, ensure_ascii=False, default=_shown).encode(
+        errors="backslashreplace"
+    )
+
+
+def _value(cell: pa.Array) -> Any:
+    try:
+        (value,) = cell.to_pylist()
+    except UnicodeDecodeError:
+        (value,) = cell.cast(_with_leaf(cell.type, pa.binary())).to_pylist()
+    return value
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
+    return str(value)
+
+
+WHAT = {"parquet": "a Parquet file", "arrow": "an Arrow IPC file"}
+_OPENED_AT_ONCE = 16  # files, whose ends are read before the run
+_ENTRY_BYTES = 32  # of a feature in a record, beside its name and its value
+
+
+@dataclass(frozen=True)
+class ColumnarSource(Source):
+    """Tables whose columns have types.
+
+    Attributes:
+      kind: of the files.
+      as_declared: whether a declared schema says what becomes of the columns.
+      fixed_schema: the schema of the dataset that rows are appended to, or None.
+      range_bytes: of the groups of a range, in memory; a larger group is a range.
+      types: the columns, once prepared.
+      cuts: by path, where the ranges of each file with rows end.
+      passed_over: names of files without a table, with the reason.
+      unread: the checksums of files without rows.
+      record_bytes: an estimate of the bytes of all records.
+      storage: options of the inputs' storage.
+    """
+
+    kind: FileKind = "parquet"
+    as_declared: bool = False
+    fixed_schema: Schema | None = None
+    range_bytes: int = RANGE_BYTES
+    types: tuple[tuple[str, pa.DataType], ...] = ()
+    cuts: tuple[tuple[str, tuple[Cut, ...]], ...] = ()
+    passed_over: tuple[PassedOver, ...] = ()
+    unread: tuple[FileChecksum, ...] = ()
+    record_bytes: int = 0
+    storage: StorageOptions = NO_OPTIONS
+
+    tells_checksums = True
+    read_rate = 70e6
+
+    def prepare(self, files: Sequence[InputFile]) -> Self:
+        tables, passed_over = find_tables(files)
+        if not tables:
+            raise InputError(
+                f"none of {count(len(files), 'input file')} is {WHAT[self.kind]}: they "
+                "are empty, or their names begin with '_' or '.'"
+            )
+        with ThreadPoolExecutor(min(_OPENED_AT_ONCE, len(tables))) as pool:
+            found = list(pool.map(self._look_at, tables))
+        types = merged_columns(
+            [
+                (file.uri, columns)
+                for file, (columns, _) in zip(tables, found, strict=True)
+            ]
+        )
+        cuts, unread = [], []
+        num_bytes = 0
+        for file, (_, groups) in zip(tables, found, strict=True):
+            ends = cut_groups(groups, self.range_bytes)
+            if ends:
+                cuts.append((file.path, ends))
+            else:
+                window = InputWindow(file, self.storage)
+                unread.append(window.checksum(0, file.size))
+            num_bytes += sum(
+                max(0, each.size)
+                + each.rows * sum(len(n) + _ENTRY_BYTES for n in types)
+                for each in groups
+            )
+        return replace(
+            self,
+            types=tuple(types.items()),
+            cuts=tuple(cuts),
+            passed_over=passed_over,
+            unread=tuple(unread),
+            record_bytes=num_bytes,
+        )
+
+    def prepare_append(
+        self,
+        kept: Sequence[InputFile],
+        new: Sequence[InputFile],
+        schema: Schema | None,
+    ) -> Self:
+        source = replace(self.prepare(new), fixed_schema=schema)
+        names = {name for name, _ in source.types}
+        if schema and {feature.name for feature in schema.features} != names:
+            raise SchemaError(
+                f"the columns are {', '.join(sorted(names))}, but the dataset's features "
+                f"are {', '.join(feature.name for feature in schema.features)}"
+            )
+        return source
+
+    def _look_at(self, file: InputFile) -> tuple[dict[str, pa.DataType], list[Group]]:
+        window = InputWindow(file, self.storage)
+        with told_of(file.uri, WHAT[self.kind]):
+            table = open_table(self.kind, window, file.size)
+            groups = table.groups()
+            columns = plain_columns(
+                table.schema, file.uri, as_declared=self.as_declared
+            )
+        return columns, groups
+
+    def checksums_of_prepare(self) -> Sequence[FileChecksum]:
+        return self.unread
+
+    def understood(self) -> Understood:
+        facts = [("columns", ", ".join(f"{n} {t}" for n, t in self.types))]
+        narrowed = [n for n, t in self.types if not self.as_declared and _is_wide(t)]
+        if narrowed:
+            facts.append(("stored as float32", ", ".join(narrowed)))
+        return Understood(tuple(facts), (), self.passed_over)
+
+    def columns(self) -> pa.Schema:
+        return pa.schema(list(self.types))
+
+    def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
+        cuts = dict(self.cuts)
+        parts = []
+        for file in files:
+            start = 0
+            for stop, _ in cuts.get(file.path, ()):
+                parts.append((file, start, stop, ""))
+                start = stop
+        return number_ranges(parts)
+
+    def schema(self, observed: TypeFlags = (), nulls: tuple[int, ...] = ()) -> Schema:
+        return self.fixed_schema or plain_schema(self.columns(), nulls)
+
+    def estimated_bytes(self, files: Sequence[InputFile]) -> int:
+        return max(self.record_bytes, sum(file.size for file in files))
+
+    def read(self, input_range: InputRange, expected: TypeFlags) -> Iterator[Rows]:
+        if input_range.seen is None:
+            raise ValueError(f"{input_range.uri}: the range has no size of its file")
+        size, version = input_range.seen
+        file = InputFile(input_range.path, input_range.uri, size, version)
+        window = InputWindow(file, self.storage)
+        groups, part = self._part(input_range, size)
+        if part == (0, size):
+            window.hold()
+        columns = self.columns()
+        row = input_range.start
+        checksums = [window.checksum(*part)]
+        with told_of(file.uri, WHAT[self.kind]):
+            batches = open_table(self.kind, window, size).batches(*groups)
+        while row < input_range.stop:
+            with told_of(file.uri, WHAT[self.kind]):
+                found = next(batches, None)
+                if found is None or row + found.num_rows > input_range.stop:
+                    raise pa.ArrowInvalid(
+                        "has not as many rows as its metadata says: "
+                        f"{input_range.stop - input_range.start}"
+                    )
+                batch = flat_batch(found, columns)
+            rows = self._rows(batch, input_range, row)
+            rows.checksums, checksums = checksums, []
+            yield rows
+            row += found.num_rows
+
+    def _part(
+        self, input_range: InputRange, size: int
+    ) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Returns the groups of a range, and bytes of the file whose checksum it tells."""
+        cuts = dict(self.cuts)[input_range.path]
+        first = 0
+        for index, (stop, last) in enumerate(cuts):
+            if stop == input_range.stop:
+                start_byte = size * index // len(cuts)
+                return (first, last), (start_byte, size * (index + 1) // len(cuts))
+            first = last
+        raise ValueError(f"{input_range.uri}: no range ends at row {input_range.stop}")
+
+    def _rows(self, batch: pa.RecordBatch, input_range: InputRange, row: int) -> Rows:
+        """Makes rows; those without a value that all of the dataset have are rejects."""
+        numbers = np.arange(row, row + batch.num_rows, dtype=np.int64)
+        rejects: list[Reject] = []
+        if missing := missing_required(batch, self.fixed_schema):
+            path = input_range.path
+            rejects = [
+                Reject(path, int(numbers[at]), reason, row_as_json(batch, at))
+                for at, reason in missing.items()
+            ]
+            kept = np.delete(np.arange(batch.num_rows), list(missing))
+            batch, numbers = batch.take(pa.array(kept)), numbers[kept]
+
+        def raw(index: int) -> tuple[int, bytes]:
+            return int(numbers[index]), row_as_json(batch, index)
+
+        return Rows(
+            batch=batch,
+            origins=origins_in(input_range.path, 0, numbers),
+            positions=numbers - input_range.start,
+            raw=raw,
+            rejects=rejects,
+            nulls=tuple(column.null_count for column in batch.columns),
+        )
+
+    def read_for_statistics(self, input_range: InputRange) -> Iterator[Rows]:
+        return single_values(self.read(input_range, ()))
+
+
+def _is_wide(arrow_type: pa.DataType) -> bool:
+    while is_list(arrow_type):
+        arrow_type = arrow_type.value_type
+    return bool(pt.is_float64(arrow_type))

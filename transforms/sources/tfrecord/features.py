@@ -1,0 +1,604 @@
+"""Reads the files beside the records: manifests, TFDS's files, class names.
+
+Reads what files beside the records say of their features: recordmill's, or TFDS's.
+
+Infers the features of examples from a sample, or checks those that are known by it.
+
+Chooses what tells the features of records: a schema, files beside them, a sample.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from google.protobuf.message import DecodeError
+
+from recordmill.schemas.dataset.labels_files import labels_file_name, parse_labels
+from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest, schema_of
+from recordmill.schemas.errors import InputError, OutputRefusedError, SchemaError
+from recordmill.schemas.features.declared import DeclaredSchema
+from recordmill.schemas.features.feature import (
+    Content,
+    FeatureSpec,
+    Kind,
+    Schema,
+    Shape,
+    usual_kind,
+)
+from recordmill.schemas.file_checksums import FileChecksum
+from recordmill.schemas.job.job_spec import Payload
+from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.schemas.proto.example_pb2 import Example, SequenceExample
+from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.text import count
+from recordmill.transforms.decode.decode_batch import decode_records
+from recordmill.transforms.decode.observed_features import ObservedFeatures
+from recordmill.transforms.decode.payloads import decode_payload
+from recordmill.transforms.encode.payloads import check_payload
+from recordmill.transforms.pictures.signature import picture_format
+from recordmill.transforms.sources.tfrecord.options import Records
+from recordmill.transforms.storage.reading import read_range
+from recordmill.transforms.tfrecord import crc32c
+
+_MOST_BYTES = 64 << 20  # of a file beside the records
+
+
+class BesideFiles:
+    """The files beside the records, read when they are asked for.
+
+    Attributes:
+      checksums: of those that were read, by path.
+    """
+
+    def __init__(self, files: Sequence[InputFile], storage: StorageOptions) -> None:
+        self._files = {file.path: file for file in files if not file.problem}
+        self._storage = storage
+        self.checksums: dict[str, FileChecksum] = {}
+
+    def read(self, path: str) -> bytes | None:
+        """Returns the bytes of a file, or None if it is not among the inputs."""
+        file = self._files.get(path)
+        if file is None or file.size > _MOST_BYTES:
+            return None
+        data = read_range(file.uri, 0, file.size, self._storage, file.seen)
+        self.checksums[path] = FileChecksum(path, 0, file.size, crc32c(data))
+        return data
+
+    def named(self, name: str) -> dict[str, bytes]:
+        """Returns the files of a name, by folder."""
+        found = {}
+        for path in self._files:
+            if path.rpartition("/")[2] == name and (data := self.read(path)):
+                found[folder_of(path)] = data
+        return found
+
+    def manifests(self) -> dict[str, Manifest]:
+        """Returns the manifests of recordmill, by folder."""
+        found = {}
+        for folder, data in self.named(MANIFEST_NAME).items():
+            try:
+                found[folder] = Manifest.from_bytes(data, folder)
+            except OutputRefusedError:
+                continue  # another program's file of that name
+        return found
+
+    def in_folder(self, folder: str, name: str) -> bytes | None:
+        """Returns the bytes of a file in a folder, or None."""
+        return self.read(f"{folder}/{name}" if folder else name)
+
+
+def folder_of(path: str) -> str:
+    """Returns the folder of a path below the input root; "" for the root."""
+    return path.rpartition("/")[0]
+
+
+ReadBeside = Callable[[str], bytes | None]
+"""Returns the bytes of a file beside the records, by its name; None: there is none."""
+
+_SIDES_OF_BOX = 4
+
+
+def manifest_schema(manifest: Manifest, read: ReadBeside) -> Schema:
+    """Returns the features of a dataset of recordmill, with their class names."""
+    names = {}
+    for feature in manifest.features:
+        if feature.num_classes:
+            labels = read(labels_file_name(feature.name))
+            found = _labels(labels)
+            if len(found) == feature.num_classes:
+                names[feature.name] = found
+    return schema_of(manifest, names)
+
+
+def tfds_features(data: bytes, read: ReadBeside) -> dict[str, FeatureSpec]:
+    """Returns the features that TFDS's features.json tells, by key of the example.
+
+    What has no counterpart here is left out.
+    """
+    try:
+        stated = json.loads(data)
+        return dict(_walk(stated, "", read))
+    except (ValueError, LookupError, TypeError, AttributeError, SchemaError):
+        return {}
+
+
+def _walk(
+    node: Mapping[str, Any], key: str, read: ReadBeside
+) -> Iterator[tuple[str, FeatureSpec]]:
+    if "featuresDict" in node:
+        for name, child in node["featuresDict"]["features"].items():
+            yield from _walk(child, f"{key}/{name}" if key else name, read)
+        return
+    found = _leaf(node, key, read)
+    if found is not None:
+        yield key, found
+
+
+def _leaf(node: Mapping[str, Any], key: str, read: ReadBeside) -> FeatureSpec | None:
+    kind = str(node["pythonClassName"]).rpartition(".")[2]
+    if kind == "Image":
+        content = node["image"]
+        shape = _dimensions(content) or (None, None, None)
+        dtype = content.get("dtype") or "uint8"
+        return FeatureSpec(
+            key, Kind.BYTES, dtype=dtype, shape=shape, content=Content.PICTURE
+        )
+    if kind == "ClassLabel":
+        classes = int(node["classLabel"].get("numClasses") or 0)
+        names = _labels(read(labels_file_name(key))) or _labels(
+            read(labels_file_name(key.replace("/", "-")))
+        )
+        return FeatureSpec(
+            key,
+            Kind.INT64,
+            class_names=names if len(names) == classes else (),
+            num_classes=classes or None,
+        )
+    if kind == "Text":
+        return FeatureSpec(key, Kind.BYTES, dtype="string")
+    if kind == "BBoxFeature":
+        return FeatureSpec(key, Kind.FLOAT, shape=(_SIDES_OF_BOX,))
+    if kind in ("Tensor", "Scalar"):
+        return _tensor(node["tensor"], key)
+    if kind == "Sequence":
+        inner = _leaf(node["sequence"]["feature"], key, read)
+        length = int(node["sequence"].get("length") or -1)
+        if inner is None or inner.content is not Content.VALUES:
+            return None
+        outer: Shape = (None if length < 0 else length,)
+        return FeatureSpec(
+            key,
+            inner.kind,
+            dtype=inner.dtype,
+            shape=outer + inner.shape,
+            class_names=inner.class_names,
+        )
+    return None
+
+
+def _tensor(content: Mapping[str, Any], key: str) -> FeatureSpec | None:
+    dtype = "string" if content["dtype"] == "string" else str(content["dtype"])
+    shape, encoding = _dimensions(content), content.get("encoding") or "none"
+    if encoding == "none":
+        return FeatureSpec(key, usual_kind(dtype), dtype=dtype, shape=shape)
+    if encoding == "bytes" and dtype != "string":
+        return FeatureSpec(
+            key, Kind.BYTES, dtype=dtype, shape=shape, content=Content.ARRAY
+        )
+    return None
+
+
+def _dimensions(content: Mapping[str, Any]) -> Shape:
+    sides = (content.get("shape") or {}).get("dimensions", ())
+    return tuple(None if int(side) < 0 else int(side) for side in sides)
+
+
+def _labels(data: bytes | None) -> tuple[str, ...]:
+    try:
+        return parse_labels(data) if data is not None else ()
+    except UnicodeDecodeError:
+        return ()
+
+
+_SHOWN_BYTES = 12
+_LOOKED_AT = 32  # records of which it is asked whether they are sequence examples
+_PICTURES = ("jpeg", "png")  # of which TFDS decodes any to pixels
+
+
+@dataclass(frozen=True, slots=True)
+class SampledRecord:
+    """A record of the sample.
+
+    Attributes:
+      uri: of its file.
+      offset: of its frame in the (unpacked) file.
+      data: without the frame.
+    """
+
+    uri: str
+    offset: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class InferredFeatures:
+    """What a sample tells of the features.
+
+    Attributes:
+      schema: of the records.
+      described: how many features are as files beside the records say.
+      other: names of features that such files describe otherwise than they are.
+    """
+
+    schema: Schema
+    described: int = 0
+    other: tuple[str, ...] = ()
+
+
+def infer_features(
+    sample: Sequence[SampledRecord],
+    stated: Mapping[str, FeatureSpec],
+    *,
+    skip_invalid: bool,
+) -> InferredFeatures:
+    """Infers the features of examples.
+
+    Args:
+      sample: some records.
+      stated: features that files beside the records describe; those that the sample
+        fits are taken from there.
+      skip_invalid: whether records that are no examples do not count; otherwise one is
+        an error.
+
+    Raises:
+      InputError: a record is not an example, or none is.
+      SchemaError: a feature has values of several kinds.
+    """
+    observed, valid = ObservedFeatures(), list[bytes]()
+    problem: InputError | None = None
+    for number, record in enumerate(sample):
+        example = _example_of(record.data)
+        if number < _LOOKED_AT and _has_lists(record.data):
+            example = "is a tf.train.SequenceExample"
+        if isinstance(example, str):
+            problem = problem or _not_an_example(record, example)
+            continue
+        observed.add_example(example)
+        valid.append(record.data)
+    if problem is not None and not (skip_invalid and valid):
+        raise problem
+    try:
+        inferred = observed.to_schema(len(valid))
+    except SchemaError as error:
+        raise SchemaError(
+            f"{sample[0].uri}: {error}. Records can be kept as they are, whatever they "
+            "hold, by `payload=raw`"
+        ) from error
+    records = pa.array(valid, pa.binary())
+    features, described, other = [], 0, []
+    for feature in inferred.features:
+        known = stated.get(feature.name)
+        if known is not None:
+            known = replace(known, optional=feature.optional)
+            if known.kind is feature.kind and _fits(records, known):
+                features.append(known)
+                described += 1
+                continue
+            other.append(feature.name)
+        features.append(_as_picture(feature, records))
+    return InferredFeatures(Schema(tuple(features)), described, tuple(other))
+
+
+def check_features(
+    sample: Sequence[SampledRecord], schema: Schema, payload: Payload, whose: str
+) -> None:
+    """Checks that the records of a sample fit a schema.
+
+    Args:
+      sample: some records.
+      schema: of the records.
+      payload: what they hold.
+      whose: who says so, for the message.
+
+    Raises:
+      InputError: names the first record that does not.
+    """
+    records = pa.array([record.data for record in sample], pa.binary())
+    decoded = decode_payload(records, schema, payload)
+    problems = list(decoded.row_errors)
+    for feature in schema.features if payload != "raw" else ():
+        column = decoded.batch[feature.name]
+        if not feature.optional and column.null_count:
+            row = column.is_null().index(True).as_py()
+            problems.append((row, f"feature {feature.name!r}: missing"))
+    if not problems:
+        return
+    row, reason = min(problems)
+    record = sample[row]
+    raise InputError(
+        f"{record.uri}: the record at byte {record.offset:,} is not as {whose} says: "
+        f"{reason}. Correct the `schema`, or use `records=decode`, where such records are "
+        "rejects, or `payload=raw`, where nothing is said of what records hold"
+    )
+
+
+def _example_of(data: bytes) -> Example | str:
+    """Returns an example, or why there is none."""
+    try:
+        example = Example.FromString(data)
+    except DecodeError:
+        return "is not a tf.train.Example"
+    if example.features.feature:
+        return example
+    return "has no feature" if data else "is empty"
+
+
+def _has_lists(data: bytes) -> bool:
+    """Tells whether there are feature lists; an example has that field unknown."""
+    try:
+        return bool(SequenceExample.FromString(data).feature_lists.feature_list)
+    except DecodeError:
+        return False
+
+
+def _not_an_example(record: SampledRecord, why: str) -> InputError:
+    return InputError(
+        f"{record.uri}: the record at byte {record.offset:,} {why} "
+        f"({count(len(record.data), 'byte')} that start with "
+        f"{record.data[:_SHOWN_BYTES].hex()!r}). Sequence examples and JSON are kept by "
+        "`payload=sequence_example` or `payload=json` with their features in a `schema`; "
+        "any records by `payload=raw`"
+    )
+
+
+def _fits(records: pa.BinaryArray, feature: FeatureSpec) -> bool:
+    try:
+        return not decode_records(records, Schema((feature,))).row_errors
+    except SchemaError:
+        return False
+
+
+def _as_picture(feature: FeatureSpec, records: pa.BinaryArray) -> FeatureSpec:
+    """Returns a feature as one of pictures, if all of its values are JPEG or PNG."""
+    if feature.kind is not Kind.BYTES or feature.shape:
+        return feature
+    values = decode_records(records, Schema((feature,))).batch[0].drop_null()
+    heads = [value.as_py() for value in values]
+    if not heads or not all(picture_format(head) in _PICTURES for head in heads):
+        return feature
+    return replace(
+        feature, dtype="uint8", shape=(None, None, None), content=Content.PICTURE
+    )
+
+
+RAW = Schema((FeatureSpec("record", Kind.BYTES),))
+FEATURES_NAME = "features.json"  # of TFDS
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a job wants of the records.
+
+    Attributes:
+      records: whether they are kept or decoded.
+      declared: its schema, or None.
+      payload: what its records hold.
+      fixed_schema: that of the dataset that they are appended to, or None.
+      use_splits: whether files tell splits.
+    """
+
+    records: Records
+    declared: DeclaredSchema | None
+    payload: Payload
+    fixed_schema: Schema | None
+    use_splits: bool
+
+    @property
+    def keeps(self) -> bool:
+        """Tells whether records are kept as they are."""
+        return self.records == "keep"
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenFeatures:
+    """The features of the records of the input.
+
+    Attributes:
+      schema: of the records.
+      payload: what they hold.
+      basis: what told it, in words.
+      warnings: what looks wrong.
+    """
+
+    schema: Schema
+    payload: Payload
+    basis: str
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """What the manifests of recordmill say of all files."""
+
+    schema: Schema
+    payload: Payload
+
+
+def choose_features(
+    files: Sequence[InputFile],
+    sample: Sequence[SampledRecord],
+    manifests: Mapping[str, Manifest],
+    beside: BesideFiles,
+    wanted: Wanted,
+) -> ChosenFeatures:
+    """Returns the features of the records, and what told them.
+
+    Args:
+      files: those with records.
+      sample: some of their records.
+      manifests: of recordmill, by folder.
+      beside: the files beside the records.
+      wanted: what the job wants.
+
+    Raises:
+      InputError: the records are not what the job, or a file beside them, says.
+      SchemaError: the features cannot be told.
+    """
+    stored = _stored(files, manifests, beside)
+    payload = stored.payload if stored else "example"
+    if wanted.keeps:
+        payload = wanted.payload
+        if stored and stored.payload not in ("raw", payload) and payload != "raw":
+            raise InputError(
+                f"the records of the input are of payload {stored.payload} (its "
+                f"{MANIFEST_NAME} says so), and they are kept as they are: use "
+                f"`payload={stored.payload}`, or `records=decode`"
+            )
+        if wanted.declared is not None:
+            schema = _declared(wanted.declared, payload)
+            check_features(sample, schema, payload, "the schema")
+            return ChosenFeatures(schema, payload, "declared")
+    elif payload == "raw":  # it says nothing of what the records hold
+        payload = "example"
+    if wanted.fixed_schema is not None:
+        if wanted.keeps:
+            check_features(sample, wanted.fixed_schema, payload, "the dataset")
+        return ChosenFeatures(wanted.fixed_schema, payload, "as in the dataset")
+    if stored and stored.payload == payload:
+        return ChosenFeatures(stored.schema, payload, f"as {MANIFEST_NAME} says")
+    if payload == "raw":
+        return ChosenFeatures(RAW, payload, "none: records are kept as bytes")
+    if payload != "example":
+        raise InputError(
+            f"`payload={payload}`: the features of such records are not inferred: declare "
+            "them in a `schema`, or use `payload=raw`"
+        )
+    if not sample:
+        raise InputError(
+            f"{files[0].uri}: no whole record in the first bytes of "
+            f"{count(len(files), 'file')}, so their features cannot be inferred: "
+            "declare them in a `schema`, or use `payload=raw`"
+        )
+    return _inferred(sample, _stated(beside), wanted)
+
+
+def _inferred(
+    sample: Sequence[SampledRecord], stated: Mapping[str, FeatureSpec], wanted: Wanted
+) -> ChosenFeatures:
+    """Returns the features of examples by a sample, and by what TFDS says of them."""
+    inferred = infer_features(sample, stated, skip_invalid=not wanted.keeps)
+    looked_at = count(len(sample), "record")
+    basis = f"inferred from {looked_at}"
+    if inferred.described:
+        basis = (
+            f"{inferred.described} of {len(inferred.schema)} as {FEATURES_NAME} says, "
+            f"checked by {looked_at}"
+        )
+    warnings: tuple[str, ...] = ()
+    if inferred.other:
+        names = ", ".join(inferred.other[:5])
+        warnings = (
+            f"{FEATURES_NAME} describes {names} otherwise than the records are: taken as "
+            "they are found. To say otherwise, declare them in a `schema`",
+        )
+    return ChosenFeatures(inferred.schema, "example", basis, warnings)
+
+
+def _stored(
+    files: Sequence[InputFile],
+    manifests: Mapping[str, Manifest],
+    beside: BesideFiles,
+) -> _Stored | None:
+    """Returns what manifests say, if all files have one and they say the same.
+
+    Raises:
+      InputError: they have different classes.
+    """
+    folders = list(dict.fromkeys(folder_of(file.path) for file in files))
+    if not all(folder in manifests for folder in folders):
+        return None
+    found = [
+        (folder, manifest_schema(manifests[folder], partial(beside.in_folder, folder)))
+        for folder in folders
+    ]
+    (first_folder, first), *others = found
+    payload = manifests[first_folder].payload
+    for folder, schema in others:
+        known = {feature.name: feature for feature in first.features}
+        for feature in schema.features:
+            _require_same_classes(
+                known.get(feature.name), first_folder, feature, folder
+            )
+        if schema != first or manifests[folder].payload != payload:
+            return None
+    return _Stored(first, payload)
+
+
+def _stated(beside: BesideFiles) -> dict[str, FeatureSpec]:
+    """Returns the features that all features.json of TFDS tell, by name.
+
+    Raises:
+      InputError: they have different classes.
+    """
+    stated: dict[str, FeatureSpec] = {}
+    where: dict[str, str] = {}
+    for folder, text in beside.named(FEATURES_NAME).items():
+        found = tfds_features(text, partial(beside.in_folder, folder))
+        for name, feature in found.items():
+            _require_same_classes(
+                stated.get(name), where.get(name, ""), feature, folder
+            )
+            stated.setdefault(name, feature)
+            where.setdefault(name, folder)
+    return stated
+
+
+def _require_same_classes(
+    one: FeatureSpec | None, folder: str, other: FeatureSpec, other_folder: str
+) -> None:
+    """Checks that a number means the same class in both.
+
+    Raises:
+      InputError: it does not.
+    """
+    if one is None or one.class_names == other.class_names:
+        return
+    raise InputError(
+        f"the classes of {other.name!r} are {_shown(one)} in {folder or '.'}, and "
+        f"{_shown(other)} in {other_folder or '.'}: one number would mean two classes. "
+        "Convert these folders one by one"
+    )
+
+
+def _shown(feature: FeatureSpec) -> str:
+    names = feature.class_names
+    more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
+    return ", ".join(names[:5]) + more if names else "without names"
+
+
+def _declared(declared: DeclaredSchema, payload: Payload) -> Schema:
+    """Returns a declared schema that only says what records hold.
+
+    Raises:
+      SchemaError: it would change them.
+    """
+    for name, feature in declared.features.items():
+        is_made = (
+            bool(feature.bytes_from or feature.separator or feature.unit)
+            or feature.default is not None
+            or feature.cell != "plain"
+        )
+        if is_made or declared.column_of(name) != name:
+            raise SchemaError(
+                f"feature {name!r}: its declaration makes it from something else (a "
+                "column of another name, text, a default), but the records are kept as "
+                "they are: use `records=decode`"
+            )
+    schema = declared.to_schema()
+    check_payload(schema, payload)
+    return schema

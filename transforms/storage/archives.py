@@ -1,0 +1,392 @@
+"""Defines a member that was found in an archive, and checks the names of all.
+
+Lists the members of a tar archive, and checks that it is whole.
+
+Lists the members of a zip file, and checks that it is not hostile.
+
+Lists an archive as if it were a folder.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+import stat
+import tarfile
+import zipfile
+from collections.abc import Iterable, Iterator, Sequence
+from typing import IO, NamedTuple, cast
+
+from recordmill.schemas.archive_member import ArchiveMember, member_uri
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.schemas.ranges import Seen
+from recordmill.schemas.text import escaped
+from recordmill.transforms.storage.compressions import compression_of
+from recordmill.transforms.storage.left_out import is_left_out
+from recordmill.transforms.storage.read_member import (
+    require_plausible,
+    unpacked_archive,
+)
+from recordmill.transforms.storage.reading import is_local, read_range
+from recordmill.transforms.storage.seekable_bytes import ReadBytes, SeekableBytes
+
+_DRIVE = re.compile(r"[A-Za-z]:")
+
+
+class FoundMember(NamedTuple):
+    """A member of an archive.
+
+    Attributes:
+      name: as it is used: without "./" and the like.
+      size: in bytes, unpacked.
+      kind: see `ArchiveMember`.
+      offset: as well.
+      stored_bytes: as well.
+      crc32: as well.
+      problem: why it cannot be read, or "".
+    """
+
+    name: str
+    size: int
+    kind: str
+    offset: int
+    stored_bytes: int
+    crc32: str = ""
+    problem: str = ""
+
+
+def safe_name(name: str, archive: str) -> str:
+    """Returns the name of a member as a path below the archive.
+
+    Nothing is ever written to such a path, but origins are made of it.
+
+    Raises:
+      InputError: it leads out of the archive.
+    """
+    path = posixpath.normpath(name) if name else "."
+    if (
+        path == ".."
+        or path.startswith(("/", "../"))
+        or _DRIVE.match(path)
+        or "\0" in path
+    ):
+        raise InputError(
+            f"{archive}: holds a member named {escaped(name)!r}, which leads out of the "
+            "archive. Nothing of it was read; pack it again with names below one folder"
+        )
+    return path
+
+
+def require_unique(members: Iterable[FoundMember], archive: str) -> None:
+    """Refuses an archive in which a name stands twice: which is meant is unclear.
+
+    Raises:
+      InputError: names the member.
+    """
+    seen: set[str] = set()
+    for member in members:
+        if member.name in seen:
+            raise InputError(
+                f"{archive}: holds several members named {escaped(member.name)!r}, as "
+                "archives do to which a newer file was appended. Unpack it and give the "
+                "folder as the input, or pack it again"
+            )
+        seen.add(member.name)
+
+
+BLOCK = tarfile.BLOCKSIZE
+_REST_BYTES = 1 << 20  # behind the end, read at once
+_KEPT = 1000  # members that tarfile keeps at most
+_COPY = "The archive is damaged or cut short: copy it again"
+
+
+def is_tar(start: bytes) -> bool:
+    """Tells whether a file of these first 512 bytes is a tar archive."""
+    if start[257:262] == b"ustar":
+        return True
+    try:  # of the first tar, without that mark but with a checksum
+        tarfile.TarInfo.frombuf(start[:BLOCK], "utf-8", "surrogateescape")
+    except tarfile.HeaderError:
+        return False
+    return True
+
+
+def list_tar(file: SeekableBytes, size: int, uri: str, kind: str) -> list[FoundMember]:
+    """Returns the files in a tar archive, in its order.
+
+    Args:
+      file: the archive, not compressed.
+      size: of that, in bytes.
+      uri: of the archive, for messages.
+      kind: see `ArchiveMember`.
+
+    Raises:
+      InputError: it is damaged, cut short, or holds a name that leads out of it.
+    """
+    try:
+        with tarfile.open(
+            fileobj=file, mode="r:", encoding="utf-8", errors="surrogateescape"
+        ) as tar:
+            found = list(_tar_members(tar, size, uri, kind))
+            _require_end(file, tar.offset, uri)
+            return found
+    except (tarfile.TarError, ValueError, OverflowError) as error:
+        raise InputError(
+            f"{uri}: cannot be read as a tar archive: {error}. {_COPY}"
+        ) from (error)
+
+
+def _tar_members(
+    tar: tarfile.TarFile, size: int, uri: str, kind: str
+) -> Iterator[FoundMember]:
+    known: dict[str, FoundMember] = {}
+    held: list[tarfile.TarInfo] = vars(tar)["members"]
+    while (info := tar.next()) is not None:
+        if len(held) > _KEPT:
+            held.clear()  # a kilobyte each
+        if info.isdir():
+            continue
+        name, problem = safe_name(info.name, uri), problem_of(info)
+        length = 0 if problem else info.size
+        if info.offset_data + length > size:
+            raise InputError(
+                f"{uri}: ends within the member {info.name!r}, at byte {size:,}. {_COPY}"
+            )
+        member = FoundMember(
+            name, length, kind, info.offset_data, length, problem=problem
+        )
+        if info.islnk():  # perhaps another name of a file that came before
+            target = known.get(posixpath.normpath(info.linkname), member)
+            member = target._replace(name=name)
+        known[name] = member
+        yield member
+
+
+def problem_of(info: tarfile.TarInfo) -> str:
+    """Returns why a member cannot be read, or ""."""
+    if info.issym() or info.islnk():
+        return (
+            f"a link to {info.linkname} (links in archives are not followed: pack them "
+            "with tar --dereference --hard-dereference)"
+        )
+    if info.issparse():
+        return "a sparse file (pack it again without tar --sparse)"
+    if not info.isreg():
+        return "not a regular file (a pipe or a device: leave it out of the archive)"
+    return ""
+
+
+def _require_end(file: SeekableBytes, offset: int, uri: str) -> None:
+    """Checks that what follows the last member is the end of an archive.
+
+    Raises:
+      InputError: it is not, so members may be missing.
+    """
+    file.seek(offset)
+    block = file.read(BLOCK)
+    if len(block) < BLOCK:
+        raise InputError(f"{uri}: has no end mark at byte {offset:,}. {_COPY}")
+    if any(block):
+        raise InputError(
+            f"{uri}: has no header of a member at byte {offset:,}, where one should be. "
+            f"{_COPY}"
+        )
+    while rest := file.read(_REST_BYTES):
+        if any(rest):
+            raise InputError(
+                f"{uri}: goes on after its end at byte {offset:,}: are these several "
+                "archives in one file? Join archives with tar --concatenate"
+            )
+
+
+_KINDS = {zipfile.ZIP_STORED: "stored", zipfile.ZIP_DEFLATED: "deflated"}
+_OTHER_KINDS = {9: "deflate64", 12: "bzip2", 14: "lzma", 93: "zstd", 95: "xz"}
+_HEADER_BYTES = 30
+_ENCRYPTED = 1
+_UTF_8 = 0x800
+_DOS = 0
+_UNIX = 3
+
+
+def is_zip(start: bytes) -> bool:
+    """Tells whether a file of these first bytes is a zip file."""
+    return start[:4] in (b"PK\3\4", b"PK\5\6", b"PK\7\x08")
+
+
+def list_zip(file: SeekableBytes, size: int, uri: str) -> list[FoundMember]:
+    """Returns the files in a zip file, in its order.
+
+    Args:
+      file: the zip file.
+      size: of that, in bytes.
+      uri: of that, for messages.
+
+    Raises:
+      InputError: it is damaged or cut short, its members overlap, or holds a name that
+        leads out of it.
+    """
+    try:
+        with zipfile.ZipFile(cast("IO[bytes]", file)) as packed:
+            infos = packed.infolist()
+            end = packed.start_dir
+    except (
+        zipfile.BadZipFile,
+        NotImplementedError,
+        ValueError,
+        OverflowError,
+    ) as error:
+        raise InputError(
+            f"{uri}: cannot be read as a zip file: {error}. The archive is damaged or cut "
+            "short: copy it again"
+        ) from error
+    _require_apart(infos, min(end, size), uri)
+    return [_member(info, uri) for info in infos if not info.is_dir()]
+
+
+def _member(info: zipfile.ZipInfo, uri: str) -> FoundMember:
+    name = safe_name(_name_of(info), uri)
+    problem = _problem(info)
+    if not problem:
+        require_plausible(f"{uri}!/{name}", info.file_size, info.compress_size)
+    return FoundMember(
+        name,
+        0 if problem else info.file_size,
+        _KINDS.get(info.compress_type, ""),
+        info.header_offset,
+        info.compress_size,
+        f"{info.CRC:08x}",
+        problem,
+    )
+
+
+def _name_of(info: zipfile.ZipInfo) -> str:
+    name = info.filename
+    if not info.flag_bits & _UTF_8:
+        # By the book it is code page 437; most programs write UTF-8 all the same.
+        try:
+            name = name.encode("cp437").decode("utf-8")
+        except UnicodeError:
+            name = info.filename
+    return name.replace("\\", "/") if info.create_system == _DOS else name
+
+
+def _problem(info: zipfile.ZipInfo) -> str:
+    """Returns why a member cannot be read, or ""."""
+    mode = info.external_attr >> 16
+    if info.create_system == _UNIX and stat.S_ISLNK(mode):
+        return (
+            "a link (links in archives are not followed: pack without zip --symlinks)"
+        )
+    if info.flag_bits & _ENCRYPTED:
+        return "encrypted (unpack the archive with its password, and give the folder)"
+    if info.compress_type not in _KINDS:
+        method = _OTHER_KINDS.get(info.compress_type, f"method {info.compress_type}")
+        return f"compressed by {method} (pack it again with deflate, or stored)"
+    if (
+        info.compress_type == zipfile.ZIP_STORED
+        and info.compress_size != info.file_size
+    ):
+        return "of two sizes, though stored (the archive is damaged: copy it again)"
+    return ""
+
+
+def _require_apart(infos: Sequence[zipfile.ZipInfo], end: int, uri: str) -> None:
+    """Refuses members that share bytes, as in archives made to fill disks.
+
+    Raises:
+      InputError: names the member.
+    """
+    ordered = sorted(infos, key=lambda info: info.header_offset)
+    for info, following in zip(ordered, [*ordered[1:], None], strict=True):
+        stop = following.header_offset if following else end
+        data_end = info.header_offset + _HEADER_BYTES + info.compress_size
+        if info.header_offset < 0 or data_end > stop:
+            raise InputError(
+                f"{uri}: its member {info.filename!r} has {info.compress_size:,} bytes, "
+                f"but ends before byte {stop:,}. The archive is damaged or cut short: copy "
+                "it again"
+            )
+
+
+_WINDOW_BYTES = 1 << 20  # read at once in a store, where a request takes its time
+_LOCAL_WINDOW_BYTES = 1 << 14
+
+
+def list_archive(
+    uri: str, seen: Seen, options: StorageOptions
+) -> list[tuple[FoundMember, str, str]]:
+    """Returns the files in an archive, each with its uri and version.
+
+    Hidden files and those that operating systems leave are left out, as in a folder. A
+    compressed tar archive is unpacked for it, into a file without a name.
+
+    Args:
+      uri: of the archive.
+      seen: its size and version.
+      options: of its storage.
+
+    Raises:
+      InputError: it is not an archive, damaged, or cannot be taken for a folder.
+    """
+
+    def read(start: int, stop: int) -> bytes:
+        return read_range(uri, start, stop, options, seen)
+
+    members = [
+        member for member in _members(uri, seen, read) if not is_left_out(member.name)
+    ]
+    if not members:
+        raise InputError(f"{uri}: the archive holds no files")
+    require_unique(members, uri)
+    return [
+        (member, member_uri(uri, member.name), _version(member, seen))
+        for member in members
+    ]
+
+
+def _version(member: FoundMember, archive: Seen) -> str:
+    return ArchiveMember(
+        member.kind,
+        member.offset,
+        member.stored_bytes,
+        member.crc32,
+        len(member.name),
+        archive,
+    ).version
+
+
+def _members(uri: str, seen: Seen, read: ReadBytes) -> list[FoundMember]:
+    start = read(0, BLOCK)
+    window = _LOCAL_WINDOW_BYTES if is_local(uri) else _WINDOW_BYTES
+    file = SeekableBytes(seen.size, read, window)
+    if is_zip(start):
+        return list_zip(file, seen.size, uri)
+    if compression := compression_of(start):
+        with unpacked_archive(uri, seen, compression, read) as descriptor:
+            return _list_unpacked(descriptor, uri, compression)
+    if len(start) < BLOCK or not is_tar(start):
+        raise _not_an_archive(uri, "" if start else " (it is empty)")
+    return list_tar(file, seen.size, uri, "tar")
+
+
+def _list_unpacked(descriptor: int, uri: str, compression: str) -> list[FoundMember]:
+    def read(start: int, stop: int) -> bytes:
+        return os.pread(descriptor, stop - start, start)
+
+    size = os.fstat(descriptor).st_size
+    if not is_tar(read(0, BLOCK)):
+        raise _not_an_archive(
+            uri, f": what is compressed in it by {compression} is not one"
+        )
+    return list_tar(
+        SeekableBytes(size, read, _LOCAL_WINDOW_BYTES), size, uri, compression
+    )
+
+
+def _not_an_archive(uri: str, why: str) -> InputError:
+    return InputError(
+        f"{uri}: is named as an archive, but is neither a tar archive nor a zip file{why}. "
+        "Copy it again, or rename it"
+    )
