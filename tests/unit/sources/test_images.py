@@ -24,7 +24,8 @@ from recordmill.transforms.sources.by_reference import REFERENCE
 from recordmill.transforms.sources.images import cut_pictures, picture_rows
 from recordmill.transforms.sources.images.options import FeatureNames
 from recordmill.transforms.sources.images.source import ImagesSource
-from recordmill.transforms.storage import open_store, read_files
+from recordmill.transforms.storage import open_store
+from recordmill.transforms.storage.reading import read_files
 from recordmill.transforms.tfrecord import FRAME_BYTES
 
 JPEG, _ = PICTURES["rgb.jpg"]
