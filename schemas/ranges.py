@@ -12,7 +12,6 @@ from pydantic import Field
 
 from recordmill.schemas.file_checksums import TaskChecksums
 from recordmill.schemas.reject_totals import NO_REJECTS, RejectTotals
-from recordmill.schemas.rounded import Rounded
 from recordmill.schemas.text import count
 
 TypeFlags = tuple[int, ...]
@@ -256,7 +255,6 @@ class RangeResult:
       nulls: missing values of each column.
       rejects: those in the rejects file; checkpoints of earlier versions have none.
       odd: rows that the end of the run tells of.
-      rounded: columns whose decimals lost digits as float32.
       checksums: of what was read; checkpoints of earlier versions have none.
       rows_dropped: rows that a function (`map`) left out.
       rows_added: rows that it made beside the first of each.
@@ -271,7 +269,6 @@ class RangeResult:
     nulls: tuple[int, ...] = ()
     rejects: RejectTotals = NO_REJECTS
     odd: tuple[OddRows, ...] = ()
-    rounded: tuple[Rounded, ...] = ()
     checksums: TaskChecksums | None = None
     rows_dropped: int = 0
     rows_added: int = 0

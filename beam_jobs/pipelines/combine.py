@@ -10,12 +10,11 @@ import apache_beam as beam
 
 from recordmill.schemas.dataset.shards import ShardPlan
 from recordmill.schemas.errors import SchemaError
-from recordmill.schemas.ranges import RangeResult, TypeFlags, merge_type_flags
+from recordmill.schemas.ranges import OddRows, RangeResult, TypeFlags, merge_type_flags
 from recordmill.transforms.commit.build_manifest import (
     check_reject_limit,
     locator_of,
     merge_column_info,
-    rounded_columns,
 )
 from recordmill.transforms.dataset.expected import require_schema
 from recordmill.transforms.exchange.plan import Histogram, PackedHistogram, plan_shards
@@ -83,7 +82,8 @@ def plan_dataset(
             run_rejects(context.workspace),
             locator_of(context),
         )
-        if problem := context.source.rounding_problem(rounded_columns(results)):
+        odd = OddRows.merged(result.odd for result in results)
+        if problem := context.source.odd_problem(odd):
             raise SchemaError(problem)
         require_schema(
             context.expected_schema, context.schema(*merge_column_info(results))

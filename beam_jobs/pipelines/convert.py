@@ -40,7 +40,6 @@ from recordmill.schemas.text import json_bytes
 from recordmill.schemas.understood import Understood
 from recordmill.transforms.commit.build_manifest import (
     merge_column_info,
-    rounded_columns,
 )
 from recordmill.transforms.commit.commit import commit
 from recordmill.transforms.commit.detached import publish_detached
@@ -173,8 +172,8 @@ def _understood(
         [*(result.odd for result in results), *(shard.odd for shard in shards)]
     )
     observed, nulls = merge_column_info(results, shards)
-    schema, rounded = context.schema(observed, nulls), rounded_columns(results)
-    later = context.source.understood_at_end(schema, odd, observed, rounded)
+    schema = context.schema(observed, nulls)
+    later = context.source.understood_at_end(schema, odd, observed)
     told = Understood.from_dict(before).updated(later)
     if any(shard.rows_rejected for shard in shards) or any(
         each.rows_rejected or each.rows_dropped or each.rows_added for each in results

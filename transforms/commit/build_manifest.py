@@ -19,7 +19,6 @@ from recordmill.schemas.errors import InputError, RecordmillError, RejectLimitEr
 from recordmill.schemas.job.job_spec import RejectLimit
 from recordmill.schemas.ranges import RangeResult, Reject, TypeFlags, merge_type_flags
 from recordmill.schemas.reject_totals import NO_REJECTS
-from recordmill.schemas.rounded import Rounded, merge_rounded
 from recordmill.schemas.text import count
 from recordmill.transforms.dataset.expected import require_schema
 from recordmill.transforms.tasks.context import RunContext
@@ -171,12 +170,6 @@ def _index_entry(shard: ShardResult) -> FileEntry | None:
     if shard.index is None:
         return None
     return FileEntry(bytes=shard.index.bytes, crc32c=f"{shard.index.crc32c:08x}")
-
-
-def rounded_columns(ranges: Iterable[RangeResult]) -> tuple[Rounded, ...]:
-    """Returns the columns that lost digits as float32, by the results of all ranges."""
-    ordered = sorted(ranges, key=lambda result: result.range.index)
-    return merge_rounded(chain.from_iterable(result.rounded for result in ordered))
 
 
 def merge_column_info(

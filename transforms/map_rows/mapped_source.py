@@ -27,7 +27,6 @@ from recordmill.schemas.ranges import (
     TypeFlags,
     merge_type_flags,
 )
-from recordmill.schemas.rounded import Rounded
 from recordmill.schemas.understood import Understood
 from recordmill.transforms.map_rows.call_function import map_batch
 from recordmill.transforms.map_rows.load_function import load_function
@@ -199,10 +198,9 @@ class MappedSource(SourceOnSource):
         schema: Schema,
         odd: tuple[OddRows, ...] = (),
         observed: TypeFlags = (),
-        rounded: Sequence[Rounded] = (),
     ) -> Understood:
         inner = self.inner.schema(self._inner_flags(observed))
-        found = self.inner.understood_at_end(inner, odd, observed, rounded)
+        found = self.inner.understood_at_end(inner, odd, observed)
         return self._with_function(found, observed)
 
     def _with_function(self, told: Understood, observed: TypeFlags) -> Understood:

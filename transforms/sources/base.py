@@ -22,7 +22,6 @@ from recordmill.schemas.file_checksums import FileChecksum
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import InputFile, InputRange, OddRows
-from recordmill.schemas.rounded import Rounded
 from recordmill.schemas.understood import Understood
 from recordmill.transforms.sources.by_reference import ByReference
 from recordmill.transforms.sources.named_files import NamedFile
@@ -161,7 +160,6 @@ class Source(ByReference, ABC):
         schema: Schema,
         odd: tuple[OddRows, ...] = (),
         observed: tuple[int, ...] = (),
-        rounded: Sequence[Rounded] = (),
     ) -> Understood:
         """Returns the same once all rows were read.
 
@@ -169,7 +167,6 @@ class Source(ByReference, ABC):
           schema: the features of the records.
           odd: those of all `Rows` and `ReferencedRows`.
           observed: the type flags of all rows.
-          rounded: columns whose decimals lost digits as float32.
         """
         return self.understood()
 
@@ -184,8 +181,8 @@ class Source(ByReference, ABC):
         """Returns the rows of each of `own_splits`, where ranges do not tell them."""
         return ()
 
-    def rounding_problem(self, rounded: Sequence[Rounded]) -> str:
-        """Returns why so many digits may not be lost, or "".
+    def odd_problem(self, odd: Sequence[OddRows]) -> str:
+        """Returns why a dataset may not have rows that are odd in this way, or "".
 
         Asked once all rows were read, before anything is published.
         """

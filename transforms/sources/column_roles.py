@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.ranges import InputFile, InputRange, OddRows, Reject, TypeFlags
-from recordmill.schemas.rounded import Rounded
 from recordmill.schemas.understood import Understood
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.sources.roles import LabelRole, SplitRole, TimeRole, index_in
@@ -76,10 +75,9 @@ class SourceWithRoles(SourceOnSource):
         schema: Schema,
         odd: tuple[OddRows, ...] = (),
         observed: TypeFlags = (),
-        rounded: Sequence[Rounded] = (),
     ) -> Understood:
         own = self.inner.schema(observed)
-        return self._told(self.inner.understood_at_end(own, odd, observed, rounded))
+        return self._told(self.inner.understood_at_end(own, odd, observed))
 
     def _told(self, found: Understood) -> Understood:
         return found.updated(Understood(self.facts, self.warnings))

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from recordmill.schemas.file_checksums import FileChecksum
-from recordmill.schemas.ranges import InputFile, InputRange
-from recordmill.schemas.rounded import Rounded
+from recordmill.schemas.ranges import InputFile, InputRange, OddRows
 from recordmill.transforms.sources.base import Source
 from recordmill.transforms.storage import Store
 
@@ -44,8 +43,8 @@ class SourceOnSource(Source):
     def own_split_rows(self) -> tuple[int, ...]:
         return self.inner.own_split_rows()
 
-    def rounding_problem(self, rounded: Sequence[Rounded]) -> str:
-        return self.inner.rounding_problem(rounded)
+    def odd_problem(self, odd: Sequence[OddRows]) -> str:
+        return self.inner.odd_problem(odd)
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
         return self.inner.cut(files)

@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from recordmill.schemas.file_checksums import FileChecksum
 from recordmill.schemas.ranges import OddRows, Reject
-from recordmill.schemas.rounded import Rounded
 from recordmill.transforms.arrow import I64, U64
 from recordmill.transforms.combine_crcs import U32
 
@@ -31,7 +30,6 @@ class Rows:
       observed: the type flags of each column, if the source infers types.
       nulls: missing values of each column, in the schema's column order.
       odd: rows that the end of the run tells of.
-      rounded: columns whose decimals lose digits as float32.
       groups: a hash for each row, where those with equal ones stay in one split; None:
         `origins`.
       dropped: rows of the input that are neither here nor rejects, because a function
@@ -52,7 +50,6 @@ class Rows:
     observed: tuple[int, ...] = ()
     nulls: tuple[int, ...] = ()
     odd: tuple[OddRows, ...] = ()
-    rounded: tuple[Rounded, ...] = ()
     checksums: Sequence[FileChecksum] = ()
     splits: npt.NDArray[np.uint8] | None = None
     groups: U64 | None = None

@@ -21,7 +21,6 @@ from recordmill.schemas.ranges import (
     merge_type_flags,
 )
 from recordmill.schemas.reject_totals import RejectTotals
-from recordmill.schemas.rounded import MAX_COLUMNS, Rounded, merge_rounded
 from recordmill.transforms.arrow import I64, MAX_CELL_BYTES, U64
 from recordmill.transforms.cast.side_files import SideFiles
 from recordmill.transforms.encode.unwritten_records import Payloads, payload_offsets
@@ -59,7 +58,6 @@ class RangeReader:
       observed_types: what each column was observed to hold.
       odd: rows that the end of the run tells of.
       nulls: missing values of each column.
-      rounded: columns whose decimals lose digits as float32.
       encoded_types: what each column was taken for.
       checksums: of what was read so far, but for files that cells name.
       files: reads those.
@@ -78,7 +76,6 @@ class RangeReader:
     observed_types: TypeFlags = ()
     odd: tuple[OddRows, ...] = ()
     nulls: tuple[int, ...] = ()
-    rounded: tuple[Rounded, ...] = ()
     encoded_types: TypeFlags = ()
     checksums: list[FileChecksum] = field(default_factory=list)
     files: SideFiles = field(init=False)
@@ -159,7 +156,6 @@ class RangeReader:
             encoded_types=self.encoded_types,
             nulls=self.nulls,
             rejects=rejects,
-            rounded=self.rounded[:MAX_COLUMNS],
             checksums=checksums,
             rows_dropped=self.rows_dropped,
             rows_added=self.rows_added,
@@ -175,8 +171,6 @@ class RangeReader:
         self.odd = OddRows.merged((self.odd, rows.odd))
         earlier = self.nulls or (0,) * len(rows.nulls)
         self.nulls = tuple(map(sum, zip(earlier, rows.nulls, strict=True)))
-        if rows.rounded:
-            self.rounded = merge_rounded((*self.rounded, *rows.rounded))
 
     def _note(self, rows: Rows) -> None:
         if len(rows.positions):

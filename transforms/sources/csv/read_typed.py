@@ -14,12 +14,11 @@ from recordmill.schemas.ranges import (
     TypeFlags,
     merge_type_flags,
 )
-from recordmill.schemas.rounded import Rounded
 from recordmill.transforms.sources.csv.fixed_schema import fit_rows, fixed_columns
+from recordmill.transforms.sources.csv.missing_words import count_long
 from recordmill.transforms.sources.csv.number_marks import count_marked
 from recordmill.transforms.sources.csv.range_rows import RangeRows
 from recordmill.transforms.sources.csv.typed_rows import TypedRows, typed_rows
-from recordmill.transforms.sources.float_columns import rounded_in
 from recordmill.transforms.sources.source_rows import Rows
 
 
@@ -49,7 +48,6 @@ class TypedReader:
         """Yields the rows of a range, with the types of `Source.read`."""
         names, decimal = self.rows.names, self.rows.dialect.decimal
         for rows in self.rows.text_rows(input_range):
-            rounded: tuple[Rounded, ...] = ()
             marked: tuple[OddRows, ...] = ()
             if rows.is_nothing:
                 none = pa.RecordBatch.from_pylist([], schema=self.columns())
@@ -62,8 +60,9 @@ class TypedReader:
             else:
                 typed = typed_rows(rows, names, expected, decimal, as_text=self.as_text)
                 expected = merge_type_flags(expected, typed.observed)
+            long: tuple[OddRows, ...] = ()
             if not self.as_text and not rows.is_nothing:
-                rounded = rounded_in(rows.table, typed.batch, decimal)
+                long = count_long(rows.table, typed.batch)
             if self.marked and not rows.is_nothing:
                 marked = count_marked(rows.table, self.marked, decimal)
             yield Rows(
@@ -75,7 +74,6 @@ class TypedReader:
                 rejects=rows.rejects,
                 observed=typed.observed,
                 nulls=typed.nulls,
-                odd=(*rows.odd, *typed.odd, *marked),
-                rounded=rounded,
+                odd=(*rows.odd, *typed.odd, *marked, *long),
                 checksums=rows.checksums,
             )

@@ -25,7 +25,6 @@ from recordmill.schemas.ranges import (
     OddRows,
     TypeFlags,
 )
-from recordmill.schemas.rounded import Rounded, exact_error, rounded_warnings
 from recordmill.schemas.understood import Understood
 from recordmill.transforms.cast.decimal_commas import swap_in_numbers
 from recordmill.transforms.sources.base import RANGE_BYTES, Source
@@ -45,6 +44,10 @@ from recordmill.transforms.sources.csv.header_problems import (
     headerless,
 )
 from recordmill.transforms.sources.csv.leave_out import comment_fact
+from recordmill.transforms.sources.csv.missing_words import (
+    exact_problem,
+    long_warnings,
+)
 from recordmill.transforms.sources.csv.number_marks import marked_columns
 from recordmill.transforms.sources.csv.prepare_files import (
     find_rows,
@@ -196,16 +199,14 @@ class CsvSource(Source):
         schema: Schema,
         odd: tuple[OddRows, ...] = (),
         observed: TypeFlags = (),
-        rounded: Sequence[Rounded] = (),
     ) -> Understood:
-        lost = rounded_warnings(rounded)
         if not self.infers_types:
-            found = self.understood().with_warnings(lost)
+            found = self.understood().with_warnings(long_warnings(odd, self.names))
             return replace(found, facts=(*found.facts, *comment_fact(odd)))
-        return self._table.of_all_rows(schema, odd, observed, lost)
+        return self._table.of_all_rows(schema, odd, observed)
 
-    def rounding_problem(self, rounded: Sequence[Rounded]) -> str:
-        return exact_error(rounded) if self.exact and rounded else ""
+    def odd_problem(self, odd: Sequence[OddRows]) -> str:
+        return exact_problem(odd, self.names) if self.exact else ""
 
     def cut(self, files: Sequence[InputFile]) -> list[InputRange]:
         # A row that names a file can be of any size: its table is no small one.

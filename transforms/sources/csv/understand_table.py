@@ -12,7 +12,7 @@ from recordmill.schemas.understood import Understood
 from recordmill.transforms.sources.csv.dialect import AskedDialect
 from recordmill.transforms.sources.csv.first_rows import huge_warnings
 from recordmill.transforms.sources.csv.leave_out import comment_fact
-from recordmill.transforms.sources.csv.missing_words import missing_fact
+from recordmill.transforms.sources.csv.missing_words import long_warnings, missing_fact
 from recordmill.transforms.sources.csv.number_marks import marked_warnings
 from recordmill.transforms.sources.csv.range_rows import RangeRows
 from recordmill.transforms.sources.csv.table_facts import describe
@@ -61,7 +61,6 @@ class UnderstoodTable:
         schema: Schema,
         odd: tuple[OddRows, ...],
         observed: TypeFlags,
-        lost: Sequence[str],
     ) -> Understood:
         """Returns what is told once all rows were read.
 
@@ -69,14 +68,13 @@ class UnderstoodTable:
           schema: the features of the records.
           odd: rows that the end of the run tells of.
           observed: the type flags of all rows.
-          lost: warnings of digits that were lost.
         """
         names = self.rows.names
         huge = [n for n, flags in zip(names, observed, strict=False) if is_huge(flags)]
         warnings = (
             *self.warnings,
             *huge_warnings(huge),
-            *lost,
+            *long_warnings(odd, names),
             *marked_warnings(odd, self.rows.dialect.decimal),
         )
         found = self._describe(self._dtypes(schema), "of all rows", warnings)

@@ -9,10 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recordmill.schemas.features.feature import shape_text
-from recordmill.schemas.rounded import rounded_warnings
 from recordmill.schemas.text import first_names
-from recordmill.transforms.sources.csv.missing_words import count_missing, missing_fact
-from recordmill.transforms.sources.float_columns import rounded_in
+from recordmill.transforms.sources.csv.missing_words import (
+    count_long,
+    count_missing,
+    long_warnings,
+    missing_fact,
+)
 from recordmill.transforms.sources.plain_types import plain_schema
 from recordmill.transforms.sources.type_flags import TypeFlag
 from recordmill.transforms.sources.wide_columns import convert_columns
@@ -86,11 +89,11 @@ def typed_features(
     batch = pa.RecordBatch.from_arrays(columns, names=names)
     missing = count_missing(names, text, columns, tuple(observed))
     facts = missing_fact(missing, plain_schema(batch.schema))
-    rounded = rounded_in(pa.table(cells), batch)
+    long = count_long(pa.table(cells), batch)
     return (
         dict(zip(names, columns, strict=True)),
         list(facts),
-        rounded_warnings(rounded),
+        long_warnings(long, names),
     )
 
 

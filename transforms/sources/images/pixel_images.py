@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from recordmill.schemas.features.feature import Content, FeatureSpec, Schema
 from recordmill.schemas.ranges import InputFile, InputRange, OddRows, TypeFlags
-from recordmill.schemas.rounded import Rounded
 from recordmill.schemas.understood import Understood
 from recordmill.transforms.pictures.check import check_picture
 from recordmill.transforms.pictures.make_picture import make_picture
@@ -129,11 +128,10 @@ class PixelImages(ImagesSource):
         schema: Schema,
         odd: tuple[OddRows, ...] = (),
         observed: tuple[int, ...] = (),
-        rounded: Sequence[Rounded] = (),
     ) -> Understood:
         changed = [each for each in odd if CHANGE in each.kind]
         others = () if self.rules.makes_all else tuple(set(odd) - set(changed))
-        told = super().understood_at_end(schema, others, observed, rounded)
+        told = super().understood_at_end(schema, others, observed)
         facts = (*self._readers_get(), *changes_told(changed))
         return Understood(
             (*told.facts, *facts), (*told.warnings, *warnings_of(changed))

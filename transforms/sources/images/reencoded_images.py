@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.ranges import InputFile, OddRows, TypeFlags
-from recordmill.schemas.rounded import Rounded
 from recordmill.schemas.text import count, first_names
 from recordmill.schemas.understood import Understood
 from recordmill.transforms.pictures.check import check_picture
@@ -54,9 +53,8 @@ class ReencodedImages(ImagesSource):
         schema: Schema,
         odd: tuple[OddRows, ...] = (),
         observed: tuple[int, ...] = (),
-        rounded: Sequence[Rounded] = (),
     ) -> Understood:
-        told = super().understood_at_end(schema, (), observed, rounded)
+        told = super().understood_at_end(schema, (), observed)
         number = sum(each.rows for each in odd)
         fact = (FACT, f"{number:,} ({_named(odd)})" if odd else "0")
         lossy = [each for each in odd if _LOSS in each.kind]

@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.ranges import InputFile, InputRange, OddRows, TypeFlags
-from recordmill.schemas.rounded import Rounded
 from recordmill.schemas.understood import Understood
 from recordmill.transforms.pictures.check import check_picture
 from recordmill.transforms.sources.by_reference import REFERENCE
@@ -89,7 +88,6 @@ class ImagesSource(PreparedImages):
         schema: Schema,
         odd: tuple[OddRows, ...] = (),
         observed: tuple[int, ...] = (),
-        rounded: Sequence[Rounded] = (),
     ) -> Understood:
         fact = (FACT, DECODED if decodable_in(schema) else ENCODED)
         # What the names tell was told before the run.

@@ -24,7 +24,6 @@ from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.file_checksums import FileChecksum
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.ranges import InputFile, InputRange, OddRows, Reject, TypeFlags
-from recordmill.schemas.rounded import Rounded
 from recordmill.schemas.text import count
 from recordmill.schemas.understood import PassedOver, Understood
 from recordmill.transforms.cast.cast_result import shown
@@ -399,7 +398,6 @@ class WebDatasetSource(Source):
         schema: Schema,
         odd: tuple[OddRows, ...] = (),
         observed: tuple[int, ...] = (),
-        rounded: Sequence[Rounded] = (),
     ) -> Understood:
         facts: tuple[tuple[str, str], ...] = ()
         if pictures_of(self.columns().names):
