@@ -16,21 +16,19 @@ from recordmill.schemas.job.job_spec import (
     SPLIT_PATTERN,
     JobSpec,
 )
-from recordmill.schemas.job.split_times import SplitTimes, parse_split_times
+from recordmill.schemas.job.split_times import parse_split_times
 from recordmill.schemas.ranges import InputFile, InputRange
 from recordmill.schemas.text import count, first_names
 from recordmill.transforms.profile.census import MAX_CLASSES, Sketches, count_rows
-from recordmill.transforms.profile.time_census import rank_times, require_times
 from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.class_keys import has_decimal_commas, sorted_names
 from recordmill.transforms.sources.column_roles import SourceWithRoles
 from recordmill.transforms.sources.roles import (
     LabelRole,
-    RankedTimes,
     SplitRole,
     TimeRole,
 )
-from recordmill.transforms.sources.time_splits import time_text
+from recordmill.transforms.sources.time_splits import require_times
 from recordmill.transforms.tasks.context import TRAIN_NAMES
 
 _WHOLE = re.compile(r"-?(0|[1-9]\d*)", re.ASCII)
@@ -40,21 +38,6 @@ def has_roles(job: JobSpec) -> bool:
     """Tells whether a job gives a column a role."""
     given = (job.label, job.split_column, job.split_by_time)
     return any(each is not None for each in given)
-
-
-def require_no_shares(job: JobSpec) -> None:
-    """Checks that rows can be appended without a row changing its split.
-
-    Raises:
-      UsageError: the job divides all rows by the order of their times.
-    """
-    given = job.split_by_time
-    if given is not None and parse_split_times(given).shares:
-        raise UsageError(
-            f"`split_by_time` {given}: shares are of all rows, so rows that are appended "
-            "would move others to another split. Convert all inputs again with "
-            "`overwrite` in place of `append`"
-        )
 
 
 def schema_of_table(
@@ -150,36 +133,12 @@ def give_roles(
     if job.split_by_time is not None:
         times = parse_split_times(job.split_by_time)
         _require_column(job, source, "split_by_time", times.column, any_type=True)
-        told = f"by the value of {times.column}: {job.split_by_time}"
         comma = has_decimal_commas(job, source, times.column)
-        ranked = None
-        if times.shares:
-            ranked = rank_times(
-                source,
-                ranges,
-                times.column,
-                times.fractions,
-                workers=workers,
-                decimal_comma=comma,
-            )
-            told = f"rows by the order of {times.column}: {_ranked(times, ranked)}"
-        else:
-            require_times(source, ranges, times, decimal_comma=comma)
-        split_role = TimeRole.of(times, ranked, decimal_comma=comma)
+        require_times(source, ranges, times, decimal_comma=comma)
+        split_role = TimeRole.of(times, decimal_comma=comma)
+        told = f"by the value of {times.column}: {job.split_by_time}"
         facts.append(("splits", f"{told}{_not_by_files(ranges)}"))
     return SourceWithRoles(source, label_role, split_role, tuple(facts), warnings)
-
-
-def _ranked(times: SplitTimes, ranked: RankedTimes) -> str:
-    """Returns how many rows each split has, and the time at which it begins."""
-    told = []
-    starts = [None, *map(int, ranked.limits.values)]
-    for name, rows, start in zip(times.names, ranked.records, starts, strict=True):
-        text = f"{name} {rows:,}"
-        if start is not None and rows:
-            text += f" (from {time_text(start, are_times=ranked.are_times)})"
-        told.append(text)
-    return ", ".join(told)
 
 
 def _not_by_files(ranges: Sequence[InputRange]) -> str:

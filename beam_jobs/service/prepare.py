@@ -17,7 +17,6 @@ from recordmill.beam_jobs.service.exact_limits import (
 from recordmill.beam_jobs.service.give_roles import (
     give_roles,
     has_roles,
-    require_no_shares,
     schema_of_table,
 )
 from recordmill.beam_jobs.service.inputs import Inputs
@@ -71,7 +70,6 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
     if run.append_plan is None:
         source = source.prepare(inputs.files)
     else:
-        require_no_shares(job)
         kept = run.append_plan.kept
         fixed_schema = None if job.declared else run.append_plan.schema
         if job.map is not None and (given := run.append_plan.base.map) is not None:

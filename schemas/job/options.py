@@ -97,8 +97,7 @@ OPTIONS = (
     Option(name="split_by_time", kind="split_times", fronts=fronts_of("CJPT"),
            metavar="COLUMN=A,TIME,B", default_text="`splits` decide",
            help="column of a table, and splits with the times or numbers between them, like "
-           "date=train,2026-01-01,test; or with how many rows lie before, in the order of "
-           "the column, like date=train,90%,test",
+           "date=train,2026-01-01,test",
            label="Splits by time", group=_SHARDS, page="splits.md#by-time"),
     Option(name="duplicates", kind="choice", fronts=fronts_of("CJT"), default="ignore",
            choices=("ignore", "report", "fail"),

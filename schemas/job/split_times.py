@@ -4,11 +4,7 @@
 
 is: by the column `date`, before the first of January train, from then on val, and from the
 first of March on test. Boundaries are times in ISO 8601, or numbers; without a zone they are
-UTC. Or they are shares of all rows in the order of their times:
-
-    date=train,80%,val,90%,test
-
-is: the first 80 % train, the next 10 % val, and the last 10 % test.
+UTC.
 """
 
 from __future__ import annotations
@@ -16,13 +12,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from fractions import Fraction
 from itertools import pairwise
 
 from recordmill.schemas.job.job_spec import MAX_SPLITS, SPLIT_PATTERN
 
 EXAMPLE = "date=train,2026-01-01,test"
-_SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%", re.ASCII)
 _NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 
 Bound = int | float | datetime
@@ -36,19 +30,11 @@ class SplitTimes:
       column: of times or numbers.
       names: of the splits, the earliest first.
       bounds: where each but the first begins, rising: all datetimes in UTC, or numbers.
-      shares: in place of them, of the rows that lie before each but the first, rising.
     """
 
     column: str
     names: tuple[str, ...]
-    bounds: tuple[Bound, ...] = ()
-    shares: tuple[Fraction, ...] = ()
-
-    @property
-    def fractions(self) -> list[Fraction]:
-        """Returns the share of each split; of boundaries that are shares."""
-        ends = (Fraction(0), *self.shares, Fraction(1))
-        return [end - start for start, end in pairwise(ends)]
+    bounds: tuple[Bound, ...]
 
     @property
     def are_times(self) -> bool:
@@ -80,9 +66,12 @@ def parse_split_times(text: str) -> SplitTimes:
         raise ValueError(
             f"expected at most {MAX_SPLITS} different splits, found {', '.join(names)}"
         )
-    found = [_SHARE.fullmatch(each) for each in texts]
-    if any(found):
-        return SplitTimes(column.strip(), tuple(names), shares=_shares(texts))
+    if shares := [each for each in texts if each.endswith("%")]:
+        raise ValueError(
+            f"expected times or numbers, found the share {shares[0]}. Write the time at "
+            f"which the next split begins, like {EXAMPLE}; or give shares of all rows, "
+            "whatever their times, as `splits`"
+        )
     bounds = [parse_bound(each) for each in texts]
     if len({isinstance(each, datetime) for each in bounds}) > 1:
         raise ValueError(f"expected all times or all numbers, found {', '.join(texts)}")
@@ -90,25 +79,6 @@ def parse_split_times(text: str) -> SplitTimes:
         if not first < second:  # type: ignore[operator]
             raise ValueError(f"expected times that rise, found {one} before {other}")
     return SplitTimes(column.strip(), tuple(names), tuple(bounds))
-
-
-def _shares(texts: list[str]) -> tuple[Fraction, ...]:
-    shares = []
-    for text in texts:
-        match = _SHARE.fullmatch(text)
-        if match is None:
-            raise ValueError(
-                "expected shares of all rows like 80%, or times, not both, found "
-                f"{', '.join(texts)}"
-            )
-        shares.append(Fraction(match[1]) / 100)
-    ends = (Fraction(0), *shares, Fraction(1))
-    if any(not before < after for before, after in pairwise(ends)):
-        raise ValueError(
-            "expected shares that rise from above 0% to below 100%, as each says how "
-            f"many rows lie before it, found {', '.join(texts)}"
-        )
-    return tuple(shares)
 
 
 def parse_bound(text: str) -> Bound:

@@ -304,65 +304,10 @@ def test_a_column_that_has_times_is_not_refused(
 
 
 def test_numbers_with_a_comma_by_the_schema_divide_rows(tmp_path: Path) -> None:
-    """By bounds and by shares, as with `--decimal comma`, which a schema excludes."""
+    """As with `--decimal comma`, which a schema excludes."""
     (tmp_path / "a.csv").write_text("size;id\n1,5;1\n2,5;2\n10;3\n0,5;4\n")
     schema = "features: {id: int64, size: {dtype: float32, decimal: comma}}"
     (tmp_path / "s.yaml").write_text(schema)
-    for number, bound in enumerate(("2", "50%")):
-        out = tmp_path / str(number)
-        job: list[Argument] = [tmp_path / "a.csv", out, "--schema", tmp_path / "s.yaml"]
-        by: list[Argument] = ["--split-by-time", f"size=x,{bound},y"]
-        convert("csv", *job, *by)
-        assert sorted(ints(out, "id", "y")) == [2, 3]
-
-
-def test_splits_by_shares_in_the_order_of_times(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Exactly, also of rows with the same time, and the same on other exchanges."""
-    cut_small(monkeypatch)
-    source = "csv"
-    days = [f"2026-01-{1 + (7 * n) % 10:02}" for n in range(20)]  # each twice
-    columns: dict[str, list[Any]] = {"id": list(range(20)), "day": days}
-    columns["size"] = [round(1.1 * ((3 * n) % 20), 1) for n in range(20)]
-    file = write_table(tmp_path / "a", source, columns)
-    job: list[Argument] = ["--split-by-time", "day=train,75%,val,90%,test"]
-    ran = convert(source, file, tmp_path / "out", *job, "--name", "same")
-    told = (
-        "rows by the order of day: train 15, val 3 (from 2026-01-08T00:00:00), test 2"
-    )
-    assert told in ran.err
-    found = [
-        {days[number] for number in ints(tmp_path / "out", "id", split)}
-        for split in ("train", "val", "test")
-    ]
-    assert found[0] == {f"2026-01-{n:02}" for n in range(1, 9)}
-    assert found[1] == {"2026-01-08", "2026-01-09"}
-    assert found[2] == {"2026-01-10"}
-    engine: list[Argument] = [*job, "--exchange", "engine", "--name", "same"]
-    convert(source, file, tmp_path / "engine", *engine)
-    assert contents(tmp_path / "engine") == contents(tmp_path / "out")
-    # By a column of decimals, which a first reading has as text.
-    convert(source, file, tmp_path / "b", "--split-by-time", "size=low,50%,high")
-    low = ints(tmp_path / "b", "id", "low")
-    assert sorted((3 * number) % 20 for number in low) == list(range(10))
-
-
-def test_nothing_is_appended_to_shares_of_all_rows(tmp_path: Path) -> None:
-    folder = tmp_path / "in"
-    write_table(folder / "a", "csv", {"id": [1, 2, 3], "day": [5, 6, 7]})
-    job: list[Argument] = [folder, tmp_path / "out", "--split-by-time"]
-    convert("csv", *job, "day=train,60%,test", "--append")
-    write_table(folder / "b", "csv", {"id": [4, 5], "day": [1, 9]})
-    ran = recordmill("convert", "csv", *job, "day=train,60%,test", "--append")
-    assert ran.status == 2
-    assert "Convert all inputs again with --overwrite in place of --append" in ran.err
-    convert("csv", *job, "day=train,60%,test", "--overwrite")
-    assert sorted(ints(tmp_path / "out", "id", "test")) == [3, 5]
-    (tmp_path / "c.csv").write_text("id,day\n1,soon\n")
-    ran = recordmill(
-        *("convert", "csv", tmp_path / "c.csv", tmp_path / "out2"),
-        *("--split-by-time", "day=train,60%,test"),
-    )
-    assert ran.status == 65
-    assert "no row has a time or a number" in ran.err
+    job: list[Argument] = [tmp_path / "a.csv", tmp_path / "out", "--schema"]
+    convert("csv", *job, tmp_path / "s.yaml", "--split-by-time", "size=x,2,y")
+    assert sorted(ints(tmp_path / "out", "id", "y")) == [2, 3]

@@ -93,7 +93,9 @@ def test_the_ways_out(table: Path, tmp_path: Path) -> None:
 
 def test_ordinary_decimals_are_no_warning(tmp_path: Path) -> None:
     path = tmp_path / "in.csv"
-    path.write_text("price,share\n0.1,0.3333333\n19.99,1e-7\n-1234.56,.5\n1234567.000,NA\n")
+    path.write_text(
+        "price,share\n0.1,0.3333333\n19.99,1e-7\n-1234.56,.5\n1234567.000,NA\n"
+    )
     for options in ((), ("--exact",)):
         ran = convert("csv", path, tmp_path / str(len(options)), "--json", *options)
         assert json.loads(ran.out)["understood"]["warnings"] == []

@@ -221,7 +221,7 @@ def test_what_cannot_be_written(
         (
             {"split_by_time": "day=a,90%,b"},
             UsageError,
-            "Give the times, like 'date=train,2026-01-01,test'",
+            "Write the time at which the next split begins, like date=train,2026-01-01",
         ),
         (
             {"split_by_time": "day=a,1,b", "splits": ["a", "b"]},

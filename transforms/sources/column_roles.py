@@ -149,7 +149,7 @@ class SourceWithRoles(SourceOnSource):
         splits = None
         if self.split is not None:
             values = batch.column(self.split.column)
-            found = self.split.find(values, rows.origins)
+            found = self.split.find(values)
             _note(values, found, self.split, reasons)
             splits = found.fill_null(0).to_numpy().astype(np.uint8)
             if self.split.dropped:

@@ -13,10 +13,8 @@ import pyarrow.types as pt
 from recordmill.schemas.features.feature import FeatureSpec, Kind
 from recordmill.schemas.job.split_times import SplitTimes
 from recordmill.schemas.text import first_names
-from recordmill.transforms.arrow import U64
 from recordmill.transforms.cast.cast_result import shown
-from recordmill.transforms.exchange.pair_ranks import PairLimits
-from recordmill.transforms.sources.time_splits import order_of, split_by_time
+from recordmill.transforms.sources.time_splits import split_by_time
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,7 @@ class SplitRole:
     dropped: bool = True
     known: bool = False
 
-    def find(self, values: pa.Array, origins: U64) -> pa.Int64Array:
+    def find(self, values: pa.Array) -> pa.Int64Array:
         """Returns the index of each row's split; null where its value is none."""
         return index_in(values, self.names)
 
@@ -93,69 +91,36 @@ class SplitRole:
 
 
 @dataclass(frozen=True)
-class RankedTimes:
-    """Where splits end that are shares of all rows in the order of their times.
-
-    Attributes:
-      limits: the first row beyond each split but the last.
-      are_times: whether the column has times; else it has numbers.
-      records: of each split.
-    """
-
-    limits: PairLimits
-    are_times: bool
-    records: tuple[int, ...]
-
-
-@dataclass(frozen=True)
 class TimeRole(SplitRole):
     """The column by whose times, or numbers, rows are divided; it stays a feature.
 
     Attributes:
       times: where the splits begin.
-      ranked: the same where that is told by shares.
       decimal_comma: whether numbers in text have a comma before their places.
     """
 
     times: SplitTimes | None = None
-    ranked: RankedTimes | None = None
     decimal_comma: bool = False
 
     @classmethod
-    def of(
-        cls,
-        times: SplitTimes,
-        ranked: RankedTimes | None = None,
-        *,
-        decimal_comma: bool = False,
-    ) -> Self:
-        """Returns the role; of times alone the rows of each split are not known."""
+    def of(cls, times: SplitTimes, *, decimal_comma: bool = False) -> Self:
+        """Returns the role; the rows of each split are not known."""
         return cls(
             times.column,
             times.names,
-            (1,) * len(times.names) if ranked is None else ranked.records,
+            (1,) * len(times.names),
             dropped=False,
             times=times,
-            ranked=ranked,
             decimal_comma=decimal_comma,
         )
 
-    def find(self, values: pa.Array, origins: U64) -> pa.Int64Array:
+    def find(self, values: pa.Array) -> pa.Int64Array:
         assert self.times is not None  # by `of`
-        if self.ranked is None:
-            return split_by_time(values, self.times, decimal_comma=self.decimal_comma)
-        order, missing = order_of(
-            values,
-            are_times=self.ranked.are_times,
-            decimal_comma=self.decimal_comma,
-        )
-        return pa.array(self.ranked.limits.assign(order, origins), mask=missing)
+        return split_by_time(values, self.times, decimal_comma=self.decimal_comma)
 
     def reason(self, text: str | None) -> str:
         assert self.times is not None  # by `of`
-        ranked = self.ranked
-        are_times = self.times.are_times if ranked is None else ranked.are_times
-        what = "a time like 2026-01-01" if are_times else "a number"
+        what = "a time like 2026-01-01" if self.times.are_times else "a number"
         found = shown(text) if text else "no value"
         return f"{self.column}: {found}; expected {what}"
 

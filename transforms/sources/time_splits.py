@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.job.split_times import SplitTimes
-from recordmill.transforms.arrow import U64
+from recordmill.schemas.ranges import InputRange
+from recordmill.transforms.cast.cast_result import shown
 from recordmill.transforms.cast.decimal_commas import swap_points
+from recordmill.transforms.cast.text_values import without_missing
+from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.class_keys import texts_of
 
 _MICROSECONDS = pa.timestamp("us")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_HIGHEST = np.uint64(1 << 63)
-Missing = npt.NDArray[np.bool_]
+_SAMPLED_ROWS = 1_000  # by which a column is taken for one of times or of numbers
 
 
 def split_by_time(
@@ -54,38 +57,50 @@ def split_by_time(
     return pa.array(splits, pa.int64(), mask=missing)
 
 
-def order_of(
-    values: pa.Array, *, are_times: bool, decimal_comma: bool = False
-) -> tuple[U64, Missing]:
-    """Returns numbers that are in the order of the times or numbers, and what has none.
+def require_times(
+    source: Source,
+    ranges: Sequence[InputRange],
+    times: SplitTimes,
+    *,
+    decimal_comma: bool,
+) -> None:
+    """Refuses a column in which no row of a sample has a time, or no number.
 
-    Whatever type the column came out with, the same value has the same number: a first
-    reading of a table has text where the one that converts has integers or decimals.
+    Args:
+      source: prepared.
+      ranges: of it.
+      times: the column, and boundaries that are times or numbers.
+      decimal_comma: as of `split_by_time`.
 
-    >>> order_of(pa.array(["2", "1.5", "x"]), are_times=False)[1].tolist()
-    [False, False, True]
+    Raises:
+      UsageError: all rows would be rejects, but only after all were read.
     """
-    found = _found_in(values, are_times=are_times, decimal_comma=decimal_comma)
-    if found is None:
-        found = pa.nulls(len(values))
-    found = found.cast(pa.int64() if are_times else pa.float64(), safe=False)
-    missing = found.is_null().to_numpy(zero_copy_only=False)
-    numbers = found.fill_null(0).to_numpy(zero_copy_only=False)
-    if are_times:
-        return numbers.view(np.uint64) ^ _HIGHEST, missing
-    missing = missing | np.isnan(numbers)
-    bits = (numbers + 0.0).view(np.uint64)  # -0.0 + 0.0 is 0.0
-    return np.where(bits & _HIGHEST, ~bits, bits | _HIGHEST), missing
-
-
-def time_text(number: int, *, are_times: bool) -> str:
-    """Returns the time or number that one of `order_of` stands for, to be shown."""
-    bits = np.array([number], np.uint64)
-    if are_times:
-        since = int((bits ^ _HIGHEST).view(np.int64)[0])  # 1970, in UTC
-        return str(np.datetime64(since, "us")).removesuffix(".000000")
-    value = np.where(bits & _HIGHEST, bits ^ _HIGHEST, ~bits).view(np.float64)[0]
-    return f"{value:.12g}"
+    found = ""
+    for input_range in source.sample_ranges(ranges):
+        try:
+            rows = next(iter(source.read_as_text(input_range)), None)
+        except InputError:
+            continue  # a range that begins inside a quoted field; the run tells
+        if rows is None:
+            continue
+        values = rows.batch.column(times.column)[:_SAMPLED_ROWS].drop_null()
+        if pt.is_string(values.type):  # a later row may have more than such texts
+            values = without_missing(values).drop_null()
+        splits = split_by_time(values, times, decimal_comma=decimal_comma)
+        if splits.null_count < len(splits):
+            return
+        if not found and len(values):
+            found = shown(str(values[0]))
+            kind = "" if pt.is_string(values.type) else f" ({values.type})"
+            found = f"{found}{kind}"
+    if not found:
+        return  # no values at all: each such row is told
+    wanted = "times like 2026-01-31" if times.are_times else "numbers like 20.5"
+    raise UsageError(
+        f"`split_by_time` {times.column}: the first rows have no values like those of its "
+        f"boundaries, but {found}; expected {wanted}. Name another column, give boundaries "
+        "that are like its values, or write its values so"
+    )
 
 
 def _microseconds(time: datetime) -> int:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.schemas.job.split_times import SplitTimes, parse_split_times
-from recordmill.transforms.sources.time_splits import order_of, split_by_time, time_text
+from recordmill.transforms.sources.time_splits import split_by_time
 
 MOMENTS = st.datetimes(datetime(1960, 1, 1), datetime(2090, 1, 1))
 
@@ -68,60 +68,10 @@ def test_dates_and_numbers() -> None:
         ("d=a,yesterday,b", "found 'yesterday'"),
         ("d=a,1,b,2026-01-01,c", "all times or all numbers"),
         ("d=a,2,b,1,c", "expected times that rise, found 2 before 1"),
-        ("d=a,20%,b,10%,c", "expected shares that rise from above 0%"),
-        ("d=a,0%,b", "expected shares that rise from above 0%"),
-        ("d=a,100%,b", "to below 100%.* found 100%"),
-        ("d=a,50%,b,120%,c", "to below 100%.* found 50%, 120%"),
-        ("d=a,20%,b,7,c", "expected shares of all rows like 80%, or times, not both"),
+        ("d=a,20%,b", "found the share 20%. Write the time at which the next split"),
+        ("d=a,1,b,90 %,c", "found the share 90 %. Write the time"),
     ],
 )
 def test_what_is_written_wrongly_is_told(text: str, told: str) -> None:
     with pytest.raises(ValueError, match=told):
         parse_split_times(text)
-
-
-NUMBERS = st.one_of(
-    st.integers(-(2**40), 2**40), st.floats(allow_nan=False, allow_infinity=False)
-)
-
-
-@given(st.lists(NUMBERS, min_size=1, max_size=9))
-@examples(100)
-def test_the_order_of_numbers_is_theirs_as_text_too(values: list[float]) -> None:
-    floats = [float(value) for value in values]
-    texts = [repr(value) for value in floats]
-    commas = [text.replace(".", ",") for text in texts]
-    order, missing = order_of(pa.array(floats), are_times=False)
-    assert not missing.any()
-    for column, comma in (
-        (texts, False),
-        (commas, True),
-        ([f" {text} " for text in texts], False),
-    ):
-        found = order_of(pa.array(column), are_times=False, decimal_comma=comma)[0]
-        assert found.tolist() == order.tolist()
-    by_order = sorted(range(len(values)), key=lambda i: (int(order[i]), i))
-    assert by_order == sorted(range(len(values)), key=lambda i: (floats[i], i))
-    assert float(time_text(int(order[0]), are_times=False)) == pytest.approx(floats[0])
-
-
-@given(st.lists(MOMENTS, min_size=1, max_size=9))
-@examples(100)
-def test_the_order_of_times_is_theirs(values: list[datetime]) -> None:
-    order, missing = order_of(pa.array(values, pa.timestamp("us")), are_times=True)
-    assert not missing.any()
-    texts = pa.array([value.isoformat() for value in values])
-    assert order_of(texts, are_times=True)[0].tolist() == order.tolist()
-    by_order = sorted(range(len(values)), key=lambda i: (int(order[i]), i))
-    assert by_order == sorted(range(len(values)), key=lambda i: (values[i], i))
-    shown = time_text(int(order[0]), are_times=True)
-    assert datetime.fromisoformat(shown) == values[0]
-
-
-def test_what_has_no_order_is_missing() -> None:
-    """Compact dates are numbers, as the column has those when it is read again."""
-    assert order_of(pa.array(["20260101"]), are_times=True)[1].all()
-    assert not order_of(pa.array(["20260101"]), are_times=False)[1].any()
-    for column in (pa.array(["x", "", None]), pa.array([None, np.nan]), pa.nulls(2)):
-        for are_times in (False, True):
-            assert order_of(column, are_times=are_times)[1].all()
