@@ -45,7 +45,7 @@ def diff_command(
     from recordmill.beam_jobs.report.showing import showing
     from recordmill.schemas.errors import OutputError, UsageError
     from recordmill.transforms.commit.versions import followed
-    from recordmill.transforms.dataset.compare_datasets import compare_datasets
+    from recordmill.transforms.dataset.diff import compare_datasets
     from recordmill.transforms.dataset.files import read_manifest
     from recordmill.transforms.storage import open_store
 

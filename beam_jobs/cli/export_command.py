@@ -51,8 +51,8 @@ def tfds_command(
     from recordmill.beam_jobs.report.text_tables import write_json
     from recordmill.schemas.text import count
     from recordmill.transforms.commit.versions import followed
-    from recordmill.transforms.dataset.export_tfds import export_tfds
     from recordmill.transforms.dataset.files import read_manifest
+    from recordmill.transforms.dataset.tfds import export_tfds
     from recordmill.transforms.storage import open_store
 
     options = storage_of(storage).output

@@ -40,7 +40,7 @@ def index_command(
     from recordmill.schemas.text import count
     from recordmill.transforms.commit.versions import followed
     from recordmill.transforms.dataset.files import read_manifest
-    from recordmill.transforms.dataset.write_index import write_indexes
+    from recordmill.transforms.dataset.random_access import write_indexes
     from recordmill.transforms.storage import open_store
 
     options = storage_of(storage).output

@@ -22,7 +22,7 @@ from recordmill.beam_jobs.pipelines.combine import (
     plan_dataset,
 )
 from recordmill.beam_jobs.pipelines.group_by_shard import ShardsToWrite, WritePieces
-from recordmill.beam_jobs.runners.flink import is_flink
+from recordmill.beam_jobs.runners.portable import is_flink
 from recordmill.schemas.dataset.shards import ShardPlan, ShardResult
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.ranges import InputRange, RangeResult, TypeFlags

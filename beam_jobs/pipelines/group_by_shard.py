@@ -21,7 +21,7 @@ from apache_beam.coders import BytesCoder, VarIntCoder
 from apache_beam.pvalue import AsSingleton, PCollection
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec
 
-from recordmill.beam_jobs.runners.flink import is_flink
+from recordmill.beam_jobs.runners.portable import is_flink
 from recordmill.schemas.dataset.shards import ShardPlan, ShardResult
 from recordmill.transforms.exchange.messages import planned_rows
 from recordmill.transforms.tasks.checkpoints import report_errors_to_launcher

@@ -26,7 +26,7 @@ from recordmill.schemas.job.job_spec import Payload
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.proto.example_pb2 import Example, SequenceExample
 from recordmill.transforms.dataset.files import read_manifest
-from recordmill.transforms.dataset.read_shards import ShardToRead, shards_to_read
+from recordmill.transforms.dataset.reader import ShardToRead, shards_to_read
 from recordmill.transforms.rows.dicts import to_dicts
 from recordmill.transforms.storage import Store, open_store
 

@@ -11,36 +11,34 @@ and checksums. See docs/pipelines.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
 from os import PathLike, fspath
 from typing import Any, Literal, get_args
 from uuid import uuid4
 
 import apache_beam as beam
-from apache_beam.pvalue import AsList, AsSingleton, PCollection
+from apache_beam.options.pipeline_options import StandardOptions
+from apache_beam.pvalue import AsList, AsSingleton, PCollection, TaggedOutput
 from apache_beam.transforms.window import GlobalWindows
+from apache_beam.utils.windowed_value import WindowedValue
+from pydantic import ValidationError
 
-from recordmill.beam_jobs.pipelines.rows_exchange import exchange_for, is_embedded
-from recordmill.beam_jobs.pipelines.write_arguments import (
-    AnySchema,
-    AnySplits,
-    declared_of,
-    first_problem,
-    splits_of,
-    with_schema,
-)
-from recordmill.beam_jobs.pipelines.write_rows import (
-    REJECTS,
-    SUMMARIES,
-    EncodeRows,
-    SumRows,
-    WriteFromPieces,
-    WriteFromRuns,
-    write_reject_file,
-)
+from recordmill.beam_jobs.pipelines.group_by_shard import ShardsToWrite, WritePieces
+from recordmill.beam_jobs.runners.portable import is_flink
 from recordmill.schemas.dataset.manifest import Manifest
-from recordmill.schemas.dataset.shards import ShardResult
-from recordmill.schemas.errors import UsageError
+from recordmill.schemas.dataset.shards import (
+    KEY_SPACE,
+    ShardPlan,
+    ShardResult,
+    ShardTask,
+    SplitPlan,
+)
+from recordmill.schemas.errors import SchemaError, UsageError
+from recordmill.schemas.features.declare import declare_schema
+from recordmill.schemas.features.declared import DeclaredSchema
+from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.job_spec import (
     DEFAULT_SHARD_BYTES,
     FIRST_VERSION,
@@ -50,26 +48,390 @@ from recordmill.schemas.job.job_spec import (
     Payload,
     RejectLimit,
     Sharding,
+    SplitSpec,
     identifier_from,
 )
-from recordmill.schemas.job.run_options import Grace
+from recordmill.schemas.job.run_options import Grace, is_embedded_runner
 from recordmill.schemas.job.source_options import PIPELINE_ROWS
+from recordmill.schemas.job.spell_options import spell
+from recordmill.schemas.job.split_rules import split_contradictions
+from recordmill.schemas.job.split_times import parse_split_times
 from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.schemas.parsing.problems import expectation, parse_declared
 from recordmill.schemas.parsing.schema_file import load_schema
+from recordmill.schemas.ranges import SortedRunRef
 from recordmill.schemas.reject_totals import NO_REJECTS, RejectTotals
 from recordmill.schemas.sizes import parse_size
 from recordmill.transforms.commit.name_limits import check_names
-from recordmill.transforms.rows.row_summary import rows_bucket_bits
+from recordmill.transforms.encode.payloads import check_payload
+from recordmill.transforms.exchange.block import Block
+from recordmill.transforms.exchange.messages import cut_block
+from recordmill.transforms.exchange.piece import open_piece
+from recordmill.transforms.exchange.plan import Histogram
+from recordmill.transforms.rows.encode_rows import RowsEncoder
+from recordmill.transforms.rows.row_rejects import summarize_rejects
+from recordmill.transforms.rows.row_summary import (
+    RowsSummary,
+    RowsTotals,
+    rows_bucket_bits,
+)
 from recordmill.transforms.rows.rows_job import (
+    RowsExchange,
     RowsJob,
     RowsPlan,
     check_output_early,
     plan_rows,
     publish_rows,
+    write_rejects,
 )
 from recordmill.transforms.storage import Preflight, open_store
 from recordmill.transforms.storage.array_record import require_container
 from recordmill.transforms.storage.reading import is_local, read_file
+from recordmill.transforms.tasks.write_shard import write_shard
+
+
+def is_embedded(pipeline: beam.Pipeline) -> bool:
+    """Returns whether Beam's embedded runner, on this machine, runs the pipeline."""
+    if pipeline.runner is None:
+        return is_embedded_runner(pipeline.options.view_as(StandardOptions).runner)
+    return is_embedded_runner(type(pipeline.runner).__name__)
+
+
+def exchange_for(pipeline: beam.Pipeline) -> RowsExchange:
+    """Returns the exchange for rows that a user's own steps make.
+
+    The embedded runner's shuffle holds all in memory. Flink's batch runner makes one
+    bundle of all that a slot gets of a step, and hangs when the step has emitted a
+    hundred messages for it (1 GB; Beam 2.62). Our own jobs send each input range in its
+    own bundle; here the bundles are those of the user's steps.
+    """
+    if is_embedded(pipeline) or is_flink(pipeline):
+        return "scratch"
+    return "engine"
+
+
+AnySchema = DeclaredSchema | Schema | Mapping[str, Any] | str | PathLike[str]
+AnySplits = Mapping[str, str | float | Fraction] | Sequence[str]
+
+
+def splits_of(
+    splits: AnySplits | None,
+    *,
+    split_by: str | None,
+    split_column: str | None,
+    split_by_time: str | None,
+    split_exact: bool,
+    stratify_by: str | None,
+) -> tuple[SplitSpec, ...]:
+    """Returns the splits that the arguments of WriteDataset say.
+
+    Where a column tells the split of each row, their shares are equal and mean nothing.
+
+    Raises:
+      UsageError: arguments exclude each other, or cannot be followed.
+      ValueError: the times are not valid.
+    """
+    asked = [("split_exact", split_exact), ("stratify_by", stratify_by)]
+    if names := [name for name, is_asked in asked if is_asked]:
+        way = (
+            "--stratify-by COLUMN --records decode" if stratify_by else "--split-exact"
+        )
+        given_splits = ["splits"] if splits is not None else []
+        raise UsageError(
+            f"WriteDataset: {' and '.join(names)}: where exact splits end is known only "
+            "after the last row, but each row is sent on as it comes. Leave out "
+            f"{' and '.join([*names, *given_splits])}, and divide the dataset afterwards: "
+            "`recordmill convert tfrecord DATASET OUT --split train=0.8 --split test=0.2 "
+            f"{way}`"
+        )
+    shares = splits if isinstance(splits, Mapping) else None
+    given = {
+        "split_by": split_by,
+        "split_column": split_column,
+        "split_by_time": split_by_time,
+    }
+    given = {name: value for name, value in given.items() if value is not None}
+    for option, what in split_contradictions({**given, "splits": shares}):
+        text = spell(f"`{option}` {what}", "python")
+        raise UsageError(f"WriteDataset: {text}")
+    if split_by_time is not None:
+        times = parse_split_times(split_by_time)
+        if times.shares:
+            raise UsageError(
+                f"WriteDataset: split_by_time={split_by_time!r}: shares of all rows are "
+                "known only after the last row, but each row is sent on as it comes. "
+                "Give the times, like 'date=train,2026-01-01,test'"
+            )
+        if splits is not None:
+            raise UsageError(
+                "WriteDataset: split_by_time names the splits, too: leave out splits"
+            )
+        return _equal(times.names)
+    if split_column is not None:
+        if not splits or isinstance(splits, str):
+            raise UsageError(
+                "WriteDataset: split_column needs the names of the splits before the "
+                "first row: give them as splits=['train', 'test']"
+            )
+        return _equal(tuple(splits))
+    if splits is not None and shares is None:
+        raise UsageError(
+            "WriteDataset: splits without shares are for split_column: give shares like "
+            "splits={'train': 0.9, 'test': 0.1}"
+        )
+    return tuple(
+        SplitSpec(name=split, fraction=str(share))
+        for split, share in (shares or {"train": 1}).items()
+    )
+
+
+def _equal(names: tuple[str, ...]) -> tuple[SplitSpec, ...]:
+    return tuple(SplitSpec(name=name, fraction=f"1/{len(names)}") for name in names)
+
+
+def declared_of(schema: Any) -> DeclaredSchema:
+    """Returns the declared schema that an argument is.
+
+    Raises:
+      UsageError: it is not one.
+      SchemaError: a feature is not valid.
+    """
+    if isinstance(schema, DeclaredSchema):
+        return schema
+    if isinstance(schema, Schema):
+        return declare_schema(schema)
+    if not isinstance(schema, Mapping):
+        raise UsageError(
+            f"WriteDataset: schema of type {type(schema).__name__}; expected a path, a "
+            "mapping of features, a DeclaredSchema or a Schema"
+        )
+    return parse_declared({"features": dict(schema)}, "the schema of WriteDataset")
+
+
+def with_schema(job: JobSpec, declared: DeclaredSchema) -> JobSpec:
+    """Returns the job with its schema.
+
+    Raises:
+      SchemaError: the schema does not suit rows, or not the payload.
+    """
+    for name, feature in declared.features.items():
+        if feature.bytes_from:
+            raise SchemaError(
+                f"feature {name!r}: bytes_from: path reads files beside a table, which "
+                "the rows of a pipeline do not have; let the rows hold the bytes"
+            )
+    check_payload(declared.to_schema(), job.payload)
+    return job.model_copy(update={"declared": declared})
+
+
+def first_problem(error: ValueError) -> str:
+    """Returns what is wrong with the first of the arguments that do not fit."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors()[0]
+    location = ".".join(str(part) for part in first["loc"])
+    message = spell(expectation(first), "python")
+    return f"{location}: {message}" if location else message
+
+
+#     rows -> encode --+-> summaries -> totals -> plan ------------+
+#                      |                                           v
+#                      +-> sorted runs (scratch) -------------> write shards -> publish
+#                      +-> pieces (engine) -> cut by plan -> group by shard -^
+#
+# With scratch only summaries pass through the runner. With the engine exchange the
+# encoded rows do, twice: the engine keeps them until the plan is made, which needs all of
+#   them, and
+# then shuffles them.
+
+SUMMARIES, REJECTS = "summaries", "rejects"
+REJECT_FILES = 16  # each file is sorted in memory
+
+_RUN_BYTES = 64 << 20  # of records that make one sorted run, with scratch
+_PIECES_BYTES = 16 << 20  # of records that are cut into pieces, with engine
+
+Piece = tuple[int, bytes]
+"""(split index, records), or after the plan (shard number, records)."""
+
+
+class EncodeRows(beam.DoFn):
+    """A DoFn that encodes elements as records.
+
+    It emits pieces (only with the engine exchange) and, as tagged outputs, RowsSummary
+    (SUMMARIES) and rejects as (number of their file, line) (REJECTS).
+    """
+
+    def __init__(self, rows_job: RowsJob) -> None:
+        self._rows_job = rows_job
+
+    def start_bundle(self) -> None:
+        # A bundle that failed can have left rows here.
+        self._encoder = RowsEncoder(self._rows_job.job, self._rows_job.bucket_bits)
+        self._blocks: list[Block] = []
+        self._summaries: list[RowsSummary] = []
+        self._bytes = 0
+
+    def process(self, element: object) -> Iterator[Piece | TaggedOutput[str, object]]:
+        for block, summary in self._encoder.add(element):
+            yield from self._buffer(block, summary)
+        yield from self._emit_rejects()
+
+    def finish_bundle(
+        self,
+    ) -> Iterator[WindowedValue | TaggedOutput[str, WindowedValue]]:
+        for block, summary in self._encoder.flush():
+            for output in self._buffer(block, summary):
+                yield _in_global_window(output)
+        for output in (*self._flush(), *self._emit_rejects()):
+            yield _in_global_window(output)
+
+    def _buffer(
+        self, block: Block, summary: RowsSummary
+    ) -> Iterator[Piece | TaggedOutput[str, object]]:
+        self._blocks.append(block)
+        self._summaries.append(summary)
+        self._bytes += block.payloads.nbytes
+        limit = _RUN_BYTES if self._rows_job.exchange == "scratch" else _PIECES_BYTES
+        if self._bytes >= limit:
+            yield from self._flush()
+
+    def _flush(self) -> Iterator[Piece | TaggedOutput[str, object]]:
+        """Sends the buffered records to a sorted run or in pieces."""
+        if not self._blocks:
+            return
+        summaries, self._summaries, self._bytes = self._summaries, [], 0
+        runs: tuple[SortedRunRef, ...] = ()
+        num_splits = len(self._rows_job.split_names)
+        if self._rows_job.exchange == "scratch":
+            runs = (_store_run(self._rows_job, self._blocks, num_splits),)
+            self._blocks.clear()
+        else:
+            # Unique, also among the pieces of a repeated bundle.
+            origin = (uuid4().int >> 64, 0)
+            block = Block.joined(self._blocks)
+            yield from cut_block(block, _one_shard_each(num_splits), origin)
+        for summary in summaries:
+            yield TaggedOutput(SUMMARIES, summary)
+        if runs:
+            yield TaggedOutput(SUMMARIES, RowsSummary(runs=runs))
+
+    def _emit_rejects(self) -> Iterator[TaggedOutput[str, object]]:
+        rejects = self._encoder.take_rejects()
+        if not rejects:
+            return
+        for digest, line in rejects:
+            yield TaggedOutput(REJECTS, (digest[0] % REJECT_FILES, line))
+        yield TaggedOutput(SUMMARIES, summarize_rejects(rejects))
+
+
+def _in_global_window(
+    output: Piece | TaggedOutput[str, object],
+) -> WindowedValue | TaggedOutput[str, WindowedValue]:
+    if isinstance(output, TaggedOutput):
+        value = GlobalWindows.windowed_value(output.value)
+        return TaggedOutput(output.tag, value)
+    return GlobalWindows.windowed_value(output)
+
+
+def _store_run(
+    rows_job: RowsJob, blocks: Sequence[Block], num_splits: int
+) -> SortedRunRef:
+    workspace = rows_job.run_workspace
+    if not workspace.shared:
+        workspace.local_path("runs").mkdir(parents=True, exist_ok=True)
+    return workspace.runs.save(uuid4().hex, blocks, num_splits)
+
+
+def _one_shard_each(num_splits: int) -> ShardPlan:
+    """Returns a plan with one shard for each split."""
+    whole = SplitPlan("", (0, KEY_SPACE), (1,), (1,))
+    return ShardPlan((whole,) * num_splits)
+
+
+@dataclass
+class SumRows(beam.CombineFn):
+    """A CombineFn that adds summaries, first those of a bundle in its worker."""
+
+    num_splits: int
+    bucket_bits: int
+
+    def create_accumulator(self) -> RowsTotals:
+        return RowsTotals(Histogram.empty(self.num_splits, self.bucket_bits))
+
+    def add_input(self, accumulator: RowsTotals, element: RowsSummary) -> RowsTotals:
+        accumulator.add(element)
+        return accumulator
+
+    def merge_accumulators(self, accumulators: Iterable[RowsTotals]) -> RowsTotals:
+        merged = self.create_accumulator()
+        for accumulator in accumulators:
+            merged.merge(accumulator)
+        return merged
+
+    def extract_output(self, accumulator: RowsTotals) -> RowsTotals:
+        return accumulator
+
+
+@dataclass
+class WriteFromRuns(beam.PTransform[PCollection[RowsPlan], PCollection[ShardResult]]):
+    """Writes every planned shard from the sorted runs, each as one task."""
+
+    rows_job: RowsJob
+    summaries: PCollection[RowsSummary]
+
+    def expand(self, plan: PCollection[RowsPlan]) -> PCollection[ShardResult]:
+        runs = self.summaries | "ListRuns" >> beam.FlatMap(lambda summary: summary.runs)
+        return (
+            plan
+            | "ListTasks" >> beam.FlatMap(lambda plan: plan.shard_plan.tasks())
+            | "SpreadTasks" >> beam.Reshuffle()  # ShardTask
+            | "WriteShards"
+            >> beam.Map(
+                write_from_runs,
+                self.rows_job,
+                plan=AsSingleton(plan),
+                runs=AsList(runs),
+            )
+        )
+
+
+def write_from_runs(
+    task: ShardTask, rows_job: RowsJob, plan: RowsPlan, runs: list[SortedRunRef]
+) -> ShardResult:
+    folder = rows_job.run_workspace.runs
+    return write_shard(plan.context, task, runs, folder=folder)
+
+
+@dataclass
+class WriteFromPieces(beam.PTransform[PCollection[RowsPlan], PCollection[ShardResult]]):
+    """Cuts the pieces by the plan, groups them by shard and writes the shards."""
+
+    pieces: PCollection[Piece]
+
+    def expand(self, plan: PCollection[RowsPlan]) -> PCollection[ShardResult]:
+        to_write = plan | "ListShards" >> beam.Map(
+            lambda plan: ShardsToWrite(plan.context, plan.shard_plan, plan.finished)
+        )
+        return (
+            self.pieces
+            | "CutPieces" >> beam.FlatMap(cut_piece, to_write=AsSingleton(to_write))
+            | "WriteShards" >> WritePieces(to_write)
+        )
+
+
+def cut_piece(piece: Piece, to_write: ShardsToWrite) -> Iterator[Piece]:
+    """Cuts a piece of a split at the boundaries of the shards."""
+    if not to_write.plan.num_shards:
+        return
+    block, head = open_piece(piece[1], piece[0])
+    yield from cut_block(block, to_write.plan, head.place, to_write.finished)
+
+
+def write_reject_file(
+    grouped: tuple[int, Iterable[bytes]], plan: RowsPlan
+) -> RejectTotals:
+    """Writes one file of rejects; returns their totals."""
+    return write_rejects(grouped[0], grouped[1], plan)
 
 
 class WriteDataset(beam.PTransform[PCollection[Any], PCollection[Manifest]]):

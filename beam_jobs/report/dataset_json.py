@@ -11,7 +11,7 @@ from recordmill.schemas.features.feature import FeatureSpec, Kind
 if TYPE_CHECKING:
     from recordmill.schemas.dataset.manifest import Manifest
     from recordmill.transforms.dataset.count_classes import LabelCounts
-    from recordmill.transforms.dataset.read_examples import ExamplePreview
+    from recordmill.transforms.dataset.reader import ExamplePreview
 
 ClassNames = Mapping[str, tuple[str, ...]]
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from recordmill.schemas.features.feature import FeatureSpec
     from recordmill.schemas.job.storage_options import StorageOptions
     from recordmill.transforms.dataset.count_classes import LabelCounts
-    from recordmill.transforms.dataset.read_examples import ExamplePreview
+    from recordmill.transforms.dataset.reader import ExamplePreview
 
 _JSON_LINES = 60  # of one record
 _JSON_CHARACTERS = 200  # of one line
@@ -66,20 +66,23 @@ def show_inspect(
       CorruptRecordError: one of the first records is damaged.
     """
     from recordmill.schemas.dataset.manifest import schema_of
-    from recordmill.transforms.dataset.conditions import parse_condition
     from recordmill.transforms.dataset.count_classes import (
         count_classes,
         counts_if_small,
     )
     from recordmill.transforms.dataset.files import class_names, read_manifest
-    from recordmill.transforms.dataset.read_examples import Selection, read_examples
+    from recordmill.transforms.dataset.reader import (
+        Selection,
+        parse_condition,
+        read_examples,
+    )
     from recordmill.transforms.storage import open_store
 
     store = open_store(output, storage) if storage else open_store(output)
     manifest = read_manifest(store)
     names = class_names(store, manifest)
     if tf:
-        from recordmill.transforms.decode.tf_load import loading_code
+        from recordmill.transforms.decode.tf_code import loading_code
 
         code = loading_code(manifest, names, output)
         if as_json:

@@ -8,7 +8,7 @@ from recordmill.beam_jobs.report.text_tables import make_console, write_json
 from recordmill.schemas.text import count
 
 if TYPE_CHECKING:
-    from recordmill.transforms.dataset.compare_datasets import Compared
+    from recordmill.transforms.dataset.diff import Compared
 
 
 def show_diff(
@@ -22,7 +22,7 @@ def show_diff(
 
     Args:
       outputs: the folders of the two datasets.
-      compared: what recordmill.transforms.dataset.compare_datasets found.
+      compared: what recordmill.transforms.dataset.diff found.
       as_json: write one JSON object.
       stream: where to; standard output unless given.
     """

@@ -18,7 +18,7 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features.feature import FeatureSpec
 from recordmill.schemas.text import printable
 from recordmill.transforms.arrow import U8
-from recordmill.transforms.dataset.read_examples import ExamplePreview
+from recordmill.transforms.dataset.reader import ExamplePreview
 from recordmill.transforms.pictures.image_header import ImageHeaderError
 from recordmill.transforms.pictures.thumbnail import holds_pictures, thumbnail_of
 

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 from recordmill.beam_jobs.report_page.page_parts import Snippet
 from recordmill.schemas.dataset.manifest import Manifest
-from recordmill.transforms.decode.code_text import quoted
-from recordmill.transforms.decode.tf_load import loading_code
+from recordmill.transforms.decode.tf_code import loading_code, quoted
 
 
 def loading_snippets(

@@ -93,7 +93,7 @@ def pipeline_options(beam_args: Sequence[str], workers: int) -> PipelineOptions:
     embedded, server_knows = is_embedded(options), False
     if not embedded:
         # This imports several runners, so only if one of them is used.
-        from recordmill.beam_jobs.runners.portable_options import (
+        from recordmill.beam_jobs.runners.portable import (
             StrictOptions,
             asks_job_server,
             check_remote,

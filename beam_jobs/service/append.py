@@ -1,6 +1,6 @@
 """Finds which inputs are new to the dataset in the output, and what it then is.
 
-A dataset keeps the inventory of its inputs (transforms/commit/input_log.py). Those that
+A dataset keeps the inventory of its inputs (transforms/commit/inputs.py). Those that
 are new become a part of their own, as the same job would have made of them beside the
 others; no file of an earlier part is touched.
 """
@@ -16,7 +16,7 @@ from recordmill.schemas.errors import OutputRefusedError
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.ranges import InputFile
-from recordmill.transforms.commit.kept_inputs import new_files, read_inputs
+from recordmill.transforms.commit.inputs import new_files, read_inputs
 from recordmill.transforms.dataset.expected import schema_of_dataset
 from recordmill.transforms.dataset.files import find_manifest
 from recordmill.transforms.sources.registry import describe_inputs

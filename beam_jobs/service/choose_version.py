@@ -14,15 +14,13 @@ from recordmill.beam_jobs.service.inputs import Inputs
 from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.job.run_options import RunOptions
-from recordmill.transforms.commit.unfinished_versions import (
-    can_be_cleared,
-    is_ours,
-    unfinished_runs,
-)
 from recordmill.transforms.commit.versions import (
     VersionFolder,
+    can_be_cleared,
+    is_ours,
     list_versions,
     next_version,
+    unfinished_runs,
 )
 from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.storage import Store

@@ -15,7 +15,7 @@ from recordmill.beam_jobs.service.resolve import ResolvedRun, find_published
 from recordmill.beam_jobs.service.set_up import prepare_workspace, run_metadata
 from recordmill.schemas.errors import RecordmillError
 from recordmill.transforms.commit.commit import seen_manifest
-from recordmill.transforms.storage.lease_liveness import require_idle
+from recordmill.transforms.storage.lease import require_idle
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.launches import (
     begin_launch,

@@ -18,7 +18,7 @@ from recordmill.schemas.errors import InputError, NoRoomError
 from recordmill.schemas.text import human_bytes
 from recordmill.transforms.exchange.held_runs import NO_BUDGET, HoldBudget
 from recordmill.transforms.storage import LocalStore
-from recordmill.transforms.storage.local_folders import nearest_folder
+from recordmill.transforms.storage.local import nearest_folder
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.memory import memory_budget
 from recordmill.transforms.tasks.workspace import Workspace

@@ -31,8 +31,8 @@ from recordmill.schemas.errors import error_of, kind_of
 from recordmill.schemas.job.run_options import RunOptions
 from recordmill.schemas.ranges import cut_of
 from recordmill.transforms.dataset.files import read_manifest
+from recordmill.transforms.storage.errors import output_error
 from recordmill.transforms.storage.lease import Lease
-from recordmill.transforms.storage.storage_errors import output_error
 from recordmill.transforms.tasks.memory import share_arenas
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.ranges import InputFile
 from recordmill.schemas.text import count
 from recordmill.transforms.cast.side_files import FILES_ROOT
-from recordmill.transforms.commit.kept_inputs import is_same_dataset
-from recordmill.transforms.commit.same_content import ContentCheck
+from recordmill.transforms.commit.inputs import ContentCheck, is_same_dataset
 from recordmill.transforms.sources.exclude_files import exclude_files
 from recordmill.transforms.sources.listing import list_inputs, unreadable_error
 from recordmill.transforms.sources.named_files import list_with_named

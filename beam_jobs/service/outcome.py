@@ -15,7 +15,7 @@ from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.dataset.parts import REJECTS_NAME, run_metadata_name
 from recordmill.schemas.errors import MissingFileError
 from recordmill.schemas.understood import NOTHING, Understood
-from recordmill.transforms.commit.records import replaced_dataset
+from recordmill.transforms.commit.commit import replaced_dataset
 from recordmill.transforms.storage import Store
 from recordmill.transforms.tasks.read_rejects import (
     MAX_COUNTED,

@@ -21,7 +21,7 @@ from recordmill.transforms.commit.build_manifest import check_reject_limit
 from recordmill.transforms.commit.check_output import check_output
 from recordmill.transforms.commit.commit import require_stored
 from recordmill.transforms.commit.dataset_changes import dataset_changes
-from recordmill.transforms.commit.kept_inputs import is_of_run
+from recordmill.transforms.commit.inputs import is_of_run
 from recordmill.transforms.commit.name_limits import check_names
 from recordmill.transforms.dataset.expected import load_expected, require_schema
 from recordmill.transforms.dataset.files import class_names

@@ -31,16 +31,13 @@ from recordmill.schemas.errors import (
 )
 from recordmill.schemas.understood import NOTHING
 from recordmill.transforms.commit.commit import (
+    clean_up,
     commit,
+    is_clean,
     is_staged,
     seen_manifest,
 )
-from recordmill.transforms.commit.kept_inputs import (
-    is_of_run,
-    key_of,
-    renew_inventories,
-)
-from recordmill.transforms.commit.recovery import clean_up, is_clean
+from recordmill.transforms.commit.inputs import is_of_run, key_of, renew_inventories
 from recordmill.transforms.dataset.files import find_manifest
 from recordmill.transforms.storage.lease import (
     acquire,

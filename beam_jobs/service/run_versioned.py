@@ -17,10 +17,8 @@ from recordmill.beam_jobs.service.run_job import run_job
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.job.run_options import RunOptions
 from recordmill.schemas.understood import Understood
-from recordmill.transforms.commit.unfinished_versions import (
-    clear_unfinished,
-)
 from recordmill.transforms.commit.versions import (
+    clear_unfinished,
     expired_versions,
     list_versions,
     move_latest,

@@ -16,10 +16,15 @@ import pytest
 from store_servers import SECRET, Place
 
 from recordmill.schemas.errors import OutputError
-from recordmill.transforms.storage import LocalStore, Store, lease, lease_liveness
-from recordmill.transforms.storage.lease import Lease, acquire, require_holder
-from recordmill.transforms.storage.lease_holder import Holder
-from recordmill.transforms.storage.lock_files import LOCK_FOLDER
+from recordmill.transforms.storage import LocalStore, Store, lease
+from recordmill.transforms.storage import lease as lease_liveness
+from recordmill.transforms.storage.lease import (
+    LOCK_FOLDER,
+    Holder,
+    Lease,
+    acquire,
+    require_holder,
+)
 
 FIRST = f"{LOCK_FOLDER}/000001.json"
 SECOND = f"{LOCK_FOLDER}/000002.json"

@@ -25,11 +25,11 @@ from recordmill.schemas.job.load_job import load_job
 from recordmill.schemas.parsing.pbtxt import load_pbtxt
 from recordmill.schemas.parsing.schema_file import load_schema
 from recordmill.schemas.parsing.yaml_text import YamlDocument
-from recordmill.transforms.commit.input_log import parse_inputs
+from recordmill.transforms.commit.inputs import parse_inputs
 from recordmill.transforms.commit.versions import follow_latest
 from recordmill.transforms.sources.registry import InstalledFormats
 from recordmill.transforms.storage import open_store
-from recordmill.transforms.storage.lease_holder import Holder
+from recordmill.transforms.storage.lease import Holder
 from recordmill.transforms.tasks.launches import Launch
 from recordmill.transforms.tasks.read_rejects import parse_reject
 

@@ -13,8 +13,8 @@ from recordmill.schemas.dataset.shards import staged_file_name
 from recordmill.transforms.commit.cleanup import clean_held
 from recordmill.transforms.commit.commit import manifest_digest
 from recordmill.transforms.dataset.files import find_manifest
-from recordmill.transforms.dataset.metadata_checks import metadata_problems
-from recordmill.transforms.dataset.tfds_files import DATASET_INFO_NAME
+from recordmill.transforms.dataset.tfds import DATASET_INFO_NAME
+from recordmill.transforms.dataset.verify import metadata_problems
 from recordmill.transforms.storage.store import WORK_FOLDER
 from recordmill.transforms.tasks.launches import SIGN_NAME
 from recordmill.transforms.tfrecord import crc32c

@@ -24,19 +24,17 @@ from recordmill.transforms.commit.cleanup import clean_held
 from recordmill.transforms.commit.commit import manifest_digest, seen_manifest
 from recordmill.transforms.commit.detached import publish_launch, publish_once
 from recordmill.transforms.commit.staging import stage
-from recordmill.transforms.commit.unfinished_versions import (
+from recordmill.transforms.commit.versions import (
     can_be_cleared,
     clear_unfinished,
-    is_ours,
-    unfinished_runs,
-)
-from recordmill.transforms.commit.versions import (
     expired_versions,
+    is_ours,
     list_versions,
     move_latest,
     next_version,
     remove_orphans,
     remove_version,
+    unfinished_runs,
 )
 from recordmill.transforms.dataset.files import find_manifest, read_manifest
 from recordmill.transforms.sources.pipeline_rows import PipelineRowsSource

@@ -17,7 +17,7 @@ from recordmill.schemas.dataset.manifest import (
 )
 from recordmill.schemas.dataset.shards import ShardResult, shard_file_name
 from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
-from recordmill.transforms.dataset.tfds_files import metadata_files
+from recordmill.transforms.dataset.tfds import metadata_files
 from recordmill.transforms.encode.examples import encode
 from recordmill.transforms.storage.shard_file import write_records
 from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, seal

@@ -12,9 +12,8 @@ from job_tools import assert_whole, contents
 from rows_tools import JOB, ROWS, SCHEMA
 
 from recordmill.beam_jobs.pipelines.read_dataset import ReadDataset
-from recordmill.beam_jobs.pipelines.rows_exchange import exchange_for
-from recordmill.beam_jobs.pipelines.write_dataset import WriteDataset
-from recordmill.beam_jobs.runners.flink import is_flink
+from recordmill.beam_jobs.pipelines.write_dataset import WriteDataset, exchange_for
+from recordmill.beam_jobs.runners.portable import is_flink
 
 
 def test_flink_is_known_behind_its_job_server(engines: Engines) -> None:

@@ -15,7 +15,7 @@ from interop_tools import ask
 from recordmill.schemas.dataset.shards import ShardResult, shard_file_name
 from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.proto.example_pb2 import Example
-from recordmill.transforms.dataset.tfds_files import metadata_files
+from recordmill.transforms.dataset.tfds import metadata_files
 
 INTS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 FLOATS = ("float16", "float32", "float64")

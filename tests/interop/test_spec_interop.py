@@ -15,7 +15,7 @@ from spec_cases import every_feature, labels, pictures, several_unknown
 from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.job.job_spec import Payload
 from recordmill.transforms.cast.cast_result import ARROW_TYPES
-from recordmill.transforms.decode.tf_spec import parsing_spec
+from recordmill.transforms.decode.tf_code import parsing_spec
 from recordmill.transforms.encode.payloads import encode_payload
 
 NUM_ROWS = 5

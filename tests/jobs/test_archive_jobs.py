@@ -126,18 +126,18 @@ def test_an_archive_that_is_replaced_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each member would be told; the archive is told once."""
-    from recordmill.transforms.commit import input_check
+    from recordmill.transforms.commit import staging
 
     archive = tmp_path / "in.tar"
     members = {f"{n}.csv": b"x\n1\n" for n in range(5)}
     archive.write_bytes(tar_of(members))
-    checked = input_check._changed_locally
+    checked = staging._changed_locally
 
     def replaced(*args: object) -> object:
         archive.write_bytes(tar_of(members | {"6.csv": b"x\n2\n"}))
         return checked(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(input_check, "_changed_locally", replaced)
+    monkeypatch.setattr(staging, "_changed_locally", replaced)
     ran = recordmill("convert", "csv", archive, tmp_path / "out")
     assert f"1 input file changed while the run read them:\n  {archive}: " in ran.err
 

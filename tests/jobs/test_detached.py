@@ -316,9 +316,7 @@ def test_an_output_that_cannot_be_written_is_told_before_a_job_is_given_away() -
 def test_a_job_server_that_is_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "recordmill.beam_jobs.runners.portable_options.CONNECT_SECONDS", 0.5
-    )
+    monkeypatch.setattr("recordmill.beam_jobs.runners.portable.CONNECT_SECONDS", 0.5)
     runner = ["--runner=PortableRunner", "--job_endpoint=127.0.0.1:9"]
     runner += ["--environment_type=EXTERNAL", "--environment_config=127.0.0.1:8"]
     ran = recordmill(

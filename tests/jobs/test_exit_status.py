@@ -28,8 +28,8 @@ from recordmill.schemas.errors import (
     kind_of,
 )
 from recordmill.transforms.storage import LocalStore
+from recordmill.transforms.storage.errors import input_error, output_error
 from recordmill.transforms.storage.lease import acquire
-from recordmill.transforms.storage.storage_errors import input_error, output_error
 
 PAGE = Path(__file__).parents[2] / "docs" / "options.md"
 

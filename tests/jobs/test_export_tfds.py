@@ -20,7 +20,7 @@ from job_tools import (
     shards_of,
 )
 
-from recordmill.transforms.dataset import export_tfds
+from recordmill.transforms.dataset import tfds as export_tfds
 
 
 def not_here(*_: Any) -> None:

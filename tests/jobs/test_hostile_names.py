@@ -15,8 +15,7 @@ from job_tools import IRIS, contents, recordmill
 from recordmill import read_rows
 from recordmill.schemas.errors import OutputError, RecordmillError
 from recordmill.schemas.file_names import UnsafeNameError
-from recordmill.transforms.commit.unfinished_versions import unfinished_runs
-from recordmill.transforms.commit.versions import read_latest
+from recordmill.transforms.commit.versions import read_latest, unfinished_runs
 from recordmill.transforms.dataset.files import open_file
 from recordmill.transforms.storage import LocalStore, open_store
 from recordmill.transforms.tasks.workspace import Workspace

@@ -17,8 +17,7 @@ from recordmill.schemas.errors import CorruptRecordError, OutputError
 from recordmill.schemas.features.feature import Content, FeatureSpec, Kind
 from recordmill.schemas.proto.example_pb2 import Example
 from recordmill.schemas.text import human_bytes
-from recordmill.transforms.dataset.manifest_checks import Problem
-from recordmill.transforms.dataset.verify import VerifyResult, verify_dataset
+from recordmill.transforms.dataset.verify import Problem, VerifyResult, verify_dataset
 from recordmill.transforms.decode.readable import (
     decode_example,
     readable,

@@ -21,7 +21,7 @@ from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features.feature import FeatureSpec, Kind
 from recordmill.transforms.dataset import count_classes as counting
-from recordmill.transforms.dataset import read_shards
+from recordmill.transforms.dataset import reader
 
 CELL = re.compile(r"\x1b\[38;2;(\d+);(\d+);(\d+)(?:;48;2;(\d+);(\d+);(\d+))?m▀\x1b\[0m")
 TEXT = FeatureSpec("text", Kind.BYTES, dtype="string")
@@ -160,7 +160,7 @@ def test_counting_takes_little_memory(
 
     monkeypatch.setattr(counting, "_columns", noted)
     monkeypatch.setattr(counting, "MAX_TEXTS", 2)
-    monkeypatch.setattr(read_shards, "WINDOW_RECORDS", 1)
+    monkeypatch.setattr(reader, "WINDOW_RECORDS", 1)
     monkeypatch.setattr(counting, "MAX_TEXT_FEATURES", 3)
     recordmill("inspect", dataset, "--counts")
     label = {"image/class/label"}
@@ -174,7 +174,7 @@ def test_counting_takes_little_memory(
     monkeypatch.undo()
     monkeypatch.setattr(counting, "_columns", noted)
     del wanted[:]
-    monkeypatch.setattr(read_shards, "WINDOW_RECORDS", 1)
+    monkeypatch.setattr(reader, "WINDOW_RECORDS", 1)
     monkeypatch.setattr(counting, "MAX_TEXT_FEATURES", 2)
     recordmill("inspect", dataset, "--counts")
     assert wanted == [label] * 9

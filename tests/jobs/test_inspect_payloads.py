@@ -23,7 +23,7 @@ from recordmill.schemas.dataset.shards import shard_file_name
 from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.job.job_spec import Payload
 from recordmill.transforms.dataset.verify import verify_dataset
-from recordmill.transforms.decode.tf_spec import parsing_spec
+from recordmill.transforms.decode.tf_code import parsing_spec
 from recordmill.transforms.encode.payloads import encode_payload
 from recordmill.transforms.storage.shard_file import write_records
 from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, seal

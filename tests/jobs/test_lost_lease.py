@@ -13,9 +13,7 @@ from job_tools import IRIS, recordmill
 from recordmill.beam_jobs.pipelines import convert
 from recordmill.beam_jobs.service import run_job
 from recordmill.transforms.storage import LocalStore, Store
-from recordmill.transforms.storage.lease import Lease, acquire
-from recordmill.transforms.storage.lease_holder import Holder
-from recordmill.transforms.storage.lock_files import LOCK_FOLDER
+from recordmill.transforms.storage.lease import LOCK_FOLDER, Holder, Lease, acquire
 
 THEIRS = ".recordmill/0123456789abcdef/run.log"
 

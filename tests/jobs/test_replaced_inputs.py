@@ -18,7 +18,8 @@ from store_servers import display_path
 
 from recordmill.beam_jobs.service import run_job
 from recordmill.schemas.errors import ChangedInputError
-from recordmill.transforms.commit import input_check, staging
+from recordmill.transforms.commit import staging
+from recordmill.transforms.commit import staging as input_check
 from recordmill.transforms.sources.cifar import scan_records
 from recordmill.transforms.sources.cifar.source import CifarSource
 from recordmill.transforms.storage import reading

@@ -17,10 +17,8 @@ from recordmill.beam_jobs.report.verify_report import show_verify
 from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.job.job_spec import Payload
 from recordmill.schemas.proto.example_pb2 import Example
-from recordmill.transforms.dataset import deep_check
-from recordmill.transforms.dataset.deep_check import DeepCheck
-from recordmill.transforms.dataset.value_checks import check_values
-from recordmill.transforms.dataset.verify import verify_dataset
+from recordmill.transforms.dataset import verify as deep_check
+from recordmill.transforms.dataset.verify import DeepCheck, check_values, verify_dataset
 from recordmill.transforms.encode.examples import encode
 from recordmill.transforms.encode.payloads import encode_payload
 from recordmill.transforms.storage.shard_file import write_records

@@ -33,9 +33,8 @@ from store_servers import SERVERS, Place, display_path
 
 from recordmill.beam_jobs.service.run_job import run_job
 from recordmill.transforms.storage import Store
-from recordmill.transforms.storage.lease_holder import Holder
-from recordmill.transforms.storage.lock_files import LOCK_FOLDER
-from recordmill.transforms.storage.remote_requests import RemoteRequests
+from recordmill.transforms.storage.lease import LOCK_FOLDER, Holder
+from recordmill.transforms.storage.remote import RemoteRequests
 from recordmill.transforms.storage.store import WORK_FOLDER
 
 # It does what S3 does, in one process: the contract of stores and test_remote_output

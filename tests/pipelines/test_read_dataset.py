@@ -27,7 +27,7 @@ from recordmill.beam_jobs.pipelines.read_dataset import ReadDataset
 from recordmill.beam_jobs.pipelines.write_dataset import WriteDataset
 from recordmill.schemas.errors import UsageError
 from recordmill.schemas.proto.example_pb2 import Example
-from recordmill.transforms.dataset import read_shards as stream
+from recordmill.transforms.dataset import reader as stream
 
 ROWS = make_rows(60)
 

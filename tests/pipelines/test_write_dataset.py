@@ -26,9 +26,12 @@ from rows_tools import (
 from store_servers import Place
 from store_tools import local_files, published
 
-from recordmill.beam_jobs.pipelines import write_rows as rows_steps
-from recordmill.beam_jobs.pipelines.rows_exchange import exchange_for, is_embedded
-from recordmill.beam_jobs.pipelines.write_dataset import WriteDataset
+from recordmill.beam_jobs.pipelines import write_dataset as rows_steps
+from recordmill.beam_jobs.pipelines.write_dataset import (
+    WriteDataset,
+    exchange_for,
+    is_embedded,
+)
 from recordmill.transforms.dataset.verify import verify_dataset
 from recordmill.transforms.rows import encode_rows as encode
 

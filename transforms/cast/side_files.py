@@ -15,10 +15,10 @@ from typing import Any, Protocol
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.file_checksums import FileChecksum
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
+from recordmill.transforms.storage.errors import with_retries
 from recordmill.transforms.storage.filesystems import filesystem_of
 from recordmill.transforms.storage.left_out import is_left_out
 from recordmill.transforms.storage.reading import is_local, local_path
-from recordmill.transforms.storage.retry import with_retries
 from recordmill.transforms.tfrecord import crc32c
 
 FILES_ROOT = "files_root:/"  # in paths of files below a root that a person gave

@@ -9,18 +9,17 @@ from pathlib import Path
 
 from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
 from recordmill.schemas.errors import BusyError, OutputRefusedError
-from recordmill.transforms.commit.finish import finish
-from recordmill.transforms.commit.records import stray_files
-from recordmill.transforms.commit.recovery import (
+from recordmill.transforms.commit.commit import (
     clean_up,
     files_to_clean,
+    finish,
     open_journals,
     shut_out_commits,
+    stray_files,
 )
 from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.storage import LocalStore, Store
-from recordmill.transforms.storage.lease import acquire
-from recordmill.transforms.storage.lease_liveness import require_idle
+from recordmill.transforms.storage.lease import acquire, require_idle
 from recordmill.transforms.tasks.launches import Launch
 from recordmill.transforms.tasks.leftovers import (
     Leftovers,

@@ -16,44 +16,643 @@ nothing is harmed: the names of data files are never given twice.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
 from hashlib import blake2b
 
-from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
+from recordmill.schemas.dataset.labels_files import labels_file_name
+from recordmill.schemas.dataset.manifest import (
+    MANIFEST_NAME,
+    FileEntry,
+    Manifest,
+    ShardEntry,
+)
 from recordmill.schemas.dataset.parts import (
+    MARK,
     REJECTS_NAME,
+    generation_of,
+    inputs_name,
+    inventory_name,
+    is_shard_name,
     mark_of,
     mark_of_rejects,
     marked_rejects,
+    rejects_prefix,
+    run_metadata_name,
 )
-from recordmill.schemas.dataset.shards import staged_file_name
+from recordmill.schemas.dataset.shards import INDEX_SUFFIX, staged_file_name
 from recordmill.schemas.errors import (
     BusyError,
     MissingFileError,
+    OutputError,
     OutputRefusedError,
 )
+from recordmill.schemas.parsing.pbtxt import SCHEMA_PBTXT_NAME
 from recordmill.schemas.text import count
-from recordmill.transforms.commit.finish import finish
-from recordmill.transforms.commit.records import (
-    CommitRecord,
-    DataFiles,
-    is_marked,
-)
-from recordmill.transforms.commit.recovery import SEEN_NAME, STAGED_MANIFEST
-from recordmill.transforms.commit.staged_files import (
-    RUN_AGAIN,
-    data_entries,
-    is_whole,
-    staged_metadata,
-    wrong_files,
-)
+from recordmill.transforms.dataset import files
 from recordmill.transforms.dataset.files import (
     find_manifest,
+    is_file,
     read_manifest,
     rejects_files,
 )
+from recordmill.transforms.dataset.tfds import DATASET_INFO_NAME, FEATURES_NAME
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.store import WORK_FOLDER
-from recordmill.transforms.tasks.workspace import Workspace
+from recordmill.transforms.tasks.launches import find_launch, is_launch
+from recordmill.transforms.tasks.workspace import RUN_PATTERN, Workspace
+
+#     .recordmill/commit-g00001-12345678/manifest.json     the manifest that is to be swapped in
+#     .recordmill/commit-g00001-12345678/replaced.json     the one that it replaces, if any
+#     .recordmill/commit-g00001-12345678/files/features.json ...   copies of the fixed names
+#
+# A record is written before the commit puts its first file into the dataset's folder, and
+# never changed. It tells which files those are: if the commit fails, a later run removes
+# them; if it was killed right behind its swap, a later run puts the files with fixed names
+# in place. What is left of it then, the replaced manifest, names the files that stay for
+# the readers of the replaced dataset until the next run.
+
+RECORD_PREFIX = f"{WORK_FOLDER}/commit-"
+_RECORD = re.compile(rf"{re.escape(RECORD_PREFIX)}({MARK})/(.+)", re.DOTALL)
+_FILES = "files/"
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRecord:
+    """The record of one commit.
+
+    Attributes:
+      store: of the dataset.
+      mark: of the commit.
+      names: the record's files, as they were listed.
+    """
+
+    store: Store
+    mark: str
+    names: tuple[str, ...] = ()
+
+    @property
+    def files(self) -> dict[str, str]:
+        """Returns where the copies of files with fixed names are, by that name."""
+        start = f"{RECORD_PREFIX}{self.mark}/{_FILES}"
+        return {
+            name.removeprefix(start): name
+            for name in self.names
+            if name.startswith(start)
+        }
+
+    @property
+    def manifest_name(self) -> str:
+        return f"{RECORD_PREFIX}{self.mark}/{MANIFEST_NAME}"
+
+    @property
+    def replaced_name(self) -> str:
+        return files.replaced_name(self.mark)
+
+    def replaced(self) -> Manifest | None:
+        """Reads the manifest that the commit replaces; None if there is none."""
+        return find_manifest(self.store, self.replaced_name)
+
+    def manifests(self) -> list[Manifest]:
+        """Reads the manifest that the commit makes, and the one that it replaces."""
+        found = [
+            find_manifest(self.store, name)
+            for name in (self.manifest_name, self.replaced_name)
+            if name in self.names
+        ]
+        return [manifest for manifest in found if manifest is not None]
+
+    def write(
+        self, manifest: bytes, replaced: bytes | None, fixed: dict[str, bytes]
+    ) -> None:
+        """Writes the record: first what tells which files the commit puts where."""
+        self.store.put_bytes(manifest, self.manifest_name)
+        if replaced is not None:
+            self.store.put_bytes(replaced, self.replaced_name)
+        for name, data in fixed.items():
+            self.store.put_bytes(data, f"{RECORD_PREFIX}{self.mark}/{_FILES}{name}")
+
+
+def find_records(store: Store) -> list[CommitRecord]:
+    """Finds the records of all commits that are not finished, or still in grace."""
+    names: dict[str, list[str]] = {}
+    for name in store.list(WORK_FOLDER):
+        if match := _RECORD.fullmatch(name):
+            names.setdefault(match[1], []).append(name)
+    return [CommitRecord(store, mark, tuple(names[mark])) for mark in sorted(names)]
+
+
+def replaced_dataset(store: Store, manifest: Manifest) -> Manifest | None:
+    """Returns the dataset whose files stay for its readers until the next run."""
+    if not manifest.generation:
+        return None
+    return CommitRecord(store, manifest.mark).replaced()
+
+
+def fixed_names(manifest: Manifest) -> list[str]:
+    """Returns the files that may lie beside a dataset under names that are no commit's.
+
+    The rejects and the manifest are not among them.
+    """
+    labels = [labels_file_name(f.name) for f in manifest.features if f.num_classes]
+    descriptions = [DATASET_INFO_NAME, FEATURES_NAME, SCHEMA_PBTXT_NAME, *labels]
+    parts = range(manifest.appended + 1)
+    lists = [inputs_name(part) for part in parts]
+    return [*descriptions, *lists, *unnamed_files(manifest)]
+
+
+def unnamed_files(manifest: Manifest) -> list[str]:
+    """Returns the files that the manifest does not name: they differ from run to run."""
+    return [
+        name(part)
+        for part in range(manifest.appended + 1)
+        for name in (inventory_name, run_metadata_name)
+    ]
+
+
+def unnamed_files_of_part(manifest: Manifest) -> list[str]:
+    """Returns those of them that the last part has: no inventory without inputs."""
+    part = manifest.appended
+    inventory = [inventory_name(part)] if inputs_name(part) in manifest.files else []
+    return [*inventory, run_metadata_name(part)]
+
+
+@dataclass(frozen=True, slots=True)
+class DataFiles:
+    """The data files of a dataset: names of shards, and marks of rejects files."""
+
+    shards: frozenset[str]
+    rejects: frozenset[str]
+
+    @classmethod
+    def of(cls, *manifests: Manifest) -> DataFiles:
+        marks = set[str]()
+        for manifest in manifests:
+            if manifest.rejects is not None:
+                marks |= set(manifest.rejects.marks or [""])
+            elif manifest.rows_rejected:  # of an earlier version, maybe appended to
+                marks |= {"", manifest.mark, *map(mark_of, manifest.shard_files)}
+        shards = {file for manifest in manifests for file in manifest.shard_files}
+        return cls(frozenset(shards), frozenset(marks))
+
+    def without(self, other: DataFiles) -> DataFiles:
+        return DataFiles(self.shards - other.shards, self.rejects - other.rejects)
+
+    def names(self, store: Store) -> list[str]:
+        """Returns the names of all files, of rejects those that there are.
+
+        Each shard may have an index file.
+        """
+        indexes = (f"{shard}{INDEX_SUFFIX}" for shard in self.shards)
+        rejects = store.list(REJECTS_NAME) if self.rejects else {}
+        own = (name for name in rejects if mark_of_rejects(name) in self.rejects)
+        return [*sorted([*self.shards, *indexes]), *own]
+
+
+def stray_files(store: Store, manifest: Manifest) -> list[str]:
+    """Returns data files of older commits of this dataset that the manifest lacks.
+
+    An object store may finish a copy after the run that asked for it was killed, and
+    after its record was removed. The name of a data file comes into use by one commit or
+    never, so such files can go: no newer manifest will name them.
+    """
+    kept = DataFiles.of(manifest)
+    shards = {
+        name: mark_of(name)
+        for name in store.list_level().files
+        if name.startswith(f"{manifest.name}-")
+        and name.removesuffix(INDEX_SUFFIX) not in kept.shards
+    }
+    rejects = {name: mark_of_rejects(name) for name in store.list(REJECTS_NAME)}
+    found = {**shards, **{n: m for n, m in rejects.items() if m not in kept.rejects}}
+    return [
+        name
+        for name, mark in found.items()
+        if mark and generation_of(mark) <= manifest.generation
+    ]
+
+
+def is_marked(manifest: Manifest) -> bool:
+    """Tells whether a manifest's last part has names of its own, as now all have."""
+    files = manifest.shard_files
+    return manifest.generation > 0 or not files or bool(mark_of(files[-1]))
+
+
+# The manifest is the dataset. Some files beside it have names that foreign readers ask
+# for, like dataset_info.json, so they cannot have one of their own. Each is swapped over
+# what was read of it before the manifest was read again: as long as the manifest is that
+# of the commit, nobody newer can have written it. If it changes behind that, the swap
+# fails, or it is taken back.
+#
+# A file is removed only if its name can never come into use again: the manifest does not
+# name it, and its generation is not newer than the manifest's. The files of the replaced
+# dataset stay for its readers until the next run.
+
+TFDS_FILES = (DATASET_INFO_NAME, FEATURES_NAME)  # of a dataset in one part
+
+_TRIES = 20  # each fails only if another run wrote in between
+
+
+class _Superseded(Exception):  # noqa: N818  not an error: a newer commit goes on
+    """Another run goes on from here: it replaced the manifest, or finished this commit."""
+
+
+def finish(store: Store, *, end_grace: bool = False) -> bytes | None:
+    """Finishes the last commit, whoever made it; safe to repeat and to give up.
+
+    Args:
+      store: of the dataset.
+      end_grace: whether the files of the dataset that it replaced go, too.
+
+    Returns:
+      The manifest whose commit is finished; None if there is none, or if another run
+      goes on with it.
+    """
+    data = store.find(MANIFEST_NAME)
+    if data is None:
+        return None
+    manifest = Manifest.from_bytes(data, store.uri_of(MANIFEST_NAME))
+    records = find_records(store)
+    own = next((record for record in records if record.mark == manifest.mark), None)
+    try:
+        if own is not None:
+            _settle(store, data, manifest, own)
+    except _Superseded:
+        return None
+    store.delete(old_files(store, manifest, records, end_grace=end_grace))
+    if own is not None and not end_grace and _in_grace(manifest, own):
+        spared = own.replaced_name
+    else:
+        spared = ""
+    store.delete(name for name in old_records(manifest, records) if name != spared)
+    return data
+
+
+def discard_fixed(store: Store, manifest: bytes, names: Iterable[str]) -> None:
+    """Removes files with fixed names, as long as the manifest is this one."""
+    with suppress(_Superseded):
+        for name in names:
+            _replace(store, manifest, name, None)
+
+
+def old_files(
+    store: Store, manifest: Manifest, records: list[CommitRecord], *, end_grace: bool
+) -> list[str]:
+    """Returns the data files that commits left and that are not in use any more.
+
+    Args:
+      store: of the dataset.
+      manifest: of the dataset.
+      records: of all commits.
+      end_grace: whether those of the replaced dataset are among them.
+    """
+    kept, old = [manifest], list[Manifest]()
+    for record in records:
+        if generation_of(record.mark) > manifest.generation:
+            continue  # it may still be swapped in
+        if record.mark == manifest.mark and not end_grace:
+            kept += record.manifests()
+        old += record.manifests()
+    return DataFiles.of(*old).without(DataFiles.of(*kept)).names(store)
+
+
+def old_records(manifest: Manifest, records: list[CommitRecord]) -> list[str]:
+    """Returns the files of the records of commits that are over."""
+    return [
+        name
+        for record in records
+        if generation_of(record.mark) <= manifest.generation
+        for name in reversed(record.names)
+    ]
+
+
+def _in_grace(manifest: Manifest, own: CommitRecord) -> bool:
+    """Tells whether files of the replaced dataset alone are there: none in an append."""
+    replaced = own.replaced() if own.replaced_name in own.names else None
+    old = DataFiles.of(*filter(None, [replaced])).without(DataFiles.of(manifest))
+    return bool(old.shards or old.rejects)
+
+
+def _settle(
+    store: Store, data: bytes, manifest: Manifest, record: CommitRecord
+) -> None:
+    """Puts the files with fixed names in place; removes those of the old dataset.
+
+    Raises:
+      _Superseded: another commit has replaced the manifest.
+    """
+    own = {*manifest.files, *unnamed_files(manifest)}
+    files = {name: copy for name, copy in record.files.items() if name in own}
+    for name in sorted(files, key=lambda name: name != DATASET_INFO_NAME):
+        copy = store.find(files[name])
+        if copy is None:
+            raise _Superseded  # another run has finished this commit
+        _replace(store, data, name, copy)
+    for name in _obsolete_names(manifest, record):
+        _replace(store, data, name, None)
+
+
+def _obsolete_names(manifest: Manifest, record: CommitRecord) -> list[str]:
+    """Returns the fixed names of the replaced dataset that the new one does not have."""
+    if record.replaced_name not in record.names:
+        return []
+    if manifest.appended:
+        # TFDS finds a split's shards by one pattern that contains their number; the
+        # shards of several parts cannot have such names.
+        return [name for name in TFDS_FILES if name not in manifest.files]
+    replaced = record.replaced()
+    if replaced is None:
+        return []
+    kept = {*manifest.files, *unnamed_files(manifest)}
+    return [name for name in fixed_names(replaced) if name not in kept]
+
+
+def _replace(store: Store, manifest: bytes, name: str, data: bytes | None) -> None:
+    """Replaces a file with a fixed name by a swap; None removes it.
+
+    Raises:
+      _Superseded: another commit has replaced the manifest.
+    """
+    for _ in range(_TRIES):
+        seen = store.find(name)
+        if seen == data:
+            return
+        if store.find(MANIFEST_NAME) != manifest:
+            raise _Superseded
+        if not _swap(store, name, data, seen):
+            continue
+        newer = store.find(MANIFEST_NAME)
+        if newer != manifest:
+            if newer is not None and _belongs(store, newer, name, seen, data):
+                _swap(store, name, seen, data)
+            raise _Superseded
+        return
+    raise OutputError(f"{store.uri_of(name)}: another program writes to it; run again")
+
+
+def _belongs(
+    store: Store, newer: bytes, name: str, seen: bytes | None, data: bytes | None
+) -> bool:
+    """Tells whether a newer dataset has the file that was replaced, not the new one."""
+    entry = Manifest.from_bytes(newer, store.uri_of(MANIFEST_NAME)).files.get(name)
+    if entry is None:
+        return False
+    return is_file(seen, entry) and not is_file(data, entry)
+
+
+def _swap(store: Store, name: str, data: bytes | None, seen: bytes | None) -> bool:
+    if data is not None:
+        return store.swap(data, name, seen=seen)
+    return seen is None or store.discard(name, seen=seen)
+
+
+#     .recordmill/RUN/staging/manifest.json       all else of the run is staged or moved
+#     .recordmill/commit-MARK/manifest.json       its data files may be beside the dataset
+#
+# These two are the journals. If the output holds a dataset, that is complete, and what a
+# journal names beside it is finished or removed (finish.py). While it holds none, only
+# the job that left a journal, or a run with overwrite, may continue.
+#
+# Earlier versions moved files to names that datasets share, after they had removed the
+# old dataset, whose manifest they kept in `.recordmill/RUN/replaced.json`. What they left
+# half done is removed, and the same job makes it anew.
+
+SEEN_NAME = "seen.json"  # the manifest that the staged one replaces
+STAGED_MANIFEST = f"staging/{MANIFEST_NAME}"
+
+_EARLIER_REPLACED = "replaced.json"
+
+
+def open_journals(store: Store) -> list[str]:
+    """Returns the journals of all runs that were killed during their commit."""
+    records = find_records(store)
+    return [
+        *(name for _, name in _run_journals(store)),
+        *(r.manifest_name for r in records if r.manifest_name in r.names),
+    ]
+
+
+def has_own_journal(store: Store, run_key: str) -> bool:
+    """Tells whether this run, or a launch of its job, was killed during its commit."""
+    return any(_is_of(store, run, run_key) for run, _ in _run_journals(store))
+
+
+def is_clean(store: Store, manifest: Manifest) -> bool:
+    """Tells whether nothing is to be finished or removed beside a dataset."""
+    records = find_records(store)
+    return not (
+        any(generation_of(r.mark) <= manifest.generation for r in records)
+        or any(True for _ in _run_journals(store))
+        or _stale_files(store, manifest)
+    )
+
+
+def clean_up(store: Store, *, end_grace: bool = True) -> None:
+    """Finishes and removes what commits left; call it with the lease held.
+
+    Args:
+      store: of the dataset, if there is one.
+      end_grace: whether the files of a replaced dataset go, too.
+    """
+    _discard_earlier(store)
+    data = finish(store, end_grace=end_grace)
+    if data is not None:
+        manifest = Manifest.from_bytes(data, store.uri_of(MANIFEST_NAME))
+        # Detached jobs publish without a lease: only while the manifest is this one.
+        discard_fixed(store, data, _stale_files(store, manifest))
+
+
+def shut_out_commits(store: Store) -> None:
+    """Makes all commits fail that are not done; call it with the lease held.
+
+    Whose lease was lost may go on at any time. So the manifest gets a generation that
+    is newer than theirs: then none of them can be swapped in, and what they left can be
+    removed.
+
+    Raises:
+      BusyError: another run published just now.
+    """
+    if store.find(MANIFEST_NAME) is None:
+        return
+    data = finish(store, end_grace=True)
+    if data is None:
+        raise BusyError(f"{store.uri}: another run publishes just now; clean again")
+    manifest = Manifest.from_bytes(data, store.uri_of(MANIFEST_NAME))
+    newer = _above_all(store, manifest)
+    if newer != manifest and not store.swap(newer.to_bytes(), MANIFEST_NAME, seen=data):
+        raise BusyError(f"{store.uri}: another run published just now; clean again")
+
+
+def _above_all(store: Store, manifest: Manifest) -> Manifest:
+    """Returns a manifest with a generation above those of all commits."""
+    generations = [generation_of(record.mark) for record in find_records(store)]
+    newest = max(generations, default=0)
+    if newest <= manifest.generation:
+        return manifest
+    # One more, so that no record is taken for its own.
+    return manifest.model_copy(update={"generation": newest + 1})
+
+
+def files_to_clean(store: Store, manifest: Manifest) -> list[str]:
+    """Returns the files beside a dataset that cleaning up removes, to tell of them.
+
+    Among them are those of commits that are to be shut out first. Until then such a
+    commit may be done, so nothing is removed by this list.
+
+    Args:
+      store: of the dataset, which is complete.
+      manifest: its manifest.
+    """
+    manifest = _above_all(store, manifest)
+    records = find_records(store)
+    names = {
+        *old_files(store, manifest, records, end_grace=True),
+        *old_records(manifest, records),
+    }
+    for journal in _earlier_journals(store):
+        names |= _files_of_earlier(store, read_manifest(store, journal), manifest)
+    return sorted(
+        {*names, *_stale_files(store, manifest), *stray_files(store, manifest)}
+    )
+
+
+def _is_of(store: Store, run: str, run_key: str) -> bool:
+    """Tells whether the workspace of that name belongs to a run with this key."""
+    if not is_launch(run):
+        return run == run_key[:16]
+    launch = find_launch(store, run)
+    return launch is not None and launch.is_of(run_key)
+
+
+def _run_journals(store: Store) -> list[tuple[str, str]]:
+    """Returns the journals in the workspaces of runs: (run, name)."""
+    names = store.list(WORK_FOLDER)
+    return [
+        (run, journal)
+        for run in sorted({name.split("/")[1] for name in names})
+        if RUN_PATTERN.fullmatch(run)
+        for journal in (
+            f"{WORK_FOLDER}/{run}/{_EARLIER_REPLACED}",
+            f"{WORK_FOLDER}/{run}/{STAGED_MANIFEST}",
+        )
+        if journal in names
+    ]
+
+
+def _earlier_journals(store: Store) -> list[str]:
+    """Returns the journals of runs of earlier versions."""
+    return [
+        name
+        for _, name in _run_journals(store)
+        if name.endswith(f"/{_EARLIER_REPLACED}")
+        or not is_marked(read_manifest(store, name))
+    ]
+
+
+def _discard_earlier(store: Store) -> None:
+    """Removes what runs of earlier versions had moved or not yet removed."""
+    for journal in _earlier_journals(store):
+        names = _files_of_earlier(
+            store, read_manifest(store, journal), find_manifest(store)
+        )
+        store.delete(sorted(names))
+        store.delete([journal])
+
+
+def _files_of_earlier(
+    store: Store, other: Manifest, current: Manifest | None
+) -> set[str]:
+    names = {*other.shard_files, *fixed_names(other)}
+    rejects = store.list(REJECTS_NAME)
+    if current is None:
+        return names | set(rejects)
+    for part in range(current.appended + 1, other.appended + 1):
+        prefix = f"{REJECTS_NAME}/{rejects_prefix(part)}"
+        names |= {name for name in rejects if name.startswith(prefix)}
+    return names - {*current.shard_files, *fixed_names(current)}
+
+
+def _stale_files(store: Store, manifest: Manifest) -> list[str]:
+    """Returns TFDS's files if they describe only the first of several parts."""
+    if not manifest.appended or find_records(store):
+        return []  # a commit that is not finished removes them itself
+    return [name for name in TFDS_FILES if store.size(name) is not None]
+
+
+# Two runs of one job share a workspace, so a run that slept may have removed what another
+# one staged. What is gone is made anew by the next run, if it knows.
+
+RUN_AGAIN = (
+    "Another run of the same job was at work, or cleaned up. Nothing was published; run "
+    "again"
+)
+
+
+def is_whole(workspace: Workspace, manifest: Manifest) -> bool:
+    """Tells whether all files of a staged dataset are there, by what a listing tells.
+
+    Args:
+      workspace: of the run.
+      manifest: the staged one. What a commit that was killed has moved counts.
+    """
+    store = workspace.store
+    staged = store.list_level(workspace.store_name("staging"))
+    placed = store.list_level()
+    for file, entry in data_entries(manifest).items():
+        if mark_of(file) != manifest.mark:
+            continue  # of a part before
+        name = workspace.store_name(f"staging/{staged_file_name(file)}")
+        level, name = (staged, name) if name in staged.files else (placed, file)
+        if level.files.get(name) != entry.bytes:
+            return False
+        crc = level.checksums.get(name)
+        if crc is not None and f"{crc:08x}" != entry.crc32c:
+            return False
+    if wrong_files(store, manifest, staged_metadata(workspace)):
+        return False
+    if manifest.rejects is None:
+        return True
+    folder = workspace.store_name(f"staging/{REJECTS_NAME}")
+    rejects = store.list(folder), rejects_files(store, manifest)
+    return sum(sum(files.values()) for files in rejects) >= manifest.rejects.bytes
+
+
+def data_entries(manifest: Manifest) -> dict[str, ShardEntry | FileEntry]:
+    """Returns what a manifest says of each shard and index file, by name."""
+    entries: dict[str, ShardEntry | FileEntry] = {**manifest.index_files}
+    for split in manifest.splits.values():
+        entries |= {shard.file: shard for shard in split.shards}
+    return entries
+
+
+def staged_metadata(workspace: Workspace) -> dict[str, bytes]:
+    """Reads the staged files that get a fixed name, by that name."""
+    store, folder = workspace.store, workspace.store_name("staging")
+    names = store.list_level(folder).files
+    found = {
+        name.removeprefix(f"{folder}/"): store.find(name)
+        for name in names
+        if name != workspace.store_name(STAGED_MANIFEST) and not is_shard_name(name)
+    }
+    return {name: data for name, data in found.items() if data is not None}
+
+
+def wrong_files(
+    store: Store, manifest: Manifest, staged: dict[str, bytes]
+) -> list[str]:
+    """Returns the metadata files of a dataset that are missing, or other ones.
+
+    An append leaves those of the parts before where they are.
+    """
+    wrong = [
+        name
+        for name, entry in manifest.files.items()
+        if not is_file(staged[name] if name in staged else store.find(name), entry)
+    ]
+    return wrong + [n for n in unnamed_files_of_part(manifest) if n not in staged]
+
 
 _DAMAGED = (
     "The dataset is damaged: convert again with `overwrite=true`, or remove its folder "

@@ -9,10 +9,12 @@ from recordmill.schemas.errors import OutputError
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.ranges import InputFile
 from recordmill.schemas.text import count
-from recordmill.transforms.commit.input_log import KeptFile
-from recordmill.transforms.commit.kept_inputs import read_part
-from recordmill.transforms.commit.option_changes import option_changes
-from recordmill.transforms.commit.same_content import ContentCheck
+from recordmill.transforms.commit.inputs import (
+    ContentCheck,
+    KeptFile,
+    option_changes,
+    read_part,
+)
 from recordmill.transforms.sources.registry import describe_inputs
 from recordmill.transforms.storage import Store
 from recordmill.transforms.tasks.fingerprint import FORMAT_VERSION, fixed_fields

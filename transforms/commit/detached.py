@@ -18,14 +18,14 @@ from recordmill.schemas.errors import BusyError, OutputError
 from recordmill.schemas.ranges import RangeResult
 from recordmill.transforms.commit.check_output import check_output
 from recordmill.transforms.commit.commit import (
+    clean_up,
     commit,
     is_staged,
     manifest_digest,
     require_stored,
     seen_manifest,
 )
-from recordmill.transforms.commit.kept_inputs import is_of_run
-from recordmill.transforms.commit.recovery import clean_up
+from recordmill.transforms.commit.inputs import is_of_run
 from recordmill.transforms.commit.staging import stage
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.lease import Lease, acquire

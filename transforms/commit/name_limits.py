@@ -19,7 +19,7 @@ from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.text import count, escaped
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.atomic_files import temp_path
-from recordmill.transforms.storage.local_folders import nearest_folder
+from recordmill.transforms.storage.local import nearest_folder
 from recordmill.transforms.tasks.workspace import Workspace
 
 KEY_BYTES = 1024  # of an object's key: S3, Google Cloud Storage, Azure

@@ -5,11 +5,17 @@ The manifest is staged last. The commit makes the staged files the dataset (comm
 
 from __future__ import annotations
 
+import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import chain
 
+from recordmill.schemas.archive_member import member_of
 from recordmill.schemas.dataset.join_manifests import join_manifests, publish_as
 from recordmill.schemas.dataset.manifest import MANIFEST_NAME, FileEntry, Manifest
 from recordmill.schemas.dataset.parts import (
@@ -24,38 +30,54 @@ from recordmill.schemas.dataset.shards import ShardResult
 from recordmill.schemas.errors import (
     BusyError,
     ChangedInputError,
+    InputError,
     OutputError,
 )
 from recordmill.schemas.features.feature import Schema
+from recordmill.schemas.file_checksums import FileChecksum
 from recordmill.schemas.job.job_spec import JobSpec
+from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.parsing.pbtxt import SCHEMA_PBTXT_NAME, dump_pbtxt
-from recordmill.schemas.ranges import (
-    InputFile,
-    RangeResult,
-)
-from recordmill.schemas.text import count
+from recordmill.schemas.ranges import InputFile, RangeFile, RangeResult, Seen
+from recordmill.schemas.text import count, json_bytes
+from recordmill.schemas.understood import DUPLICATES, Understood
 from recordmill.transforms.commit.build_manifest import (
     build_manifest,
     check_reject_limit,
     locator_of,
     merge_column_info,
 )
-from recordmill.transforms.commit.commit import is_staged, manifest_digest
-from recordmill.transforms.commit.converted_inputs import (
-    forget_what_was_read,
-    list_converted,
+from recordmill.transforms.commit.commit import (
+    SEEN_NAME,
+    STAGED_MANIFEST,
+    TFDS_FILES,
+    is_staged,
+    manifest_digest,
 )
-from recordmill.transforms.commit.duplicates import check_duplicates
-from recordmill.transforms.commit.finish import TFDS_FILES
-from recordmill.transforms.commit.input_check import require_same_inputs
-from recordmill.transforms.commit.input_log import KeptInputs, dump_inputs, parse_inputs
-from recordmill.transforms.commit.kept_inputs import is_of_run
-from recordmill.transforms.commit.recovery import SEEN_NAME, STAGED_MANIFEST
+from recordmill.transforms.commit.inputs import (
+    KeptFile,
+    KeptInputs,
+    dump_inputs,
+    dump_kept,
+    is_of_run,
+    parse_inputs,
+)
 from recordmill.transforms.dataset.files import read_manifest
-from recordmill.transforms.dataset.tfds_files import labels_files, metadata_files
+from recordmill.transforms.dataset.tfds import labels_files, metadata_files
 from recordmill.transforms.dataset.verify import verify_store
-from recordmill.transforms.storage.reading import is_local
+from recordmill.transforms.file_content import bytes_of_content, contents
+from recordmill.transforms.sources.listing import list_inputs
+from recordmill.transforms.storage.file_status import file_status
+from recordmill.transforms.storage.reading import is_local, local_path, read_range
+from recordmill.transforms.tasks.checkpoints import CHECKPOINTS, discard_checkpoint
 from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.fingerprint import (
+    FORMAT_VERSION,
+    appended_fingerprint,
+    fingerprint_of,
+    fixed_fields,
+)
+from recordmill.transforms.tasks.kept_checksums import load_checksums
 from recordmill.transforms.tasks.live_counts import counting
 from recordmill.transforms.tasks.read_rejects import (
     published_rejects,
@@ -64,6 +86,331 @@ from recordmill.transforms.tasks.read_rejects import (
 )
 from recordmill.transforms.tasks.workspace import Workspace
 from recordmill.transforms.tfrecord import crc32c
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertedInputs:
+    """The inputs of a finished run.
+
+    Attributes:
+      fingerprint: of the dataset.
+      by_content: the bytes of inputs.jsonl.gz.
+      as_listed: the bytes of inventory.jsonl.gz.
+      contents: of what was read of each file, by path; None if it is not known.
+    """
+
+    fingerprint: str
+    by_content: bytes
+    as_listed: bytes
+    contents: Mapping[str, str] | None
+
+
+def list_converted(
+    context: RunContext,
+    listed: KeptInputs,
+    ranges: Sequence[RangeResult],
+    shards: Sequence[ShardResult],
+) -> ConvertedInputs:
+    """Lists the inputs of a run by the checksums of what its tasks read.
+
+    Args:
+      context: the run.
+      listed: its inventory.
+      ranges: the results of all ranges.
+      shards: those of all shards.
+
+    Raises:
+      ChangedInputError: something was read twice and was not the same.
+    """
+    found = _contents(context, listed, ranges, shards)
+    files = _files(listed, found, sides=False)
+    side_files = _files(listed, found, sides=True)
+    if context.base:
+        fingerprint = appended_fingerprint(
+            context.base, files, side_files, reading=context.reading
+        )
+    else:
+        fingerprint = fingerprint_of(
+            context.job, files, side_files, reading=context.reading
+        )
+    if found is None:
+        fingerprint = context.run_key
+    as_listed = replace(
+        listed,
+        format_version=FORMAT_VERSION,
+        fingerprint=fingerprint,
+        job=fixed_fields(context.job),
+        run_key=context.run_key,
+    )
+    by_content = replace(as_listed, by_content=found is not None, run_key="")
+    with ThreadPoolExecutor(1, "pack-inventory") as other:
+        packed = other.submit(dump_kept, as_listed)
+        return ConvertedInputs(
+            fingerprint, dump_kept(by_content, found), packed.result(), found
+        )
+
+
+def _contents(
+    context: RunContext,
+    listed: KeptInputs,
+    ranges: Sequence[RangeResult],
+    shards: Sequence[ShardResult],
+) -> dict[str, str] | None:
+    """Returns the content of each file that was read; None if it is not known."""
+    if not context.source.tells_checksums:
+        return None
+    results = chain(
+        (result.checksums for result in ranges), (shard.checksums for shard in shards)
+    )
+    checksums = load_checksums(context.workspace, results)
+    if checksums is None:
+        return None
+    sizes = {path: file.size for path, file in listed.files.items()}
+    try:
+        return contents(checksums, sizes)
+    except ChangedInputError:
+        forget_what_was_read(context)
+        raise
+
+
+def forget_what_was_read(context: RunContext) -> None:
+    """Discards the checkpoints of all ranges and shards, so that all is read again."""
+    for name in context.workspace.names(CHECKPOINTS):
+        if name.startswith(("range-", "shard-")) and name.endswith(".json"):
+            discard_checkpoint(context.workspace, name.removesuffix(".json"))
+
+
+def _files(
+    listed: KeptInputs, found: Mapping[str, str] | None, *, sides: bool
+) -> list[RangeFile]:
+    """Returns the inputs, or the files that cells may name, with their content.
+
+    Args:
+      listed: the inventory.
+      found: the content of each file that was read; None leaves the versions.
+      sides: which of both.
+    """
+    files = [each for each in listed.files.items() if each[1].is_side == sides]
+    if found is None:
+        return [RangeFile(path, file.size, file.version or "") for path, file in files]
+    return [RangeFile(path, file.size, found.get(path, "")) for path, file in files]
+
+
+def check_duplicates(
+    context: RunContext, own: Manifest, base: Manifest | None, run_metadata: bytes
+) -> bytes:
+    """Compares the staged records, and those they are appended to, between splits.
+
+    Args:
+      context: the run.
+      own: the manifest of what is staged.
+      base: that of the dataset that it is appended to, or None.
+      run_metadata: of the run.
+
+    Returns:
+      The run's metadata, with what was found; a warning if that is anything.
+
+    Raises:
+      InputError: there is equal content, and `duplicates=fail`.
+    """
+    if context.duplicates == "ignore":
+        return run_metadata
+    # Only here: it imports all that reads records.
+    from recordmill.transforms.dataset.reader import shard_to_read
+    from recordmill.transforms.dataset.split_overlap import find_overlap
+
+    workspace = context.workspace
+    staged = workspace.store.below(workspace.store_name("staging"))
+    shards = []
+    if context.part and base is not None:
+        shards += [
+            (split, shard_to_read(workspace.store, base, shard))
+            for split, entry in base.splits.items()
+            for shard in entry.shards
+        ]
+    shards += [
+        (split, shard_to_read(staged, own, shard))
+        for split, entry in own.splits.items()
+        for shard in entry.shards
+    ]
+    with counting(workspace, "publish-duplicates") as live:
+        found = find_overlap(own, shards, live.note_bytes)
+    told = found.lines()
+    if told and context.duplicates == "fail":
+        raise InputError(
+            f"{told[0]}. Remove the copies from the inputs, or use `duplicates=report`"
+        )
+    later = Understood(((DUPLICATES, found.summary()),), tuple(told))
+    metadata = json.loads(run_metadata)
+    before = Understood.from_dict(metadata.get("understood", {}))
+    metadata["understood"] = before.updated(later).to_dict()
+    return json_bytes(metadata)
+
+
+# A file that is replaced while it is read gives rows of both: 234,101 of the old and
+# 65,899 of the new one in a measured run. When all inputs have been read, size and
+# version (modification time, or the store's etag) of each are compared with the
+# inventory; if one differs, nothing is published.
+#
+# A local file can be replaced by one of the same size and time: by a copy that keeps times,
+# or from an archive whose files all have one. The system notes when it was put there, so a
+# file that was touched in any way since the run began is read again and compared with what
+# was read of it.
+
+_SHOWN = 3  # files in the error message
+_READ_BYTES = 8 << 20
+_CLOCK_SECONDS = 0.001  # what was touched so shortly before is looked at closely
+
+
+def require_same_inputs(
+    files: Mapping[str, KeptFile],
+    root: str,
+    inputs: Sequence[str],
+    storage: StorageOptions,
+    converted: Mapping[str, str] | None = None,
+    since: float | None = None,
+) -> None:
+    """Checks that no input changed since the inventory was taken.
+
+    Files that only cells name are left out: most of them may not be read at all.
+
+    Args:
+      files: the inventory, by path below the root.
+      root: of the inputs.
+      inputs: files, folders or globs as the job has them.
+      storage: options of the inputs' storage.
+      converted: the content of what was read of each file, by path; None if unknown.
+      since: when the run began, in Unix seconds; None if unknown.
+
+    Raises:
+      InputError: an input changed or is missing.
+    """
+    listed = {
+        path: file
+        for path, file in files.items()
+        if not file.is_side and not file.is_unreadable
+    }
+    if is_local(root):
+        known = converted or {} if since is not None else {}
+        folder = str(local_path(root))
+        began = since or 0.0
+        unsure = _maybe_changed(listed, folder, began if known else math.inf)
+        found_changes = _changed_locally(unsure, folder, known, began)
+    else:
+        found = {
+            file.uri: file
+            for file in list_inputs(
+                inputs, storage, keep_unreadable=True, open_archives=False
+            )[1]
+        }
+        found_changes = _changed_in_store(listed, root, found)
+    changed = list(dict.fromkeys(found_changes))  # an archive has many members
+    if changed:
+        more = len(changed) - _SHOWN
+        raise ChangedInputError(
+            f"{count(len(changed), 'input file')} changed while the run read them:\n"
+            + "\n".join(f"  {change}" for change in changed[:_SHOWN])
+            + (f"\n  and {count(more, 'other file')}" if more > 0 else "")
+            + "\nRun the same command again when nothing writes to the inputs"
+        )
+
+
+def _maybe_changed(
+    files: Mapping[str, KeptFile], folder: str, since: float
+) -> dict[str, KeptFile]:
+    """Returns the files that are not surely as they were, and the members of archives.
+
+    Args:
+      files: the inventory, by path.
+      folder: the input root.
+      since: when the run began, in Unix seconds: what was touched later is unsure.
+    """
+    above = f"{folder.rstrip('/')}/"
+    now = file_status([above + path for path in files])
+    times = zip(now.modified.tolist(), (now.changed / 1e9).tolist(), strict=True)
+    limit = since - _CLOCK_SECONDS
+    return {
+        path: file
+        for (path, file), size, (modified, touched) in zip(
+            files.items(), now.sizes.tolist(), times, strict=True
+        )
+        if size != file.size or str(modified) != file.version or touched > limit
+    }
+
+
+def _changed_locally(
+    files: Mapping[str, KeptFile], folder: str, known: Mapping[str, str], since: float
+) -> Iterator[str]:
+    above = f"{folder.rstrip('/')}/"
+    # The members of an archive are as it is, so it is asked once for all of them.
+    status = lru_cache(maxsize=16)(os.stat)
+    for path, file in files.items():
+        name, seen = _file_of(above + path, file)
+        try:
+            now = status(name)
+        except OSError as error:
+            yield f"{name}: {error.strerror}"
+            continue
+        difference = _difference(name, seen, now.st_size, str(now.st_mtime_ns))
+        if difference:
+            yield difference
+        elif now.st_ctime > since and not _is_as_read(
+            above + path, known.get(path, ""), file
+        ):
+            yield f"{name}: was replaced by another file of the same size and time"
+
+
+def _is_as_read(name: str, content: str, file: KeptFile) -> bool:
+    """Tells whether a local file holds what was read of it; True if nothing was."""
+    size = bytes_of_content(content, file.size)
+    if not size:
+        return True
+    parts = (
+        FileChecksum(name, start, start + len(data), crc32c(data))
+        for start in range(0, size, _READ_BYTES)
+        if (data := _read(name, start, min(start + _READ_BYTES, size), file))
+    )
+    return contents(parts, {name: file.size}).get(name) == content
+
+
+def _read(name: str, start: int, stop: int, file: KeptFile) -> bytes:
+    version = file.version or ""
+    seen = Seen(file.size, version) if member_of(version) else None
+    try:
+        return read_range(name, start, stop, seen=seen)
+    except InputError:
+        return b""  # of an archive that is another one
+
+
+def _file_of(name: str, file: KeptFile) -> tuple[str, Seen]:
+    """Returns the name of a file, or of the archive that it is in, and what it was."""
+    member = member_of(file.version or "")
+    if member is None:
+        return name, Seen(file.size, file.version or "")
+    return member.archive_uri(name), member.archive
+
+
+def _changed_in_store(
+    files: Mapping[str, KeptFile], root: str, found: Mapping[str, InputFile]
+) -> Iterator[str]:
+    for path, file in files.items():
+        uri, seen = _file_of(posixpath.join(root, path), file)
+        if uri not in found:
+            yield f"{uri}: is missing"
+            continue
+        now = found[uri]
+        if difference := _difference(uri, seen, now.size, now.version):
+            yield difference
+
+
+def _difference(name: str, file: Seen, size: int, version: str) -> str:
+    """Returns how a file differs from that of the inventory, or ""."""
+    if size != file.size:
+        return f"{name}: {size:,} bytes, was {file.size:,} when the run began"
+    if version != file.version:
+        return f"{name}: was written again (with {size:,} bytes as before)"
+    return ""
+
 
 _LISTED_AT = "listed-at"  # in the workspace
 

@@ -18,11 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
-from recordmill.schemas.errors import (
-    BusyError,
-    MissingFileError,
-    OutputRefusedError,
-)
+from recordmill.schemas.errors import BusyError, MissingFileError, OutputRefusedError
 from recordmill.schemas.job.job_spec import (
     FIRST_VERSION,
     VERSION_PATTERN,
@@ -30,9 +26,16 @@ from recordmill.schemas.job.job_spec import (
 )
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.text import json_bytes
+from recordmill.transforms.commit.commit import RECORD_PREFIX
 from recordmill.transforms.storage import LocalStore, Store, open_store
-from recordmill.transforms.storage.lock_files import LOCK_FOLDER, unreleased_locks
+from recordmill.transforms.storage.lease import (
+    LOCK_FOLDER,
+    require_idle,
+    unreleased_locks,
+)
 from recordmill.transforms.storage.store import SWAP_FOLDER, WORK_FOLDER
+from recordmill.transforms.tasks.launches import require_no_launch
+from recordmill.transforms.tasks.workspace import RUN_PATTERN
 
 LATEST_NAME = "latest.json"
 _PARALLEL = 16  # versions checked at once
@@ -237,3 +240,70 @@ def remove_orphans(store: Store) -> None:
 
 def _version_numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, version.split(".")))
+
+
+def is_ours(store: Store, version: str) -> bool:
+    """Tells whether a folder without a manifest is a run's and not somebody's files."""
+    level = store.list_level(version)
+    if f"{version}/{WORK_FOLDER}" in level.folders:
+        return True
+    return not level.files and not level.folders
+
+
+def can_be_cleared(store: Store, version: str) -> bool:
+    """Tells whether there is anything to remove in a run's unfinished version."""
+    work = store.list_level(f"{version}/{WORK_FOLDER}")
+    return bool(unfinished_runs(store, version)) or not any(
+        folder.startswith(f"{version}/{RECORD_PREFIX}") for folder in work.folders
+    )
+
+
+def unfinished_runs(store: Store, version: str) -> list[str]:
+    """Returns the short fingerprints of the unfinished runs in a folder."""
+    work = f"{version}/{WORK_FOLDER}"
+    folders = store.list_level(work).folders
+    runs = (folder.removeprefix(f"{work}/") for folder in folders)
+    return [run for run in runs if RUN_PATTERN.fullmatch(run)]
+
+
+def clear_unfinished(store: Store, version: str, chosen: str) -> list[str]:
+    """Removes what other runs left in a version that no reader has seen.
+
+    Such a run may only sleep, and go on at any time. So files that it put beside a
+    record of its commit stay, as the dataset that it swaps in may name them; in the
+    version that is made now they go with the commit. Else only what was there before
+    this call goes.
+
+    Args:
+      store: of the versions.
+      version: the unfinished one.
+      chosen: the version that is made now.
+
+    Returns:
+      The names of the runs.
+
+    Raises:
+      BusyError: a run that was given this version by hand is at work there.
+    """
+    folder = store.below(version)
+    require_idle(folder)
+    require_no_launch(folder)
+    names = folder.list()
+    if MANIFEST_NAME in names:
+        return []  # it was published just now
+    runs = unfinished_runs(store, version)
+    in_commit = any(name.startswith(RECORD_PREFIX) for name in names)
+    if version != chosen and not in_commit:
+        inside = f"{WORK_FOLDER}/"
+        folder.delete(name for name in names if not name.startswith(inside))
+    for run in runs:
+        folder.remove_tree(f"{WORK_FOLDER}/{run}")
+    if version != chosen and not in_commit:
+        last = f"{WORK_FOLDER}/{MANIFEST_NAME}"  # of a version that was being removed
+        others = [name for name in names if name.startswith(inside) and name != last]
+        # Folders that are empty now go with the last file, even if it is not there.
+        folder.delete([*folder.unfinished(), *others])
+        store.delete([f"{version}/{last}"])
+        if not store.exclusive:  # and has folders of its own
+            store.remove_tree(version)
+    return runs

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from recordmill.schemas.dataset.manifest import Manifest, schema_of
 from recordmill.schemas.features.feature import Content, Schema
 from recordmill.schemas.text import count
-from recordmill.transforms.dataset.read_shards import ShardToRead
+from recordmill.transforms.dataset.reader import ShardToRead
 
 MAX_EXAMPLES = 10
 _BUCKET_BYTES = 64 << 20

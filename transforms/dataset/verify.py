@@ -5,47 +5,376 @@ With `deep`, also that its records fit its schema (see deep_check.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Lock
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, Literal, cast
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from recordmill.schemas.dataset.labels_files import labels_file_name
 from recordmill.schemas.dataset.manifest import (
     MANIFEST_NAME,
+    FileEntry,
     Manifest,
     ShardEntry,
+    SplitEntry,
     schema_of,
 )
+from recordmill.schemas.dataset.parts import (
+    REJECTS_NAME,
+    is_shard_name,
+    mark_of,
+    part_of,
+)
+from recordmill.schemas.dataset.shards import (
+    INDEX_SUFFIX,
+    index_file_name,
+    shard_file_name,
+)
 from recordmill.schemas.errors import CorruptRecordError, OutputError
-from recordmill.schemas.features.feature import Schema
+from recordmill.schemas.features.feature import (
+    Content,
+    FeatureSpec,
+    Kind,
+    Schema,
+    shape_text,
+)
+from recordmill.schemas.job.job_spec import Payload
 from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
+from recordmill.schemas.reject_totals import NO_REJECTS, RejectTotals
+from recordmill.schemas.text import count
+from recordmill.transforms.arrow import I64, binary_array, offsets_of, value_offsets
+from recordmill.transforms.cast.class_labels import index_errors
 from recordmill.transforms.dataset.files import (
     ChecksummedFile,
     class_names,
     find_manifest,
+    fixed_copy_name,
+    is_file,
     open_file,
     read_manifest,
+    rejects_files,
     replaced_name,
 )
-from recordmill.transforms.dataset.index_checks import index_problems
-from recordmill.transforms.dataset.manifest_checks import (
-    Problem,
-    checksum_problems,
-    file_problems,
-    label_problems,
-    manifest_problems,
-)
-from recordmill.transforms.dataset.metadata_checks import (
-    content_problems,
-    metadata_problems,
-    reject_problems,
-    without_unfinished,
-)
-from recordmill.transforms.dataset.read_shards import shard_to_read
+from recordmill.transforms.dataset.random_access import parse_index
+from recordmill.transforms.dataset.reader import shard_to_read
+from recordmill.transforms.decode.payloads import decode_payload
+from recordmill.transforms.encode.arrow_types import is_list
+from recordmill.transforms.encode.row_errors import RowErrors, by_row, merge, rows_of
+from recordmill.transforms.encode.value_limits import bound_errors
+from recordmill.transforms.pictures.check import check_picture
+from recordmill.transforms.pictures.header import ImageHeaderError
 from recordmill.transforms.storage import Store, open_store
-from recordmill.transforms.tfrecord import open_stream, read_records
+from recordmill.transforms.tfrecord import (
+    FRAME_BYTES,
+    crc32c,
+    open_stream,
+    read_records,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A difference between a dataset and its manifest.
+
+    Attributes:
+      file: name of the file that differs.
+      message: what was found and what was expected.
+      kind: "damage" if a run with overwrite mends it; "unfinished" for a file that the
+        commit of this dataset has not put in place yet; "stray" for a file that does
+        not belong to the dataset; "values" for records that were written as they are,
+        but do not fit the schema; "duplicates" for content in several splits.
+    """
+
+    file: str
+    message: str
+    kind: Literal["damage", "unfinished", "stray", "values", "duplicates"] = "damage"
+
+
+def manifest_problems(manifest: Manifest) -> Iterator[Problem]:
+    """Yields contradictions inside the manifest."""
+    rows = manifest.records + manifest.rows_rejected
+    mapped = ""
+    if manifest.map is not None:
+        rows += manifest.rows_dropped - manifest.rows_added
+        mapped = (
+            f", {manifest.rows_dropped} dropped and {manifest.rows_added} added by map"
+        )
+    if rows != manifest.rows_read:
+        yield Problem(
+            MANIFEST_NAME,
+            f"{manifest.rows_read} rows read, but {manifest.records} records and "
+            f"{manifest.rows_rejected} rejects{mapped} make {rows}",
+        )
+    if manifest.rejects and manifest.rejects.rows != manifest.rows_rejected:
+        yield Problem(
+            MANIFEST_NAME,
+            f"{count(manifest.rows_rejected, 'row')} rejected, but "
+            f"{manifest.rejects.rows:,} kept",
+        )
+    for name, split in manifest.splits.items():
+        for noun, stated, total in (
+            ("records", split.records, sum(shard.records for shard in split.shards)),
+            ("bytes", split.bytes, sum(shard.bytes for shard in split.shards)),
+        ):
+            if stated != total:
+                yield Problem(
+                    MANIFEST_NAME,
+                    f"split {name} has {stated} {noun}, its shards have {total}",
+                )
+        expected_names = _expected_names(manifest, name, split)
+        for index, (shard, expected) in enumerate(
+            zip(split.shards, expected_names, strict=True)
+        ):
+            if shard.file != expected:
+                yield Problem(
+                    MANIFEST_NAME,
+                    f"shard {index} of split {name} is {shard.file}, expected {expected}",
+                )
+            if part_of(shard.file) > manifest.appended:
+                yield Problem(
+                    MANIFEST_NAME,
+                    f"{shard.file} is of append {part_of(shard.file)}, but the dataset "
+                    f"was appended to {count(manifest.appended, 'time')}",
+                )
+
+
+def _expected_names(manifest: Manifest, name: str, split: SplitEntry) -> list[str]:
+    """Returns the names of a split's shards: part after part, numbered in each part."""
+    counts = Counter(part_of(shard.file) for shard in split.shards)
+    marks = {part_of(shard.file): mark_of(shard.file) for shard in split.shards}
+    return [
+        shard_file_name(
+            manifest.name,
+            name,
+            index,
+            num_shards,
+            manifest.compression,
+            part,
+            marks[part],
+            manifest.container,
+        )
+        for part, num_shards in sorted(counts.items())
+        for index in range(num_shards)
+    ]
+
+
+def file_problems(
+    shards: list[ShardEntry], sizes: dict[str, int], spared: Collection[str] = ()
+) -> Iterator[Problem]:
+    """Yields shards that are missing or differ in size, and files without an entry.
+
+    Args:
+      shards: of the dataset.
+      sizes: of the files beside the manifest.
+      spared: shards of the replaced dataset, which stay for its readers.
+    """
+    for shard in shards:
+        size = sizes.get(shard.file)
+        if size is None:
+            yield Problem(
+                shard.file,
+                f"missing: expected {shard.records} records in {shard.bytes} bytes",
+            )
+        elif size != shard.bytes:
+            yield Problem(shard.file, f"{size} bytes, expected {shard.bytes}")
+    named = Counter(shard.file for shard in shards)
+    for file, times in named.items():
+        if times > 1:
+            yield Problem(file, f"named {times} times by the manifest, expected once")
+    for file in sizes:
+        indexed = file.removesuffix(INDEX_SUFFIX)
+        if is_shard_name(file) and indexed not in named and indexed not in spared:
+            yield Problem(
+                file,
+                "not in the manifest: another run left it. Readers that take names by a "
+                "pattern, like *.tfrecord*, read it too; delete it",
+                "stray",
+            )
+
+
+def checksum_problems(
+    files: Mapping[str, ShardEntry | FileEntry], stored: Mapping[str, int]
+) -> Iterator[Problem]:
+    """Yields files whose checksum in the store differs; reads no data."""
+    for file, expected in files.items():
+        found = stored.get(file)
+        if found is not None and f"{found:08x}" != expected.crc32c:
+            yield Problem(
+                file,
+                f"the store has CRC-32C {found:08x}, expected {expected.crc32c}: this is "
+                "not the file that was written",
+            )
+
+
+def label_problems(
+    manifest: Manifest, names: dict[str, tuple[str, ...]]
+) -> Iterator[Problem]:
+    """Yields labels files that are missing or damaged, so labels cannot be checked."""
+    for feature in manifest.features:
+        if feature.num_classes is not None and feature.name not in names:
+            yield Problem(
+                labels_file_name(feature.name),
+                f"missing or damaged: expected the {feature.num_classes} class names of "
+                f"{feature.name!r}, with which its labels are checked",
+            )
+
+
+_REMEDY = "Run `recordmill index` to write it anew"
+
+
+def index_problems(
+    store: Store, manifest: Manifest, sizes: Mapping[str, int], *, full: bool
+) -> Iterator[Problem]:
+    """Yields index files that are missing, or are not those of their shards.
+
+    One that was written with its shard has to be there, as the manifest says. One that
+    came later may be there: it has to agree with its shard's records and bytes.
+
+    Args:
+      store: of the dataset.
+      manifest: its manifest.
+      sizes: of the files beside the manifest.
+      full: read them; otherwise only sizes are compared.
+    """
+    for split in manifest.splits.values():
+        for shard in split.shards:
+            name = index_file_name(shard.file)
+            size = sizes.get(name)
+            if shard.index is not None:
+                what = _size_problem(shard.index, size)
+                if what is None and full:
+                    what = _content_problem(store, name, shard.index)
+                if what is not None:
+                    yield Problem(name, f"{what}. {_REMEDY}")
+            elif size is not None and full:
+                yield from _later_problems(store, name, shard)
+
+
+def _size_problem(expected: FileEntry, size: int | None) -> str | None:
+    if size is None:
+        return f"missing: expected {count(expected.bytes, 'byte')}"
+    if size != expected.bytes:
+        return f"{count(size, 'byte')}, expected {expected.bytes:,}: it was changed"
+    return None
+
+
+def _content_problem(store: Store, name: str, expected: FileEntry) -> str | None:
+    try:
+        found = f"{crc32c(store.read(name)):08x}"
+    except OutputError as error:
+        return f"cannot be read: {error}"
+    if found != expected.crc32c:
+        return f"CRC-32C is {found}, expected {expected.crc32c}: it was changed"
+    return None
+
+
+def _later_problems(store: Store, name: str, shard: ShardEntry) -> Iterator[Problem]:
+    try:
+        parse_index(store.read(name), name, shard.records, shard.bytes)
+    except OutputError as error:
+        yield Problem(name, str(error).removeprefix(f"{name}: "), "stray")
+
+
+def metadata_problems(
+    files: Mapping[str, FileEntry], sizes: Mapping[str, int]
+) -> Iterator[Problem]:
+    """Yields metadata files that are missing or differ in size."""
+    for file, expected in files.items():
+        size = sizes.get(file)
+        if size is None:
+            yield Problem(file, f"missing: expected {count(expected.bytes, 'byte')}")
+        elif size != expected.bytes:
+            yield Problem(
+                file,
+                f"{count(size, 'byte')}, expected {expected.bytes:,}: it was changed",
+            )
+
+
+def content_problems(
+    store: Store, files: Mapping[str, FileEntry], sizes: Mapping[str, int]
+) -> Iterator[Problem]:
+    """Reads the metadata files of the right size; yields those that were changed."""
+    for file, expected in files.items():
+        if sizes.get(file) != expected.bytes:
+            continue
+        try:
+            found = f"{crc32c(store.read(file)):08x}"
+        except OutputError as error:
+            yield Problem(file, f"cannot be read: {error}")
+            continue
+        if found != expected.crc32c:
+            yield Problem(
+                file, f"CRC-32C is {found}, expected {expected.crc32c}: it was changed"
+            )
+
+
+def without_unfinished(
+    store: Store, manifest: Manifest, problems: Iterable[Problem]
+) -> list[Problem]:
+    """Returns problems, those of files that only wait to be put in place as such.
+
+    Files with fixed names are replaced behind the manifest. If the run was killed
+    there, the record of its commit has them, and the next run puts them in place.
+    """
+    told = []
+    for problem in problems:
+        expected = manifest.files.get(problem.file)
+        if expected is not None:
+            copy = store.find(fixed_copy_name(manifest.mark, problem.file))
+            if is_file(copy, expected):
+                text = "not in place yet: the run was killed right behind its commit"
+                told.append(Problem(problem.file, text, "unfinished"))
+                continue
+        told.append(problem)
+    return told
+
+
+def reject_problems(
+    store: Store, manifest: Manifest, *, full: bool
+) -> Iterator[Problem]:
+    """Compares the kept rejects with the manifest.
+
+    Manifests of earlier versions only tell how many there are.
+
+    Args:
+      store: of the dataset.
+      manifest: its manifest.
+      full: read them; otherwise only their size is compared.
+    """
+    expected = manifest.rejects
+    if not manifest.rows_rejected or (expected is None and not full):
+        return
+    files = rejects_files(store, manifest)
+    if not full and expected is not None:
+        size = sum(files.values())
+        if size != expected.bytes:
+            yield Problem(
+                REJECTS_NAME, f"{count(size, 'byte')}, expected {expected.bytes:,}"
+            )
+        return
+    try:
+        found = sum((RejectTotals.of(store.read(n)) for n in files), NO_REJECTS)
+    except OutputError as error:
+        yield Problem(REJECTS_NAME, f"cannot be read: {error}")
+        return
+    if found.rows != manifest.rows_rejected:
+        yield Problem(
+            REJECTS_NAME,
+            f"{count(found.rows, 'reject')}, expected {manifest.rows_rejected:,}",
+        )
+    elif expected is not None and found != expected.totals:
+        yield Problem(
+            REJECTS_NAME,
+            f"the {count(found.rows, 'reject')} differ from those that were written",
+        )
+
 
 _PROGRESS_BYTES = 1 << 20
 
@@ -214,7 +543,6 @@ def _check_shard(
     deep = None
     if schema is not None:
         # Only here: it imports all that decodes records, which runs do not need.
-        from recordmill.transforms.dataset.deep_check import DeepCheck
 
         deep = DeepCheck(schema, manifest.payload, is_framed)
     try:
@@ -290,3 +618,184 @@ class _MeteredFile(ChecksummedFile):
         """Reports the bytes that were read since the last report."""
         self._progress.add(self._unreported)
         self._unreported = 0
+
+
+NO_LABEL = (
+    -1
+)  # of an example without a class, as TFDS has it in STL-10's unlabelled split
+
+
+def check_values(batch: pa.RecordBatch, schema: Schema) -> RowErrors:
+    """Finds rows that lack a feature or have a value that the schema does not allow.
+
+    Args:
+      batch: columns as `decode_payload` returns them.
+      schema: their features; features without a column are skipped.
+
+    Returns:
+      The first error of each invalid row, by row, ascending.
+    """
+    reasons: dict[int, str] = {}
+    for feature in schema.features:
+        if feature.name in batch.schema.names:
+            for row, reason in _problems(batch[feature.name], feature).items():
+                reasons.setdefault(row, f"feature {feature.name!r}: {reason}")
+    return dict(sorted(reasons.items()))
+
+
+def _problems(array: pa.Array, feature: FeatureSpec) -> RowErrors:
+    reasons: RowErrors = {}
+    if array.null_count and not feature.optional:
+        missing = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
+        reasons = dict.fromkeys(missing.tolist(), "missing, but not optional")
+    if feature.content is Content.PICTURE:
+        return reasons | _picture_problems(array, feature)
+    bounded = feature.minimum is not None or feature.maximum is not None
+    if not bounded and not feature.class_names:
+        return reasons
+    starts, values = _flatten_column(array, feature)
+    errors: RowErrors = {}
+    if feature.class_names:
+        labels = np.where(values == NO_LABEL, 0, values)
+        errors = index_errors(labels, feature.class_names)
+    # A bound is rounded as the value was when it was stored: 0.1 is allowed up to 0.1.
+    if values.dtype == np.float64 and feature.kind is Kind.FLOAT:
+        values = values.astype(np.float32)
+    errors = merge(errors, bound_errors(values, feature.minimum, feature.maximum))
+    return merge(reasons, by_row(errors, starts))
+
+
+def _flatten_column(
+    array: pa.Array, feature: FeatureSpec
+) -> tuple[I64, npt.NDArray[Any]]:
+    """Returns (index of each row's first number, all numbers) of a column.
+
+    The rows [1, 2], null, [3] give starts [0, 2, 2, 3] and numbers [1, 2, 3].
+    """
+    starts = np.arange(len(array) + 1)
+    while is_list(array.type):
+        offsets = array.offsets.to_numpy().astype(np.int64)
+        starts = (offsets - offsets[0])[starts]  # a null list counts as empty
+        array = array.flatten()
+    if array.null_count:
+        valid = array.is_valid().to_numpy(zero_copy_only=False)
+        starts = offsets_of(valid.astype(np.int64))[starts]
+        array = array.drop_null()
+    if feature.content is Content.ARRAY:
+        dtype = np.dtype(feature.dtype).newbyteorder("<")
+        offsets = value_offsets(array).astype(np.int64)
+        data = np.frombuffer(array.buffers()[2] or b"", np.uint8)
+        values = data[int(offsets[0]) : int(offsets[-1])].view(dtype)
+        return ((offsets - offsets[0]) // dtype.itemsize)[starts], values
+    if feature.dtype == "bool":
+        array = array.cast(pa.uint8())
+    return starts, array.to_numpy(zero_copy_only=False)
+
+
+def _picture_problems(array: pa.Array, feature: FeatureSpec) -> dict[int, str]:
+    """Finds pictures without a readable header or with another size than the shape."""
+    reasons: dict[int, str] = {}
+    starts = np.arange(len(array) + 1)
+    if is_list(array.type):
+        starts, array = array.offsets.to_numpy(), array.flatten()
+    # One header at a time, as each picture may have another format.
+    for index, data in enumerate(array):
+        reason = _picture_problem(data.as_py(), feature) if data.is_valid else None
+        if reason is not None:
+            reasons.setdefault(int(rows_of(np.array([index]), starts)[0]), reason)
+    return reasons
+
+
+def _picture_problem(data: bytes, feature: FeatureSpec) -> str | None:
+    try:
+        header = check_picture(data, level="decode")
+    except ImageHeaderError as error:
+        return str(error)
+    found = (header.height, header.width, header.depth)
+    expected = feature.shape or (None,) * len(found)
+    if len(expected) == len(found) and all(
+        size in (None, side) for size, side in zip(expected, found, strict=True)
+    ):
+        return None
+    return f"a picture of shape {list(found)}, expected {shape_text(feature.shape)}"
+
+
+_WINDOW_BYTES = 8 << 20
+_WINDOW_RECORDS = 1 << 14
+_SHOWN = 3  # invalid records described for each shard; the others are counted
+
+
+@dataclass(slots=True)
+class DeepCheck:
+    """A check of the records of one shard, which decodes a window of them at a time.
+
+    Attributes:
+      schema: of the dataset.
+      payload: what its records hold.
+      num_invalid: number of records so far that do not fit the schema.
+      shown: index, offset and error of the first of them.
+    """
+
+    schema: Schema
+    payload: Payload
+    is_framed: bool = True
+    num_invalid: int = 0
+    shown: list[str] = field(default_factory=list)
+    _index: int = 0  # of the window's first record
+    _offset: int = 0  # of that record's frame, in bytes
+    _window: list[bytes | memoryview] = field(default_factory=list)
+    _window_bytes: int = 0
+
+    def add(self, record: bytes | memoryview) -> None:
+        """Adds the next record; it is checked now or together with later ones."""
+        self._window.append(record)
+        self._window_bytes += len(record)
+        if self._window_bytes >= _WINDOW_BYTES or len(self._window) >= _WINDOW_RECORDS:
+            self._flush()
+
+    def problems(self) -> list[str]:
+        """Returns the problems of all records that were added."""
+        self._flush()
+        more = self.num_invalid - len(self.shown)
+        if not more:
+            return self.shown
+        return [
+            *self.shown,
+            f"{more:,} more records do not fit the schema, {self.num_invalid:,} in all",
+        ]
+
+    def _flush(self) -> None:
+        if not self._window:
+            return
+        lengths = np.fromiter(map(len, self._window), np.int64, len(self._window))
+        data = np.frombuffer(b"".join(self._window), np.uint8)
+        reasons = invalid_rows(
+            binary_array(offsets_of(lengths), data), self.schema, self.payload
+        )
+        offsets = self._offset + offsets_of(lengths + FRAME_BYTES)
+        self.num_invalid += len(reasons)
+        for row in sorted(reasons)[: _SHOWN - len(self.shown)]:
+            location = f"record {self._index + row}"
+            if self.is_framed:
+                location += f" at byte {offsets[row]}"
+            self.shown.append(f"{location}: {reasons[row]}")
+        self._index += len(lengths)
+        self._offset = int(offsets[-1])
+        self._window.clear()
+        self._window_bytes = 0
+
+
+def invalid_rows(
+    records: pa.BinaryArray, schema: Schema, payload: Payload
+) -> dict[int, str]:
+    """Returns why records do not fit the schema, by index of the record."""
+    decoded = decode_payload(records, schema, payload, unknown="error")
+    reasons = dict(decoded.row_errors)
+    batch, rows = decoded.batch, np.arange(len(records))
+    if reasons:  # their rows in the batch are not valid, so leave them out
+        mask = np.ones(len(records), np.bool_)
+        mask[list(reasons)] = False
+        batch, rows = batch.filter(pa.array(mask)), rows[mask]
+    for row, reason in check_values(batch, schema).items():
+        reasons[int(rows[row])] = reason
+    return reasons

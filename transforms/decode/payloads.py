@@ -26,18 +26,18 @@ from recordmill.schemas.proto.example_pb2 import (
     SequenceExample,
 )
 from recordmill.transforms.arrow import I64, offsets_of
-from recordmill.transforms.decode.decode_batch import (
-    Decoded,
-    Unknown,
-    decode_records,
-)
-from recordmill.transforms.decode.feature_column import (
+from recordmill.transforms.decode.columns import (
     Findings,
     check_feature,
     nest,
     read_column,
 )
-from recordmill.transforms.decode.irregular_examples import unknown_feature
+from recordmill.transforms.decode.examples import (
+    Decoded,
+    Unknown,
+    decode_records,
+    unknown_feature,
+)
 from recordmill.transforms.decode.wire import WORD_BYTES, Spans, padded_parts
 from recordmill.transforms.encode.payloads import check_payload, raw_feature
 

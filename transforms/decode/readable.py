@@ -12,7 +12,7 @@ from recordmill.schemas.errors import OutputError
 from recordmill.schemas.features.feature import Content, FeatureSpec
 from recordmill.schemas.proto.example_pb2 import Example, SequenceExample
 from recordmill.schemas.text import human_bytes, printable
-from recordmill.transforms.decode.tensors import read_tensor
+from recordmill.transforms.decode.columns import read_tensor
 from recordmill.transforms.pictures.header import ImageHeaderError, read_header
 
 Values = list[Any]  # numbers or bytes; for ragged features lists, with text decoded

@@ -13,7 +13,7 @@ from recordmill.schemas.dataset.manifest import Manifest, schema_of
 from recordmill.schemas.features.feature import Content, FeatureSpec, Schema
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.dataset.files import class_names
-from recordmill.transforms.dataset.read_shards import shard_to_read
+from recordmill.transforms.dataset.reader import shard_to_read
 from recordmill.transforms.encode.payloads import raw_feature
 from recordmill.transforms.figures.class_figures import (
     MAX_MIX,

@@ -5,18 +5,29 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import cache
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.job.job_spec import JobSpec, Payload
-from recordmill.schemas.proto.example_pb2 import Example
+from recordmill.schemas.features.declared import DeclaredFeature, DeclaredSchema
+from recordmill.schemas.features.feature import shape_text
+from recordmill.schemas.job.job_spec import JobSpec, Payload, parse_fraction
+from recordmill.schemas.job.split_times import parse_split_times
+from recordmill.schemas.proto.example_pb2 import Example, Feature
+from recordmill.transforms.arrow import U64, offsets_of
 from recordmill.transforms.cast.cast_result import shown
+from recordmill.transforms.cast.cell_lists import feature_type
+from recordmill.transforms.encode.arrow_types import is_list, plain
+from recordmill.transforms.exchange.keys import assign_splits, text_hash, value_hashes
+from recordmill.transforms.sources.roles import SplitRole, TimeRole
 
 ElementKind = Literal["dict", "batch", "message", "bytes"]
 
@@ -119,3 +130,465 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dt.date | dt.time | dt.timedelta | Decimal):
         return str(value)
     return f"<{type(value).__name__}>"  # repr() can hold an address
+
+
+# A row is sent on as it comes, so what decides must be in the row itself and the job.
+
+_MOST_KNOWN = 1 << 12  # values of examples whose splits are kept
+
+
+@dataclass(frozen=True, slots=True)
+class SplitRule:
+    """What decides the split of each row.
+
+    Attributes:
+      job: what the rows become.
+      option: the option by which a column decides, or "".
+      column: that column, or a feature of examples; None if the whole record decides.
+      role: of the column, if it tells splits; None if rows with equal values in it fall
+        into one split by a hash.
+    """
+
+    job: JobSpec
+    option: str = ""
+    column: str | None = None
+    role: SplitRole | None = None
+    _known: dict[tuple[type, Any], int | None] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+
+    @classmethod
+    def of(cls, job: JobSpec) -> SplitRule:
+        """Returns the rule of a job."""
+        if job.split_column is not None:
+            names = tuple(split.name for split in job.splits)
+            role = SplitRole(job.split_column, names, (1,) * len(names), known=True)
+            return cls(job, "split_column", job.split_column, role)
+        if job.split_by_time is not None:
+            times = parse_split_times(job.split_by_time)
+            return cls(job, "split_by_time", times.column, TimeRole.of(times))
+        return cls(job, "split_by" if job.split_by is not None else "", job.split_by)
+
+    def find(self, values: pa.Array) -> pa.Array:
+        """Returns what decides for each row: a split's index, or the hash of a value.
+
+        Args:
+          values: of the column.
+
+        Returns:
+          Null for a row whose value tells no split; see `reason`.
+
+        Raises:
+          UsageError: values of this type cannot decide.
+        """
+        try:
+            if self.role is None:
+                return pa.array(value_hashes(values))
+            values = plain(values)
+            if is_list(values.type):
+                raise pa.ArrowTypeError("expected a single value in each row")
+            return self.role.find(values, np.zeros(len(values), np.uint64))
+        except pa.ArrowException as error:
+            raise UsageError(
+                f"{self.option}={self.column!r}: values of type {values.type} cannot "
+                f"be compared: {error}"
+            ) from error
+
+    def find_in_example(self, example: Example) -> tuple[int | None, Any]:
+        """Returns what decides for an example, or None, and the value, or values."""
+        assert self.column is not None  # or nothing is looked for
+        features = example.features.feature
+        feature = features[self.column] if self.column in features else Feature()
+        if self.role is None:
+            return text_hash(feature.SerializeToString(deterministic=True)), None
+        values = _values_of(feature)
+        if len(values) > 1:
+            return None, values
+        value = values[0] if values else None
+        # Alone a value takes 25 to 40 us, and many rows have the same.
+        key = type(value), value
+        if key not in self._known:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[key] = self.find(pa.array([value]))[0].as_py()
+        return self._known[key], value
+
+    def reason(self, value: Any) -> str:
+        """Returns why a row with this value cannot be converted."""
+        assert self.role is not None  # by hashes every row falls into a split
+        if isinstance(value, list):
+            return (
+                f"{self.column}: {len(value):,} values; each row needs one, that tells "
+                "its split"
+            )
+        return self.role.reason(None if value is None else str(value))
+
+    def assign(self, origins: U64, found: U64 | None) -> npt.NDArray[np.uint8]:
+        """Returns the index of each row's split.
+
+        Args:
+          origins: hashes of the records, which decide if no column does.
+          found: what decides for each, from `find`.
+        """
+        if self.role is not None and found is not None:
+            return found.astype(np.uint8)
+        fractions = [parse_fraction(split.fraction) for split in self.job.splits]
+        groups = origins if found is None else found
+        return assign_splits(groups, fractions, self.job.seed)
+
+
+def _values_of(feature: Feature) -> list[str | int | float]:
+    """Returns the values of a feature, bytes as text."""
+    kind = feature.WhichOneof("kind")
+    values: list[bytes | int | float] = (
+        list(getattr(feature, kind).value) if kind else []
+    )
+    return [
+        value.decode(errors="replace") if isinstance(value, bytes) else value
+        for value in values
+    ]
+
+
+# The runner decides which rows share a bundle, so the record of a row must depend on that
+# row alone. Each value has a form: how deep its lists are nested, and what they hold.
+# Values of the same form make one array of one type:
+#
+#     bool, int, float, str, bytes     bool, int64 (uint64 beyond), float64, string, binary
+#     numpy scalars and arrays         the same; arrays keep their dtype
+#     datetime, date, time, timedelta  microseconds (UTC where there is a zone), days
+#     Decimal                          decimal
+#     lists and tuples                 lists; integers among floats are floats
+#     an empty list                    the type of the feature
+
+Form = tuple[int, str]
+"""(depth of lists, type inside): a name in _TYPES, a NumPy dtype, or "" if empty."""
+
+_TYPES: dict[str, pa.DataType | None] = {
+    "bool": pa.bool_(),
+    "int64": pa.int64(),
+    "uint64": pa.uint64(),
+    "float": pa.float64(),
+    "text": pa.string(),
+    "bytes": pa.binary(),
+    "datetime": pa.timestamp("us"),
+    "instant": pa.timestamp("us", "UTC"),
+    "date": pa.date32(),
+    "time": pa.time64("us"),
+    "duration": pa.duration("us"),
+    "decimal": None,  # Arrow infers precision and scale
+}
+_LEAVES: dict[type, str] = {
+    bool: "bool",
+    np.bool_: "bool",
+    int: "int64",
+    np.integer: "int64",
+    float: "float",
+    np.floating: "float",
+    str: "text",
+    bytes: "bytes",
+    bytearray: "bytes",
+    memoryview: "bytes",
+    dt.datetime: "datetime",
+    dt.date: "date",
+    dt.time: "time",
+    dt.timedelta: "duration",
+    Decimal: "decimal",
+}
+_INT64 = range(-(1 << 63), 1 << 63)
+_ARRAY_KINDS = "biufMm"  # booleans, numbers, times
+
+
+class InvalidValueError(Exception):
+    """A value from which no feature can be made; the message says why."""
+
+
+def plain_value(value: Any, features: Sequence[DeclaredFeature]) -> Any:
+    """Converts a NumPy array to a value that Arrow takes; keeps other values.
+
+    Args:
+      value: of one row.
+      features: the features that are made from its column.
+
+    Raises:
+      InvalidValueError: the array does not have the shape of a feature.
+    """
+    if not isinstance(value, np.ndarray):
+        return value
+    if value.ndim == 0:
+        return value.item()
+    for feature in features:
+        if value.ndim > 1 and not feature.sequence and not _fits(value, feature):
+            raise InvalidValueError(
+                f"an array of shape {list(value.shape)} does not fit shape "
+                f"{shape_text(feature.shape)}"
+            )
+    nested = any(f.sequence or f.shape.count(None) > 1 for f in features)
+    if nested or value.dtype.kind not in _ARRAY_KINDS:
+        return value.tolist()
+    return np.ascontiguousarray(value).reshape(-1)  # row-major
+
+
+def _fits(value: np.ndarray[Any, Any], feature: DeclaredFeature) -> bool:
+    return value.ndim == len(feature.shape) and all(
+        wanted in (None, found)
+        for wanted, found in zip(feature.shape, value.shape, strict=True)
+    )
+
+
+def form_of(value: Any) -> Form | None:
+    """Returns the form of a value from `plain_value`; None if it is missing.
+
+    Raises:
+      InvalidValueError: a value of another type, or a list with values of several
+        types.
+    """
+    if value is None:
+        return None
+    kind: type = type(value)
+    leaf = _leaf_of(kind)
+    if leaf == "int64":
+        return 0, _integers((value,))
+    if leaf == "datetime":
+        return 0, _datetimes((value,))
+    if leaf is not None:
+        return 0, leaf
+    if isinstance(value, np.ndarray):
+        return 1, value.dtype.newbyteorder("=").str
+    if isinstance(value, list | tuple):
+        depth, leaf = _form_inside(value)
+        return depth + 1, leaf
+    raise InvalidValueError(
+        f"a value of type {type(value).__name__}; expected a bool, a number, text, "
+        "bytes, a date or time, a list or a NumPy array"
+    )
+
+
+def array_of(values: Sequence[Any], form: Form, feature: DeclaredFeature) -> pa.Array:
+    """Returns an array of values of one form, and of missing ones.
+
+    Args:
+      values: as `plain_value` returns them.
+      form: of all values that are not None.
+      feature: a feature that is made from them; it has the type of empty lists.
+
+    Raises:
+      ValueError, TypeError, OverflowError: Arrow cannot hold one of the values.
+    """
+    depth, leaf = form
+    if leaf not in _TYPES and leaf:
+        return _lists_of_arrays(values, np.dtype(leaf))
+    if not leaf:
+        return pa.array(values, _empty_lists(depth, feature))
+    kind = _TYPES[leaf]
+    if kind is None:
+        return pa.array(values)
+    for _ in range(depth):
+        kind = pa.list_(kind)
+    return pa.array(values, kind)
+
+
+def _empty_lists(depth: int, feature: DeclaredFeature) -> pa.DataType:
+    """Returns a list type, nested as deep as the values and at least as the feature."""
+    nested = leaf = feature_type(feature)
+    while is_list(leaf):
+        leaf, depth = leaf.value_type, depth - 1
+    for _ in range(depth):
+        nested = pa.list_(nested)
+    return nested
+
+
+def _lists_of_arrays(values: Sequence[Any], dtype: np.dtype[Any]) -> pa.Array:
+    arrays = [value for value in values if value is not None]
+    inner = pa.array(np.concatenate(arrays).astype(dtype, copy=False))
+    lengths = np.fromiter((0 if v is None else len(v) for v in values), np.int64)
+    missing = pa.array([value is None for value in values])
+    offsets = pa.array(offsets_of(lengths).astype(np.int32))
+    return pa.ListArray.from_arrays(offsets, inner, mask=missing)
+
+
+@cache
+def _leaf_of(kind: type) -> str | None:
+    return next((_LEAVES[base] for base in kind.__mro__ if base in _LEAVES), None)
+
+
+def _form_inside(values: Sequence[Any]) -> Form:
+    """Returns the form that all items of a list share."""
+    if not values:
+        return 0, ""
+    kind: type = type(values[0])
+    if set(map(type, values)) == {kind}:  # the usual case is fast
+        leaf = _leaf_of(kind)
+        if leaf == "int64":
+            return 0, _integers(values)
+        if leaf == "datetime":
+            return 0, _datetimes(values)
+        if leaf is not None:
+            return 0, leaf
+    items = (item.tolist() if isinstance(item, np.ndarray) else item for item in values)
+    forms = {form for form in map(form_of, items) if form is not None}
+    depths = {depth for depth, leaf in forms}
+    if len(depths) > 1:
+        raise InvalidValueError(f"{shown(values)} mixes lists and single values")
+    leaves = {leaf for _, leaf in forms if leaf}
+    return max(depths, default=0), _joined(leaves, values)
+
+
+def _joined(leaves: set[str], values: Sequence[Any]) -> str:
+    if len(leaves) < 2:
+        return next(iter(leaves), "")
+    if leaves <= {"int64", "uint64"}:
+        return "uint64"
+    if leaves <= {"int64", "uint64", "float"}:
+        return "float"
+    raise InvalidValueError(
+        f"{shown(values)} mixes values of type {', '.join(sorted(leaves))}"
+    )
+
+
+def _integers(values: Sequence[Any]) -> str:
+    lowest, highest = int(min(values)), int(max(values))
+    if lowest in _INT64 and highest in _INT64:
+        return "int64"
+    if lowest >= 0 and highest < 1 << 64:
+        return "uint64"
+    raise InvalidValueError(
+        f"{shown(highest if lowest >= 0 else lowest)} does not fit into 64 bits"
+    )
+
+
+def _datetimes(values: Iterable[dt.datetime]) -> str:
+    zones = {value.tzinfo is not None for value in values}
+    if len(zones) > 1:
+        raise InvalidValueError("the list mixes times with and without a time zone")
+    return "instant" if zones == {True} else "datetime"
+
+
+Row = Mapping[str, Any]
+
+# Stands for a column that only decides the split.
+_GROUP = DeclaredFeature.model_validate("string")
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """An Arrow batch of rows with the same forms.
+
+    Attributes:
+      rows: indices of the rows in the list of dicts.
+      batch: the columns from which features are made, and the one that decides splits.
+    """
+
+    rows: list[int]
+    batch: pa.RecordBatch
+
+
+class TableBuilder:
+    """A converter of dicts to batches; no dict depends on the others.
+
+    Args:
+      declared: the features that are made of the dicts.
+      rule: what decides their splits.
+    """
+
+    def __init__(self, declared: DeclaredSchema, rule: SplitRule) -> None:
+        self._features: dict[str, list[DeclaredFeature]] = {}
+        for name, feature in declared.features.items():
+            self._features.setdefault(declared.column_of(name), []).append(feature)
+        self._rule = rule
+        if rule.column is not None:
+            self._features.setdefault(rule.column, [_GROUP])
+
+    def build(self, rows: Sequence[Row]) -> Iterator[Table | tuple[int, str]]:
+        """Yields batches of the rows, or (index, reason) of a row that is not valid.
+
+        Raises:
+          UsageError: a row has no value to decide its split.
+        """
+        columns: dict[str, list[Any]] = {}
+        forms: dict[str, list[Form | None]] = {}
+        invalid_rows: dict[int, str] = {}
+        for name, features in self._features.items():
+            columns[name], forms[name] = [], []
+            for index, row in enumerate(rows):
+                try:
+                    value = plain_value(row.get(name), features)
+                    form = form_of(value)
+                except InvalidValueError as error:
+                    invalid_rows.setdefault(index, f"column {name!r}: {error}")
+                    value = form = None
+                columns[name].append(value)
+                forms[name].append(form)
+        self._require_groups(rows, forms)
+        yield from sorted(invalid_rows.items())
+        for members, shared_forms in _group_by_form(forms, len(rows), invalid_rows):
+            yield from self._tables(columns, members, shared_forms)
+
+    def _tables(
+        self,
+        columns: Mapping[str, Sequence[Any]],
+        members: list[int],
+        forms: Mapping[str, Form],
+    ) -> Iterator[Table | tuple[int, str]]:
+        arrays = {}
+        for name, features in self._features.items():
+            values = [columns[name][index] for index in members]
+            try:
+                arrays[name] = (
+                    array_of(values, forms[name], features[0])
+                    if any(value is not None for value in values)
+                    else pa.nulls(len(values))
+                )
+            except (ValueError, TypeError, OverflowError) as error:
+                if len(members) == 1:
+                    yield members[0], f"column {name!r}: {error}"
+                    return
+                for index in members:  # one by one, to find those that Arrow rejects
+                    yield from self._tables(columns, [index], forms)
+                return
+        yield Table(members, pa.RecordBatch.from_pydict(arrays))
+
+    def _require_groups(
+        self, rows: Sequence[Row], forms: Mapping[str, Sequence[Form | None]]
+    ) -> None:
+        rule = self._rule
+        if rule.column is None:
+            return
+        for row, form in zip(rows, forms[rule.column], strict=True):
+            # Without a value that tells its split, a row is a reject.
+            if rule.role is None and rule.column not in row:
+                raise UsageError(
+                    f"{rule.option}={rule.column!r}: a row has no such key; it has "
+                    f"{', '.join(map(repr, row))}"
+                )
+            if form is not None and form[0]:
+                raise UsageError(
+                    f"{rule.option}={rule.column!r}: a row has a list; expected a "
+                    "single value"
+                )
+
+
+def _group_by_form(
+    forms: Mapping[str, Sequence[Form | None]],
+    num_rows: int,
+    invalid_rows: Mapping[int, str],
+) -> Iterator[tuple[list[int], dict[str, Form]]]:
+    """Yields (row indices, form of each column) for rows that can share a batch.
+
+    A missing value fits a column of any form.
+    """
+    shared: dict[str, Form] = {}
+    mixed: list[str] = []
+    for name, found in forms.items():
+        kinds = {form for form in found if form is not None}
+        if len(kinds) == 1:
+            shared[name] = kinds.pop()
+        elif kinds:
+            mixed.append(name)
+    groups: dict[tuple[Form | None, ...], list[int]] = {}
+    for index in range(num_rows):
+        if index not in invalid_rows:
+            key = tuple(forms[name][index] for name in mixed)
+            groups.setdefault(key, []).append(index)
+    for key, members in groups.items():
+        own = {n: form for n, form in zip(mixed, key, strict=True) if form is not None}
+        yield members, shared | own

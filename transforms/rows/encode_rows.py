@@ -23,14 +23,17 @@ from recordmill.schemas.errors import (
 from recordmill.schemas.features.feature import FeatureSpec, Kind, Schema
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.transforms.arrow import MAX_CELL_BYTES, U64, array_parts
-from recordmill.transforms.dataset.deep_check import invalid_rows
-from recordmill.transforms.decode.observed_features import ObservedFeatures
+from recordmill.transforms.dataset.verify import invalid_rows
+from recordmill.transforms.decode.examples import ObservedFeatures
 from recordmill.transforms.encode.unwritten_records import written_payloads
 from recordmill.transforms.exchange.block import Block
 from recordmill.transforms.exchange.keys import shuffle_keys
 from recordmill.transforms.exchange.plan import packed_histogram
-from recordmill.transforms.rows.dict_tables import Row, Table, TableBuilder
 from recordmill.transforms.rows.elements import (
+    Row,
+    SplitRule,
+    Table,
+    TableBuilder,
     element_kind,
     parse_example,
     row_as_json,
@@ -41,7 +44,6 @@ from recordmill.transforms.rows.row_rejects import (
     reject_limit_error,
     reject_line,
 )
-from recordmill.transforms.rows.row_splits import SplitRule
 from recordmill.transforms.rows.row_summary import (
     RowsSummary,
     content_hashes,

@@ -19,7 +19,7 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.features.feature import Schema
 from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.transforms.dataset.files import read_manifest
-from recordmill.transforms.dataset.read_shards import shards_to_read
+from recordmill.transforms.dataset.reader import shards_to_read
 from recordmill.transforms.rows.dicts import to_dicts
 from recordmill.transforms.storage import open_store
 

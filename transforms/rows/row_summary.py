@@ -13,7 +13,7 @@ import pyarrow as pa
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.ranges import SortedRunRef
 from recordmill.transforms.arrow import U64, array_parts
-from recordmill.transforms.decode.observed_features import ObservedFeatures
+from recordmill.transforms.decode.examples import ObservedFeatures
 from recordmill.transforms.exchange.plan import (
     BUCKETS_PER_SHARD,
     MAX_BUCKET_BITS,

@@ -27,9 +27,9 @@ from recordmill.transforms.sources.walk_folders import (
     no_notes,
     walk_folders,
 )
+from recordmill.transforms.storage.errors import input_error
 from recordmill.transforms.storage.file_status import file_status
 from recordmill.transforms.storage.reading import local_path
-from recordmill.transforms.storage.storage_errors import input_error
 
 
 def list_local(name: str, note: Note = no_notes) -> tuple[str, list[FoundFile]]:

@@ -18,16 +18,16 @@ from recordmill.transforms.sources.globs import (
     nothing_matches,
     search,
 )
+from recordmill.transforms.storage.errors import (
+    describe_failure,
+    input_error,
+    safe_cause,
+    with_retries,
+)
 from recordmill.transforms.storage.filesystems import filesystem_of
 from recordmill.transforms.storage.fsspec_files import NO_FILE
 from recordmill.transforms.storage.left_out import is_left_out
 from recordmill.transforms.storage.read_version import version_of
-from recordmill.transforms.storage.retry import with_retries
-from recordmill.transforms.storage.storage_errors import (
-    describe_failure,
-    input_error,
-    safe_cause,
-)
 
 
 def list_remote(url: str, options: StorageOptions) -> tuple[str, list[FoundFile]]:

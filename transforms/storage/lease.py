@@ -17,15 +17,22 @@ overwritten notices it at its next renewal.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import random
+import re
+import socket
 import threading
 import time
+import uuid
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from recordmill.schemas.errors import (
     BusyError,
@@ -33,21 +40,286 @@ from recordmill.schemas.errors import (
     MissingFileError,
     OutputError,
 )
-from recordmill.transforms.storage.lease_holder import Holder, utc_now
-from recordmill.transforms.storage.lease_liveness import (
-    LEASE_SECONDS,
-    RENEWALS_PER_LEASE,
-    require_dead,
-)
-from recordmill.transforms.storage.lease_liveness import boot_clock as _clock
-from recordmill.transforms.storage.lock_files import (
-    highest_lock,
-    list_locks,
-    lock_name,
-    lock_number,
-    read_lock,
-)
-from recordmill.transforms.storage.store import Store
+from recordmill.transforms.storage.store import WORK_FOLDER, Store
+
+MAX_LEASE_SECONDS = 3600.0  # a lock that claims more is no lock of ours
+_MAX_PID = (1 << 31) - 1
+_MAX_RENEWALS = 1 << 53
+# What their lock files do not tell.
+_OF_EARLIER_VERSIONS = {"renewals": 0, "unsure": True, "released": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The run that holds a lease, as written in its lock file; contains no secrets.
+
+    Attributes:
+      host: name of the machine.
+      pid: process on it.
+      boot_id: changes each time that the machine is started.
+      pid_namespace: the namespace in which `pid` is valid (containers have their own).
+      process_start: when the process began, in clock ticks since boot. A pid can be
+        given to a later process, which has another start.
+      nonce: random text that no other lease has.
+      started: when the lease was taken, for people.
+      renewed: when it was last renewed by the holder's clock, for people.
+      lease_seconds: how long a renewal is valid.
+      renewals: how often it was renewed, so that no two renewals are the same.
+      unsure: whether a run that held the lease before may still be alive, as a machine
+        that slept. Such a run may yet remove lock files that it knows of, so the number
+        of this one must stay known: it is kept when it is released.
+      released: whether nobody holds the lease; the file only keeps its number known.
+    """
+
+    host: str
+    pid: int
+    boot_id: str
+    pid_namespace: str
+    process_start: str
+    nonce: str
+    started: str
+    renewed: str
+    lease_seconds: float
+    renewals: int = 0
+    unsure: bool = False
+    released: bool = False
+
+    @classmethod
+    def this_process(cls, lease_seconds: float, *, unsure: bool = False) -> Holder:
+        now = utc_now()
+        return cls(
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            boot_id=_boot_id(),
+            pid_namespace=_pid_namespace(),
+            process_start=_process_start(os.getpid()),
+            nonce=uuid.uuid4().hex,
+            started=now,
+            renewed=now,
+            lease_seconds=lease_seconds,
+            unsure=unsure,
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Holder | None:
+        """Returns the holder written in a lock file, or None if it cannot be parsed."""
+        try:
+            fields: dict[str, Any] = {**_OF_EARLIER_VERSIONS, **json.loads(data)}
+            holder = cls(**{name: fields.pop(name) for name in cls.__slots__})
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return None
+        others = {"pid", "lease_seconds", *_OF_EARLIER_VERSIONS}
+        texts = [getattr(holder, n) for n in cls.__slots__ if n not in others]
+        valid = (
+            all(isinstance(text, str) for text in texts)
+            and type(holder.renewals) is int
+            and 0 <= holder.renewals <= _MAX_RENEWALS
+            and type(holder.unsure) is type(holder.released) is bool
+            and type(holder.pid) is int
+            and 0 < holder.pid <= _MAX_PID
+            and type(holder.lease_seconds) in (int, float)
+            and 0 < holder.lease_seconds <= MAX_LEASE_SECONDS
+        )
+        return holder if valid else None
+
+    def to_bytes(self) -> bytes:
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        expires = datetime.fromisoformat(self.renewed).timestamp() + self.lease_seconds
+        fields["expires"] = datetime.fromtimestamp(expires, UTC).isoformat()
+        return json.dumps(fields, indent=1).encode() + b"\n"
+
+    def has_ended(self) -> bool:
+        """Tells whether its process is known to have ended, and others before it."""
+        return self.has_died() and not self.unsure
+
+    def has_died(self) -> bool:
+        """Tells whether its process was on this machine and is not there any more."""
+        return self.is_on_this_machine() and not self.is_running()
+
+    def is_on_this_machine(self) -> bool:
+        """Tells whether its process would be visible from here if it were alive."""
+        this_machine = (socket.gethostname(), _boot_id(), _pid_namespace())
+        holders_machine = (self.host, self.boot_id, self.pid_namespace)
+        return bool(self.boot_id) and holders_machine == this_machine
+
+    def is_running(self) -> bool:
+        """Tells whether its process, on this machine, is alive."""
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            pass  # another user's process, so it exists
+        if _process_stat(self.pid)[:1] in (["Z"], ["X"]):
+            return False  # it ended, but its parent has not yet collected its status
+        return self.process_start in ("", _process_start(self.pid))
+
+
+def utc_now() -> str:
+    """Returns the time now as text, in the form that lock files use."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _read_text(read: Callable[[], str]) -> str:
+    try:
+        return read().strip()
+    except OSError:
+        return ""
+
+
+def _boot_id() -> str:
+    return _read_text(Path("/proc/sys/kernel/random/boot_id").read_text)
+
+
+def _pid_namespace() -> str:
+    return _read_text(lambda: str(Path("/proc/self/ns/pid").readlink()))
+
+
+def _process_stat(pid: int) -> list[str]:
+    """Returns the fields of a process's stat, from the third: state, parent, ..."""
+    # The second is the command in brackets, which may contain spaces and brackets.
+    text = _read_text(Path(f"/proc/{pid}/stat").read_text)
+    return text.rpartition(")")[2].split()
+
+
+def _process_start(pid: int) -> str:
+    fields = _process_stat(pid)
+    return fields[19] if len(fields) > 19 else ""
+
+
+# .recordmill/lock/000001.json      who holds the lease; the highest number counts
+#
+# A number is not used again while a run may live that knows it (see Holder.unsure): then
+# the file stays when the lease is released, and says so.
+
+LOCK_FOLDER = f"{WORK_FOLDER}/lock"  # holds nothing else: listing it must stay cheap
+
+_NAME = re.compile(rf"{re.escape(LOCK_FOLDER)}/(\d{{6,12}})\.json")
+
+
+def lock_name(number: int) -> str:
+    """Returns the name of the lock file with this number."""
+    return f"{LOCK_FOLDER}/{number:06d}.json"
+
+
+def lock_number(name: str | None) -> int:
+    """Returns the number in a lock file's name; 0 for None."""
+    match = _NAME.fullmatch(name or "")
+    return int(match.group(1)) if match else 0
+
+
+def list_locks(store: Store) -> list[str]:
+    """Returns the names of all lock files of an output."""
+    return [name for name in store.list(LOCK_FOLDER) if _NAME.fullmatch(name)]
+
+
+def highest_lock(store: Store) -> str | None:
+    """Returns the name of the lock file that counts, or None if there is none."""
+    return max(list_locks(store), key=lock_number, default=None)
+
+
+def unreleased_locks(store: Store, names: Iterable[str]) -> list[str]:
+    """Returns those of some lock files that do not say that the lease is released."""
+    holders = {name: read_lock(store, name) for name in names}
+    return [n for n, holder in holders.items() if not (holder and holder.released)]
+
+
+def read_lock(store: Store, name: str) -> Holder | None:
+    """Returns the holder in a lock file; None if it is missing or cannot be parsed."""
+    try:
+        return Holder.from_bytes(store.read(name))
+    except MissingFileError:
+        return None
+
+
+# A run is dead if its process does not exist any more on this machine, or if its lock
+# file was not rewritten for longer than its lease. The age of a lock file is measured
+# with the store's own clock, and then the file is watched for a while: so a clock that
+# jumps cannot make a living run look dead.
+
+LEASE_SECONDS = 60.0
+RENEWALS_PER_LEASE = 4
+
+_CLOCK_SLACK = 5.0  # seconds that a store's clock may go backwards
+
+
+def require_idle(store: Store) -> None:
+    """Checks that no living run holds the lease on an output; takes no lease.
+
+    Raises:
+      OutputError: a living run holds it.
+    """
+    highest = highest_lock(store)
+    if highest is not None:
+        require_dead(store, highest)
+
+
+def require_dead(store: Store, name: str) -> Holder | None:
+    """Waits until it is certain that nobody holds a lock, or that it is removed.
+
+    Returns:
+      The holder, dead or released; None if the lock was removed or cannot be read.
+
+    Raises:
+      OutputError: the holder is alive.
+    """
+    holder = read_lock(store, name)
+    if holder is None and store.size(name) is None:
+        return None
+    if holder is not None and holder.released:
+        return holder
+    if holder is not None and holder.is_on_this_machine():
+        if holder.is_running():
+            raise _held(store, name, holder)
+        return holder
+    # A lock that cannot be read was written by a run of another version.
+    seconds = holder.lease_seconds if holder else LEASE_SECONDS
+    before = store.modified(name)
+    age = seconds_since(store, before)
+    if age is not None and -_CLOCK_SLACK <= age <= seconds:
+        raise _held(store, name, holder)
+    renewals = 1.5 if age is not None and age > seconds else RENEWALS_PER_LEASE + 1
+    pause = seconds / RENEWALS_PER_LEASE
+    until = boot_clock() + renewals * pause
+    while boot_clock() < until:
+        time.sleep(min(pause / 4, max(0.0, until - boot_clock())))
+        now = read_lock(store, name)
+        if now is None and store.size(name) is None:
+            return None
+        if now != holder or store.modified(name) != before:
+            raise _held(store, name, now or holder)
+    return holder
+
+
+def seconds_since(store: Store, written: float | None) -> float | None:
+    """Returns the seconds since then by the store's clock, or None if unknown."""
+    probe = f"{LOCK_FOLDER}/clock-{uuid.uuid4().hex}"
+    try:
+        store.put_bytes(b"now", probe)
+        now = store.modified(probe)
+    finally:
+        store.delete([probe])
+    return None if now is None or written is None else now - written
+
+
+def _held(store: Store, name: str, holder: Holder | None) -> BusyError:
+    description = (
+        f"process {holder.pid} on {holder.host}, started {holder.started}, last renewed "
+        f"{holder.renewed}"
+        if holder
+        else "its lock file cannot be read"
+    )
+    return BusyError(
+        f"{store.uri}: another run is writing here ({description}). Wait until it has "
+        f"ended, or choose another folder. If it is dead, its lock {name} expires by "
+        "itself: run again in a minute"
+    )
+
+
+def boot_clock() -> float:
+    """Returns seconds that only increase and also count while the machine sleeps."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
 
 SETTLE_SECONDS = 3.0  # pause on stores without exclusive create
 
@@ -152,7 +424,7 @@ class Lease:
                     return
 
     def _renew(self) -> None:
-        began = _clock()
+        began = boot_clock()
         seen = self._check()
         if seen is None:
             return
@@ -191,7 +463,7 @@ class Lease:
         return None
 
     def _check_time(self) -> None:
-        unrenewed = _clock() - self._renewed
+        unrenewed = boot_clock() - self._renewed
         if not self._lost and unrenewed > self._holder.lease_seconds:
             self._lost = (
                 f"it could not be renewed for {unrenewed:.0f} s (the machine slept or "
@@ -231,7 +503,7 @@ def acquire(
         # Else a run that is judged dead by its silence may yet remove what it knows.
         unsure = judged is not None and not (dead and dead.has_ended())
         name = lock_name(lock_number(judged) + 1)
-        since = _clock()
+        since = boot_clock()
         holder = Holder.this_process(lease_seconds, unsure=unsure)
         if not store.create(holder.to_bytes(), name):
             continue

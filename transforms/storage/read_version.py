@@ -14,12 +14,9 @@ from typing import Any
 
 from recordmill.schemas.ranges import Seen
 from recordmill.transforms.storage.clouds import cloud_of, modified_time
+from recordmill.transforms.storage.errors import is_transient, is_unmet_condition
 from recordmill.transforms.storage.fsspec_files import file_info
 from recordmill.transforms.storage.s3_requests import get_object
-from recordmill.transforms.storage.storage_errors import (
-    is_transient,
-    is_unmet_condition,
-)
 
 # Without a tag a listing has a time, with a space between date and hour.
 _TAG = re.compile(r'(?:W/)?"?([^"\s]+)"?')

@@ -48,18 +48,18 @@ from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.ranges import Seen
 from recordmill.transforms import compiled
 from recordmill.transforms.arrow import I64, U8
+from recordmill.transforms.storage.errors import (
+    describe_failure,
+    input_error,
+    safe_cause,
+    with_retries,
+)
 from recordmill.transforms.storage.filesystems import filesystem_of
 from recordmill.transforms.storage.read_member import read_member
 from recordmill.transforms.storage.read_version import (
     AnotherVersionError,
     can_read_version,
     read_version,
-)
-from recordmill.transforms.storage.retry import with_retries
-from recordmill.transforms.storage.storage_errors import (
-    describe_failure,
-    input_error,
-    safe_cause,
 )
 
 

@@ -9,11 +9,12 @@ checked and renamed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from recordmill.schemas.errors import MissingFileError, OutputError
@@ -26,30 +27,212 @@ from recordmill.transforms.storage.clouds import (
     stored_checksum,
     wait_for_copy,
 )
-from recordmill.transforms.storage.conditional_put import (
+from recordmill.transforms.storage.conditional import (
     create_object,
     discard_object,
     keeps_conditions,
     swap_object,
     swap_unguarded,
 )
+from recordmill.transforms.storage.errors import (
+    DEFAULT_RETRIES,
+    SHORT_RETRIES,
+    RetryPolicy,
+    output_error,
+    safe_cause,
+    with_retries,
+)
 from recordmill.transforms.storage.filesystems import filesystem_of
 from recordmill.transforms.storage.fsspec_files import (
     NO_FILE,
+    file_info,
     put_and_rename,
     read_between,
     read_whole,
     rename,
 )
-from recordmill.transforms.storage.fsspec_listing import list_files, list_folder
-from recordmill.transforms.storage.remote_requests import RemoteRequests, for_each
-from recordmill.transforms.storage.retry import (
-    DEFAULT_RETRIES,
-    SHORT_RETRIES,
-    RetryPolicy,
+from recordmill.transforms.storage.s3_requests import (
+    delete_objects,
+    list_objects,
+    speaks_s3,
 )
-from recordmill.transforms.storage.s3_requests import delete_objects
 from recordmill.transforms.storage.store import Level, Store, is_temp_file
+
+# The file systems differ: some show a folder as an empty file of that name, some list a
+# file as a folder that holds itself, some end the names of folders with a slash.
+
+
+def list_files(system: Any, path: str, root: str) -> dict[str, int]:
+    """Returns names and sizes of all files in a folder and its subfolders, by name.
+
+    Args:
+      system: the file system.
+      path: of the folder, as the file system spells it.
+      root: of the store; the returned names are relative to it.
+    """
+    system.invalidate_cache()
+    try:
+        if speaks_s3(system):
+            return _files(list_objects(system, path, deep=True), path, root)
+        listing = system.find(path, detail=True)
+    except FileNotFoundError:
+        return {}
+    if not isinstance(listing, dict):
+        return {}  # adlfs, if the path is that of a file
+    return _files(listing.values(), path, root)
+
+
+def list_folder(system: Any, path: str, root: str) -> Level:
+    """Returns what lies directly in a folder; arguments as in `list_files`."""
+    system.invalidate_cache()
+    try:
+        if speaks_s3(system):
+            listing = list(list_objects(system, path, deep=False))
+        else:
+            listing = system.ls(path, detail=True)
+    except (FileNotFoundError, NotADirectoryError):
+        listing = []
+    files = _files(listing, path, root)
+    finished = {name: size for name, size in files.items() if not is_temp_file(name)}
+    checksums = {
+        name: checksum
+        for name, info in _entries_below(listing, path, root)
+        if name in finished and (checksum := stored_checksum(info)) is not None
+    }
+    return Level(
+        finished,
+        tuple(sorted(_folders(listing, path, root))),
+        {name: size for name, size in files.items() if is_temp_file(name)},
+        checksums,
+    )
+
+
+def _files(listing: Any, path: str, root: str) -> dict[str, int]:
+    return {
+        name: int(info["size"])
+        for name, info in sorted(
+            _entries_below(listing, path, root), key=lambda pair: pair[0]
+        )
+        if info["type"] == "file" and not name.endswith("/")
+    }
+
+
+def _folders(listing: Any, path: str, root: str) -> set[str]:
+    return {
+        name.rstrip("/")
+        for name, info in _entries_below(listing, path, root)
+        if info["type"] == "directory"
+    }
+
+
+def _entries_below(
+    listing: Any, path: str, root: str
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yields (name relative to the root, info) of each entry below the folder."""
+    above = path.rstrip("/") + "/"
+    for info in listing:
+        name = info["name"]
+        if name.startswith(above) and name != above:
+            yield name[len(root.rstrip("/")) + 1 :], info
+
+
+_Result = TypeVar("_Result")
+_PARALLEL = 16  # requests at once, each for another file
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteRequests:
+    """The requests for files below a URL.
+
+    Attributes:
+      url: the root, like s3://bucket/folder.
+      options: for the file system; without secrets.
+      retry_policy: how often and how long transient errors are retried.
+    """
+
+    url: str
+    options: StorageOptions
+    retry_policy: RetryPolicy
+
+    def uri_of(self, name: str) -> str:
+        """Returns the URL of a file or folder.
+
+        Raises:
+          UnsafeNameError: it would lie elsewhere.
+        """
+        return f"{self.url.rstrip('/')}/{check_file_name(name, self.url)}"
+
+    def path_of(self, name: str) -> str:
+        """Returns what the file system calls a file."""
+        return filesystem_of(self.uri_of(name), self.options)[1]
+
+    def do(
+        self, done: str, name: str, action: Callable[[Any, str], _Result]
+    ) -> _Result:
+        """Calls action(system, path) for a file, with retries.
+
+        Args:
+          done: what was to be done, for the error: "read", "written", "removed".
+          name: of the file.
+          action: is called again after a transient error.
+
+        Raises:
+          OutputError: it failed.
+        """
+        return self._with_retries(done, self.uri_of(name), action)
+
+    def read(self, name: str, action: Callable[[Any, str], bytes]) -> bytes:
+        """Calls action(system, path) for a file that must be there, as `do` does.
+
+        Raises:
+          MissingFileError: it is not.
+        """
+
+        def read(system: Any, path: str) -> bytes:
+            try:
+                return action(system, path)
+            except NO_FILE as error:
+                missing = MissingFileError(f"{self.uri_of(name)}: is missing")
+                raise missing from safe_cause(error)
+
+        return self.do("read", name, read)
+
+    def info(self, name: str) -> dict[str, Any] | None:
+        """Returns what the file system tells of a file; None if there is none."""
+        return self.do("read", name, file_info)
+
+    def list(
+        self, folder: str, list_below: Callable[[Any, str, str], _Result]
+    ) -> _Result:
+        """Calls list_below(system, path of the folder, path of the root)."""
+
+        def list_once(system: Any, path: str) -> _Result:
+            _, root = filesystem_of(self.url, self.options)
+            return list_below(system, path, root)
+
+        uri = self.uri_of(folder) if folder else self.url
+        return self._with_retries("listed", uri, list_once)
+
+    def _with_retries(
+        self, done: str, uri: str, action: Callable[[Any, str], _Result]
+    ) -> _Result:
+        try:
+            return with_retries(
+                lambda: action(*filesystem_of(uri, self.options)), self.retry_policy
+            )
+        except Exception as error:
+            raise output_error(error, uri, done) from safe_cause(error)
+
+
+def for_each(action: Callable[[Any], object], items: Iterable[Any]) -> None:
+    """Calls a function for each item, for several at once."""
+    items = list(items)
+    if len(items) == 1:
+        action(items[0])
+    elif items:
+        with ThreadPoolExecutor(min(_PARALLEL, len(items)), "store") as pool:
+            for _ in pool.map(action, items):
+                pass
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from recordmill.schemas.errors import (
 )
 from recordmill.schemas.ranges import Reject
 from recordmill.schemas.reject_totals import RejectTotals
-from recordmill.transforms.storage.storage_errors import output_error
+from recordmill.transforms.storage.errors import output_error
 from recordmill.transforms.tasks.launches import keep_alive
 from recordmill.transforms.tasks.workspace import Workspace
 

@@ -10,7 +10,7 @@ from typing import Self
 
 from recordmill.schemas.dataset.shards import IndexResult
 from recordmill.transforms.arrow import offsets_of
-from recordmill.transforms.dataset.record_index import index_text
+from recordmill.transforms.dataset.random_access import index_text
 from recordmill.transforms.hollow_records import Window, record_lengths
 from recordmill.transforms.storage.atomic_files import sync_folder, temp_path
 from recordmill.transforms.tfrecord import crc32c

@@ -27,7 +27,7 @@ from recordmill.schemas.dataset.parts import run_metadata_name
 from recordmill.schemas.errors import BusyError, OutputError
 from recordmill.transforms.dataset.files import find_manifest
 from recordmill.transforms.storage import Store
-from recordmill.transforms.storage.lease_liveness import seconds_since
+from recordmill.transforms.storage.lease import seconds_since
 from recordmill.transforms.storage.store import WORK_FOLDER
 from recordmill.transforms.tasks.workspace import Workspace
 

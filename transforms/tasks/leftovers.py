@@ -25,7 +25,7 @@ from pathlib import Path
 
 from recordmill.schemas.dataset.parts import CONTAINERS, MARK, REJECTS_NAME
 from recordmill.transforms.storage import LocalStore, Store
-from recordmill.transforms.storage.lock_files import LOCK_FOLDER
+from recordmill.transforms.storage.lease import LOCK_FOLDER
 from recordmill.transforms.storage.store import SWAP_FOLDER, WORK_FOLDER
 from recordmill.transforms.tasks.launches import (
     SIGN_NAME,

@@ -14,15 +14,18 @@ from plain_manifests import plain_manifest
 from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.dataset.parts import mark_of_rejects
 from recordmill.schemas.errors import BusyError, OutputRefusedError
-from recordmill.transforms.commit.commit import commit, is_staged, require_stored
-from recordmill.transforms.commit.records import (
+from recordmill.transforms.commit.commit import (
     CommitRecord,
+    clean_up,
+    commit,
     fixed_names,
+    is_clean,
     is_marked,
+    is_staged,
+    require_stored,
     unnamed_files,
     unnamed_files_of_part,
 )
-from recordmill.transforms.commit.recovery import clean_up, is_clean
 from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.storage.store import Level

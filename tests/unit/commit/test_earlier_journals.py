@@ -10,7 +10,7 @@ from plain_manifests import plain_manifest
 from recordmill.schemas.errors import OutputRefusedError
 from recordmill.transforms.commit.check_output import check_output
 from recordmill.transforms.commit.cleanup import clean
-from recordmill.transforms.commit.recovery import clean_up, files_to_clean, is_clean
+from recordmill.transforms.commit.commit import clean_up, files_to_clean, is_clean
 from recordmill.transforms.storage import LocalStore
 
 RUN = "0123456789abcdef"

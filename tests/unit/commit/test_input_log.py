@@ -19,13 +19,13 @@ from recordmill.schemas.dataset.shards import shard_file_name
 from recordmill.schemas.errors import InputError, OutputError
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.ranges import InputFile
-from recordmill.transforms.commit.input_log import (
+from recordmill.transforms.commit.inputs import (
+    ContentCheck,
     KeptFile,
     dump_inputs,
+    new_files,
     parse_inputs,
 )
-from recordmill.transforms.commit.kept_inputs import new_files
-from recordmill.transforms.commit.same_content import ContentCheck
 from recordmill.transforms.tfrecord import crc32c
 
 JOB = JobSpec(source="csv", name="data")

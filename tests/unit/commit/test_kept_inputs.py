@@ -12,16 +12,14 @@ from recordmill.schemas.errors import OutputRefusedError
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.ranges import InputFile
 from recordmill.transforms.commit.dataset_changes import dataset_changes
-from recordmill.transforms.commit.input_log import (
+from recordmill.transforms.commit.inputs import (
     KeptFile,
     KeptInputs,
     dump_inputs,
     dump_kept,
-    parse_inputs,
-)
-from recordmill.transforms.commit.kept_inputs import (
     is_of_run,
     key_of,
+    parse_inputs,
     read_inputs,
     read_part,
     renew_inventories,

@@ -16,9 +16,11 @@ from job_tools import states
 from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.errors import BusyError, OutputError
 from recordmill.transforms.commit.cleanup import clean_held
-from recordmill.transforms.commit.finish import discard_fixed
-from recordmill.transforms.commit.records import CommitRecord
-from recordmill.transforms.commit.recovery import shut_out_commits
+from recordmill.transforms.commit.commit import (
+    CommitRecord,
+    discard_fixed,
+    shut_out_commits,
+)
 from recordmill.transforms.commit.versions import move_latest
 from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.storage import LocalStore

@@ -8,9 +8,8 @@ import pytest
 
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.ranges import InputFile
-from recordmill.transforms.commit import same_content
-from recordmill.transforms.commit.input_log import KeptFile
-from recordmill.transforms.commit.same_content import ContentCheck
+from recordmill.transforms.commit import inputs as same_content
+from recordmill.transforms.commit.inputs import ContentCheck, KeptFile
 from recordmill.transforms.tfrecord import crc32c
 
 BYTES = bytes(range(256)) * 10

@@ -21,15 +21,18 @@ from recordmill.schemas.errors import (
 )
 from recordmill.schemas.job.storage_options import NO_OPTIONS
 from recordmill.schemas.ranges import InputFile
-from recordmill.transforms.commit import input_check
+from recordmill.transforms.commit import staging as input_check
 from recordmill.transforms.commit.check_output import check_output
 from recordmill.transforms.commit.cleanup import clean
 from recordmill.transforms.commit.dataset_changes import _file_changes
-from recordmill.transforms.commit.input_check import require_same_inputs
-from recordmill.transforms.commit.input_log import KeptFile, parse_inputs
-from recordmill.transforms.commit.kept_inputs import new_files
-from recordmill.transforms.commit.option_changes import option_changes
-from recordmill.transforms.commit.same_content import ContentCheck
+from recordmill.transforms.commit.inputs import (
+    ContentCheck,
+    KeptFile,
+    new_files,
+    option_changes,
+    parse_inputs,
+)
+from recordmill.transforms.commit.staging import require_same_inputs
 from recordmill.transforms.commit.versions import read_latest
 from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.sources.listing import list_inputs

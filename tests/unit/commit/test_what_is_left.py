@@ -13,13 +13,13 @@ from plain_manifests import plain_context, plain_manifest
 from recordmill.schemas.errors import OutputError
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.transforms.commit import detached
+from recordmill.transforms.commit.check_output import _inventory_problems
 from recordmill.transforms.commit.cleanup import clean
-from recordmill.transforms.commit.converted_inputs import forget_what_was_read
-from recordmill.transforms.commit.damage import _inventory_problems
+from recordmill.transforms.commit.commit import discard_fixed
 from recordmill.transforms.commit.detached import acquire_for_commit
-from recordmill.transforms.commit.finish import discard_fixed
-from recordmill.transforms.commit.input_log import dump_inputs
-from recordmill.transforms.commit.unfinished_versions import clear_unfinished
+from recordmill.transforms.commit.inputs import dump_inputs
+from recordmill.transforms.commit.staging import forget_what_was_read
+from recordmill.transforms.commit.versions import clear_unfinished
 from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.storage import LocalStore, Store, open_store
 from recordmill.transforms.tasks.launches import begin_launch

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from recordmill.schemas.dataset.manifest import ShardEntry
-from recordmill.transforms.dataset.compare_records import Side, compare_records
+from recordmill.transforms.dataset.diff import Side, compare_records
 
 Shards = list[tuple[int, list[bytes]]]
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.schemas.errors import OutputRefusedError
-from recordmill.transforms.dataset.record_index import (
+from recordmill.transforms.dataset.random_access import (
     frame_offsets,
     index_text,
     parse_index,

@@ -14,9 +14,7 @@ from recordmill.schemas.dataset.labels_files import (
 )
 from recordmill.schemas.dataset.shards import ShardResult
 from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
-from recordmill.transforms.dataset.tfds_files import (
-    metadata_files,
-)
+from recordmill.transforms.dataset.tfds import metadata_files
 
 GOLDEN = Path(__file__).parents[2] / "data" / "golden" / "tfds" / "golden" / "1.0.0"
 PREFIX = "tensorflow_datasets.core.features."

@@ -14,8 +14,7 @@ from small_dataset import write_dataset
 from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
 from recordmill.schemas.errors import OutputError
 from recordmill.transforms.dataset.files import open_file, read_manifest
-from recordmill.transforms.dataset.manifest_checks import Problem
-from recordmill.transforms.dataset.verify import VerifyResult, verify_dataset
+from recordmill.transforms.dataset.verify import Problem, VerifyResult, verify_dataset
 from recordmill.transforms.storage import Store, open_store
 from recordmill.transforms.tfrecord import crc32c as checksum
 from recordmill.transforms.tfrecord import mask

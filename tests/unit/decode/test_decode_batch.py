@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from recordmill.schemas.errors import RowsError, SchemaError
 from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
-from recordmill.transforms.decode import decode_batch as module
-from recordmill.transforms.decode.decode_batch import decode_batch, decode_records
+from recordmill.transforms.decode import examples as module
+from recordmill.transforms.decode.examples import decode_batch, decode_records
 from recordmill.transforms.encode.examples import encode, entry_header
 from recordmill.transforms.encode.wire import varint
 

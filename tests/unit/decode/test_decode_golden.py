@@ -14,8 +14,8 @@ from decode_cases import plain, stored
 
 from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.proto.tensor_pb2 import TensorProto
-from recordmill.transforms.decode import decode_batch as module
-from recordmill.transforms.decode.decode_batch import decode_batch
+from recordmill.transforms.decode import examples as module
+from recordmill.transforms.decode.examples import decode_batch
 from recordmill.transforms.encode.tensors import DATA_TYPES
 from recordmill.transforms.tfrecord import read_records
 

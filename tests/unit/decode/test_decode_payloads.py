@@ -15,8 +15,8 @@ from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.job.job_spec import Payload
 from recordmill.schemas.proto.example_pb2 import SequenceExample
+from recordmill.transforms.decode.columns import Tensor
 from recordmill.transforms.decode.payloads import decode_payload
-from recordmill.transforms.decode.tensors import Tensor
 from recordmill.transforms.encode.payloads import encode_payload
 
 LABEL = FeatureSpec("label", Kind.INT64)

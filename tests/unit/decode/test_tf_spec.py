@@ -13,8 +13,7 @@ from spec_cases import STEPS, every_feature, labels, pictures, several_unknown
 from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.job.job_spec import Payload
-from recordmill.transforms.decode.code_text import quoted
-from recordmill.transforms.decode.tf_spec import parsing_spec
+from recordmill.transforms.decode.tf_code import parsing_spec, quoted
 
 IMAGE = FeatureSpec(
     "image",

@@ -8,7 +8,6 @@ circle. A folder that is missing here fails the test, as does one that is gone.
 from __future__ import annotations
 
 import ast
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -59,10 +58,6 @@ ROOMS = (
     "beam_jobs/cli",
     "beam_jobs/recordmill",  # the package's public names
 )
-# Names that mean the same thing in each folder: a format's own source and options, and
-# the two directions of one wire format.
-SHARED_NAMES = {"__init__.py", "source.py", "options.py", "plugin.py"}
-TWO_DIRECTIONS = ({"transforms/encode", "transforms/decode"},)
 
 
 def product_files() -> list[Path]:
@@ -139,18 +134,3 @@ def test_nothing_is_imported_by_its_folder_name() -> None:
         if module.partition(".")[0] in ("schemas", "transforms", "beam_jobs")
     ]
     assert wrong == []
-
-
-def test_a_file_name_means_one_thing() -> None:
-    rooms: dict[str, set[str]] = {}
-    for path in product_files():
-        rooms.setdefault(path.name, set()).add(room_of(path))
-    assert Counter() == Counter(
-        {
-            name: len(where)
-            for name, where in rooms.items()
-            if len(where) > 1
-            and name not in SHARED_NAMES
-            and where not in TWO_DIRECTIONS
-        }
-    )

@@ -28,7 +28,7 @@ from recordmill.schemas.job.job_spec import (
 from recordmill.schemas.job.source_options import PIPELINE_ROWS
 from recordmill.schemas.parsing.problems import parse_declared
 from recordmill.schemas.ranges import InputFile
-from recordmill.transforms.decode.observed_features import (
+from recordmill.transforms.decode.examples import (
     MAX_FEATURES,
     ObservedFeature,
     ObservedFeatures,
@@ -41,11 +41,10 @@ from recordmill.transforms.exchange.piece import open_piece
 from recordmill.transforms.exchange.plan import Histogram
 from recordmill.transforms.exchange.sorted_run import write_sorted_run
 from recordmill.transforms.exchange.sorted_run_store import LocalSortedRuns
-from recordmill.transforms.rows.dict_tables import Table, TableBuilder
 from recordmill.transforms.rows.dicts import to_dicts
-from recordmill.transforms.rows.encode_rows import RowsEncoder
+from recordmill.transforms.rows.elements import Table, TableBuilder
+from recordmill.transforms.rows.encode_rows import RowsEncoder, SplitRule
 from recordmill.transforms.rows.row_rejects import summarize_rejects
-from recordmill.transforms.rows.row_splits import SplitRule
 from recordmill.transforms.rows.row_summary import (
     RowsTotals,
     rows_bucket_bits,

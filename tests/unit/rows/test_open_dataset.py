@@ -24,8 +24,7 @@ from recordmill.schemas.errors import CorruptRecordError, OutputError, UsageErro
 from recordmill.schemas.features.feature import Schema
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.rows.dicts import to_dicts
-from recordmill.transforms.rows.numpy_columns import to_numpy
-from recordmill.transforms.rows.open_dataset import Dataset
+from recordmill.transforms.rows.open_dataset import Dataset, to_numpy
 
 SCHEMA = """\
 features:
@@ -347,7 +346,7 @@ def test_a_split_without_rows(tmp_path: Path) -> None:
 
 @given(st.integers(0, 700), st.integers(-3, 3), st.booleans())
 def test_every_order_is_a_permutation(count: int, seed: int, near: bool) -> None:
-    from recordmill.transforms.rows.row_order import row_order
+    from recordmill.transforms.rows.open_dataset import row_order
 
     order = row_order(count, seed, 0, near=near)
     again = row_order(count, seed, 0, near=near)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.transforms.arrow import I64
-from recordmill.transforms.rows.read_ahead import read_ahead, windows_of
+from recordmill.transforms.rows.open_dataset import read_ahead, windows_of
 
 
 def numbers(*values: int) -> I64:

@@ -13,7 +13,7 @@ from rows_tools import example
 from recordmill.schemas.job.job_spec import JobSpec, RejectLimit, SplitSpec
 from recordmill.schemas.job.source_options import PIPELINE_ROWS
 from recordmill.schemas.parsing.problems import parse_declared
-from recordmill.transforms.decode.observed_features import ObservedFeatures
+from recordmill.transforms.decode.examples import ObservedFeatures
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.rows.encode_rows import RowsEncoder
 from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES

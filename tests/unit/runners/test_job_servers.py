@@ -18,9 +18,9 @@ from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 from apache_beam.runners.portability.flink_runner import FlinkRunner
 from store_servers import free_port
 
-from recordmill.beam_jobs.runners import flink, portable
-from recordmill.beam_jobs.runners.flink import is_flink
-from recordmill.beam_jobs.runners.portable_options import StrictOptions
+from recordmill.beam_jobs.runners import portable
+from recordmill.beam_jobs.runners import portable as flink
+from recordmill.beam_jobs.runners.portable import StrictOptions, is_flink
 from recordmill.schemas.errors import InputError, UsageError
 
 

@@ -18,7 +18,7 @@ from job_tools import (
 )
 from store_servers import free_port
 
-from recordmill.beam_jobs.runners import portable_options
+from recordmill.beam_jobs.runners import portable as portable_options
 from recordmill.beam_jobs.runners.embedded import pipeline_options
 from recordmill.transforms.exchange.messages import PIECE_BYTES
 

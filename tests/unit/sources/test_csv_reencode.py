@@ -16,7 +16,7 @@ from source_tools import FileWriter, file_writer, prepare
 
 from recordmill.schemas.job.job_spec import JobSpec
 from recordmill.schemas.ranges import TypeFlags, merge_type_flags
-from recordmill.transforms.decode.decode_batch import decode_batch
+from recordmill.transforms.decode.examples import decode_batch
 from recordmill.transforms.sources.csv import range_rows
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.text_types import classify

@@ -18,7 +18,7 @@ from recordmill.schemas.errors import InputError, SchemaError, UsageError
 from recordmill.schemas.features.declared import DeclaredSchema
 from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.job.job_spec import JobSpec
-from recordmill.transforms.dataset.tfds_files import metadata_files
+from recordmill.transforms.dataset.tfds import metadata_files
 from recordmill.transforms.sources.tfrecord import source as tfrecord_source
 from recordmill.transforms.sources.tfrecord.source import TfrecordSource
 from recordmill.transforms.storage import LocalStore

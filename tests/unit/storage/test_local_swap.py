@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from recordmill.schemas.errors import BusyError, OutputRefusedError
-from recordmill.transforms.storage import LocalStore, local_swap
+from recordmill.transforms.storage import LocalStore
+from recordmill.transforms.storage import local as local_swap
 from recordmill.transforms.storage.store import SWAP_FOLDER
 
 

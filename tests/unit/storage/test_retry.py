@@ -25,16 +25,17 @@ from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.storage import (
     LocalStore,
     RemoteStore,
-    conditional_put,
+    conditional,
     open_store,
 )
-from recordmill.transforms.storage.reading import read_file, read_range
-from recordmill.transforms.storage.retry import (
+from recordmill.transforms.storage.errors import (
     DEFAULT_RETRIES,
     RetryPolicy,
+    describe_failure,
+    is_transient,
     with_retries,
 )
-from recordmill.transforms.storage.storage_errors import describe_failure, is_transient
+from recordmill.transforms.storage.reading import read_file, read_range
 
 BRIEF = RetryPolicy(tries=2, first_seconds=0.05, limit_seconds=5.0)
 BIG = 40 << 20  # three parts
@@ -241,7 +242,7 @@ class Clock:
 
 def test_the_time_for_trying_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    monkeypatch.setattr("recordmill.transforms.storage.retry.time", clock)
+    monkeypatch.setattr("recordmill.transforms.storage.errors.time", clock)
 
     def fail() -> None:
         raise TimeoutError
@@ -266,9 +267,7 @@ def test_a_bug_is_no_fault_of_storage(monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(*arguments: object) -> None:
         raise TypeError("a bug")
 
-    monkeypatch.setattr(
-        "recordmill.transforms.storage.remote_requests.filesystem_of", wrong
-    )
+    monkeypatch.setattr("recordmill.transforms.storage.remote.filesystem_of", wrong)
     with pytest.raises(TypeError, match="a bug"):
         RemoteStore("memory://x").read("a")
 
@@ -380,7 +379,7 @@ def test_a_store_that_knows_no_conditions_is_found_out(
     monkeypatch: pytest.MonkeyPatch, flaky: Flaky, passed_over: str
 ) -> None:
     """Some S3-compatible servers pass over conditions and overwrite."""
-    real = conditional_put._put_if
+    real = conditional._put_if
 
     def put_if(url: str, system: Any, path: str, data: bytes, info: Any) -> bool:
         if passed_over == ("If-Match" if info else "If-None-Match"):
@@ -389,7 +388,7 @@ def test_a_store_that_knows_no_conditions_is_found_out(
         return real(url, system, path, data, info)
 
     assert flaky.direct.preflight().exclusive
-    monkeypatch.setattr(conditional_put, "_put_if", put_if)
+    monkeypatch.setattr(conditional, "_put_if", put_if)
     assert flaky.direct.exclusive
     assert not flaky.direct.preflight().exclusive
     assert flaky.direct.list() == {}
@@ -411,9 +410,7 @@ def test_secrets_are_not_in_errors(
     def talkative(url: str, options: StorageOptions) -> tuple[object, str]:
         return Talkative(), url
 
-    monkeypatch.setattr(
-        "recordmill.transforms.storage.remote_requests.filesystem_of", talkative
-    )
+    monkeypatch.setattr("recordmill.transforms.storage.remote.filesystem_of", talkative)
     monkeypatch.setattr(
         "recordmill.transforms.storage.reading.filesystem_of", talkative
     )

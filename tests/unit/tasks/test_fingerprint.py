@@ -15,7 +15,7 @@ from pydantic import Field
 from recordmill.schemas.job.job_spec import JobSpec, RejectLimit, Sharding
 from recordmill.schemas.job.source_options import SourceOptions
 from recordmill.schemas.ranges import InputFile
-from recordmill.transforms.commit.input_log import dump_inputs
+from recordmill.transforms.commit.inputs import dump_inputs
 from recordmill.transforms.sources.cifar.options import CifarOptions
 from recordmill.transforms.sources.images.options import ImagesOptions
 from recordmill.transforms.tasks.fingerprint import fingerprint_of, fixed_fields

@@ -36,8 +36,7 @@ from recordmill.schemas.job.storage_options import StorageOptions
 from recordmill.schemas.proto.example_pb2 import Example, SequenceExample
 from recordmill.schemas.ranges import InputFile
 from recordmill.schemas.text import count
-from recordmill.transforms.decode.decode_batch import decode_records
-from recordmill.transforms.decode.observed_features import ObservedFeatures
+from recordmill.transforms.decode.examples import ObservedFeatures, decode_records
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.encode.payloads import check_payload
 from recordmill.transforms.pictures.signature import picture_format

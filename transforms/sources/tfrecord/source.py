@@ -36,7 +36,7 @@ from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.ranges import InputFile, InputRange, TypeFlags
 from recordmill.schemas.text import count
 from recordmill.schemas.understood import NOTHING, PassedOver, Understood
-from recordmill.transforms.decode.decode_batch import Unknown
+from recordmill.transforms.decode.examples import Unknown
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.sources.base import FRAMED, Source, number_ranges
 from recordmill.transforms.sources.by_reference import REFERENCE

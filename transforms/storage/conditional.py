@@ -14,15 +14,66 @@ from typing import Any
 
 from recordmill.schemas.errors import MissingFileError
 from recordmill.transforms.storage.clouds import cloud_of
-from recordmill.transforms.storage.conditional_remove import remove_version
-from recordmill.transforms.storage.fsspec_files import (
-    NO_FILE,
-    file_info,
-    read_whole,
-)
+from recordmill.transforms.storage.errors import is_unmet_condition
+from recordmill.transforms.storage.fsspec_files import NO_FILE, file_info, read_whole
 from recordmill.transforms.storage.s3_requests import get_object, speaks_s3
-from recordmill.transforms.storage.storage_errors import is_unmet_condition
 from recordmill.transforms.storage.store import Store
+
+
+def remove_version(kind: str, system: Any, path: str, info: Mapping[str, Any]) -> bool:
+    """Removes an object if it still has one version.
+
+    A server that passes over the condition removes whatever is there.
+
+    Args:
+      kind: of the storage.
+      system: the file system.
+      path: of the object in it.
+      info: of the version.
+
+    Returns:
+      Whether it did; otherwise there is another version, or none.
+    """
+    try:
+        if kind == "s3":
+            bucket, key, _ = system.split_path(path)
+            system.call_s3(
+                "delete_object", Bucket=bucket, Key=key, IfMatch=info["ETag"]
+            )
+        elif kind == "gcs":
+            bucket, key, _ = system.split_path(path)
+            generation = str(info["generation"])
+            system.call(
+                "DELETE", "b/{}/o/{}", bucket, key, ifGenerationMatch=generation
+            )
+        elif kind == "azure":
+            from fsspec.asyn import sync  # as in filesystems.py
+
+            sync(system.loop, _remove_from_azure, system, path, info["etag"])
+        else:  # memory: compared before, and guarded
+            system.rm_file(path)
+    except FileNotFoundError:
+        return False
+    except Exception as error:
+        if not is_unmet_condition(error):
+            raise
+        return False
+    return True
+
+
+async def _remove_from_azure(system: Any, path: str, etag: str) -> None:
+    from azure.core import MatchConditions
+    from azure.core.exceptions import ResourceNotFoundError
+
+    container, name, _ = system.split_path(path)
+    client = system.service_client.get_container_client(container=container)
+    same = MatchConditions.IfNotModified
+    try:
+        async with client:
+            await client.delete_blob(name, etag=etag, match_condition=same)
+    except ResourceNotFoundError as error:
+        raise FileNotFoundError(path) from error
+
 
 _TRIES = 10  # if a file is written again and again with the content that was seen
 

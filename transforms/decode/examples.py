@@ -1,0 +1,655 @@
+"""Decodes serialized tf.train.Examples to an Arrow batch.
+
+The inverse of encode/examples.py. Records in the encoder's own layout (regular ones)
+are read by array steps over all of them at once (see entry_walk.py). Irregular ones,
+written by others or damaged, go through the protobuf runtime one by one: rewritten in
+the encoder's layout, they are read like the others. So all values take one way to
+Arrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from google.protobuf.message import DecodeError
+
+from recordmill.schemas.errors import RowsError, SchemaError
+from recordmill.schemas.features.feature import (
+    Content,
+    FeatureSpec,
+    Kind,
+    Schema,
+    map_order,
+    shape_text,
+)
+from recordmill.schemas.proto.example_pb2 import Example, Feature
+from recordmill.schemas.text import count
+from recordmill.transforms.arrow import I64, U8, U64, array_parts, distinct_lengths
+from recordmill.transforms.decode.columns import (
+    Findings,
+    check_feature,
+    read_column,
+    read_lists,
+    read_tensor,
+)
+from recordmill.transforms.decode.wire import (
+    WORD_BYTES,
+    Mask,
+    Spans,
+    gather_words,
+    padded_parts,
+    read_varints,
+)
+from recordmill.transforms.encode.examples import entry_header
+from recordmill.transforms.encode.wire import varint
+
+# In the encoder's layout (encode/examples.py) the header of a map entry depends only on
+# the entry's length. So the walk reads that length, looks up the one header that goes
+# with it, and compares. All records advance together, one key in each step. Where the
+# header differs, the record lacks the key. A record whose end is not reached in this way
+# has another layout (or is damaged) and is left to the protobuf runtime.
+#
+# Two records with the int64 features a = 7 and b = 8 in the first, b = 9 in the second:
+#
+#     record 0   0a 18 | 0a 0a 0a 01 61 12 05 1a 03 0a 01 07 | 0a 0a 0a 01 62 ... 01 08
+#     record 1   0a 0c | 0a 0a 0a 01 62 12 05 1a 03 0a 01 09
+#
+#     enter      positions [2, 28]: after the tag and length of Features
+#     key a      entry length 10 (0a) goes with the header 0a 0a 0a 01 61 12 05 1a 03 0a 01;
+#                it matches in record 0 only: present [1, 0], starts [13, -], lengths [1,
+#                0] positions [14, 28]
+#     key b      present [1, 1], starts [25, 39], lengths [1, 1], positions [26, 40] = ends
+
+# Without the name: five tags and five lengths as varints, each below 2 GiB.
+_MAX_HEADER_BYTES = 5 * (1 + 5)
+_TAG = 0x0A  # of the only field of Example and of Features, and of an entry's key
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key of the feature map and how its payload is stored.
+
+    Attributes:
+      name: UTF-8 bytes.
+      kind: the list that holds the payload.
+      delimited: whether the payload is one length-delimited field of the list
+        (packed numbers, one bytes value) and not a series of such fields.
+    """
+
+    name: bytes
+    kind: Kind
+    delimited: bool
+
+    @property
+    def header_words(self) -> int:
+        """Returns how many 64-bit words hold the longest header of the key's entry."""
+        return -(-(len(self.name) + _MAX_HEADER_BYTES) // WORD_BYTES)
+
+
+def padding_bytes(keys: Sequence[Key]) -> int:
+    """Returns how many bytes may be read after the last record."""
+    return max((len(key.name) for key in keys), default=0) + 8 * WORD_BYTES
+
+
+def walk_entries(
+    data: U8, starts: I64, ends: I64, keys: Sequence[Key]
+) -> tuple[list[Spans], Mask]:
+    """Finds the payload of every key in every record.
+
+    Args:
+      data: the records' bytes, followed by `padding_bytes(keys)` bytes.
+      starts: where each record starts.
+      ends: where each record ends.
+      keys: in the order in which they are stored in the records.
+
+    Returns:
+      The payload's span for each key, and a mask of the records read to their end.
+    """
+    positions, whole = _enter_features(data, starts, ends)
+    found = []
+    for key in keys:
+        spans = _read_entry(data, positions, ends, key)
+        found.append(spans)
+        positions = np.where(spans.present, spans.starts + spans.lengths, positions)
+    return found, whole & (positions == ends)
+
+
+def _enter_features(data: U8, starts: I64, ends: I64) -> tuple[I64, Mask]:
+    """Returns the positions after Features' header, and a mask where it is valid."""
+    words = gather_words(data, starts).ravel()
+    lengths, sizes = read_varints(words >> np.uint64(8))
+    positions = starts + 1 + sizes
+    whole = (words & np.uint64(0xFF)) == _TAG
+    # A varint cut off by the shift gives a length that does not fit the record.
+    whole &= positions + lengths.view(np.int64) == ends
+    positions = np.where(whole, positions, ends)
+    return positions, whole | (starts == ends)  # zero bytes are an empty example
+
+
+def _read_entry(data: U8, positions: I64, ends: I64, key: Key) -> Spans:
+    """Returns the payload of the key's entry, where an entry begins at the position."""
+    found = gather_words(data, positions, key.header_words)
+    lengths = _entry_lengths(found[:, 0], ends - positions)
+    distinct, which = distinct_lengths(lengths)
+    table = _HeaderTable.of(key, distinct)
+    if len(distinct) == 1:
+        present = table.match_one(found)
+        headers, payloads = table.header_lengths[0], table.payload_lengths[0]
+    else:
+        present = table.match(found, which)
+        headers, payloads = table.header_lengths[which], table.payload_lengths[which]
+    starts = positions + headers
+    present &= starts + payloads <= ends
+    if present.all():
+        return Spans(starts, np.broadcast_to(payloads, starts.shape), present)
+    starts = np.where(present, starts, positions)
+    return Spans(starts, np.where(present, payloads, 0), present)
+
+
+def _entry_lengths(words: U64, left: I64) -> I64:
+    """Returns the lengths after the entries' tags; 0 if longer than the bytes left."""
+    after_tag = words >> np.uint64(8)
+    short = after_tag.astype(np.uint8)
+    if len(short) and short.max() < 0x80:  # most often all lengths are single bytes
+        return short.astype(np.int64)
+    lengths, _ = read_varints(after_tag)
+    return np.where(lengths < left.view(np.uint64), lengths, np.uint64(0)).view(
+        np.int64
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _HeaderTable:
+    """The headers that go with each entry length, as words to compare.
+
+    Attributes:
+      words: the headers, padded, shape (entry lengths, words).
+      masks: the bits that are compared.
+      header_lengths: in bytes.
+      payload_lengths: in bytes; longer than any record if no entry has that length.
+    """
+
+    words: U64
+    masks: U64
+    header_lengths: I64
+    payload_lengths: I64
+
+    @classmethod
+    def of(cls, key: Key, entry_lengths: I64) -> _HeaderTable:
+        headers, payloads = [], []
+        # A loop over the distinct lengths, not over the records.
+        for length in entry_lengths.tolist():
+            header, payload = _build_header(key, length)
+            headers.append(header)
+            payloads.append(payload)
+        width = key.header_words * WORD_BYTES
+        padded = b"".join(header.ljust(width, b"\0") for header in headers)
+        compared = b"".join(
+            (b"\xff" * len(header)).ljust(width, b"\0") for header in headers
+        )
+        shape = (len(headers), width // WORD_BYTES)
+        return cls(
+            np.frombuffer(padded, "<u8").reshape(shape),
+            np.frombuffer(compared, "<u8").reshape(shape),
+            np.fromiter(map(len, headers), np.int64, len(headers)),
+            np.array(payloads, np.int64),
+        )
+
+    def match_one(self, found: U64) -> Mask:
+        """Returns a mask of the records whose words are the only header."""
+        equal: Mask = (found[:, 0] & self.masks[0, 0]) == self.words[0, 0]
+        for index in range(1, self.words.shape[1]):
+            equal &= (found[:, index] & self.masks[0, index]) == self.words[0, index]
+        return equal
+
+    def match(self, found: U64, which: npt.NDArray[np.intp]) -> Mask:
+        """Returns a mask of the records whose words are the header of their length."""
+        differs = np.zeros(len(found), np.uint64)
+        for index in range(self.words.shape[1]):
+            header = self.words[:, index].take(which)
+            mask = self.masks[:, index].take(which)
+            differs |= (found[:, index] ^ header) & mask
+        equal: Mask = differs == 0
+        return equal
+
+
+_NO_HEADER = (b"", 1 << 40)  # with a payload longer than any record
+
+
+@lru_cache(1 << 14)
+def _build_header(key: Key, entry_length: int) -> tuple[bytes, int]:
+    """Returns the header of an entry of this length, and the length of its payload."""
+    feature = _payload_length(
+        entry_length - len(varint(len(key.name))) - 1 - len(key.name)
+    )
+    values = None if feature is None else _payload_length(feature)
+    if values is None:
+        return _NO_HEADER
+    payload: int | None = values
+    # The encoder omits an empty field of packed numbers, but not an empty bytes value.
+    if key.delimited and (values or key.kind is Kind.BYTES):
+        payload = _payload_length(values)
+    if payload is None:
+        return _NO_HEADER
+    header = entry_header(key.name, key.kind, payload, delimited=key.delimited)
+    return header, payload
+
+
+def _payload_length(length: int) -> int | None:
+    """Returns n such that a tag, the varint n and n bytes are `length` bytes; or None.
+
+    For length 12: n = 10, as the tag and the varint 0a take 2 bytes.
+    """
+    for prefix in range(2, 7):
+        rest = length - prefix
+        if rest >= 0 and len(varint(rest)) == prefix - 1:
+            return rest
+    return None
+
+
+_SHOWN_BYTES = 12
+
+
+class InvalidRecordError(Exception):
+    """The error of one record that does not fit the schema."""
+
+
+def rewrite_example(
+    data: bytes,
+    owners: Mapping[str, FeatureSpec],
+    keys: Mapping[str, Key],
+    *,
+    refuses_unknown: bool,
+) -> bytes:
+    """Rewrites an example in the encoder's layout, without unknown features.
+
+    Args:
+      data: the example.
+      owners: the feature that each key belongs to.
+      keys: what is stored for each key.
+      refuses_unknown: whether it may have no other keys.
+
+    Raises:
+      InvalidRecordError: the example or a feature does not fit the schema.
+    """
+    features = parse_features(data)
+    if features is None:
+        raise InvalidRecordError(
+            f"{len(data)} bytes that start with {data[:_SHOWN_BYTES].hex()!r} are "
+            "not a valid tf.train.Example"
+        )
+    if refuses_unknown:
+        for name in sorted(features.keys() - keys.keys()):
+            raise InvalidRecordError(unknown_feature(name))
+    entries = b""
+    for name in sorted(features.keys() & keys.keys(), key=map_order):
+        if features[name].WhichOneof("kind") is not None:
+            _normalize(features[name], owners[name], keys[name])
+            value = features[name].SerializeToString(deterministic=True)
+            entry = _delimited(b"\x0a", name.encode()) + _delimited(b"\x12", value)
+            entries += _delimited(b"\x0a", entry)
+    return _delimited(b"\x0a", entries)
+
+
+def parse_features(data: bytes) -> Mapping[str, Feature] | None:
+    """Returns the features of an example, or None if the bytes are not an example."""
+    try:
+        return Example.FromString(data).features.feature
+    except DecodeError:
+        return None
+
+
+def has_single_value(feature: FeatureSpec) -> bool:
+    """Tells whether the feature has exactly one stored value."""
+    return not feature.shape or feature.content is not Content.VALUES
+
+
+def _normalize(message: Feature, feature: FeatureSpec, key: Key) -> None:
+    """Changes the message to what the encoder would write for the feature's key.
+
+    Raises:
+      InvalidRecordError: it is of another kind, or not a single value as expected.
+    """
+    name, kind = key.name.decode(), message.WhichOneof("kind")
+    if kind != key.kind:
+        raise InvalidRecordError(f"feature {name!r}: {kind}, expected {key.kind}")
+    message.DiscardUnknownFields()  # type: ignore[attr-defined]
+    values = getattr(message, key.kind).value
+    if not has_single_value(feature):
+        return
+    if len(values) != 1:
+        raise InvalidRecordError(f"feature {name!r}: {len(values)} values, expected 1")
+    if feature.content is Content.TENSOR:
+        try:
+            tensor = read_tensor(values[0])
+        except ValueError as error:
+            reason = f"feature {name!r}: not a valid tensor: {error}"
+            raise InvalidRecordError(reason) from error
+        fits = len(tensor.shape) == len(feature.shape) and all(
+            expected in (None, found)
+            for expected, found in zip(feature.shape, tensor.shape, strict=True)
+        )
+        dtype = "string" if feature.dtype == "bytes" else feature.dtype
+        if tensor.dtype != dtype or not fits:
+            raise InvalidRecordError(
+                f"feature {name!r}: tensor of {tensor.dtype} of shape "
+                f"{list(tensor.shape)}, expected {feature.dtype} of shape "
+                f"{shape_text(feature.shape)}"
+            )
+        values[0] = tensor.to_bytes()
+
+
+def _delimited(tag: bytes, data: bytes) -> bytes:
+    return tag + varint(len(data)) + data
+
+
+def unknown_feature(name: str) -> str:
+    """Returns the error of a record with a feature that is not in the schema."""
+    return f"feature {name!r} is not in the schema"
+
+
+# A window's bytes stay in the processor's cache during the steps over its keys.
+_WINDOW_BYTES = 8 << 20
+_WINDOW_ROWS = 1 << 14
+
+# Limit of features that are not in the schema: each costs a step over all records.
+_MAX_UNKNOWN = 1000
+_MAX_UNKNOWN_NAME = 200  # characters of its name
+
+Unknown = Literal["ignore", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """Decoded records, as columns.
+
+    Attributes:
+      batch: a row for each record.
+      row_errors: (record index, reason) of each record that does not fit the schema,
+        ascending; the content of their rows is undefined.
+    """
+
+    batch: pa.RecordBatch
+    row_errors: list[tuple[int, str]]
+
+
+def decode_batch(
+    examples: pa.BinaryArray, schema: Schema, *, unknown: Unknown = "ignore"
+) -> pa.RecordBatch:
+    """Decodes the features of every example to columns.
+
+    Args:
+      examples: serialized tf.train.Examples.
+      schema: the features to read.
+      unknown: whether a feature that is not in the schema is ignored or an error.
+
+    Returns:
+      A column for each feature, under its name, in the schema's order; null where an
+      example lacks it. For their types see feature_column.py.
+
+    Raises:
+      SchemaError: a feature's kind cannot store its dtype.
+      RowsError: examples are damaged or do not fit the schema.
+    """
+    decoded = decode_records(examples, schema, unknown=unknown)
+    if decoded.row_errors:
+        rows, reasons = zip(*decoded.row_errors, strict=True)
+        raise RowsError(list(rows), list(reasons))
+    return decoded.batch
+
+
+def decode_records(
+    examples: pa.BinaryArray, schema: Schema, *, unknown: Unknown = "ignore"
+) -> Decoded:
+    """Decodes like decode_batch, but returns errors of records instead of raising."""
+    for feature in schema.features:
+        if feature.sequence:
+            raise SchemaError(
+                f"feature {feature.name!r} is a feature list, which only a "
+                "tf.train.SequenceExample can hold, not a tf.train.Example"
+            )
+        check_feature(feature)
+    reader = _Reader(schema, unknown)
+    windows, row_errors, start = [], [], 0
+    for window in _windows(examples):
+        arrays, reasons = reader.read(window)
+        windows.append(arrays)
+        row_errors += [(start + row, reasons[row]) for row in sorted(reasons)]
+        start += len(window)
+    names = [feature.name for feature in schema.features]
+    columns = [pa.concat_arrays(arrays) for arrays in zip(*windows, strict=True)]
+    return Decoded(pa.RecordBatch.from_arrays(columns, names), row_errors)
+
+
+def _windows(examples: pa.BinaryArray) -> Iterator[pa.BinaryArray]:
+    """Yields the records in windows of bounded size; at least one, even if empty."""
+    offsets, _ = array_parts(examples)
+    start = 0
+    while True:
+        stop = (
+            np.searchsorted(offsets, offsets[start] + _WINDOW_BYTES, side="right") - 1
+        )
+        stop = min(max(int(stop), start + 1), start + _WINDOW_ROWS, len(examples))
+        yield examples.slice(start, stop - start)
+        if stop == len(examples):
+            return
+        start = stop
+
+
+class _Reader:
+    """A reader of windows, which remembers features that are not in the schema."""
+
+    def __init__(self, schema: Schema, unknown: Unknown) -> None:
+        self._schema = schema
+        self._unknown = unknown
+        self._owners = {key: f for f in schema.features for key in f.keys}
+        self._keys = {key: _key_of(f, key) for key, f in self._owners.items()}
+        self._unknown_keys: dict[str, Key] = {}
+
+    def read(self, examples: pa.BinaryArray) -> tuple[list[pa.Array], dict[int, str]]:
+        """Returns the columns, and the errors of invalid records, by record."""
+        arrays, found = self._read_regular(examples)
+        if found.irregular.any() and self._find_unknown_keys(examples, found.irregular):
+            arrays, found = self._read_regular(examples)
+        if not found.irregular.any():
+            return arrays, found.reasons
+        return self._read_irregular(examples, arrays, found)
+
+    def _read_regular(
+        self, examples: pa.BinaryArray
+    ) -> tuple[list[pa.Array], Findings]:
+        """Returns columns that are valid for all records without a finding."""
+        all_keys = {**self._keys, **self._unknown_keys}
+        keys = [all_keys[name] for name in sorted(all_keys, key=map_order)]
+        data, starts, ends = padded_parts(examples, padding_bytes(keys))
+        key_spans, whole = walk_entries(data, starts, ends, keys)
+        spans = {
+            key.name.decode(): span for key, span in zip(keys, key_spans, strict=True)
+        }
+        found = Findings(~whole)
+        arrays = [
+            read_column(data, feature, [spans[key] for key in feature.keys], found)
+            for feature in self._schema.features
+        ]
+        for name, key in sorted(self._unknown_keys.items()):
+            found.irregular |= read_lists(data, spans[name], key.kind).irregular
+            if self._unknown == "error":
+                for row in np.flatnonzero(spans[name].present).tolist():
+                    found.reasons.setdefault(row, unknown_feature(name))
+        return arrays, found
+
+    def _find_unknown_keys(self, examples: pa.BinaryArray, irregular: Mask) -> bool:
+        """Searches the first irregular record for keys that others may share."""
+        features = parse_features(examples[int(np.argmax(irregular))].as_py())
+        keys = {
+            name: Key(name.encode(), Kind(kind), delimited=kind != Kind.BYTES)
+            for name, feature in (features or {}).items()
+            if name not in self._keys
+            and len(name) <= _MAX_UNKNOWN_NAME
+            and (kind := feature.WhichOneof("kind"))
+        }
+        new = keys.keys() - self._unknown_keys.keys()
+        if len(self._unknown_keys) + len(new) > _MAX_UNKNOWN:
+            return False
+        self._unknown_keys |= keys
+        return bool(new)
+
+    def _read_irregular(
+        self, examples: pa.BinaryArray, arrays: list[pa.Array], found: Findings
+    ) -> tuple[list[pa.Array], dict[int, str]]:
+        """Rewrites the irregular records in the encoder's layout, then reads them."""
+        irregular = np.flatnonzero(found.irregular)
+        reasons = {
+            row: why for row, why in found.reasons.items() if not found.irregular[row]
+        }
+        rewritten = []
+        rewrite = partial(
+            rewrite_example,
+            owners=self._owners,
+            keys=self._keys,
+            refuses_unknown=self._unknown == "error",
+        )
+        for row in irregular.tolist():  # the protobuf runtime takes one at a time
+            try:
+                rewritten.append(rewrite(examples[row].as_py()))
+            except InvalidRecordError as error:
+                reasons[row] = str(error)
+                rewritten.append(b"")
+        others, found_here = self._read_regular(pa.array(rewritten, pa.binary()))
+        assert not found_here.irregular.any()  # as they were rewritten
+        for index, why in found_here.reasons.items():
+            reasons.setdefault(int(irregular[index]), why)
+        regular = np.flatnonzero(~found.irregular)
+        order = pa.array(np.argsort(np.concatenate([regular, irregular])))
+        kept = pa.array(regular)
+        merged = [
+            pa.concat_arrays([array.take(kept), other]).take(order)
+            for array, other in zip(arrays, others, strict=True)
+        ]
+        return merged, reasons
+
+
+def _key_of(feature: FeatureSpec, key: str) -> Key:
+    kind = Kind.INT64 if key in feature.keys[1:] else feature.kind
+    return Key(
+        key.encode(),
+        kind,
+        delimited=kind is not Kind.BYTES or has_single_value(feature),
+    )
+
+
+MAX_FEATURES = 10_000
+
+
+@dataclass(slots=True)
+class ObservedFeature:
+    """The values that the examples so far hold under one key.
+
+    Attributes:
+      kinds: the list types observed.
+      examples: number of examples that have the key.
+      min_values, max_values: number of values in one example.
+    """
+
+    kinds: frozenset[str]
+    examples: int
+    min_values: int
+    max_values: int
+
+    def add(self, other: ObservedFeature) -> None:
+        self.kinds |= other.kinds
+        self.examples += other.examples
+        self.min_values = min(self.min_values, other.min_values)
+        self.max_values = max(self.max_values, other.max_values)
+
+
+@dataclass(slots=True)
+class ObservedFeatures:
+    """The features that the examples so far hold, by name."""
+
+    by_name: dict[str, ObservedFeature] = field(default_factory=dict)
+
+    def add_example(self, example: Example) -> None:
+        """Adds the features of one example."""
+        for name, feature in example.features.feature.items():
+            kind = feature.WhichOneof("kind")
+            if kind is not None:  # a feature without values counts as missing
+                num_values = len(getattr(feature, kind).value)
+                self._add(
+                    name, ObservedFeature(frozenset((kind,)), 1, num_values, num_values)
+                )
+
+    def add(self, other: ObservedFeatures) -> None:
+        """Adds the features that another worker observed."""
+        for name, observed in other.by_name.items():
+            self._add(name, observed)
+
+    def _add(self, name: str, observed: ObservedFeature) -> None:
+        known = self.by_name.get(name)
+        if known is not None:
+            known.add(observed)
+            return
+        if len(self.by_name) == MAX_FEATURES:
+            raise SchemaError(
+                f"the examples have more than {MAX_FEATURES:,} different features "
+                f"({name!r} is one more). Give a schema with the features to keep"
+            )
+        self.by_name[name] = ObservedFeature(
+            observed.kinds, observed.examples, observed.min_values, observed.max_values
+        )
+
+    def to_schema(self, num_examples: int) -> Schema:
+        """Returns a schema that all examples fit.
+
+        A feature that some examples lack is optional. Always one value makes a scalar,
+        always the same number a fixed shape, anything else a variable length. Bytes
+        stay
+        bytes: whether they are text or an image cannot be inferred.
+
+        Raises:
+          SchemaError: a feature has values of several kinds, or there is no feature.
+        """
+        if not self.by_name:
+            raise SchemaError(
+                f"none of {count(num_examples, 'example')} has a feature: there is "
+                "nothing to write"
+            )
+        _require_one_kind(self.by_name)
+        return Schema(
+            tuple(
+                FeatureSpec(
+                    name,
+                    Kind(next(iter(observed.kinds))),
+                    shape=_shape(observed),
+                    optional=observed.examples < num_examples,
+                )
+                for name, observed in self.by_name.items()
+            )
+        )
+
+
+def _shape(observed: ObservedFeature) -> tuple[int | None, ...]:
+    if observed.min_values != observed.max_values or observed.max_values == 0:
+        return (None,)
+    return () if observed.max_values == 1 else (observed.max_values,)
+
+
+def _require_one_kind(by_name: Mapping[str, ObservedFeature]) -> None:
+    problems = [
+        f"feature {name!r} is {' in some examples and '.join(sorted(observed.kinds))} in "
+        "others"
+        for name, observed in sorted(by_name.items())
+        if len(observed.kinds) > 1
+    ]
+    if problems:
+        raise SchemaError(
+            "\n".join(
+                [*problems, "Give a schema: rows that do not fit it are then rejects"]
+            )
+        )
