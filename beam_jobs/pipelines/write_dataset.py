@@ -156,12 +156,6 @@ def splits_of(
         raise UsageError(f"WriteDataset: {text}")
     if split_by_time is not None:
         times = parse_split_times(split_by_time)
-        if times.shares:
-            raise UsageError(
-                f"WriteDataset: split_by_time={split_by_time!r}: shares of all rows are "
-                "known only after the last row, but each row is sent on as it comes. "
-                "Give the times, like 'date=train,2026-01-01,test'"
-            )
         if splits is not None:
             raise UsageError(
                 "WriteDataset: split_by_time names the splits, too: leave out splits"

@@ -187,7 +187,7 @@ class SplitRule:
             values = plain(values)
             if is_list(values.type):
                 raise pa.ArrowTypeError("expected a single value in each row")
-            return self.role.find(values, np.zeros(len(values), np.uint64))
+            return self.role.find(values)
         except pa.ArrowException as error:
             raise UsageError(
                 f"{self.option}={self.column!r}: values of type {values.type} cannot "
