@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
+from option_table import with_tables
 
 from recordmill.beam_jobs.cli.main import run
-from recordmill.beam_jobs.cli.option_table import with_tables
 
 DOCS = Path(__file__).parents[2] / "docs"
 TEXT = (DOCS / "jobs.md").read_text()
@@ -16,7 +16,7 @@ TEXT = (DOCS / "jobs.md").read_text()
 
 @pytest.mark.parametrize("page", ["options.md", "jobs.md"])
 def test_option_tables_are_up_to_date(page: str) -> None:
-    """If not: python -m recordmill.beam_jobs.cli.option_table docs/*.md"""
+    """If not: python tests/helpers/option_table.py docs/*.md"""
     text = (DOCS / page).read_text()
     assert "<!-- option_table" in text
     assert with_tables(text) == text

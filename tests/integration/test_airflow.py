@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dataflow_launcher import command_line
 from manifests import DAY, DEPLOY, load, our_arguments, parse, words_of
 from store_servers import tool
 
-from recordmill.beam_jobs.cli.flex_template import command_line
 from recordmill.schemas.errors import EXIT_STATUS, PERMANENT
 
 DAGS = DEPLOY / "airflow"

@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 import pytest
+from dataflow_launcher import command_line, parameters_of
 from google.cloud.dataflow_v1beta3 import TemplateMetadata
 from google.protobuf import json_format
 from manifests import (
@@ -30,7 +31,6 @@ from manifests import (
 from store_servers import tool
 
 from recordmill.beam_jobs.cli.convert_command import convert
-from recordmill.beam_jobs.cli.flex_template import command_line, parameters_of
 from recordmill.beam_jobs.cli.formats import all_commands
 from recordmill.beam_jobs.cli.run_command import run_command
 

@@ -11,9 +11,9 @@ from typing import Any, get_args
 
 import click
 import pytest
+from dataflow_form import FILE, OWN, updated_form
 
 from recordmill.beam_jobs.cli.convert_command import convert
-from recordmill.beam_jobs.cli.flex_metadata import metadata
 from recordmill.beam_jobs.cli.formats import all_commands
 from recordmill.beam_jobs.cli.run_command import run_command
 from recordmill.beam_jobs.pipelines.write_dataset import WriteDataset
@@ -37,11 +37,10 @@ from recordmill.transforms.sources.csv.options import CsvOptions
 from recordmill.transforms.sources.registry import BUILT_IN, load_format
 
 FORMATS = {name: load_format(name).options for name in BUILT_IN}
-OWN = {name: declared_options(name, model) for name, model in FORMATS.items()}
-METADATA = Path(__file__).parents[3] / "deploy" / "dataflow" / "metadata.json"
-PARAMETERS = {one["name"]: one for one in metadata()["parameters"]}
+FORMAT_OPTIONS = {
+    name: declared_options(name, model) for name, model in FORMATS.items()
+}
 ARGUMENTS = inspect.signature(WriteDataset.__init__).parameters
-NOT_OPTIONS = {"job_file", "sdk_container_image", "sdk_location"}
 
 
 def options(front: Front) -> list[Any]:
@@ -65,7 +64,9 @@ def test_names_and_flags_differ() -> None:
 @pytest.mark.parametrize("source", BUILT_IN)
 def test_convert_offers_what_is_declared(source: str) -> None:
     offered = click_options(all_commands(convert)[source])
-    declared = {o.command_flag: o for o in (*offered_by("convert"), *OWN[source])}
+    declared = {
+        o.command_flag: o for o in (*offered_by("convert"), *FORMAT_OPTIONS[source])
+    }
     assert set(offered) == set(declared)
     for flag, option in declared.items():
         assert_same(offered[flag], option)
@@ -168,8 +169,8 @@ def test_write_dataset_says_the_same_choices() -> None:
 
 
 def test_the_templates_form_is_up_to_date() -> None:
-    """If not: python -m recordmill.beam_jobs.cli.flex_metadata > deploy/..."""
-    assert json.loads(METADATA.read_text()) == metadata()
+    """If not: python tests/helpers/dataflow_form.py"""
+    assert json.loads(FILE.read_text()) == updated_form()
 
 
 def test_the_template_offers_what_is_declared() -> None:
@@ -177,8 +178,9 @@ def test_the_template_offers_what_is_declared() -> None:
         option.name if option.name in ("source", "inputs") else option.parameter
         for option in offered_by("template")
     }
-    declared |= {option.parameter for own in OWN.values() for option in own}
-    assert set(PARAMETERS) == declared | NOT_OPTIONS
+    declared |= {option.parameter for own in FORMAT_OPTIONS.values() for option in own}
+    form = json.loads(FILE.read_text())
+    assert {one["name"] for one in form["parameters"]} == declared | set(OWN)
 
 
 @pytest.mark.parametrize(
@@ -212,7 +214,7 @@ def test_messages_below_the_front_ends_name_options() -> None:
     exempt = {"options.py", "spell_options.py", "read_rejects.py", "plugin.py"}
     exempt |= {"table_format.py"}
     flags = {option.command_flag for option in OPTIONS}
-    flags |= {option.command_flag for own in OWN.values() for option in own}
+    flags |= {option.command_flag for own in FORMAT_OPTIONS.values() for option in own}
     found = [
         f"{path.relative_to(root)}: {flag}"
         for folder in ("schemas", "transforms")

@@ -1,14 +1,11 @@
-"""Prints the declared options as Markdown tables, which the docs hold.
+"""Makes the tables of the declared options that the docs hold.
 
-    python -m recordmill.beam_jobs.cli.option_table            all, for docs/options.md
-    python -m recordmill.beam_jobs.cli.option_table job_file   for docs/jobs.md
-
-In a page, a table lies between these two lines; a test compares it with what is printed:
+In a page, a table lies between these two lines; a test compares it with what is made:
 
     <!-- option_table job_file -->
     <!-- end of option_table -->
 
-    python -m recordmill.beam_jobs.cli.option_table docs/*.md    updates pages
+    python tests/helpers/option_table.py docs/*.md    updates pages
 """
 
 from __future__ import annotations
@@ -128,19 +125,6 @@ def _default(option: Option) -> str:
     return re.sub(r"`(\w+)=(\w+)`", r"`\1: \2`", option.shown_default)
 
 
-def main(arguments: list[str]) -> int:
-    """Prints a table, or writes all pages; returns the exit status."""
-    if arguments and all(name.endswith(".md") for name in arguments):
-        for page in map(Path, arguments):
-            page.write_text(with_tables(page.read_text()))
-        return 0
-    name = arguments[0] if arguments else "all"
-    if name not in TABLES:
-        sys.stderr.write(f"expected one of {', '.join(TABLES)}, got {name}\n")
-        return 2
-    sys.stdout.write(TABLES[name]())
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    for page in map(Path, sys.argv[1:]):
+        page.write_text(with_tables(page.read_text()))

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import runpy
-import sys
 from pathlib import Path
 
 import click
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
+from dataflow_launcher import MAIN, NOT_OFFERED, command_line, parameters_of
 from job_tools import IRIS, Ran, manifest_of, python
 
 from recordmill.beam_jobs.cli.convert_command import convert
-from recordmill.beam_jobs.cli.flex_template import (
-    NOT_OFFERED,
-    command_line,
-    parameters_of,
-)
 from recordmill.beam_jobs.cli.formats import all_commands
 from recordmill.beam_jobs.cli.run_command import run_command
 
-MAIN = Path(__file__).parents[2] / "deploy" / "dataflow" / "main.py"
 COMMANDS = [run_command, *all_commands(convert).values()]
 
 CASES = [
@@ -144,9 +137,3 @@ def test_its_usage_errors_are_told(tmp_path: Path) -> None:
     ran = launch("--source=csv")
     assert ran.status == 2
     assert "Error: source=csv also needs inputs" in ran.err
-
-
-def test_it_runs_nothing_when_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beam may look at the main module while it pickles."""
-    monkeypatch.setattr(sys, "argv", ["main.py", "--source=csv"])
-    runpy.run_path(str(MAIN), run_name="not_main")
