@@ -1,4 +1,4 @@
-"""Inventory entries and input ranges: what there is to read, cut into tasks."""
+"""Defines input ranges: what there is to read, cut into tasks, and what became of it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,51 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
-from recordmill.schemas.file_checksums import TaskChecksums
-from recordmill.schemas.reject_totals import NO_REJECTS, RejectTotals
+from recordmill.schemas.input_files import Seen, TaskChecksums
 from recordmill.schemas.text import count
+
+Bytes = bytes  # the type; in the class below it is the name of an attribute
+
+_DIGEST_SPACE = 1 << 64
+
+
+@dataclass(frozen=True, slots=True)
+class RejectTotals:
+    """The number of some rejects and a digest of them.
+
+    Which files they are in, and in which order, depends on the exchange. So the digest
+    is a sum over all lines; the totals of two tasks or parts add up to those of both.
+
+    Attributes:
+      rows: number of rejects, each of which is a line.
+      bytes: of all lines, with their ends.
+      digest: sum of a 64-bit hash of each line, modulo 2**64.
+    """
+
+    rows: int = 0
+    bytes: int = 0
+    digest: int = 0
+
+    def __add__(self, other: RejectTotals) -> RejectTotals:
+        return RejectTotals(
+            self.rows + other.rows,
+            self.bytes + other.bytes,
+            (self.digest + other.digest) % _DIGEST_SPACE,
+        )
+
+    @classmethod
+    def of(cls, data: Bytes) -> RejectTotals:
+        """Returns the totals of a file of rejects."""
+        digest = 0
+        lines = data.split(b"\n")
+        for line in lines[:-1]:  # few: a reject costs much more elsewhere
+            hashed = blake2b(line, digest_size=8).digest()
+            digest += int.from_bytes(hashed, "little")
+        return cls(len(lines) - 1, len(data), digest % _DIGEST_SPACE)
+
+
+NO_REJECTS = RejectTotals()
+
 
 TypeFlags = tuple[int, ...]
 """What the cells of each column were observed to hold (type_flags.TypeFlag), or ()."""
@@ -27,39 +69,6 @@ def merge_type_flags(one: TypeFlags, other: TypeFlags) -> TypeFlags:
     if not one or not other:
         return one or other
     return tuple(a | b for a, b in zip(one, other, strict=True))
-
-
-class Seen(NamedTuple):
-    """Size and version of a file, as the inventory has them."""
-
-    size: int
-    version: str
-
-
-class InputFile(NamedTuple):
-    """One file of the inventory; a tuple, as there are millions of them.
-
-    Attributes:
-      path: relative to the input root, "/" between parts: the stable origin.
-      uri: where it is read from.
-      size: bytes.
-      version: the store's etag, or mtime in nanoseconds; changes with the content.
-      given: the input folder that it was found below, relative to the input root; of a
-        file that was given by itself, its own folder.
-      problem: why it cannot be read, or "".
-    """
-
-    path: str
-    uri: str
-    size: int
-    version: str = ""
-    given: str = ""
-    problem: str = ""
-
-    @property
-    def seen(self) -> Seen:
-        """Returns what has to be the same when the file is read."""
-        return Seen(self.size, self.version)
 
 
 class RangeFile(NamedTuple):

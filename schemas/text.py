@@ -1,12 +1,15 @@
-"""Formats counts, sizes and JSON; the one place for plurals and units."""
+"""Formats and parses counts, sizes and JSON, and checks names of files."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Sequence
 from json.encoder import encode_basestring
 from typing import Any
+
+from recordmill.schemas.errors import OutputRefusedError
 
 _UNITS = ("kB", "MB", "GB", "TB", "PB")
 
@@ -113,3 +116,91 @@ def _scalar(value: Any) -> str:
 
 def _key(key: Any) -> str:
     return encode_basestring(key) if type(key) is str else _encode({key: 0})[1:-4]
+
+
+_PREFIXES = ("", "K", "M", "G", "T")
+# 64M is 64MiB; only a B without an i means thousands.
+_SIZE = re.compile(
+    r"(\d{0,15}\.?\d{1,15}) ?(?:([KMGT])(I)?)?(B)?", re.ASCII | re.IGNORECASE
+)
+
+
+def parse_size(text: str) -> int:
+    """Returns the bytes that a size stands for.
+
+    >>> parse_size("1.5MiB")
+    1572864
+
+    Raises:
+      ValueError: no size, or less than one byte.
+    """
+    from fractions import Fraction  # with decimal, which commands need not wait for
+
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"expected a size like 128MiB or 100MB, found {text!r}")
+    number, unit, binary, is_bytes = match.groups(default="")
+    thousand = 1000 if is_bytes and not binary else 1024
+    size = int(Fraction(number) * thousand ** _PREFIXES.index(unit.upper()))
+    if size < 1:
+        raise ValueError("a shard has at least one byte")
+    return size
+
+
+def parse_memory(text: str) -> int | None:
+    """Returns the bytes of memory that may be used; None for "auto".
+
+    >>> parse_memory("0"), parse_memory("512MiB")
+    (0, 536870912)
+
+    Raises:
+      ValueError: neither auto, 0 nor a size.
+    """
+    if text == "auto":
+        return None
+    if text == "0":
+        return 0
+    try:
+        return parse_size(text)
+    except ValueError:
+        raise ValueError(
+            f"expected auto, 0 or a size like 512MiB, found {text!r}"
+        ) from None
+
+
+_NOT_IN_NAMES = ("\\", "\0")
+_MAX_SHOWN = 100
+
+
+class UnsafeNameError(OutputRefusedError, ValueError):
+    """A name that could lead out of the folder it belongs to."""
+
+
+def check_file_name(name: str, where: str = "", *, plain: bool = False) -> str:
+    r"""Checks that a name stays below the folder that it is joined to; returns it.
+
+    Nothing becomes a path, or a key in a store, before this function has seen it:
+
+        data/x.tfrecord                              ok
+        ../x   a/../b   /etc/x   a//b   a\b   ""     refused
+
+    Args:
+      name: with `/` between folders, in every kind of store.
+      where: the folder or file that has the name, for the message.
+      plain: whether it has to be a file's own name, without folders.
+
+    Raises:
+      UnsafeNameError: it does not.
+    """
+    parts = name.split("/")
+    outside = any(part in ("", ".", "..") for part in parts)
+    if outside or any(mark in name for mark in _NOT_IN_NAMES):
+        expected = "a relative path like a/b"
+    elif plain and len(parts) > 1:
+        expected = "the name of a file without a folder"
+    else:
+        return name
+    shown = repr(name[:_MAX_SHOWN]) + ("..." if len(name) > _MAX_SHOWN else "")
+    raise UnsafeNameError(
+        f"{where}{': ' if where else ''}name {shown}: expected {expected}"
+    )

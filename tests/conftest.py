@@ -18,7 +18,7 @@ from quick_beam import keep_arguments
 from store_servers import SERVERS, Place, display_path
 from tcp_proxy import proxy_to
 
-from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.storage import RemoteStore
 from recordmill.transforms.storage.lease import acquire
 

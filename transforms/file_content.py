@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from recordmill.schemas.errors import ChangedInputError
-from recordmill.schemas.file_checksums import FileChecksum
+from recordmill.schemas.input_files import FileChecksum
 from recordmill.transforms.combine_crcs import combine
 
 _PREFIX = "crc32c:"

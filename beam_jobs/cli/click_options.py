@@ -1,4 +1,4 @@
-"""Makes the command's options from those that are declared (schemas/job/options.py).
+"""Makes the command's options from those that are declared (schemas/options.py).
 
 Imports neither pydantic nor Arrow, so that --help stays fast.
 """
@@ -12,12 +12,10 @@ import click
 from click.shell_completion import CompletionItem
 
 from recordmill.beam_jobs.cli.help_layout import GroupedOption
-from recordmill.schemas.job.option import Option
-from recordmill.schemas.job.options import BY_NAME
-from recordmill.schemas.job.spell_options import spell
+from recordmill.schemas.options import BY_NAME, Option, spell
 
 if TYPE_CHECKING:
-    from recordmill.schemas.job.storage_options import BothSides
+    from recordmill.schemas.storage_options import BothSides
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -144,6 +142,6 @@ def storage_of(given: Sequence[str]) -> BothSides:
     Raises:
       UsageError: not of the form KEY=VALUE, or a secret.
     """
-    from recordmill.schemas.job.storage_options import parse_storage_options
+    from recordmill.schemas.storage_options import parse_storage_options
 
     return parse_storage_options(given)

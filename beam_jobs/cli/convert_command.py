@@ -13,11 +13,10 @@ import click
 from recordmill.beam_jobs.cli.click_options import Name, click_option, storage_of
 from recordmill.beam_jobs.cli.formats import FormatGroup, examples_of
 from recordmill.beam_jobs.cli.help_layout import LaidOutCommand
-from recordmill.schemas.job.option import Option
-from recordmill.schemas.job.options import by_group, offered_by
+from recordmill.schemas.options import Option, by_group, offered_by
 
 if TYPE_CHECKING:
-    from recordmill.schemas.job.make_job import LoadedJob, Problems
+    from recordmill.schemas.job_options import LoadedJob, Problems
     from recordmill.transforms.sources.registry import SourceFormat
 
 _HELP = """Converts INPUT... into a dataset in the folder OUTPUT.
@@ -31,7 +30,7 @@ _OWN = ("as_json", "plan", "detach")
 
 
 def _command_of(source: SourceFormat[Any]) -> click.Command:
-    from recordmill.schemas.job.source_options import declared_options
+    from recordmill.schemas.source_options import declared_options
 
     own = declared_options(source.name, source.options)
 
@@ -107,7 +106,7 @@ def _load(values: dict[str, Any]) -> LoadedJob:
       UsageError: all that is wrong with the options, a line for each.
     """
     from recordmill.schemas.errors import SchemaError, UsageError
-    from recordmill.schemas.job.make_job import check_options, make_job
+    from recordmill.schemas.job_options import check_options, make_job
     from recordmill.transforms.sources.registry import InstalledFormats
 
     given = _without_none(values)
@@ -126,7 +125,7 @@ def _load(values: dict[str, Any]) -> LoadedJob:
         raise UsageError(_report(problems, section))
     declared = None
     if uri := checked["schema"]:
-        from recordmill.schemas.parsing.schema_file import load_schema
+        from recordmill.schemas.schema_file import load_schema
         from recordmill.transforms.storage.reading import read_file
 
         try:
@@ -135,7 +134,7 @@ def _load(values: dict[str, Any]) -> LoadedJob:
             raise UsageError(str(error)) from error
     function = None
     if name := checked["map"]:
-        from recordmill.schemas.job.map_function import load_map
+        from recordmill.schemas.job import load_map
         from recordmill.transforms.storage.reading import read_file
 
         function = load_map(name, lambda uri: read_file(uri, storage.input))

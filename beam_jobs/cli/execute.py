@@ -33,11 +33,10 @@ from recordmill.schemas.errors import (
     exit_status,
     kind_of,
 )
-from recordmill.schemas.job.job_spec import JobSpec
-from recordmill.schemas.job.run_options import ReportOptions, RunOptions
-from recordmill.schemas.job.spell_options import spell
+from recordmill.schemas.input_summary import Understood
+from recordmill.schemas.job import JobSpec, ReportOptions, RunOptions
+from recordmill.schemas.options import spell
 from recordmill.schemas.ranges import InputRange
-from recordmill.schemas.understood import Understood
 from recordmill.transforms.tasks.context import RunContext
 
 _UNPUBLISHED = "nothing was published. Run the same command again to resume"

@@ -28,7 +28,7 @@ from recordmill.beam_jobs.cli.report_command import report_command
 from recordmill.beam_jobs.cli.run_command import plan_command, run_command
 from recordmill.beam_jobs.cli.schema_command import schema
 from recordmill.beam_jobs.cli.verify_command import verify_command
-from recordmill.schemas.job.spell_options import Style, spell
+from recordmill.schemas.options import Style, spell
 
 _NEW_OBJECTS = 500_000  # between two searches for cycles
 _EXIT_FAILED = 1

@@ -64,8 +64,8 @@ def rejects_command(
 
     from recordmill.beam_jobs.report.rejects_report import rejects_summary, show_rejects
     from recordmill.beam_jobs.report.text_tables import write_json
-    from recordmill.schemas.dataset.manifest import MANIFEST_NAME
     from recordmill.schemas.errors import OutputError
+    from recordmill.schemas.manifest import MANIFEST_NAME
     from recordmill.schemas.text import count
     from recordmill.transforms.commit.versions import follow_latest
     from recordmill.transforms.dataset.files import read_manifest

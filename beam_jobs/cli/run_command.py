@@ -13,10 +13,10 @@ import click
 
 from recordmill.beam_jobs.cli.click_options import Name, with_options
 from recordmill.beam_jobs.cli.help_layout import LaidOutCommand, with_examples
-from recordmill.schemas.job.options import BY_NAME, by_group, offered_by
+from recordmill.schemas.options import BY_NAME, by_group, offered_by
 
 if TYPE_CHECKING:
-    from recordmill.schemas.job.make_job import LoadedJob
+    from recordmill.schemas.job_options import LoadedJob
 
 _Record = TypeVar("_Record")
 
@@ -27,7 +27,7 @@ _job_file = click.argument("job_file", type=Name("file"), metavar="JOB.yaml")
 
 def _print_schema(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted:
-        from recordmill.schemas.job.job_json_schema import job_schema_bytes
+        from recordmill.schemas.job_file import job_schema_bytes
         from recordmill.transforms.sources.registry import InstalledFormats
 
         click.echo(job_schema_bytes(InstalledFormats()).decode(), nl=False)
@@ -61,7 +61,7 @@ def run_command(ctx: click.Context, /, **values: Any) -> None:
     """
     from recordmill.beam_jobs.cli.execute import execute, report_failure
     from recordmill.beam_jobs.service.standard_input import with_standard_input
-    from recordmill.schemas.job.run_options import ReportOptions
+    from recordmill.schemas.job import ReportOptions
 
     report = _with_given(ReportOptions(style="job_file"), values)
     with report_failure(report, ""):
@@ -102,8 +102,7 @@ def _load(ctx: click.Context, values: dict[str, Any]) -> LoadedJob:
     """
     from datetime import UTC, datetime
 
-    from recordmill.schemas.job.load_job import load_job
-    from recordmill.schemas.job.template import parse_settings
+    from recordmill.schemas.job_file import load_job, parse_settings
     from recordmill.transforms.sources.registry import InstalledFormats
     from recordmill.transforms.storage.reading import read_file
 

@@ -73,7 +73,7 @@ def _infer_options(command: Command) -> Command:
 
 
 def _infer_command(source: SourceFormat[Any]) -> click.Command:
-    from recordmill.schemas.job.source_options import declared_options
+    from recordmill.schemas.source_options import declared_options
 
     own = declared_options(source.name, source.options)
 
@@ -112,7 +112,7 @@ schema.add_command(infer)
 @json_option
 def check(file: str, as_json: bool) -> None:
     """Checks a schema file, and shows all that is wrong with it."""
-    from recordmill.schemas.parsing.schema_file import load_schema
+    from recordmill.schemas.schema_file import load_schema
 
     declared = load_schema(Path(file).read_bytes(), file)
     if as_json:
@@ -139,9 +139,9 @@ def _infer(
     exclude: tuple[str, ...],
 ) -> None:
     from recordmill.beam_jobs.report.showing import showing
-    from recordmill.schemas.job.job_spec import JobSpec
-    from recordmill.schemas.job.source_options import make_options
-    from recordmill.schemas.parsing.schema_file import dump_yaml
+    from recordmill.schemas.job import JobSpec
+    from recordmill.schemas.schema_file import dump_yaml
+    from recordmill.schemas.source_options import make_options
     from recordmill.transforms.profile.profile_input import infer as infer_schema
     from recordmill.transforms.profile.stats_report import (
         feature_comments,
@@ -191,7 +191,7 @@ def _infer(
 
 def _show(inferred: Inferred, output: str | None, seconds: float) -> None:
     """Shows people on stderr what was found."""
-    from recordmill.schemas.job.spell_options import spell
+    from recordmill.schemas.options import spell
     from recordmill.transforms.profile.stats_report import reject_lines
 
     stats = inferred.stats

@@ -8,9 +8,9 @@ from functools import reduce
 
 import apache_beam as beam
 
-from recordmill.schemas.dataset.shards import ShardPlan
 from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.ranges import OddRows, RangeResult, TypeFlags, merge_type_flags
+from recordmill.schemas.shards import ShardPlan
 from recordmill.transforms.commit.build_manifest import (
     check_reject_limit,
     locator_of,

@@ -33,11 +33,11 @@ from recordmill.beam_jobs.pipelines.exchange_by_files import (
     write_one,
 )
 from recordmill.beam_jobs.pipelines.survey import ResolveRanges
-from recordmill.schemas.dataset.manifest import Manifest
-from recordmill.schemas.dataset.shards import ShardResult
+from recordmill.schemas.input_summary import Understood
+from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.ranges import InputRange, OddRows, RangeResult
+from recordmill.schemas.shards import ShardResult
 from recordmill.schemas.text import json_bytes
-from recordmill.schemas.understood import Understood
 from recordmill.transforms.commit.build_manifest import (
     merge_column_info,
 )

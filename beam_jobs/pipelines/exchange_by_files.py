@@ -13,8 +13,8 @@ from recordmill.beam_jobs.pipelines.combine import (
     SumHistograms,
     plan_dataset,
 )
-from recordmill.schemas.dataset.shards import ShardPlan, ShardResult, ShardTask
 from recordmill.schemas.ranges import InputRange, RangeResult, SortedRunRef, TypeFlags
+from recordmill.schemas.shards import ShardPlan, ShardResult, ShardTask
 from recordmill.transforms.exchange.plan import PackedHistogram
 from recordmill.transforms.tasks.checkpoints import report_errors_to_launcher
 from recordmill.transforms.tasks.context import RunContext

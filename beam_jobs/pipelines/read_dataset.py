@@ -19,12 +19,12 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.pvalue import PBegin, PCollection
 
-from recordmill.schemas.dataset.manifest import MANIFEST_NAME, schema_of
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.features.feature import Schema
-from recordmill.schemas.job.job_spec import Payload
-from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.schemas.features import Schema
+from recordmill.schemas.job import Payload
+from recordmill.schemas.manifest import MANIFEST_NAME, schema_of
 from recordmill.schemas.proto.example_pb2 import Example, SequenceExample
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.dataset.reader import ShardToRead, shards_to_read
 from recordmill.transforms.rows.dicts import to_dicts

@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from recordmill.schemas.features.feature import FeatureSpec, Kind
+from recordmill.schemas.features import FeatureSpec, Kind
 
 if TYPE_CHECKING:
-    from recordmill.schemas.dataset.manifest import Manifest
+    from recordmill.schemas.manifest import Manifest
     from recordmill.transforms.dataset.count_classes import LabelCounts
     from recordmill.transforms.dataset.reader import ExamplePreview
 

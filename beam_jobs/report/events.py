@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 from typing import Any, TextIO
 
 from recordmill.beam_jobs.report.progress import Watch
-from recordmill.schemas.job.run_options import LogFormat
-from recordmill.schemas.job.spell_options import Style, spell
+from recordmill.schemas.input_summary import Understood
+from recordmill.schemas.job import LogFormat
+from recordmill.schemas.options import Style, spell
 from recordmill.schemas.ranges import InputRange
-from recordmill.schemas.understood import Understood
 from recordmill.transforms.tasks.context import RunContext
 
 SECONDS_BETWEEN = 30.0  # two lines on a run's progress

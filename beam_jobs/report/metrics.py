@@ -16,11 +16,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from recordmill.beam_jobs.service.outcome import Outcome
-from recordmill.schemas.dataset.manifest import Manifest
-from recordmill.schemas.dataset.parts import REJECTS_NAME
 from recordmill.schemas.errors import OutputError, UsageError
+from recordmill.schemas.input_summary import Understood
+from recordmill.schemas.manifest import Manifest
+from recordmill.schemas.names import REJECTS_NAME
 from recordmill.schemas.ranges import InputRange
-from recordmill.schemas.understood import Understood
 from recordmill.transforms.storage.atomic_files import write_atomic
 from recordmill.transforms.storage.reading import is_local, local_path
 from recordmill.transforms.tasks.context import RunContext

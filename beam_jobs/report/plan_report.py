@@ -13,9 +13,8 @@ import click
 from recordmill.beam_jobs.report.showing import showing
 from recordmill.beam_jobs.service.preview import RunPlan, plan_run
 from recordmill.schemas.errors import EXIT_STATUS
-from recordmill.schemas.job.job_spec import JobSpec
-from recordmill.schemas.job.run_options import ReportOptions, RunOptions
-from recordmill.schemas.job.spell_options import spell
+from recordmill.schemas.job import JobSpec, ReportOptions, RunOptions
+from recordmill.schemas.options import spell
 from recordmill.schemas.text import count, human_bytes
 
 _VERDICTS = {

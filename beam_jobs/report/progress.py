@@ -14,8 +14,8 @@ from contextlib import suppress
 from typing import Self, TextIO
 
 from recordmill.beam_jobs.report.progress_view import STAGES, RunView, View
+from recordmill.schemas.input_summary import Understood
 from recordmill.schemas.ranges import InputRange
-from recordmill.schemas.understood import Understood
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.finished_tasks import FinishedTasks, find_position
 from recordmill.transforms.tasks.read_rejects import first_reject_line

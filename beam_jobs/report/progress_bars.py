@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Self
 
 from recordmill.beam_jobs.report.progress import Clock, Watch
 from recordmill.beam_jobs.report.progress_view import STAGES, View, duration
+from recordmill.schemas.input_summary import Understood
 from recordmill.schemas.ranges import InputRange
-from recordmill.schemas.understood import Understood
 from recordmill.transforms.tasks.context import RunContext
 
 if TYPE_CHECKING:

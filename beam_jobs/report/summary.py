@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recordmill.beam_jobs.report.class_report import class_lines
+from recordmill.schemas.input_summary import CLASSES
 from recordmill.schemas.text import count, human_bytes
-from recordmill.schemas.understood import CLASSES
 from recordmill.transforms.tasks.read_rejects import kind_lines
 
 if TYPE_CHECKING:
     from recordmill.beam_jobs.service.detach import JobSubmitted
     from recordmill.beam_jobs.service.outcome import Outcome
-    from recordmill.schemas.dataset.manifest import Manifest
+    from recordmill.schemas.manifest import Manifest
 
 
 def show_outcome(outcome: Outcome, *, as_json: bool) -> None:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from recordmill.beam_jobs.report_page.charts import stacked_columns, stacked_rows
 from recordmill.beam_jobs.report_page.page_numbers import percent
 from recordmill.beam_jobs.report_page.page_parts import Card, Chart, Fact, Table, shown
-from recordmill.schemas.dataset.manifest import Manifest
+from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.text import count
 from recordmill.transforms.figures.class_figures import ClassFigures
 

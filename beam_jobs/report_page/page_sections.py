@@ -23,9 +23,9 @@ from recordmill.beam_jobs.report_page.page_parts import (
     shown,
 )
 from recordmill.beam_jobs.report_page.shard_charts import balance_table, size_chart
-from recordmill.schemas.dataset.manifest import Manifest
+from recordmill.schemas.input_summary import DUPLICATES, NOTHING, Understood
+from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.text import count, human_bytes, printable
-from recordmill.schemas.understood import DUPLICATES, NOTHING, Understood
 from recordmill.transforms.figures.class_figures import ClassFigures
 from recordmill.transforms.figures.contact_sheet import ContactSheet
 from recordmill.transforms.figures.feature_sketch import FeatureFigures

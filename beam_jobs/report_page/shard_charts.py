@@ -10,7 +10,7 @@ from recordmill.beam_jobs.report_page.charts import (
     histogram_chart,
 )
 from recordmill.beam_jobs.report_page.page_parts import Chart, Table, shown
-from recordmill.schemas.dataset.manifest import Manifest
+from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.text import count, human_bytes
 from recordmill.transforms.figures.number_figures import NumberSketch
 

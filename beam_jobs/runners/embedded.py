@@ -33,7 +33,7 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import (
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
 
 from recordmill.schemas.errors import RecordmillError, UsageError
-from recordmill.schemas.job.run_options import is_embedded_runner
+from recordmill.schemas.job import is_embedded_runner
 
 _Options = TypeVar("_Options", bound=PipelineOptions)
 

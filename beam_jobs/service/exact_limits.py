@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from functools import partial
 
 from recordmill.beam_jobs.service.give_roles import require_class_column, too_many
-from recordmill.schemas.job.job_spec import JobSpec, parse_fraction
+from recordmill.schemas.input_summary import Understood
+from recordmill.schemas.job import JobSpec, parse_fraction
 from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.text import count
-from recordmill.schemas.understood import Understood
 from recordmill.transforms.exchange.exact_splits import (
     SplitLimits,
     expected_ends,

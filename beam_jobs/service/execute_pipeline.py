@@ -26,9 +26,9 @@ from recordmill.beam_jobs.service.set_up import (
     prepare_workspace,
     run_metadata,
 )
-from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.errors import error_of, kind_of
-from recordmill.schemas.job.run_options import RunOptions
+from recordmill.schemas.job import RunOptions
+from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.ranges import cut_of
 from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.storage.errors import output_error

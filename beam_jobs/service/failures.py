@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 
-from recordmill.schemas.dataset.parts import REJECTS_NAME
 from recordmill.schemas.errors import (
     OTHER,
     PERMANENT,
@@ -14,6 +13,7 @@ from recordmill.schemas.errors import (
     error_of,
     kind_of,
 )
+from recordmill.schemas.names import REJECTS_NAME
 from recordmill.transforms.tasks.checkpoints import read_errors
 from recordmill.transforms.tasks.workspace import Workspace
 

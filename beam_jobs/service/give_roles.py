@@ -9,15 +9,11 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from recordmill.schemas.errors import InputError, UsageError
-from recordmill.schemas.features.feature import FeatureSpec, Kind, Schema
-from recordmill.schemas.job.job_spec import (
-    DEFAULT_SPLITS,
-    MAX_SPLITS,
-    SPLIT_PATTERN,
-    JobSpec,
-)
-from recordmill.schemas.job.split_times import parse_split_times
-from recordmill.schemas.ranges import InputFile, InputRange
+from recordmill.schemas.features import FeatureSpec, Kind, Schema
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.job import DEFAULT_SPLITS, MAX_SPLITS, SPLIT_PATTERN, JobSpec
+from recordmill.schemas.ranges import InputRange
+from recordmill.schemas.split_times import parse_split_times
 from recordmill.schemas.text import count, first_names
 from recordmill.transforms.profile.census import MAX_CLASSES, Sketches, count_rows
 from recordmill.transforms.sources.base import Source

@@ -7,13 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from recordmill.beam_jobs.service.outside_output import files_outside, inputs_outside
-from recordmill.schemas.archive_member import member_of
-from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.errors import InputError, UsageError
-from recordmill.schemas.job.job_spec import JobSpec
-from recordmill.schemas.job.run_options import RunOptions
-from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.input_files import InputFile, member_of
+from recordmill.schemas.job import JobSpec, RunOptions
+from recordmill.schemas.manifest import Manifest
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count
 from recordmill.transforms.cast.side_files import FILES_ROOT
 from recordmill.transforms.commit.inputs import ContentCheck, is_same_dataset

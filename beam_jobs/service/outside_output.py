@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.input_files import InputFile
 from recordmill.transforms.storage.reading import full_uri, is_local
 
 _WAY_OUT = "choose another output or other inputs"

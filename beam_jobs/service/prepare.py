@@ -22,11 +22,10 @@ from recordmill.beam_jobs.service.give_roles import (
 from recordmill.beam_jobs.service.inputs import Inputs
 from recordmill.beam_jobs.service.resolve import ResolvedRun
 from recordmill.schemas.errors import InputError, SchemaError, UsageError
-from recordmill.schemas.features.compare import differences
-from recordmill.schemas.features.feature import Schema
-from recordmill.schemas.job.job_spec import JobSpec
+from recordmill.schemas.features import Schema, differences
+from recordmill.schemas.input_summary import Understood
+from recordmill.schemas.job import JobSpec
 from recordmill.schemas.ranges import InputRange
-from recordmill.schemas.understood import Understood
 from recordmill.transforms.commit.name_limits import check_names
 from recordmill.transforms.dataset.expected import require_schema
 from recordmill.transforms.exchange.plan import bucket_bits

@@ -18,12 +18,11 @@ from recordmill.beam_jobs.service.resolve import (
     find_published,
     resolve,
 )
-from recordmill.schemas.dataset.manifest import MANIFEST_NAME
 from recordmill.schemas.errors import NO_ROOM, OutputError, kind_of
-from recordmill.schemas.job.job_spec import JobSpec
-from recordmill.schemas.job.run_options import RunOptions
+from recordmill.schemas.input_summary import NOTHING, Understood
+from recordmill.schemas.job import JobSpec, RunOptions
+from recordmill.schemas.manifest import MANIFEST_NAME
 from recordmill.schemas.text import count, human_bytes
-from recordmill.schemas.understood import NOTHING, Understood
 from recordmill.transforms.commit.commit import is_staged
 from recordmill.transforms.tasks.estimate import (
     Estimate,

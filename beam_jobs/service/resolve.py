@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from recordmill.beam_jobs.service.append import AppendPlan, plan_append
 from recordmill.beam_jobs.service.choose_version import VersionPlan, choose_version
 from recordmill.beam_jobs.service.inputs import Inputs, list_all_inputs
-from recordmill.schemas.dataset.manifest import Manifest, schema_of
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.features.feature import Schema
-from recordmill.schemas.job.job_spec import JobSpec
-from recordmill.schemas.job.run_options import RunOptions
+from recordmill.schemas.features import Schema
+from recordmill.schemas.job import JobSpec, RunOptions
+from recordmill.schemas.manifest import Manifest, schema_of
 from recordmill.transforms.commit.build_manifest import check_reject_limit
 from recordmill.transforms.commit.check_output import check_output
 from recordmill.transforms.commit.commit import require_stored

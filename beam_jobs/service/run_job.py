@@ -24,12 +24,12 @@ from recordmill.beam_jobs.service.outcome import (
 from recordmill.beam_jobs.service.prepare import prepare_run
 from recordmill.beam_jobs.service.reporter import Reporter
 from recordmill.beam_jobs.service.resolve import ResolvedRun, find_published
-from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.errors import (
     Interrupted,
     OutputError,
 )
-from recordmill.schemas.understood import NOTHING
+from recordmill.schemas.input_summary import NOTHING
+from recordmill.schemas.manifest import Manifest
 from recordmill.transforms.commit.commit import (
     clean_up,
     commit,

@@ -17,8 +17,8 @@ from recordmill.schemas.errors import (
     OutputRefusedError,
     kind_of,
 )
+from recordmill.schemas.input_summary import NOTHING, Understood
 from recordmill.schemas.ranges import InputRange, cut_of
-from recordmill.schemas.understood import NOTHING, Understood
 from recordmill.transforms.commit.staging import keep_inventory
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.kept_checksums import PREPARE, save_checksums

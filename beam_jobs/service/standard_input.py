@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO
 
 from recordmill.schemas.errors import InputError, UsageError
-from recordmill.schemas.job.run_options import RunOptions
+from recordmill.schemas.job import RunOptions
 from recordmill.transforms.storage.reading import full_uri, is_local
 from recordmill.transforms.tfrecord import crc32c
 

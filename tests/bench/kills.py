@@ -37,7 +37,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 from inputs import make_input
 from store_servers import SERVERS, Place
 
-from recordmill.schemas.dataset.manifest import MANIFEST_NAME
+from recordmill.schemas.manifest import MANIFEST_NAME
 from recordmill.transforms.dataset.verify import verify_dataset
 
 COMMAND = Path(sys.executable).with_name("recordmill")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recordmill.schemas.job.job_spec import DEFAULT_SHARD_BYTES, Sharding
+from recordmill.schemas.job import DEFAULT_SHARD_BYTES, Sharding
 from recordmill.transforms.exchange.merge import WINDOW_BYTES
 from recordmill.transforms.exchange.messages import PIECE_BYTES
 from recordmill.transforms.exchange.piece import PIECE_HEAD_BYTES

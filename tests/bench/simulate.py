@@ -25,8 +25,8 @@ from statistics import median
 import numpy as np
 import numpy.typing as npt
 
-from recordmill.schemas.dataset.shards import SplitPlan
-from recordmill.schemas.job.job_spec import Sharding
+from recordmill.schemas.job import Sharding
+from recordmill.schemas.shards import SplitPlan
 from recordmill.transforms.exchange.keys import shuffle_keys
 from recordmill.transforms.exchange.plan import (
     Histogram,

@@ -34,7 +34,7 @@ from soak_site import Site, WrongError
 from store_servers import SERVERS
 from tcp_proxy import proxy_to
 
-from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.schemas.storage_options import StorageOptions
 
 FAILING = 0.10  # of all requests to S3
 SMALL_DISK_BYTES = 24 << 20

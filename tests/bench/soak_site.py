@@ -9,9 +9,9 @@ from typing import Any
 
 from same_dataset import assert_readable, dataset_of
 
-from recordmill.schemas.dataset.manifest import MANIFEST_NAME
 from recordmill.schemas.errors import RecordmillError
-from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
+from recordmill.schemas.manifest import MANIFEST_NAME
+from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.dataset.files import find_manifest, read_manifest
 from recordmill.transforms.dataset.verify import verify_store
 from recordmill.transforms.storage import LocalStore, Store, open_store

@@ -21,8 +21,7 @@ from tempfile import TemporaryDirectory
 import recordmill.beam_jobs.pipelines.convert  # noqa: F401 - a worker has imported it, too
 from recordmill.beam_jobs.service.prepare import prepare_run
 from recordmill.beam_jobs.service.resolve import resolve
-from recordmill.schemas.job.job_spec import JobSpec, Sharding
-from recordmill.schemas.job.run_options import RunOptions
+from recordmill.schemas.job import JobSpec, RunOptions, Sharding
 from recordmill.schemas.ranges import InputRange, TypeFlags, merge_type_flags
 from recordmill.transforms.exchange.plan import Histogram, plan_shards
 from recordmill.transforms.sources.csv.source import CsvSource

@@ -10,7 +10,7 @@ from archive_tools import ARCHIVES
 from store_servers import Place
 
 from recordmill.schemas.errors import ChangedInputError, InputError
-from recordmill.schemas.ranges import InputFile, Seen
+from recordmill.schemas.input_files import InputFile, Seen
 from recordmill.transforms.sources.images.read_pictures import (
     parse_reference,
     reference_to,

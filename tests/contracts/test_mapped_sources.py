@@ -10,7 +10,7 @@ import pytest
 from source_cases import CASES
 from source_tools import read, read_one
 
-from recordmill.schemas.job.map_function import MapFunction
+from recordmill.schemas.job import MapFunction
 from recordmill.schemas.ranges import merge_type_flags
 from recordmill.transforms.map_rows.mapped_source import MappedSource, map_source
 from recordmill.transforms.sources.base import Source

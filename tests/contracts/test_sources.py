@@ -21,8 +21,9 @@ from source_cases import CASES, Case
 from source_tools import Reading, prepare, read, read_one
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.job.job_spec import JobSpec
-from recordmill.schemas.ranges import InputFile, InputRange
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.job import JobSpec
+from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.arrow import array_parts
 from recordmill.transforms.file_content import contents
 from recordmill.transforms.sources.base import FRAMED, number_ranges

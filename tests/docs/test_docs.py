@@ -16,8 +16,8 @@ from recordmill.beam_jobs.cli.convert_command import convert
 from recordmill.beam_jobs.cli.formats import all_commands
 from recordmill.beam_jobs.cli.help_layout import DEBUG
 from recordmill.beam_jobs.cli.main import cli, run
-from recordmill.schemas.dataset.manifest import Manifest
-from recordmill.schemas.parsing.schema_file import load_schema
+from recordmill.schemas.manifest import Manifest
+from recordmill.schemas.schema_file import load_schema
 
 CONTEXT = click.Context(cli)
 README = ROOT / "README.md"

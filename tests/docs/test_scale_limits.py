@@ -24,10 +24,10 @@ from held_memory import most_held
 from recordmill.beam_jobs.pipelines.convert import convert_dataset
 from recordmill.beam_jobs.service.prepare import prepare_run
 from recordmill.beam_jobs.service.resolve import resolve
-from recordmill.schemas.dataset.shards import KEY_SPACE, ShardPlan, SplitPlan
-from recordmill.schemas.job.job_spec import JobSpec, Sharding
-from recordmill.schemas.job.run_options import RunOptions
-from recordmill.schemas.ranges import InputFile, InputRange, RangeResult, SortedRunRef
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.job import JobSpec, RunOptions, Sharding
+from recordmill.schemas.ranges import InputRange, RangeResult, SortedRunRef
+from recordmill.schemas.shards import KEY_SPACE, ShardPlan, SplitPlan
 from recordmill.transforms.exchange.block import Block
 from recordmill.transforms.exchange.gather import gather
 from recordmill.transforms.exchange.messages import cut_block, gather_inline

@@ -17,7 +17,7 @@ from source_cases import idx_bytes, mat_bytes
 from source_tools import prepare
 
 from recordmill.schemas.errors import InputError, UsageError
-from recordmill.schemas.job.job_spec import JobSpec
+from recordmill.schemas.job import JobSpec
 from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.file_content import contents
 from recordmill.transforms.sources.arrays.row_arrays import Finder

@@ -14,7 +14,7 @@ from source_cases import write_typed
 from source_tools import prepare
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.job.job_spec import JobSpec
+from recordmill.schemas.job import JobSpec
 from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.tables import ColumnarSource, FileKind

@@ -7,9 +7,8 @@ import re
 
 from adversary import Actor, Baton, SlowStore
 
-from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
-from recordmill.schemas.dataset.parts import run_metadata_name
-from recordmill.schemas.dataset.shards import staged_file_name
+from recordmill.schemas.manifest import MANIFEST_NAME, Manifest
+from recordmill.schemas.names import run_metadata_name, staged_file_name
 from recordmill.transforms.commit.cleanup import clean_held
 from recordmill.transforms.commit.commit import manifest_digest
 from recordmill.transforms.dataset.files import find_manifest

@@ -8,18 +8,13 @@ from functools import cache
 from adversary import Actor
 from adversary_checks import SHARDS, Checks
 
-from recordmill.schemas.dataset.manifest import Manifest
-from recordmill.schemas.dataset.shards import (
-    IndexResult,
-    ShardResult,
-    index_file_name,
-    shard_file_name,
-)
-from recordmill.schemas.features.feature import Schema
-from recordmill.schemas.job.job_spec import JobSpec, RejectLimit
-from recordmill.schemas.parsing.schema_file import load_schema
-from recordmill.schemas.ranges import InputRange, RangeResult
-from recordmill.schemas.reject_totals import RejectTotals
+from recordmill.schemas.features import Schema
+from recordmill.schemas.job import JobSpec, RejectLimit
+from recordmill.schemas.manifest import Manifest
+from recordmill.schemas.names import index_file_name, shard_file_name
+from recordmill.schemas.ranges import InputRange, RangeResult, RejectTotals
+from recordmill.schemas.schema_file import load_schema
+from recordmill.schemas.shards import IndexResult, ShardResult
 from recordmill.transforms.commit.cleanup import clean_held
 from recordmill.transforms.commit.commit import manifest_digest, seen_manifest
 from recordmill.transforms.commit.detached import publish_launch, publish_once

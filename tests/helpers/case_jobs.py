@@ -11,9 +11,14 @@ import pytest
 from recordmill.beam_jobs.report.progress import Silent
 from recordmill.beam_jobs.service.outcome import Outcome
 from recordmill.beam_jobs.service.run_versioned import run_versioned
-from recordmill.schemas.job.job_spec import JobSpec, RejectLimit, Sharding
-from recordmill.schemas.job.run_options import RunOptions, WantedExchange
-from recordmill.schemas.job.source_options import SourceOptions
+from recordmill.schemas.job import (
+    JobSpec,
+    RejectLimit,
+    RunOptions,
+    Sharding,
+    WantedExchange,
+)
+from recordmill.schemas.source_options import SourceOptions
 from recordmill.transforms.sources import registry
 from recordmill.transforms.sources.base import Source
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from recordmill.schemas.features.declared import DeclaredSchema
+from recordmill.schemas.declared import DeclaredSchema
 from recordmill.transforms.cast.cast_batch import cast
 from recordmill.transforms.cast.cell_lists import feature_type
 

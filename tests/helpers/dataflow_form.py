@@ -13,8 +13,7 @@ from typing import Any
 
 from option_table import format_options
 
-from recordmill.schemas.job.option import Option
-from recordmill.schemas.job.options import offered_by
+from recordmill.schemas.options import Option, offered_by
 from recordmill.schemas.text import json_bytes
 
 FILE = Path(__file__).parents[2] / "deploy" / "dataflow" / "metadata.json"

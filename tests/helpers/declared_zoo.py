@@ -8,8 +8,7 @@ from hypothesis import reject
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from recordmill.schemas.errors import SchemaError
-from recordmill.schemas.features.declared import (
+from recordmill.schemas.declared import (
     Cell,
     DeclaredFeature,
     DeclaredSchema,
@@ -18,6 +17,7 @@ from recordmill.schemas.features.declared import (
     Stored,
     Unit,
 )
+from recordmill.schemas.errors import SchemaError
 
 # Text that YAML or a text proto could take for something else.
 TRAPS = (

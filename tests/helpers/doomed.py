@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.storage import LocalStore, open_store
 from recordmill.transforms.storage.lease import acquire
 

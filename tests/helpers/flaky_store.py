@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tcp_proxy import Proxy
 
-from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.storage import RemoteStore
 from recordmill.transforms.storage.filesystems import filesystem_of
 

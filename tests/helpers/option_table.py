@@ -15,9 +15,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from recordmill.schemas.job.option import Option
-from recordmill.schemas.job.options import OPTIONS, offered_by
-from recordmill.schemas.job.source_options import declared_options
+from recordmill.schemas.options import OPTIONS, Option, offered_by
+from recordmill.schemas.source_options import declared_options
 from recordmill.transforms.sources.registry import BUILT_IN, load_format
 
 _TABLE = re.compile(

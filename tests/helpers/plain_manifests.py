@@ -7,8 +7,8 @@ from typing import Any
 
 from adversary_runs import schema
 
-from recordmill.schemas.dataset.manifest import Manifest, ShardEntry, SplitEntry
-from recordmill.schemas.job.job_spec import JobSpec
+from recordmill.schemas.job import JobSpec
+from recordmill.schemas.manifest import Manifest, ShardEntry, SplitEntry
 from recordmill.transforms.sources.pipeline_rows import PipelineRowsSource
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.workspace import Workspace

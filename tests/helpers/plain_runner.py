@@ -35,13 +35,13 @@ from recordmill.beam_jobs.pipelines.exchange_by_files import (
 )
 from recordmill.beam_jobs.pipelines.survey import resolve_ranges, survey_range
 from recordmill.beam_jobs.runners import embedded
-from recordmill.schemas.dataset.shards import ShardPlan, ShardResult
 from recordmill.schemas.ranges import (
     InputRange,
     RangeResult,
     TypeFlags,
     merge_type_flags,
 )
+from recordmill.schemas.shards import ShardPlan, ShardResult
 from recordmill.transforms.exchange.plan import Histogram, PackedHistogram
 from recordmill.transforms.tasks.context import RunContext
 

@@ -17,7 +17,7 @@ from disk_log import LOSSES, Disk, Event, Mark, write_files
 from job_tools import recordmill
 from same_dataset import assert_readable, dataset_of
 
-from recordmill.schemas.dataset.manifest import MANIFEST_NAME
+from recordmill.schemas.manifest import MANIFEST_NAME
 from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.tfrecord import crc32c

@@ -7,8 +7,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from recordmill.schemas.dataset.parts import mark_of_rejects
-from recordmill.schemas.dataset.shards import staged_file_name
+from recordmill.schemas.names import mark_of_rejects, staged_file_name
 from recordmill.transforms.dataset.files import read_manifest, rejects_files
 from recordmill.transforms.storage import LocalStore
 

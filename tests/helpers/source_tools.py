@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recordmill.schemas.file_checksums import FileChecksum
-from recordmill.schemas.ranges import InputFile, InputRange, OddRows, Reject
+from recordmill.schemas.input_files import FileChecksum, InputFile
+from recordmill.schemas.ranges import InputRange, OddRows, Reject
 from recordmill.transforms.exchange.keys import position_keys
 from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.csv.source import CsvSource

@@ -21,7 +21,7 @@ import fsspec
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 
-from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
+from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.storage import Store, open_store
 from recordmill.transforms.storage.filesystems import filesystem_of
 

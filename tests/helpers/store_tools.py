@@ -9,7 +9,7 @@ from typing import Any
 from job_tools import Ran, contents, recordmill
 from store_servers import Place
 
-from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.schemas.storage_options import StorageOptions
 
 
 def options_of(options: StorageOptions) -> list[str]:

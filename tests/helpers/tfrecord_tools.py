@@ -8,9 +8,9 @@ from pathlib import Path
 
 from frames import frame
 
-from recordmill.schemas.job.storage_options import NO_OPTIONS
 from recordmill.schemas.proto.example_pb2 import Example
 from recordmill.schemas.ranges import InputRange, Seen
+from recordmill.schemas.storage_options import NO_OPTIONS
 from recordmill.transforms.sources.tfrecord.frames import FileBytes, open_range
 
 Value = bytes | int | float | Sequence[int]

@@ -15,7 +15,7 @@ import yaml
 
 from recordmill.beam_jobs.cli.main import cli
 from recordmill.beam_jobs.runners.embedded import pipeline_options
-from recordmill.schemas.job.load_job import LoadedJob, load_job
+from recordmill.schemas.job_file import LoadedJob, load_job
 from recordmill.transforms.sources.registry import InstalledFormats
 
 ROOT = Path(__file__).parent.parent.parent

@@ -15,7 +15,7 @@ from store_servers import AZURITE_KEY, SERVERS, Place
 from tcp_proxy import proxy_to
 
 from recordmill.schemas.errors import OutputError
-from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.storage import RemoteStore, open_store
 from recordmill.transforms.tfrecord import crc32c
@@ -41,7 +41,7 @@ def test_gcsfs_does_not_ask_for_the_type_of_a_bucket() -> None:
     """It would do so by gRPC, and wait a minute where that is blocked."""
     code = (
         "from recordmill.transforms.storage.filesystems import filesystem_of; "
-        "from recordmill.schemas.job.storage_options import StorageOptions; "
+        "from recordmill.schemas.storage_options import StorageOptions; "
         "system, _ = filesystem_of('gs://b/x', StorageOptions.of({'token': 'anon'})); "
         "import gcsfs.core; assert type(system) is gcsfs.core.GCSFileSystem, type(system)"
     )

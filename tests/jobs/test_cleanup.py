@@ -11,7 +11,7 @@ import pytest
 from job_tools import IRIS, Ran, assert_whole, contents, convert, recordmill
 from store_servers import Place
 
-from recordmill.schemas.dataset.shards import staged_file_name
+from recordmill.schemas.names import staged_file_name
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.storage.lease import acquire
 

@@ -21,7 +21,7 @@ from job_tools import (
     recordmill,
 )
 
-from recordmill.schemas.parsing.schema_file import load_schema
+from recordmill.schemas.schema_file import load_schema
 
 IRIS_YAML = """\
 # Inferred from the whole input; rows: 150

@@ -30,11 +30,10 @@ from recordmill.beam_jobs.service.detach import prepare_launch
 from recordmill.beam_jobs.service.prepare import prepare_run
 from recordmill.beam_jobs.service.resolve import resolve
 from recordmill.beam_jobs.service.set_up import run_metadata
-from recordmill.schemas.dataset.manifest import Manifest
-from recordmill.schemas.job.job_spec import JobSpec, Sharding
-from recordmill.schemas.job.run_options import RunOptions
-from recordmill.schemas.job.storage_options import BothSides
+from recordmill.schemas.job import JobSpec, RunOptions, Sharding
+from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.ranges import InputRange
+from recordmill.schemas.storage_options import BothSides
 from recordmill.transforms.commit import detached as detached
 from recordmill.transforms.dataset.verify import verify_dataset
 from recordmill.transforms.storage import LocalStore

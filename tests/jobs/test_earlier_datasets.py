@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 from job_tools import GOLDEN, convert, recordmill
 
-from recordmill.schemas.dataset.parts import commit_mark
-from recordmill.schemas.dataset.shards import staged_file_name
+from recordmill.schemas.names import commit_mark, staged_file_name
 from recordmill.schemas.text import json_bytes
 from recordmill.transforms.exchange.sorted_run_store import LocalSortedRuns
 

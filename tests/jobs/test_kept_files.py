@@ -9,10 +9,11 @@ import pytest
 from job_tools import IRIS, SAMPLES, assert_whole, convert, manifest_of, python
 from small_dataset import SCHEMA
 
-from recordmill.schemas.dataset.shards import ShardResult, staged_file_name
-from recordmill.schemas.features.compare import differences
-from recordmill.schemas.job.job_spec import Compression, JobSpec, Payload
-from recordmill.schemas.parsing.pbtxt import load_pbtxt
+from recordmill.schemas.features import differences
+from recordmill.schemas.job import Compression, JobSpec, Payload
+from recordmill.schemas.names import staged_file_name
+from recordmill.schemas.shards import ShardResult
+from recordmill.schemas.tfmd import load_pbtxt
 from recordmill.transforms.commit.staging import description_files
 from recordmill.transforms.dataset.expected import load_expected
 from recordmill.transforms.storage import LocalStore

@@ -13,7 +13,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from job_tools import IRIS, Argument, assert_whole, contents, convert, recordmill
 
-from recordmill.schemas.dataset.shards import staged_file_name
+from recordmill.schemas.names import staged_file_name
 from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.storage import clouds, open_store
 from recordmill.transforms.storage.shard_file import write_records

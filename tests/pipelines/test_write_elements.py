@@ -26,8 +26,8 @@ from same_dataset import dataset_of
 
 from recordmill.beam_jobs.pipelines.write_dataset import WriteDataset
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.parsing.schema_file import load_schema
 from recordmill.schemas.proto.example_pb2 import SequenceExample
+from recordmill.schemas.schema_file import load_schema
 from recordmill.transforms.dataset.verify import verify_dataset
 
 

@@ -41,7 +41,7 @@ ROOMS = {
     "plan": MutantRoom(
         (
             *_in("transforms/exchange", "plan exact_splits rank_sketch"),
-            "schemas/dataset/shards.py",
+            "schemas/shards.py",
         ),
         (
             *_in("tests/unit/exchange", "test_plan test_exact_splits"),

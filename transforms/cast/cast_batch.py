@@ -21,8 +21,8 @@ from difflib import get_close_matches
 import numpy as np
 import pyarrow as pa
 
+from recordmill.schemas.declared import DeclaredFeature, DeclaredSchema
 from recordmill.schemas.errors import SchemaError
-from recordmill.schemas.features.declared import DeclaredFeature, DeclaredSchema
 from recordmill.transforms.arrow import I64, MAX_CELL_BYTES
 from recordmill.transforms.cast.cast_column import (
     cast_column,

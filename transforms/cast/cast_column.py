@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from recordmill.schemas.declared import DeclaredFeature, PictureRule
 from recordmill.schemas.errors import SchemaError
-from recordmill.schemas.features.declared import DeclaredFeature, PictureRule
 from recordmill.transforms.arrow import offsets_of
 from recordmill.transforms.cast.cast_result import CastResult, present
 from recordmill.transforms.cast.cast_values import cast_values, is_text

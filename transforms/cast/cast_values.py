@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
+from recordmill.schemas.declared import DeclaredFeature
 from recordmill.schemas.errors import SchemaError
-from recordmill.schemas.features.declared import DeclaredFeature
 from recordmill.transforms.cast.cast_result import (
     ARROW_TYPES,
     CastResult,

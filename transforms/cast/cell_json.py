@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
-from recordmill.schemas.features.declared import DeclaredFeature
+from recordmill.schemas.declared import DeclaredFeature
 from recordmill.transforms.cast.cast_result import CastResult, shown
 from recordmill.transforms.cast.class_labels import beyond_classes
 from recordmill.transforms.cast.text_values import trim

@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from recordmill.schemas.declared import DeclaredFeature
 from recordmill.schemas.errors import SchemaError
-from recordmill.schemas.features.declared import DeclaredFeature
-from recordmill.schemas.features.feature import Shape, shape_text
+from recordmill.schemas.features import Shape, shape_text
 from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64, offsets_of
 from recordmill.transforms.cast.cast_result import ARROW_TYPES, CastResult, present

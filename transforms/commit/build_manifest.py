@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 from functools import reduce
 from itertools import chain
 
-from recordmill.schemas.dataset.manifest import (
+from recordmill.schemas.errors import InputError, RecordmillError, RejectLimitError
+from recordmill.schemas.job import RejectLimit
+from recordmill.schemas.manifest import (
     FileEntry,
     Manifest,
     MapEntry,
@@ -14,11 +16,14 @@ from recordmill.schemas.dataset.manifest import (
     ShardEntry,
     SplitEntry,
 )
-from recordmill.schemas.dataset.shards import ShardResult
-from recordmill.schemas.errors import InputError, RecordmillError, RejectLimitError
-from recordmill.schemas.job.job_spec import RejectLimit
-from recordmill.schemas.ranges import RangeResult, Reject, TypeFlags, merge_type_flags
-from recordmill.schemas.reject_totals import NO_REJECTS
+from recordmill.schemas.ranges import (
+    NO_REJECTS,
+    RangeResult,
+    Reject,
+    TypeFlags,
+    merge_type_flags,
+)
+from recordmill.schemas.shards import ShardResult
 from recordmill.schemas.text import count
 from recordmill.transforms.dataset.expected import require_schema
 from recordmill.transforms.tasks.context import RunContext

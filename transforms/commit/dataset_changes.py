@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.errors import OutputError
-from recordmill.schemas.job.job_spec import JobSpec
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.job import JobSpec
+from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.text import count
 from recordmill.transforms.commit.inputs import (
     ContentCheck,

@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
-from recordmill.schemas.dataset.shards import ShardResult
 from recordmill.schemas.errors import BusyError, OutputError
+from recordmill.schemas.manifest import MANIFEST_NAME, Manifest
 from recordmill.schemas.ranges import RangeResult
+from recordmill.schemas.shards import ShardResult
 from recordmill.transforms.commit.check_output import check_output
 from recordmill.transforms.commit.commit import (
     clean_up,

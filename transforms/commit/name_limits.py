@@ -11,11 +11,15 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from recordmill.schemas.dataset.labels_files import labels_file_name
-from recordmill.schemas.dataset.parts import MAX_APPENDS, commit_mark
-from recordmill.schemas.dataset.shards import index_file_name, shard_file_name
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.job.job_spec import JobSpec
+from recordmill.schemas.job import JobSpec
+from recordmill.schemas.names import (
+    MAX_APPENDS,
+    commit_mark,
+    index_file_name,
+    labels_file_name,
+    shard_file_name,
+)
 from recordmill.schemas.text import count, escaped
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.atomic_files import temp_path

@@ -8,17 +8,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from recordmill.schemas.dataset.labels_files import labels_file_name
-from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest, schema_of
 from recordmill.schemas.errors import (
     InputError,
     OutputRefusedError,
     SchemaError,
     UsageError,
 )
-from recordmill.schemas.features.compare import differences, range_violations
-from recordmill.schemas.features.feature import Schema
-from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
+from recordmill.schemas.features import Schema, differences, range_violations
+from recordmill.schemas.manifest import MANIFEST_NAME, Manifest, schema_of
+from recordmill.schemas.names import labels_file_name
+from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.dataset.files import class_names, read_manifest
 from recordmill.transforms.storage import LocalStore, Store, open_store
 from recordmill.transforms.storage.reading import read_file
@@ -48,7 +47,7 @@ def load_expected(path: str, storage: StorageOptions = NO_OPTIONS) -> Schema:
         raise UsageError(
             f"{error}; `expect_schema` takes a schema file or a dataset's folder"
         ) from error
-    from recordmill.schemas.parsing.schema_file import load_schema  # imports yaml
+    from recordmill.schemas.schema_file import load_schema  # imports yaml
 
     return load_schema(data, path).to_schema()
 

@@ -6,16 +6,15 @@ import io
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from recordmill.schemas.dataset.labels_files import labels_file_name, parse_labels
-from recordmill.schemas.dataset.manifest import (
-    MANIFEST_NAME,
-    FileEntry,
-    Manifest,
-    ShardEntry,
-)
-from recordmill.schemas.dataset.parts import REJECTS_NAME, mark_of_rejects
 from recordmill.schemas.errors import MissingFileError, OutputError
-from recordmill.schemas.file_names import check_file_name
+from recordmill.schemas.manifest import MANIFEST_NAME, FileEntry, Manifest, ShardEntry
+from recordmill.schemas.names import (
+    REJECTS_NAME,
+    labels_file_name,
+    mark_of_rejects,
+    parse_labels,
+)
+from recordmill.schemas.text import check_file_name
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.store import WORK_FOLDER
 from recordmill.transforms.tfrecord import crc32c

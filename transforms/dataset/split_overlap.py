@@ -20,8 +20,8 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import numpy.typing as npt
 
-from recordmill.schemas.dataset.manifest import Manifest, schema_of
-from recordmill.schemas.features.feature import Content, Schema
+from recordmill.schemas.features import Content, Schema
+from recordmill.schemas.manifest import Manifest, schema_of
 from recordmill.schemas.text import count
 from recordmill.transforms.dataset.reader import ShardToRead
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from recordmill.schemas.errors import SchemaError
-from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
-from recordmill.schemas.job.job_spec import Payload
+from recordmill.schemas.features import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.job import Payload
 from recordmill.transforms.arrow import require_fit, value_lengths
 from recordmill.transforms.encode.arrow_types import require_column
 from recordmill.transforms.encode.examples import encode, join_cells

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from recordmill.schemas.dataset.shards import ShardTask
+from recordmill.schemas.shards import ShardTask
 from recordmill.transforms.arrow import I64, U64
 from recordmill.transforms.encode.unwritten_records import (
     Payloads,

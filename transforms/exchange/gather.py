@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from recordmill.schemas.dataset.shards import ShardTask
 from recordmill.schemas.ranges import SortedRunRef
+from recordmill.schemas.shards import ShardTask
 from recordmill.transforms.exchange.held_values import HeldValues
 from recordmill.transforms.exchange.merge import (
     WINDOW_BYTES,

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from recordmill.schemas.dataset.shards import ShardTask
 from recordmill.schemas.ranges import SortedRunRef
+from recordmill.schemas.shards import ShardTask
 from recordmill.transforms.arrow import I64, U64, offsets_of
 from recordmill.transforms.encode.unwritten_records import payload_offsets
 from recordmill.transforms.exchange.block import (

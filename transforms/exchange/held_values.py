@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recordmill.schemas.dataset.shards import ShardTask
 from recordmill.schemas.ranges import SortedRunRef
+from recordmill.schemas.shards import ShardTask
 from recordmill.transforms.arrow import I64, U64
 from recordmill.transforms.encode.unwritten_records import UnwrittenRecords
 from recordmill.transforms.exchange.block import Block, find_rows, sort_order

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from recordmill.schemas.dataset.shards import ShardPlan
+from recordmill.schemas.shards import ShardPlan
 from recordmill.transforms.arrow import I64, U8, U64, array_parts
 from recordmill.transforms.encode.packed_values import PackedValues
 from recordmill.transforms.encode.unwritten_records import UnwrittenRecords

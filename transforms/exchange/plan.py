@@ -20,8 +20,8 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from recordmill.schemas.dataset.shards import KEY_SPACE, ShardPlan, SplitPlan
-from recordmill.schemas.job.job_spec import Sharding
+from recordmill.schemas.job import Sharding
+from recordmill.schemas.shards import KEY_SPACE, ShardPlan, SplitPlan
 from recordmill.transforms.arrow import I64, U64
 
 BUCKETS_PER_SHARD = 1024  # so shards can differ by a thousandth of their size

@@ -9,8 +9,8 @@ from itertools import islice
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recordmill.schemas.dataset.manifest import Manifest, schema_of
-from recordmill.schemas.features.feature import Content, FeatureSpec, Schema
+from recordmill.schemas.features import Content, FeatureSpec, Schema
+from recordmill.schemas.manifest import Manifest, schema_of
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.dataset.files import class_names
 from recordmill.transforms.dataset.reader import shard_to_read

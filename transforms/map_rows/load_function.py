@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.job.map_function import MapFunction, load_map
+from recordmill.schemas.job import MapFunction, load_map
 
 Function = Callable[..., Any]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from recordmill.schemas.features.feature import FeatureSpec, Schema
-from recordmill.schemas.job.map_function import MapFunction
+from recordmill.schemas.features import FeatureSpec, Schema
+from recordmill.schemas.job import MapFunction
 from recordmill.transforms.map_rows.try_function import Tried
 from recordmill.transforms.sources.plain_types import plain_schema
 

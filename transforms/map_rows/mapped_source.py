@@ -17,17 +17,12 @@ from uuid import uuid4
 import pyarrow as pa
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.features.feature import Schema
-from recordmill.schemas.job.map_function import MapFunction
-from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.ranges import (
-    InputFile,
-    InputRange,
-    OddRows,
-    TypeFlags,
-    merge_type_flags,
-)
-from recordmill.schemas.understood import Understood
+from recordmill.schemas.features import Schema
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.input_summary import Understood
+from recordmill.schemas.job import MapFunction
+from recordmill.schemas.ranges import InputRange, OddRows, TypeFlags, merge_type_flags
+from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.map_rows.call_function import map_batch
 from recordmill.transforms.map_rows.load_function import load_function
 from recordmill.transforms.map_rows.made_features import facts_of_map, made_schema

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from recordmill.schemas.declared import DeclaredSchema, declare_schema
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.features.declare import declare_schema
-from recordmill.schemas.features.declared import DeclaredSchema
-from recordmill.schemas.features.feature import Schema
-from recordmill.schemas.ranges import InputFile, InputRange
+from recordmill.schemas.features import Schema
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.profile.column_stats import ColumnStats, column_stats
 from recordmill.transforms.profile.in_threads import in_threads, surveyed
 from recordmill.transforms.sources.base import Source

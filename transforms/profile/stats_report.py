@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from recordmill.schemas.features.feature import Content, FeatureSpec
-from recordmill.schemas.parsing.yaml_text import write_yaml
+from recordmill.schemas.features import Content, FeatureSpec
+from recordmill.schemas.yaml_lines import write_yaml
 from recordmill.transforms.profile.column_stats import MAX_DISTINCT, ColumnStats, Number
 from recordmill.transforms.profile.profile_input import Inferred, TableStats
 from recordmill.transforms.sources.type_flags import is_huge

@@ -14,10 +14,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from recordmill.schemas.dataset.manifest import schema_of
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.features.feature import Schema
-from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.schemas.features import Schema
+from recordmill.schemas.manifest import schema_of
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.dataset.reader import shards_to_read
 from recordmill.transforms.rows.dicts import to_dicts

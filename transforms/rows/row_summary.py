@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from recordmill.schemas.job.job_spec import JobSpec
+from recordmill.schemas.job import JobSpec
 from recordmill.schemas.ranges import SortedRunRef
 from recordmill.transforms.arrow import U64, array_parts
 from recordmill.transforms.decode.examples import ObservedFeatures

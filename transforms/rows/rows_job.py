@@ -20,20 +20,18 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Literal
 
-from recordmill.schemas.dataset.manifest import Manifest
-from recordmill.schemas.dataset.parts import REJECTS_NAME
-from recordmill.schemas.dataset.shards import ShardPlan, ShardResult
 from recordmill.schemas.errors import (
     InputError,
     OutputError,
     RecordmillError,
     UsageError,
 )
-from recordmill.schemas.job.job_spec import JobSpec
-from recordmill.schemas.job.run_options import Grace
-from recordmill.schemas.job.spell_options import spell
-from recordmill.schemas.ranges import InputRange, RangeResult
-from recordmill.schemas.reject_totals import RejectTotals
+from recordmill.schemas.job import Grace, JobSpec
+from recordmill.schemas.manifest import Manifest
+from recordmill.schemas.names import REJECTS_NAME
+from recordmill.schemas.options import spell
+from recordmill.schemas.ranges import InputRange, RangeResult, RejectTotals
+from recordmill.schemas.shards import ShardPlan, ShardResult
 from recordmill.schemas.text import count, json_bytes
 from recordmill.transforms.commit.check_output import check_output
 from recordmill.transforms.commit.commit import require_stored

@@ -17,12 +17,12 @@ from typing import Self
 
 import pyarrow as pa
 
-from recordmill.schemas.features.feature import Schema
-from recordmill.schemas.file_checksums import FileChecksum
-from recordmill.schemas.job.job_spec import JobSpec
-from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.ranges import InputFile, InputRange, OddRows
-from recordmill.schemas.understood import Understood
+from recordmill.schemas.features import Schema
+from recordmill.schemas.input_files import FileChecksum, InputFile
+from recordmill.schemas.input_summary import Understood
+from recordmill.schemas.job import JobSpec
+from recordmill.schemas.ranges import InputRange, OddRows
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.sources.by_reference import ByReference
 from recordmill.transforms.sources.named_files import NamedFile
 from recordmill.transforms.sources.source_rows import Rows

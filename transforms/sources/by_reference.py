@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
-from recordmill.schemas.ranges import InputFile, InputRange
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.sources.source_rows import ReferencedRows, Rows
 
 REFERENCE = "reference"  # the column of references

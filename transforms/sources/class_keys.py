@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from recordmill.schemas.job.job_spec import JobSpec
+from recordmill.schemas.job import JobSpec
 from recordmill.transforms.arrow import U64
 from recordmill.transforms.cast.text_values import MISSING_WORDS
 from recordmill.transforms.exchange.keys import text_hashes

@@ -15,9 +15,10 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from recordmill.schemas.features.feature import Schema
-from recordmill.schemas.ranges import InputFile, InputRange, OddRows, Reject, TypeFlags
-from recordmill.schemas.understood import Understood
+from recordmill.schemas.features import Schema
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.input_summary import Understood
+from recordmill.schemas.ranges import InputRange, OddRows, Reject, TypeFlags
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.sources.roles import LabelRole, SplitRole, TimeRole, index_in
 from recordmill.transforms.sources.source_on_source import SourceOnSource

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.text import count
 from recordmill.transforms.sources.globs import matching
 from recordmill.transforms.sources.named_files import NamedFile, find_named

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.input_files import InputFile
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.seekable_bytes import SeekableBytes
 

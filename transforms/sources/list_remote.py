@@ -7,10 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.job.storage_options import (
-    StorageOptions,
-    require_secretless_url,
-)
+from recordmill.schemas.storage_options import StorageOptions, require_secretless_url
 from recordmill.transforms.sources.found_files import FoundFile
 from recordmill.transforms.sources.globs import (
     has_magic,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from recordmill.schemas.archive_member import is_archive_name
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.input_files import InputFile, is_archive_name
+from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import escaped
 from recordmill.transforms.sources.found_files import FoundFile
 from recordmill.transforms.sources.list_local import list_local

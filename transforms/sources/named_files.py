@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.sources.globs import has_magic, matches_path
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.sources.walk_folders import Note, no_notes

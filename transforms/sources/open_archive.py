@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from recordmill.schemas.archive_member import MEMBER_MARK, member_of
-from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.ranges import InputFile, Seen
+from recordmill.schemas.input_files import MEMBER_MARK, InputFile, member_of
+from recordmill.schemas.input_summary import NOTHING, Understood
+from recordmill.schemas.ranges import Seen
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count, first_names
-from recordmill.schemas.understood import NOTHING, Understood
 from recordmill.transforms.sources.found_files import FoundFile
 from recordmill.transforms.sources.split_names import is_split_name
 from recordmill.transforms.storage.archives import list_archive

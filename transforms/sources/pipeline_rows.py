@@ -8,9 +8,10 @@ from typing import Self
 
 import pyarrow as pa
 
-from recordmill.schemas.features.feature import Schema
-from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.ranges import InputFile, InputRange
+from recordmill.schemas.features import Schema
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.ranges import InputRange
+from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.source_rows import Rows
 

@@ -20,16 +20,16 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.job.source_options import (
+from recordmill.schemas.source_options import (
     PIPELINE_ROWS,
     SOURCE_PATTERN,
     SourceOptions,
 )
-from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
+from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 
 if TYPE_CHECKING:
-    from recordmill.schemas.job.job_spec import JobSpec
-    from recordmill.schemas.ranges import InputFile
+    from recordmill.schemas.input_files import InputFile
+    from recordmill.schemas.job import JobSpec
     from recordmill.transforms.sources.base import Source
 
 GROUP = "recordmill.sources"  # of entry points

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from recordmill.schemas.features.feature import FeatureSpec, Kind
-from recordmill.schemas.job.split_times import SplitTimes
+from recordmill.schemas.features import FeatureSpec, Kind
+from recordmill.schemas.split_times import SplitTimes
 from recordmill.schemas.text import first_names
 from recordmill.transforms.cast.cast_result import shown
 from recordmill.transforms.sources.time_splits import split_by_time

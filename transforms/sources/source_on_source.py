@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from recordmill.schemas.file_checksums import FileChecksum
-from recordmill.schemas.ranges import InputFile, InputRange, OddRows
+from recordmill.schemas.input_files import FileChecksum, InputFile
+from recordmill.schemas.ranges import InputRange, OddRows
 from recordmill.transforms.sources.base import Source
 from recordmill.transforms.storage import Store
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from recordmill.schemas.file_checksums import FileChecksum
+from recordmill.schemas.input_files import FileChecksum
 from recordmill.schemas.ranges import OddRows, Reject
 from recordmill.transforms.arrow import I64, U64
 from recordmill.transforms.combine_crcs import U32

@@ -33,12 +33,12 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from recordmill.schemas.errors import InputError, SchemaError
-from recordmill.schemas.features.feature import Schema
-from recordmill.schemas.file_checksums import FileChecksum
-from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.ranges import InputFile, InputRange, Reject, TypeFlags
+from recordmill.schemas.features import Schema
+from recordmill.schemas.input_files import FileChecksum, InputFile
+from recordmill.schemas.input_summary import PassedOver, Understood
+from recordmill.schemas.ranges import InputRange, Reject, TypeFlags
+from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count
-from recordmill.schemas.understood import PassedOver, Understood
 from recordmill.transforms.encode.arrow_types import is_list, plain
 from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.sources.base import RANGE_BYTES, Source, number_ranges

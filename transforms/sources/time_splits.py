@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from recordmill.schemas.errors import InputError, UsageError
-from recordmill.schemas.job.split_times import SplitTimes
 from recordmill.schemas.ranges import InputRange
+from recordmill.schemas.split_times import SplitTimes
 from recordmill.transforms.cast.cast_result import shown
 from recordmill.transforms.cast.decimal_commas import swap_points
 from recordmill.transforms.cast.text_values import without_missing
@@ -36,7 +36,7 @@ def split_by_time(
       times: where the splits begin.
       decimal_comma: whether numbers in text have a comma before their places.
 
-    >>> from recordmill.schemas.job.split_times import parse_split_times
+    >>> from recordmill.schemas.split_times import parse_split_times
     >>> times = parse_split_times("d=a,2026-01-01,b")
     >>> split_by_time(pa.array(["2025-12-31", "2026-01-01", "?"]), times).to_pylist()
     [0, 1, None]

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.errors import ChangedInputError, InputError
-from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.ranges import Seen
+from recordmill.schemas.input_files import Seen
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.sources.packing import UTF_8, Packing
 from recordmill.transforms.storage.reading import read_range

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from recordmill.schemas.job.storage_options import (
+from recordmill.schemas.storage_options import (
     NO_OPTIONS,
     StorageOptions,
     require_secretless_url,

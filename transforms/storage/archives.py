@@ -18,10 +18,10 @@ import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, NamedTuple, cast
 
-from recordmill.schemas.archive_member import ArchiveMember, member_uri
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.schemas.input_files import ArchiveMember, member_uri
 from recordmill.schemas.ranges import Seen
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import escaped
 from recordmill.transforms.storage.compressions import compression_of
 from recordmill.transforms.storage.left_out import is_left_out

@@ -11,7 +11,7 @@ import os
 import threading
 from typing import Any
 
-from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
+from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.storage.clouds import cloud_of
 
 # Keyed by process id. A child keeps the parent's entries without using them: if they

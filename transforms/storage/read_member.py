@@ -33,8 +33,8 @@ from typing import IO, cast
 import pyarrow as pa
 from zlib_ng import zlib_ng
 
-from recordmill.schemas.archive_member import ArchiveMember
 from recordmill.schemas.errors import FULL, InputError
+from recordmill.schemas.input_files import ArchiveMember
 from recordmill.schemas.ranges import Seen
 from recordmill.schemas.text import human_bytes
 from recordmill.transforms.storage.seekable_bytes import ReadBytes

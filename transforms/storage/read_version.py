@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from recordmill.schemas.ranges import Seen
+from recordmill.schemas.input_files import Seen
 from recordmill.transforms.storage.clouds import cloud_of, modified_time
 from recordmill.transforms.storage.errors import is_transient, is_unmet_condition
 from recordmill.transforms.storage.fsspec_files import file_info

@@ -42,10 +42,10 @@ from pathlib import Path
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from recordmill.schemas.archive_member import member_of
 from recordmill.schemas.errors import ChangedInputError, InputError
-from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
+from recordmill.schemas.input_files import member_of
 from recordmill.schemas.ranges import Seen
+from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms import compiled
 from recordmill.transforms.arrow import I64, U8
 from recordmill.transforms.storage.errors import (

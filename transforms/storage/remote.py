@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from recordmill.schemas.errors import MissingFileError, OutputError
-from recordmill.schemas.file_names import check_file_name
-from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
+from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
+from recordmill.schemas.text import check_file_name
 from recordmill.transforms.storage.clouds import (
     Cloud,
     cloud_of,

@@ -11,10 +11,17 @@ import numpy as np
 import numpy.typing as npt
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.features.feature import Schema
-from recordmill.schemas.job.job_spec import DEFAULT_SPLITS, JobSpec, parse_fraction
-from recordmill.schemas.job.run_options import Duplicates, Grace, VerifyLevel
-from recordmill.schemas.ranges import InputFile, InputRange, TypeFlags
+from recordmill.schemas.features import Schema
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.job import (
+    DEFAULT_SPLITS,
+    Duplicates,
+    Grace,
+    JobSpec,
+    VerifyLevel,
+    parse_fraction,
+)
+from recordmill.schemas.ranges import InputRange, TypeFlags
 from recordmill.transforms.arrow import U64
 from recordmill.transforms.exchange.exact_splits import SplitLimits
 from recordmill.transforms.exchange.keys import assign_splits
@@ -48,7 +55,7 @@ class RunContext:
         "" for none; None if that is decided when it publishes.
       grace: how long the files of a replaced dataset stay.
       part: number of the part that the run makes (see
-        recordmill.schemas.dataset.parts); 0 for a whole dataset.
+        recordmill.schemas.names); 0 for a whole dataset.
       base: fingerprint of the dataset to which the part is appended, or "".
       verify: what is checked before publishing: "quick" (sizes) or "full" (every byte).
       duplicates: what is done about equal content in several splits.

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from recordmill.schemas.ranges import InputFile, InputRange, RangeResult
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.ranges import InputRange, RangeResult
 from recordmill.transforms.exchange.plan import Histogram, plan_shards
 from recordmill.transforms.sources.base import Source
 from recordmill.transforms.tasks.context import RunContext

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Any, Protocol
 
-from recordmill.schemas.job.job_spec import JobSpec
+from recordmill.schemas.job import JobSpec
 
 FORMAT_VERSION = 1  # raise it when the same job would give other bytes
 # Of JobSpec: left out where they have their default.

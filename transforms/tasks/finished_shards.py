@@ -5,12 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from recordmill.schemas.dataset.shards import (
-    ShardPlan,
-    ShardResult,
-    ShardTask,
-    index_file_name,
-)
+from recordmill.schemas.names import index_file_name
+from recordmill.schemas.shards import ShardPlan, ShardResult, ShardTask
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.tasks.checkpoints import (
     CHECKPOINTS,

@@ -15,8 +15,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from recordmill.schemas.dataset.shards import ShardPlan
 from recordmill.schemas.ranges import InputRange
+from recordmill.schemas.shards import ShardPlan
 from recordmill.transforms.tasks.checkpoints import CHECKPOINTS
 from recordmill.transforms.tasks.live_counts import (
     FOLDER,

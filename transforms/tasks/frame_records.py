@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.errors import RowsError
-from recordmill.schemas.features.feature import Schema
-from recordmill.schemas.job.job_spec import JobSpec, Payload
+from recordmill.schemas.features import Schema
+from recordmill.schemas.job import JobSpec, Payload
 from recordmill.transforms import compiled
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.cast.cast_batch import CastBatch, cast

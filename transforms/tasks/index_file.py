@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from recordmill.schemas.dataset.shards import IndexResult
+from recordmill.schemas.shards import IndexResult
 from recordmill.transforms.arrow import offsets_of
 from recordmill.transforms.dataset.random_access import index_text
 from recordmill.transforms.hollow_records import Window, record_lengths

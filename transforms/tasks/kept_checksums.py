@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 
-from recordmill.schemas.file_checksums import FileChecksum, TaskChecksums
+from recordmill.schemas.input_files import FileChecksum, TaskChecksums
 from recordmill.transforms.tasks.checkpoints import CHECKPOINTS
 from recordmill.transforms.tasks.workspace import Workspace
 

@@ -23,8 +23,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 
-from recordmill.schemas.dataset.parts import run_metadata_name
 from recordmill.schemas.errors import BusyError, OutputError
+from recordmill.schemas.names import run_metadata_name
 from recordmill.transforms.dataset.files import find_manifest
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.lease import seconds_since

@@ -23,7 +23,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from recordmill.schemas.dataset.parts import CONTAINERS, MARK, REJECTS_NAME
+from recordmill.schemas.names import CONTAINERS, MARK, REJECTS_NAME
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.lease import LOCK_FOLDER
 from recordmill.transforms.storage.store import SWAP_FOLDER, WORK_FOLDER

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from recordmill.schemas.sizes import parse_memory
+from recordmill.schemas.text import parse_memory
 from recordmill.transforms.exchange.held_runs import HoldBudget
 from recordmill.transforms.storage.free_memory import available_memory
 

@@ -9,18 +9,18 @@ import numpy as np
 import numpy.typing as npt
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.features.feature import Schema
-from recordmill.schemas.file_checksums import FileChecksum, TaskChecksums
+from recordmill.schemas.features import Schema
+from recordmill.schemas.input_files import FileChecksum, TaskChecksums
 from recordmill.schemas.ranges import (
     InputRange,
     OddRows,
     RangeResult,
     Reject,
+    RejectTotals,
     SortedRunRef,
     TypeFlags,
     merge_type_flags,
 )
-from recordmill.schemas.reject_totals import RejectTotals
 from recordmill.transforms.arrow import I64, MAX_CELL_BYTES, U64
 from recordmill.transforms.cast.side_files import SideFiles
 from recordmill.transforms.encode.unwritten_records import Payloads, payload_offsets

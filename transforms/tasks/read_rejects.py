@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from recordmill.schemas.dataset.parts import REJECTS_NAME, run_metadata_name
 from recordmill.schemas.errors import OutputError
-from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.schemas.names import REJECTS_NAME, run_metadata_name
 from recordmill.schemas.ranges import Reject
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count, printable
 from recordmill.transforms.dataset.files import find_manifest, rejects_files
 from recordmill.transforms.storage import LocalStore, Store

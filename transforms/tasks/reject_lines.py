@@ -6,10 +6,10 @@ import posixpath
 from dataclasses import dataclass
 from functools import lru_cache
 
-from recordmill.schemas.archive_member import MEMBER_MARK, is_archive_name
 from recordmill.schemas.errors import InputError, UsageError
-from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.ranges import Reject, Seen
+from recordmill.schemas.input_files import MEMBER_MARK, Seen, is_archive_name
+from recordmill.schemas.ranges import Reject
+from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import printable
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.sources.registry import load_format

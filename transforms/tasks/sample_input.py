@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.job.job_spec import JobSpec
+from recordmill.schemas.job import JobSpec
 from recordmill.schemas.ranges import InputRange, TypeFlags, merge_type_flags
 from recordmill.transforms.arrow import array_parts
 from recordmill.transforms.exchange.plan import Histogram

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from recordmill.schemas.dataset.shards import ShardPlan
 from recordmill.schemas.errors import ChangedInputError
 from recordmill.schemas.ranges import InputRange, RangeResult, TypeFlags
+from recordmill.schemas.shards import ShardPlan
 from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64, U64
 from recordmill.transforms.exchange.block import Block

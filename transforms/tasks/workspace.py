@@ -28,7 +28,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from recordmill.schemas.errors import MissingFileError
-from recordmill.schemas.file_names import check_file_name
+from recordmill.schemas.text import check_file_name
 from recordmill.transforms.exchange.held_runs import NO_BUDGET, HoldBudget
 from recordmill.transforms.exchange.sorted_run_store import (
     LocalSortedRuns,

@@ -8,16 +8,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from recordmill.schemas.dataset.shards import (
-    IndexResult,
-    ShardResult,
-    ShardTask,
-    index_file_name,
-    shard_file_name,
-)
 from recordmill.schemas.errors import DamagedScratchError, RecordmillError
-from recordmill.schemas.file_checksums import FileChecksum
-from recordmill.schemas.job.job_spec import JobSpec
+from recordmill.schemas.input_files import FileChecksum
+from recordmill.schemas.job import JobSpec
+from recordmill.schemas.names import index_file_name, shard_file_name
 from recordmill.schemas.ranges import (
     OddRows,
     Reject,
@@ -25,6 +19,7 @@ from recordmill.schemas.ranges import (
     TypeFlags,
     merge_type_flags,
 )
+from recordmill.schemas.shards import IndexResult, ShardResult, ShardTask
 from recordmill.transforms.binary_views import without_views
 from recordmill.transforms.exchange.gather import gather
 from recordmill.transforms.exchange.messages import gather_inline

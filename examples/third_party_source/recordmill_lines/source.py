@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.features.feature import FeatureSpec, Kind, Schema
-from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.ranges import InputFile, InputRange, Reject
+from recordmill.schemas.features import FeatureSpec, Kind, Schema
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.ranges import InputRange, Reject
+from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.sources.base import Source, number_ranges
 from recordmill.transforms.sources.source_rows import Rows

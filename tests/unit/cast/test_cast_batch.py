@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from recordmill.schemas.declared import DeclaredFeature, DeclaredSchema
 from recordmill.schemas.errors import SchemaError
-from recordmill.schemas.features.declared import DeclaredFeature, DeclaredSchema
 from recordmill.schemas.proto import example_pb2
 from recordmill.transforms.cast import cast_batch as conform_module
 from recordmill.transforms.cast.cast_batch import CastBatch, cast, check_columns

@@ -17,8 +17,8 @@ from adversary_schedules import (
     with_version,
 )
 
-from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.errors import BusyError
+from recordmill.schemas.manifest import Manifest
 from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.tasks import launches
 

@@ -10,12 +10,17 @@ import pytest
 from adversary_runs import schema
 from plain_manifests import plain_context
 
-from recordmill.schemas.dataset.shards import ShardResult
 from recordmill.schemas.errors import InputError, RecordmillError, RejectLimitError
-from recordmill.schemas.features.feature import Schema
-from recordmill.schemas.job.job_spec import JobSpec, RejectLimit
-from recordmill.schemas.ranges import InputRange, RangeResult, TypeFlags
-from recordmill.schemas.reject_totals import NO_REJECTS, RejectTotals
+from recordmill.schemas.features import Schema
+from recordmill.schemas.job import JobSpec, RejectLimit
+from recordmill.schemas.ranges import (
+    NO_REJECTS,
+    InputRange,
+    RangeResult,
+    RejectTotals,
+    TypeFlags,
+)
+from recordmill.schemas.shards import ShardResult
 from recordmill.transforms.commit.build_manifest import build_manifest, locator_of
 from recordmill.transforms.sources.pipeline_rows import PipelineRowsSource
 from recordmill.transforms.storage import LocalStore

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from plain_manifests import plain_manifest
 
-from recordmill.schemas.dataset.manifest import FileEntry, Manifest
 from recordmill.schemas.errors import OutputRefusedError
-from recordmill.schemas.job.job_spec import JobSpec
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.job import JobSpec
+from recordmill.schemas.manifest import FileEntry, Manifest
 from recordmill.transforms.commit.dataset_changes import dataset_changes
 from recordmill.transforms.commit.inputs import (
     KeptFile,

@@ -13,8 +13,8 @@ from adversary_runs import World
 from adversary_schedules import with_dataset
 from job_tools import states
 
-from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.errors import BusyError, OutputError
+from recordmill.schemas.manifest import Manifest
 from recordmill.transforms.commit.cleanup import clean_held
 from recordmill.transforms.commit.commit import (
     CommitRecord,

@@ -6,8 +6,8 @@ import pytest
 from adversary import Actor
 from adversary_runs import World
 
-from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.errors import BusyError, OutputError
+from recordmill.schemas.manifest import Manifest
 
 STAGED = {
     "run.json": "run.json: not the file that this run staged",

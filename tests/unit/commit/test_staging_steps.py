@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from plain_manifests import plain_context, plain_manifest
 
-from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.errors import BusyError
-from recordmill.schemas.job.job_spec import JobSpec
-from recordmill.schemas.parsing.schema_file import load_schema
+from recordmill.schemas.job import JobSpec
+from recordmill.schemas.manifest import Manifest
+from recordmill.schemas.schema_file import load_schema
 from recordmill.transforms.commit.staging import (
     _with_base,
     description_files,

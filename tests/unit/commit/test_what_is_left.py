@@ -11,7 +11,7 @@ from adversary_schedules import with_dataset
 from plain_manifests import plain_context, plain_manifest
 
 from recordmill.schemas.errors import OutputError
-from recordmill.schemas.job.job_spec import JobSpec
+from recordmill.schemas.job import JobSpec
 from recordmill.transforms.commit import detached
 from recordmill.transforms.commit.check_output import _inventory_problems
 from recordmill.transforms.commit.cleanup import clean

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from small_dataset import write_dataset
 
-from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
 from recordmill.schemas.errors import OutputError
+from recordmill.schemas.manifest import MANIFEST_NAME, Manifest
 from recordmill.transforms.dataset.files import open_file, read_manifest
 from recordmill.transforms.dataset.verify import Problem, VerifyResult, verify_dataset
 from recordmill.transforms.storage import Store, open_store

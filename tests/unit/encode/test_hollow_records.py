@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
-from recordmill.schemas.job.job_spec import JobSpec
+from recordmill.schemas.features import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.job import JobSpec
 from recordmill.transforms.binary_views import (
     is_of_views,
     viewed_values,

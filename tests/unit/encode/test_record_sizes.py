@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recordmill.schemas.features.feature import FeatureSpec, Kind, Schema
-from recordmill.schemas.job.job_spec import JobSpec
+from recordmill.schemas.features import FeatureSpec, Kind, Schema
+from recordmill.schemas.job import JobSpec
 from recordmill.transforms.arrow import value_lengths
 from recordmill.transforms.encode.examples import encode
 from recordmill.transforms.encode.record_sizes import slices_of

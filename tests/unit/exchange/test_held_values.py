@@ -13,8 +13,8 @@ from example_counts import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recordmill.schemas.dataset.shards import KEY_SPACE, ShardTask
-from recordmill.schemas.features.feature import FeatureSpec, Kind, Schema
+from recordmill.schemas.features import FeatureSpec, Kind, Schema
+from recordmill.schemas.shards import KEY_SPACE, ShardTask
 from recordmill.transforms.encode.unwritten_records import (
     UnwrittenRecords,
     load_records,

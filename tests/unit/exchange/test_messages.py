@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from unwritten_zoo import batch_of, loaded_from, schema_of
 
-from recordmill.schemas.dataset.shards import KEY_SPACE, ShardPlan, ShardTask, SplitPlan
 from recordmill.schemas.errors import RecordmillError
+from recordmill.schemas.shards import KEY_SPACE, ShardPlan, ShardTask, SplitPlan
 from recordmill.transforms.exchange import messages
 from recordmill.transforms.exchange.block import Block
 from recordmill.transforms.exchange.messages import (

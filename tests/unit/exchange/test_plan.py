@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from recordmill.schemas.dataset.shards import KEY_SPACE, ShardPlan, ShardTask, SplitPlan
-from recordmill.schemas.job.job_spec import Sharding
+from recordmill.schemas.job import Sharding
+from recordmill.schemas.shards import KEY_SPACE, ShardPlan, ShardTask, SplitPlan
 from recordmill.transforms.exchange.plan import (
     Histogram,
     bucket_bits,

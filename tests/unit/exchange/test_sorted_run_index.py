@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recordmill.schemas.dataset.shards import KEY_SPACE
 from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.ranges import SortedRunRef
+from recordmill.schemas.shards import KEY_SPACE
 from recordmill.transforms.exchange import sorted_run_index as run_index
 from recordmill.transforms.exchange.sorted_run_index import (
     find_records,

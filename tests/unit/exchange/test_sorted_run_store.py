@@ -11,9 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from recordmill.schemas.dataset.shards import KEY_SPACE, ShardTask
 from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.ranges import SortedRunRef
+from recordmill.schemas.shards import KEY_SPACE, ShardTask
 from recordmill.transforms.arrow import I64, U64
 from recordmill.transforms.exchange.block import Block
 from recordmill.transforms.exchange.gather import gather

@@ -16,9 +16,9 @@ from held_memory import most_held
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recordmill.schemas.dataset.shards import KEY_SPACE, ShardTask
 from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.ranges import SortedRunRef
+from recordmill.schemas.shards import KEY_SPACE, ShardTask
 from recordmill.transforms.exchange.block import Block
 from recordmill.transforms.exchange.gather import gather
 from recordmill.transforms.exchange.held_runs import NO_BUDGET, HoldBudget

@@ -18,9 +18,9 @@ from job_tools import GOLDEN, convert, shards_of
 from small_dataset import SPLITS, write_dataset
 
 from recordmill import read_rows
-from recordmill.schemas.dataset.manifest import MANIFEST_NAME, SplitEntry
 from recordmill.schemas.errors import CorruptRecordError, OutputError
-from recordmill.schemas.features.feature import Content, FeatureSpec, Kind
+from recordmill.schemas.features import Content, FeatureSpec, Kind
+from recordmill.schemas.manifest import MANIFEST_NAME, SplitEntry
 from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.figures import feature_sketch, gather_figures
 from recordmill.transforms.figures.feature_sketch import FeatureFigures, FeatureSketch

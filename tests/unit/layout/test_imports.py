@@ -17,10 +17,6 @@ PACKAGE = "recordmill"
 ROOMS = (
     "schemas",  # errors, text, sizes, ranges: the ground
     "schemas/proto",
-    "schemas/features",
-    "schemas/parsing",
-    "schemas/job",
-    "schemas/dataset",
     "transforms/compiled",
     "transforms",  # arrow and tfrecord
     "transforms/pictures",

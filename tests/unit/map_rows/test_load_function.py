@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.job.map_function import MapFunction, load_map
+from recordmill.schemas.job import MapFunction, load_map
 from recordmill.transforms.map_rows.load_function import load_function
 
 

@@ -17,8 +17,8 @@ from job_tools import SAMPLES, convert, manifest_of, python
 from source_tools import FileWriter, file_writer
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.parsing.schema_file import dump_yaml, load_schema
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.schema_file import dump_yaml, load_schema
 from recordmill.transforms.cast.cast_batch import cast
 from recordmill.transforms.profile.profile_input import RejectedRow, infer
 from recordmill.transforms.profile.stats_report import feature_comments, header_lines
@@ -258,7 +258,7 @@ def test_header_alone(tmp_path: Path) -> None:
 
 def test_does_without_beam() -> None:
     code = (
-        "import sys, recordmill.transforms.profile.profile_input, recordmill.transforms.profile.stats_report, recordmill.schemas.parsing.schema_file\n"
+        "import sys, recordmill.transforms.profile.profile_input, recordmill.transforms.profile.stats_report, recordmill.schemas.schema_file\n"
         "print('apache_beam' in sys.modules)"
     )
     assert python(code).out == "False\n"

@@ -11,7 +11,7 @@ from infer_tools import inferred, renamed
 from job_tools import IRIS, SAMPLES
 from pixel_zoo import PICTURES
 
-from recordmill.schemas.parsing.schema_file import dump_yaml, load_schema
+from recordmill.schemas.schema_file import dump_yaml, load_schema
 from recordmill.transforms.profile.stats_report import (
     feature_comments,
     header_lines,

@@ -17,7 +17,7 @@ from recordmill.beam_jobs.report.progress import PlainLines
 from recordmill.beam_jobs.report.progress_bars import Bars
 from recordmill.beam_jobs.report.progress_view import View
 from recordmill.beam_jobs.report.showing import showing
-from recordmill.schemas.understood import Understood
+from recordmill.schemas.input_summary import Understood
 
 PATIENCE_SECONDS = 60  # generous; nothing here takes a hundredth of it
 

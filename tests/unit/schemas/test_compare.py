@@ -9,8 +9,14 @@ import pytest
 from small_dataset import SCHEMA, write_dataset
 
 from recordmill.schemas.errors import OutputError, SchemaError, UsageError
-from recordmill.schemas.features.compare import differences, range_violations
-from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.features import (
+    Content,
+    FeatureSpec,
+    Kind,
+    Schema,
+    differences,
+    range_violations,
+)
 from recordmill.transforms.dataset.expected import load_expected
 
 INT = FeatureSpec("x", Kind.INT64)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from infer_tools import renamed
 
-from recordmill.schemas.features.declare import declare_schema
-from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
-from recordmill.schemas.parsing.schema_file import dump_yaml, load_schema
+from recordmill.schemas.declared import declare_schema
+from recordmill.schemas.features import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.schema_file import dump_yaml, load_schema
 from recordmill.transforms.sources.images.source import ImagesSource
 
 

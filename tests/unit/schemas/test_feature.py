@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from recordmill.schemas.dataset.shards import shard_file_name
-from recordmill.schemas.job.job_spec import (
+from recordmill.schemas.job import (
     JobSpec,
     RejectLimit,
     Sharding,
@@ -16,6 +15,7 @@ from recordmill.schemas.job.job_spec import (
     identifier_from,
     parse_fraction,
 )
+from recordmill.schemas.names import shard_file_name
 
 
 def message_of(caught: pytest.ExceptionInfo[ValidationError]) -> str:

@@ -15,14 +15,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.schemas.errors import RecordmillError, SchemaError, UsageError
-from recordmill.schemas.job.job_file import JobFile
-from recordmill.schemas.job.job_json_schema import SCHEMA_PATH, job_schema_bytes
-from recordmill.schemas.job.job_spec import JobSpec, Sharding, SplitSpec
-from recordmill.schemas.job.load_job import absolute, load_job
-from recordmill.schemas.job.make_job import LoadedJob
-from recordmill.schemas.job.run_options import ReportOptions, RunOptions
-from recordmill.schemas.job.storage_options import BothSides, StorageOptions
-from recordmill.schemas.job.template import parse_settings
+from recordmill.schemas.job import (
+    JobSpec,
+    ReportOptions,
+    RunOptions,
+    Sharding,
+    SplitSpec,
+)
+from recordmill.schemas.job_file import (
+    SCHEMA_PATH,
+    absolute,
+    job_schema_bytes,
+    load_job,
+    parse_settings,
+)
+from recordmill.schemas.job_options import JobFile, LoadedJob
+from recordmill.schemas.storage_options import BothSides, StorageOptions
 from recordmill.transforms.sources.csv.options import CsvOptions
 from recordmill.transforms.sources.images.options import ImagesOptions
 from recordmill.transforms.sources.registry import BUILT_IN, load_format
@@ -407,7 +415,7 @@ def test_relative_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_json_schema_is_up_to_date() -> None:
-    """If not: recordmill run --job-schema > schemas/job/job_file.schema.json"""
+    """If not: recordmill run --job-schema > schemas/job_file.schema.json"""
     assert SCHEMA_PATH.read_bytes() == job_schema_bytes(FORMATS)
 
 

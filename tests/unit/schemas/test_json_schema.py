@@ -14,11 +14,15 @@ from declared_zoo import declared_schemas
 from example_counts import examples
 from hypothesis import given
 
+from recordmill.schemas.declared import DeclaredSchema
 from recordmill.schemas.errors import SchemaError
-from recordmill.schemas.features.declared import DeclaredSchema
-from recordmill.schemas.parsing.schema_file import dump_yaml, load_schema
-from recordmill.schemas.parsing.schema_json_schema import json_schema, json_schema_bytes
-from recordmill.schemas.parsing.yaml_text import YamlDocument
+from recordmill.schemas.schema_file import (
+    dump_yaml,
+    json_schema,
+    json_schema_bytes,
+    load_schema,
+)
+from recordmill.schemas.yaml_lines import YamlDocument
 
 FILE = "schema_file.schema.json"
 SCHEMA = json_schema()
@@ -87,9 +91,9 @@ KEYWORDS: dict[str, Any] = {
 
 
 def test_the_file_is_up_to_date() -> None:
-    stored = files("recordmill.schemas.parsing").joinpath(FILE).read_bytes()
+    stored = files("recordmill.schemas").joinpath(FILE).read_bytes()
     assert stored == json_schema_bytes(), (
-        f"python -m recordmill.schemas.parsing.schema_json_schema > schemas/parsing/{FILE}"
+        f"python -m recordmill.schemas.schema_file > schemas/parsing/{FILE}"
     )
 
 

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from recordmill.beam_jobs.cli import convert_command
-from recordmill.schemas.job.load_job import load_job
-from recordmill.schemas.job.make_job import LoadedJob, check_options
+from recordmill.schemas.job_file import load_job
+from recordmill.schemas.job_options import LoadedJob, check_options
 from recordmill.transforms.sources.registry import BUILT_IN, load_format
 
 FORMATS = {name: load_format(name).options for name in BUILT_IN}

@@ -4,14 +4,9 @@ import json
 
 import pytest
 
-from recordmill.schemas.dataset.manifest import (
-    Manifest,
-    ShardEntry,
-    SplitEntry,
-    schema_of,
-)
 from recordmill.schemas.errors import OutputError, SchemaError
-from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.features import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.manifest import Manifest, ShardEntry, SplitEntry, schema_of
 from recordmill.schemas.text import json_bytes
 
 LABEL = FeatureSpec("label", Kind.INT64, class_names=("cat", "dog"))

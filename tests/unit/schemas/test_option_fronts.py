@@ -17,22 +17,29 @@ from recordmill.beam_jobs.cli.convert_command import convert
 from recordmill.beam_jobs.cli.formats import all_commands
 from recordmill.beam_jobs.cli.run_command import run_command
 from recordmill.beam_jobs.pipelines.write_dataset import WriteDataset
-from recordmill.schemas.job.job_file import JobFile
-from recordmill.schemas.job.job_json_schema import job_schema
-from recordmill.schemas.job.job_spec import Compression, JobSpec, Payload
-from recordmill.schemas.job.make_job import check_options, make_job
-from recordmill.schemas.job.option import Front, Option
-from recordmill.schemas.job.options import BY_NAME, OPTIONS, by_group, offered_by
-from recordmill.schemas.job.run_options import (
+from recordmill.schemas.job import (
+    Compression,
+    JobSpec,
     LogFormat,
+    Payload,
     ReportOptions,
     RunOptions,
     VerifyLevel,
     WantedExchange,
 )
-from recordmill.schemas.job.source_options import declared_options
-from recordmill.schemas.job.spell_options import spell
-from recordmill.schemas.sizes import parse_size
+from recordmill.schemas.job_file import job_schema
+from recordmill.schemas.job_options import JobFile, check_options, make_job
+from recordmill.schemas.options import (
+    BY_NAME,
+    OPTIONS,
+    Front,
+    Option,
+    by_group,
+    offered_by,
+    spell,
+)
+from recordmill.schemas.source_options import declared_options
+from recordmill.schemas.text import parse_size
 from recordmill.transforms.sources.csv.options import CsvOptions
 from recordmill.transforms.sources.registry import BUILT_IN, load_format
 

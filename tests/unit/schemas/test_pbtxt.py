@@ -13,16 +13,16 @@ from google.protobuf import text_format
 from hypothesis import example, given
 from tensorflow_metadata.proto.v0 import schema_pb2
 
-from recordmill.schemas.errors import SchemaError
-from recordmill.schemas.features.declare import declare_schema
-from recordmill.schemas.features.declared import (
+from recordmill.schemas.declared import (
     DeclaredFeature,
     DeclaredSchema,
     PictureRule,
+    declare_schema,
 )
-from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
-from recordmill.schemas.parsing.pbtxt import dump_pbtxt, load_pbtxt, to_proto
-from recordmill.schemas.parsing.schema_file import load_schema
+from recordmill.schemas.errors import SchemaError
+from recordmill.schemas.features import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.schema_file import load_schema
+from recordmill.schemas.tfmd import dump_pbtxt, load_pbtxt, to_proto
 
 
 def declared(text: str) -> DeclaredSchema:

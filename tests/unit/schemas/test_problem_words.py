@@ -14,10 +14,10 @@ from mutations import mutated
 from pydantic_core import ErrorDetails, ValidationError
 from pydantic_core._pydantic_core import list_all_errors
 
+from recordmill.schemas.declared import expectation
 from recordmill.schemas.errors import RecordmillError
-from recordmill.schemas.job.load_job import load_job
-from recordmill.schemas.parsing.problems import expectation
-from recordmill.schemas.parsing.schema_file import load_schema
+from recordmill.schemas.job_file import load_job
+from recordmill.schemas.schema_file import load_schema
 from recordmill.transforms.sources.registry import InstalledFormats
 
 THEIRS = re.compile(

@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recordmill.schemas.reject_totals import NO_REJECTS, RejectTotals
+from recordmill.schemas.ranges import NO_REJECTS, RejectTotals
 
 LINES = st.lists(st.binary(max_size=20).map(lambda line: line.replace(b"\n", b"")))
 

@@ -9,14 +9,10 @@ from declared_zoo import declared_schemas
 from example_counts import examples
 from hypothesis import given
 
+from recordmill.schemas.declared import DeclaredFeature, DeclaredSchema, PictureRule
 from recordmill.schemas.errors import SchemaError
-from recordmill.schemas.features.declared import (
-    DeclaredFeature,
-    DeclaredSchema,
-    PictureRule,
-)
-from recordmill.schemas.parsing.schema_file import dump_yaml, load_schema
-from recordmill.schemas.parsing.yaml_text import YamlDocument
+from recordmill.schemas.schema_file import dump_yaml, load_schema
+from recordmill.schemas.yaml_lines import YamlDocument
 
 
 def load(text: str, uri: str = "s.yaml") -> DeclaredSchema:

@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.job.storage_options import (
+from recordmill.schemas.storage_options import (
     NO_OPTIONS,
     StorageOptions,
     parse_storage_options,

@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recordmill.schemas.understood import NOTHING, PassedOver, Understood
+from recordmill.schemas.input_summary import NOTHING, PassedOver, Understood
 
 WORDS = st.text(max_size=5)
 UNDERSTOOD = st.builds(

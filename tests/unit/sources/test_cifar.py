@@ -10,8 +10,8 @@ import pytest
 from source_tools import GOLDEN, prepare, read
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.features.feature import Content, Kind
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.features import Content, Kind
+from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.text import count
 from recordmill.transforms import reused_buffers
 from recordmill.transforms.sources.by_reference import REFERENCE

@@ -10,7 +10,7 @@ import pytest
 from source_tools import prepare, read
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.understood import Understood
+from recordmill.schemas.input_summary import Understood
 from recordmill.transforms.sources.csv.dialect import AskedDialect
 from recordmill.transforms.sources.csv.source import CsvSource
 

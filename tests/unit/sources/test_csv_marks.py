@@ -10,9 +10,9 @@ from job_tools import convert, examples_of, recordmill
 from source_tools import prepare, read, read_text
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.job.storage_options import NO_OPTIONS
 from recordmill.schemas.proto.example_pb2 import Example
 from recordmill.schemas.ranges import OddRows
+from recordmill.schemas.storage_options import NO_OPTIONS
 from recordmill.transforms.sources.csv.ask_dialect import ask_dialect
 from recordmill.transforms.sources.csv.dialect import AskedDialect
 from recordmill.transforms.sources.csv.options import CsvOptions

@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from source_tools import FileWriter, file_writer, prepare
 
-from recordmill.schemas.job.job_spec import JobSpec
+from recordmill.schemas.job import JobSpec
 from recordmill.schemas.ranges import TypeFlags, merge_type_flags
 from recordmill.transforms.decode.examples import decode_batch
 from recordmill.transforms.sources.csv import range_rows

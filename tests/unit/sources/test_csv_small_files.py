@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from source_tools import prepare
 
 from recordmill.schemas.errors import ChangedInputError
-from recordmill.schemas.features.feature import FeatureSpec, Kind, Schema
-from recordmill.schemas.ranges import InputFile, cut_of
+from recordmill.schemas.features import FeatureSpec, Kind, Schema
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.ranges import cut_of
 from recordmill.transforms.exchange.keys import position_keys
 from recordmill.transforms.sources.base import RANGE_BYTES, number_ranges
 from recordmill.transforms.sources.csv import range_rows, small_files

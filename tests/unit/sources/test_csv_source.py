@@ -23,8 +23,9 @@ from source_tools import (
 )
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.features.feature import Kind
-from recordmill.schemas.ranges import InputFile, InputRange
+from recordmill.schemas.features import Kind
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.sources.csv import range_rows
 from recordmill.transforms.sources.csv.quote_states import (
     end_states,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.input_files import InputFile
 from recordmill.transforms.sources.exclude_files import exclude_files
 from recordmill.transforms.sources.named_files import NamedFile
 

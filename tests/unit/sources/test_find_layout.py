@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.input_files import InputFile
 from recordmill.transforms.sources.images.find_layout import (
     count_folders,
     describe_folders,

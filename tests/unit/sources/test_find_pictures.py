@@ -10,7 +10,7 @@ from pixel_zoo import PICTURES
 from source_tools import Reading, prepare, read
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.understood import PassedOver
+from recordmill.schemas.input_summary import PassedOver
 from recordmill.transforms.sources.images.source import ImagesSource
 from recordmill.transforms.storage import open_store
 

@@ -15,9 +15,9 @@ from pixel_zoo import PICTURES
 from source_tools import GOLDEN, prepare, read, read_one
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.features.feature import Content, Kind
-from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.ranges import InputFile, Seen
+from recordmill.schemas.features import Content, Kind
+from recordmill.schemas.input_files import InputFile, Seen
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.exchange.keys import position_keys
 from recordmill.transforms.pictures.header import read_header
 from recordmill.transforms.sources.by_reference import REFERENCE

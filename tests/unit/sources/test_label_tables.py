@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.job.storage_options import NO_OPTIONS
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.storage_options import NO_OPTIONS
 from recordmill.transforms.sources.images.class_order import sorted_classes
 from recordmill.transforms.sources.images.label_cells import label_cells
 from recordmill.transforms.sources.images.label_map import LabelMap, read_label_map

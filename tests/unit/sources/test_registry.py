@@ -10,8 +10,8 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.job.job_spec import JobSpec
-from recordmill.schemas.job.source_options import SourceOptions
+from recordmill.schemas.job import JobSpec
+from recordmill.schemas.source_options import SourceOptions
 from recordmill.transforms.sources import registry
 from recordmill.transforms.sources.cifar.options import CifarOptions
 from recordmill.transforms.sources.csv.source import CsvSource

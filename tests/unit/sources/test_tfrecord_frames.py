@@ -14,8 +14,8 @@ from frames import frame
 from tfrecord_tools import whole_file
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.job.storage_options import NO_OPTIONS
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.storage_options import NO_OPTIONS
 from recordmill.transforms import compiled
 from recordmill.transforms import find_frames as find_frames_module
 from recordmill.transforms.find_frames import find_frames, find_whole_frame

@@ -13,7 +13,7 @@ import pytest
 from archive_tools import tar_of
 from source_tools import read
 
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.input_files import InputFile
 from recordmill.transforms.sources.webdataset import samples
 from recordmill.transforms.sources.webdataset.source import WebDatasetSource
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recordmill.schemas.job.storage_options import NO_OPTIONS
-from recordmill.schemas.ranges import Seen
+from recordmill.schemas.input_files import Seen
+from recordmill.schemas.storage_options import NO_OPTIONS
 from recordmill.transforms import compiled
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.storage import file_status as module

@@ -15,7 +15,7 @@ import pytest
 from archive_tools import ARCHIVES, Members, compressed_tar_of, tar_of, zip_of
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.input_files import InputFile
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.storage import read_member
 from recordmill.transforms.storage.reading import read_file

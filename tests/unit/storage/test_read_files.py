@@ -13,8 +13,8 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from recordmill.schemas.errors import ChangedInputError, InputError
-from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.ranges import Seen
+from recordmill.schemas.input_files import Seen
+from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms import compiled
 from recordmill.transforms.storage import reading
 from recordmill.transforms.storage import reading as module

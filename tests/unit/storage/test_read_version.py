@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from recordmill.schemas.ranges import Seen
+from recordmill.schemas.input_files import Seen
 from recordmill.transforms.storage.read_version import AnotherVersionError, read_version
 
 

@@ -20,7 +20,7 @@ from flaky_store import Flaky
 from store_servers import SECRET
 
 from recordmill.schemas.errors import InputError, OutputError
-from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.storage import (
     LocalStore,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from recordmill.schemas.file_checksums import FileChecksum, TaskChecksums
+from recordmill.schemas.input_files import FileChecksum, TaskChecksums
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.tasks.kept_checksums import (
     MOST_IN_RESULT,

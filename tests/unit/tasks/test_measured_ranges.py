@@ -9,7 +9,7 @@ import pytest
 from job_tools import IRIS
 from source_tools import prepare
 
-from recordmill.schemas.job.job_spec import JobSpec
+from recordmill.schemas.job import JobSpec
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.tasks.context import RunContext

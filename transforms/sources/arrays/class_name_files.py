@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.file_checksums import FileChecksum
-from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.input_files import FileChecksum, InputFile
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.storage.reading import read_file
 from recordmill.transforms.tfrecord import crc32c
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from recordmill.schemas.errors import ChangedInputError
-from recordmill.schemas.file_checksums import FileChecksum
-from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.ranges import InputFile, InputRange
+from recordmill.schemas.input_files import FileChecksum, InputFile
+from recordmill.schemas.ranges import InputRange
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.arrow import U8
 from recordmill.transforms.sources.arrays.row_arrays import Part, RowArray
 from recordmill.transforms.storage.reading import read_range

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from recordmill.schemas.errors import ChangedInputError, InputError
-from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count
 from recordmill.transforms.arrow import U8
 from recordmill.transforms.sources.arrays.row_arrays import RowArray

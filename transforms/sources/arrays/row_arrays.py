@@ -16,11 +16,10 @@ from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from recordmill.schemas.features.feature import Content, FeatureSpec, Kind
-from recordmill.schemas.file_checksums import FileChecksum
-from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.ranges import InputFile
-from recordmill.schemas.understood import NOTHING, Understood
+from recordmill.schemas.features import Content, FeatureSpec, Kind
+from recordmill.schemas.input_files import FileChecksum, InputFile
+from recordmill.schemas.input_summary import NOTHING, Understood
+from recordmill.schemas.storage_options import StorageOptions
 
 Packing = Literal["", "gzip", "zlib", "deflate"]
 MAX_ROW_BYTES = 256 << 20

@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.features.feature import FeatureSpec, Kind, Schema
-from recordmill.schemas.file_checksums import FileChecksum
-from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.ranges import InputFile, InputRange, Reject, TypeFlags
+from recordmill.schemas.features import FeatureSpec, Kind, Schema
+from recordmill.schemas.input_files import FileChecksum, InputFile
+from recordmill.schemas.input_summary import NOTHING, Understood
+from recordmill.schemas.ranges import InputRange, Reject, TypeFlags
+from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count, first_names
-from recordmill.schemas.understood import NOTHING, Understood
 from recordmill.transforms.sources.arrays.file_roles import require_same_columns
 from recordmill.transforms.sources.arrays.part_rows import part_batch, part_rows
 from recordmill.transforms.sources.arrays.range_bytes import (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.storage.reading import read_range
 
 _SIZES = {

@@ -17,11 +17,10 @@ from pathlib import PurePosixPath
 from typing import Literal
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.file_checksums import FileChecksum
-from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.input_files import FileChecksum, InputFile
+from recordmill.schemas.input_summary import PassedOver, Understood
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import first_names
-from recordmill.schemas.understood import PassedOver, Understood
 from recordmill.transforms.sources.cifar.options import Variant
 from recordmill.transforms.sources.listing import unreadable_error
 from recordmill.transforms.storage.reading import read_file

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.errors import ChangedInputError
-from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.ranges import Seen
+from recordmill.schemas.input_files import Seen
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.arrow import I64, U8, array_parts
 from recordmill.transforms.reused_buffers import empty_bytes
 from recordmill.transforms.sources.cifar.scan_records import has_wrong_label

@@ -9,9 +9,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from recordmill.schemas.errors import ChangedInputError
-from recordmill.schemas.file_checksums import FileChecksum
-from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.schemas.input_files import FileChecksum
 from recordmill.schemas.ranges import InputRange, Reject
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64, U8
 from recordmill.transforms.exchange.keys import origins_in

@@ -17,11 +17,11 @@ import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
-from recordmill.schemas.file_checksums import FileChecksum
-from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.ranges import InputFile, InputRange, Seen, TypeFlags
-from recordmill.schemas.understood import NOTHING, Understood
+from recordmill.schemas.features import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.input_files import FileChecksum, InputFile, Seen
+from recordmill.schemas.input_summary import NOTHING, Understood
+from recordmill.schemas.ranges import InputRange, TypeFlags
+from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.arrow import U8, binary_array
 from recordmill.transforms.sources.base import (
     RANGE_BYTES,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from recordmill.schemas.ranges import InputFile, InputRange
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.sources.base import number_ranges
 from recordmill.transforms.sources.csv.block_states import survey_block
 from recordmill.transforms.sources.csv.guess_states import guess_states

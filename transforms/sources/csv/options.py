@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from recordmill.schemas.job.source_options import SourceOptions
+from recordmill.schemas.source_options import SourceOptions
 
 DELIMITERS = {
     "comma": ",",

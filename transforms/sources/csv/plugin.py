@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.sources.csv.options import CsvOptions
 from recordmill.transforms.sources.registry import SourceFormat
 

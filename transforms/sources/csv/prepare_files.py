@@ -8,8 +8,9 @@ from dataclasses import replace
 import pyarrow as pa
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.ranges import InputFile, InputRange
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.ranges import InputRange
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.sources.csv.column_types import SAMPLE_BYTES
 from recordmill.transforms.sources.csv.dialect import AskedDialect, Dialect, name_of
 from recordmill.transforms.sources.csv.first_rows import LOOKED_AT, FirstRows

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from recordmill.schemas.file_checksums import FileChecksum
-from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.schemas.input_files import FileChecksum
 from recordmill.schemas.ranges import InputRange
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.sources.csv.broken_rows import (
     KEPT_BYTES,
     MAX_ROW_BYTES,

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.file_checksums import FileChecksum
-from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.ranges import InputFile, InputRange, OddRows, Seen
+from recordmill.schemas.input_files import FileChecksum, InputFile, Seen
+from recordmill.schemas.ranges import InputRange, OddRows
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.sources.csv.broken_rows import (
     BrokenRow,

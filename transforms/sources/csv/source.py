@@ -17,15 +17,11 @@ from typing import Self
 import pyarrow as pa
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.features.feature import Schema
-from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.ranges import (
-    InputFile,
-    InputRange,
-    OddRows,
-    TypeFlags,
-)
-from recordmill.schemas.understood import Understood
+from recordmill.schemas.features import Schema
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.input_summary import Understood
+from recordmill.schemas.ranges import InputRange, OddRows, TypeFlags
+from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.cast.decimal_commas import swap_in_numbers
 from recordmill.transforms.sources.base import RANGE_BYTES, Source
 from recordmill.transforms.sources.csv.block_states import resolve_file, survey_block

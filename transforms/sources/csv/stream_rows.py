@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.file_checksums import FileChecksum
+from recordmill.schemas.input_files import FileChecksum
 from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.sources.csv.block_states import UNCLOSED_BYTES

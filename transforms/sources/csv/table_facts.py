@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from recordmill.schemas.input_summary import Understood
 from recordmill.schemas.text import printable
-from recordmill.schemas.understood import Understood
 from recordmill.transforms.cast.cast_result import shown
 from recordmill.transforms.sources.csv.dialect import (
     RFC_4180,

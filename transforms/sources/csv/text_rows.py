@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
-from recordmill.schemas.file_checksums import FileChecksum
+from recordmill.schemas.input_files import FileChecksum
 from recordmill.schemas.ranges import OddRows, Reject
 from recordmill.transforms.arrow import I64, U64
 

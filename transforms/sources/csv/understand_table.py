@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from recordmill.schemas.features.feature import Schema
+from recordmill.schemas.features import Schema
+from recordmill.schemas.input_summary import Understood
 from recordmill.schemas.ranges import OddRows, TypeFlags
 from recordmill.schemas.text import count
-from recordmill.schemas.understood import Understood
 from recordmill.transforms.sources.csv.dialect import AskedDialect
 from recordmill.transforms.sources.csv.first_rows import huge_warnings
 from recordmill.transforms.sources.csv.leave_out import comment_fact

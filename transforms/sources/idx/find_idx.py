@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.input_summary import PassedOver, Understood
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count
-from recordmill.schemas.understood import PassedOver, Understood
 from recordmill.transforms.sources.arrays.class_name_files import (
     name_files,
     read_class_names,

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from recordmill.schemas.job.source_options import SourceOptions
+from recordmill.schemas.source_options import SourceOptions
 
 
 class IdxOptions(SourceOptions):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.text import first_names
 from recordmill.transforms.sources.images.decodability import (
     DECODABLE_ENDINGS,

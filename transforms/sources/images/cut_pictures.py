@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
 
-from recordmill.schemas.ranges import InputFile, InputRange
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.sources.inventory import slices
 
 FILES_PER_RANGE = 4096

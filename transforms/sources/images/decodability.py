@@ -11,8 +11,9 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
-from recordmill.schemas.features.feature import Content, Schema
-from recordmill.schemas.ranges import InputFile, OddRows, TypeFlags
+from recordmill.schemas.features import Content, Schema
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.ranges import OddRows, TypeFlags
 from recordmill.schemas.text import count, first_names
 from recordmill.transforms.pictures.image_header import ImageHeaderError
 

@@ -15,8 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from recordmill.schemas.archive_member import folder_title
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.input_files import InputFile, folder_title
 from recordmill.schemas.text import count, first_names
 from recordmill.transforms.sources.images.find_pictures import ENDINGS
 from recordmill.transforms.sources.images.folder_layout import (

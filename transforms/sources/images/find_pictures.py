@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import PurePosixPath
 
-from recordmill.schemas.file_checksums import FileChecksum
-from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.ranges import InputFile
-from recordmill.schemas.understood import PassedOver
+from recordmill.schemas.input_files import FileChecksum, InputFile
+from recordmill.schemas.input_summary import PassedOver
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.pictures.signature import (
     SIGNATURE_BYTES,
     is_certain_picture,

@@ -12,11 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.file_checksums import FileChecksum
-from recordmill.schemas.job.job_spec import MAX_SPLITS, SPLIT_PATTERN
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.input_files import FileChecksum, InputFile
+from recordmill.schemas.input_summary import BY_SPLIT, CLASSES, PassedOver, Understood
+from recordmill.schemas.job import MAX_SPLITS, SPLIT_PATTERN
 from recordmill.schemas.text import count, first_names
-from recordmill.schemas.understood import BY_SPLIT, CLASSES, PassedOver, Understood
 from recordmill.transforms.cast.cast_result import shown
 from recordmill.transforms.sources.images.asked_labels import AskedLabels
 from recordmill.transforms.sources.images.class_order import order_classes

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from recordmill.schemas.archive_member import folder_title
+from recordmill.schemas.input_files import folder_title
 
 NONE = -2  # no folder
 ROOT = -1  # the input root itself, whose name is in no path

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.file_checksums import FileChecksum
-from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.input_files import FileChecksum, InputFile
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import first_names
 from recordmill.transforms.cast.cast_result import shown
 from recordmill.transforms.sources.images.asked_labels import AskedLabels

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from recordmill.schemas.job.job_spec import SPLIT_PATTERN
-from recordmill.schemas.job.source_options import SourceOptions
+from recordmill.schemas.job import SPLIT_PATTERN
+from recordmill.schemas.source_options import SourceOptions
 
 TableRows = Literal["picture", "object"]
 Unlisted = Literal["reject", "leave_out"]

@@ -10,9 +10,9 @@ from itertools import accumulate
 import pyarrow as pa
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.file_checksums import FileChecksum
-from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.ranges import InputFile, Reject
+from recordmill.schemas.input_files import FileChecksum, InputFile
+from recordmill.schemas.ranges import Reject
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count, first_names, human_bytes
 from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.images.asked_labels import AUTO, AskedLabels

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.input_files import InputFile
 from recordmill.transforms.arrow import I64
 
 _ENDING = r"\.[^./]+$"

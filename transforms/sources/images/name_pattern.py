@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.input_files import InputFile
 
 
 def read_names(

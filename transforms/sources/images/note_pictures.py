@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.sources.images.asked_labels import AskedLabels
 from recordmill.transforms.sources.images.finish_notes import (
     NotedPictures,

@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.ranges import InputFile, Reject
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.ranges import Reject
 from recordmill.schemas.text import count, first_names
 from recordmill.transforms.arrow import offsets_of
 from recordmill.transforms.cast.cast_result import shown

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from recordmill.schemas.file_checksums import FileChecksum
-from recordmill.schemas.ranges import InputFile, Reject
+from recordmill.schemas.input_files import FileChecksum, InputFile
+from recordmill.schemas.ranges import Reject
 
 
 @dataclass

@@ -8,8 +8,8 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.binary_views import views_of
 from recordmill.transforms.exchange.keys import text_hashes

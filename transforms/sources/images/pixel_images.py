@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from recordmill.schemas.features.feature import Content, FeatureSpec, Schema
-from recordmill.schemas.ranges import InputFile, InputRange, OddRows, TypeFlags
-from recordmill.schemas.understood import Understood
+from recordmill.schemas.features import Content, FeatureSpec, Schema
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.input_summary import Understood
+from recordmill.schemas.ranges import InputRange, OddRows, TypeFlags
 from recordmill.transforms.pictures.check import check_picture
 from recordmill.transforms.pictures.make_picture import make_picture
 from recordmill.transforms.pictures.pixel_rules import AS_THEY_ARE, PixelRules

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.job.source_options import SourceOptions
+from recordmill.schemas.source_options import SourceOptions
 from recordmill.transforms.pictures.pixel_rules import (
     PixelRules,
     parse_pad,

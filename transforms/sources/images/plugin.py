@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.sources.images.options import ImagesOptions
 from recordmill.transforms.sources.images.pixel_options import pixel_rules
 from recordmill.transforms.sources.registry import SourceFormat

@@ -14,11 +14,11 @@ from typing import Self
 
 import pyarrow as pa
 
-from recordmill.schemas.features.feature import Schema
-from recordmill.schemas.file_checksums import FileChecksum
-from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.ranges import InputFile, InputRange
-from recordmill.schemas.understood import NOTHING, Understood
+from recordmill.schemas.features import Schema
+from recordmill.schemas.input_files import FileChecksum, InputFile
+from recordmill.schemas.input_summary import NOTHING, Understood
+from recordmill.schemas.ranges import InputRange
+from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.pictures.check import CheckLevel
 from recordmill.transforms.pictures.structure import MAX_PIXELS
 from recordmill.transforms.sources.base import Source

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from recordmill.schemas.features.feature import Schema
-from recordmill.schemas.file_checksums import FileChecksum
-from recordmill.schemas.ranges import InputFile
-from recordmill.schemas.understood import Understood
+from recordmill.schemas.features import Schema
+from recordmill.schemas.input_files import FileChecksum, InputFile
+from recordmill.schemas.input_summary import Understood
 from recordmill.transforms.sources.images.check_append import (
     require_appendable,
     require_same_places,

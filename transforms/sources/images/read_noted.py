@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.features.feature import Schema
-from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.features import Schema
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.input_summary import PICTURES, Understood
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import first_names
-from recordmill.schemas.understood import PICTURES, Understood
 from recordmill.transforms.sources.images.asked_labels import AUTO, AskedLabels
 from recordmill.transforms.sources.images.asked_labels import NONE as NO_COLUMN
 from recordmill.transforms.sources.images.decodability import (

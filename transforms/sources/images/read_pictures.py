@@ -8,9 +8,9 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from recordmill.schemas.errors import ChangedInputError
-from recordmill.schemas.file_checksums import FileChecksum
-from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.ranges import InputFile, Reject, Seen
+from recordmill.schemas.input_files import FileChecksum, InputFile, Seen
+from recordmill.schemas.ranges import Reject
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.arrow import MAX_CELL_BYTES
 from recordmill.transforms.pictures.header import ImageHeader, ImageHeaderError
 from recordmill.transforms.sources.images.folder_layout import Place

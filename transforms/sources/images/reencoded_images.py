@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from recordmill.schemas.features.feature import Schema
-from recordmill.schemas.ranges import InputFile, OddRows, TypeFlags
+from recordmill.schemas.features import Schema
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.input_summary import Understood
+from recordmill.schemas.ranges import OddRows, TypeFlags
 from recordmill.schemas.text import count, first_names
-from recordmill.schemas.understood import Understood
 from recordmill.transforms.pictures.check import check_picture
 from recordmill.transforms.pictures.header import read_header
 from recordmill.transforms.pictures.reencode import reencode

@@ -15,9 +15,10 @@ from itertools import chain, tee
 import numpy as np
 import pyarrow as pa
 
-from recordmill.schemas.features.feature import Schema
-from recordmill.schemas.ranges import InputFile, InputRange, OddRows, TypeFlags
-from recordmill.schemas.understood import Understood
+from recordmill.schemas.features import Schema
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.input_summary import Understood
+from recordmill.schemas.ranges import InputRange, OddRows, TypeFlags
 from recordmill.transforms.pictures.check import check_picture
 from recordmill.transforms.sources.by_reference import REFERENCE
 from recordmill.transforms.sources.images.cut_pictures import cut_pictures

@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.file_checksums import FileChecksum
-from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.input_files import FileChecksum, InputFile
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.storage.reading import read_range
 from recordmill.transforms.tfrecord import crc32c

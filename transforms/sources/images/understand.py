@@ -6,12 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 
-from recordmill.schemas.archive_member import is_archive_name
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.job.job_spec import MAX_SPLITS, SPLIT_PATTERN
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.input_files import InputFile, is_archive_name
+from recordmill.schemas.input_summary import BY_FOLDER, CLASSES, PICTURES, Understood
+from recordmill.schemas.job import MAX_SPLITS, SPLIT_PATTERN
 from recordmill.schemas.text import count, first_names
-from recordmill.schemas.understood import BY_FOLDER, CLASSES, PICTURES, Understood
 from recordmill.transforms.sources.images.decodability import (
     DECODED,
     ENCODED,

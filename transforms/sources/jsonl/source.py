@@ -17,12 +17,12 @@ from typing import Self
 import pyarrow as pa
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.features.feature import Schema
-from recordmill.schemas.file_checksums import FileChecksum
-from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.ranges import InputFile, InputRange, TypeFlags
+from recordmill.schemas.features import Schema
+from recordmill.schemas.input_files import FileChecksum, InputFile
+from recordmill.schemas.input_summary import PassedOver, Understood
+from recordmill.schemas.ranges import InputRange, TypeFlags
+from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count
-from recordmill.schemas.understood import PassedOver, Understood
 from recordmill.transforms.sources.base import RANGE_BYTES, Source, number_ranges
 from recordmill.transforms.sources.jsonl.lines import (
     Line,

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.input_summary import PassedOver, Understood
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count
-from recordmill.schemas.understood import PassedOver, Understood
 from recordmill.transforms.sources.arrays.file_roles import part_of, role_of
 from recordmill.transforms.sources.arrays.row_arrays import (
     MAX_ROW_BYTES,

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.sources.arrays.read_rows_of import unpacked
 from recordmill.transforms.sources.arrays.row_arrays import RowArray
 from recordmill.transforms.storage.reading import read_range

@@ -18,11 +18,9 @@ from typing import Any
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
-from recordmill.schemas.dataset.labels_files import labels_file_name, parse_labels
-from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest, schema_of
+from recordmill.schemas.declared import DeclaredSchema
 from recordmill.schemas.errors import InputError, OutputRefusedError, SchemaError
-from recordmill.schemas.features.declared import DeclaredSchema
-from recordmill.schemas.features.feature import (
+from recordmill.schemas.features import (
     Content,
     FeatureSpec,
     Kind,
@@ -30,11 +28,12 @@ from recordmill.schemas.features.feature import (
     Shape,
     usual_kind,
 )
-from recordmill.schemas.file_checksums import FileChecksum
-from recordmill.schemas.job.job_spec import Payload
-from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.schemas.input_files import FileChecksum, InputFile
+from recordmill.schemas.job import Payload
+from recordmill.schemas.manifest import MANIFEST_NAME, Manifest, schema_of
+from recordmill.schemas.names import labels_file_name, parse_labels
 from recordmill.schemas.proto.example_pb2 import Example, SequenceExample
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count
 from recordmill.transforms.decode.examples import ObservedFeatures, decode_records
 from recordmill.transforms.decode.payloads import decode_payload

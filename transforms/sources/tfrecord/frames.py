@@ -27,9 +27,9 @@ import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.errors import ChangedInputError, InputError
-from recordmill.schemas.file_checksums import FileChecksum
-from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.ranges import InputFile, InputRange, Reject, Seen
+from recordmill.schemas.input_files import FileChecksum, InputFile
+from recordmill.schemas.ranges import InputRange, Reject, Seen
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64, U8, array_parts, binary_array, offsets_of
 from recordmill.transforms.exchange.keys import origins_in

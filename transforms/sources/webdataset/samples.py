@@ -28,8 +28,8 @@ from dataclasses import dataclass, field
 from typing import AnyStr, NamedTuple
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.arrow import MAX_CELL_BYTES
 from recordmill.transforms.sources.unpack import StreamPositions
 from recordmill.transforms.storage.archives import BLOCK, is_tar, problem_of

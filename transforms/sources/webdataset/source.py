@@ -18,14 +18,13 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from recordmill.schemas.archive_member import is_archive_name
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.features.feature import Schema
-from recordmill.schemas.file_checksums import FileChecksum
-from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.ranges import InputFile, InputRange, OddRows, Reject, TypeFlags
+from recordmill.schemas.features import Schema
+from recordmill.schemas.input_files import FileChecksum, InputFile, is_archive_name
+from recordmill.schemas.input_summary import PassedOver, Understood
+from recordmill.schemas.ranges import InputRange, OddRows, Reject, TypeFlags
+from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count
-from recordmill.schemas.understood import PassedOver, Understood
 from recordmill.transforms.cast.cast_result import shown
 from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.pictures.image_header import ImageHeader, ImageHeaderError

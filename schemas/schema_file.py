@@ -9,23 +9,32 @@
         shape: [null, 4]
         ...
 
-The form is that of schemas/features/declared.py; schema_file.schema.json, beside this
-module, tells it to editors.
+The form is that of schemas/declared.py. Editors know it by schema_file.schema.json, which
+is made from DeclaredSchema:
+
+    python -m recordmill.schemas.schema_file > schemas/schema_file.schema.json
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 
+from recordmill.schemas.declared import (
+    SHAPE_FORM,
+    DeclaredFeature,
+    DeclaredSchema,
+    Dtype,
+    parse_declared,
+)
 from recordmill.schemas.errors import SchemaError
-from recordmill.schemas.features.declared import DeclaredFeature, DeclaredSchema
-from recordmill.schemas.parsing.problems import parse_declared
-from recordmill.schemas.parsing.yaml_text import YamlDocument, write_yaml
+from recordmill.schemas.text import json_bytes
+from recordmill.schemas.yaml_lines import YamlDocument, write_yaml
 
 TEXT_FIELDS = (
     "column",
@@ -60,9 +69,7 @@ def load_schema(data: bytes, uri: str) -> DeclaredSchema:
     if ending in _PBTXT_ENDINGS or (
         ending not in _YAML_ENDINGS and _PBTXT_START.match(data)
     ):
-        from recordmill.schemas.parsing.pbtxt import (
-            load_pbtxt,  # the protos take a while to load
-        )
+        from recordmill.schemas.tfmd import load_pbtxt
 
         return load_pbtxt(data, uri)
     return _load_yaml(data, uri)
@@ -179,3 +186,50 @@ def _comment(line: str) -> str:
         for character in line
     )
     return f"# {shown}" if shown else "#"
+
+
+DRAFT = "https://json-schema.org/draft/2020-12/schema"  # the one that pydantic writes
+_SCALARS = ["string", "number", "boolean"]  # what YAML may take a text for
+
+
+def json_schema() -> dict[str, Any]:
+    """Returns pydantic's JSON Schema, and what the loader accepts beyond the model."""
+    made = without_titles(DeclaredSchema.model_json_schema())
+    feature = made["$defs"]["DeclaredFeature"]
+    for name in TEXT_FIELDS:
+        field = feature["properties"][name]
+        (field["items"] if field["type"] == "array" else field)["type"] = _SCALARS
+    made["$defs"]["DeclaredFeature"] = {
+        "anyOf": [
+            {
+                "description": "short form: dtype, then the shape, then ? if optional",
+                "type": "string",
+                "pattern": rf"^\s*({'|'.join(get_args(Dtype))})({SHAPE_FORM})?\??\s*$",
+                "examples": ["int64", "float32[3]", "string[]", "float32[?,4]?"],
+            },
+            feature,
+        ]
+    }
+    return {"$schema": DRAFT, "title": "recordmill schema file", **made}
+
+
+def json_schema_bytes() -> bytes:
+    """Returns the bytes of the file that is shipped."""
+    return json_bytes(json_schema())
+
+
+def without_titles(value: Any) -> Any:
+    """Removes the titles that pydantic makes from each name."""
+    if isinstance(value, list):
+        return [without_titles(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: without_titles(item)
+        for key, item in value.items()
+        if key != "title" or not isinstance(item, str)
+    }
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(json_schema_bytes())

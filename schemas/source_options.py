@@ -23,10 +23,9 @@ from typing import Any, Final, Literal, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 
+from recordmill.schemas.declared import expectation
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.job.option import Default, Kind, Option
-from recordmill.schemas.job.options import BY_NAME
-from recordmill.schemas.parsing.problems import expectation
+from recordmill.schemas.options import BY_NAME, Default, Kind, Option
 
 PIPELINE_ROWS: Final = "rows"  # the source of rows that a pipeline brings, not files
 SOURCE_PATTERN: Final = r"^[a-z][a-z0-9_]*$"  # of a format's name

@@ -7,15 +7,122 @@ options of one input format alone are declared by the format (source_options.py)
 A new option is declared here, and used where its value is a field of JobSpec (if it
 changes the dataset), RunOptions (if not) or ReportOptions, which take values by name.
 
-Messages name an option in backticks, and spell_options.py puts there what the reader has
-typed or can type. Nothing here imports pydantic: `recordmill --help` reads it.
+Messages name an option in backticks, "raise `max_rejects`", "use `exchange=auto`", and
+`spell` puts there what the reader has typed or can type. Nothing here imports pydantic:
+`recordmill --help` reads it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
 
-from recordmill.schemas.job.option import Front, Option, fronts_of
+# convert: the command's options; run: those of `run` and `plan`, which replace what a
+# job file says; job_file; pipeline: WriteDataset's arguments; template: Dataflow's.
+Front = Literal["convert", "run", "job_file", "pipeline", "template"]
+Kind = Literal[
+    "text",
+    "file",
+    "folder",
+    "flag",
+    "integer",
+    "choice",
+    "size",
+    "memory",
+    "name",
+    "version",
+    "limit",
+    "splits",
+    "split_times",
+    "inputs",
+    "globs",
+    "source",
+    "schema",
+    "function",
+    "storage",
+    "beam",
+    "params",
+    "settings",
+]
+Default = str | int | bool | dict[str, str] | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Option:
+    """One option.
+
+    Attributes:
+      name: as job files and Python spell it.
+      kind: what its values are.
+      help: one sentence for all front ends, without its full stop.
+      fronts: the front ends that offer it.
+      default: what holds if it is not given; None if that is not one value.
+      default_text: the default in words, where `default` does not tell it; texts name
+        other options in backticks.
+      choices: all values, of a choice.
+      minimum, maximum: bounds of an integer, both included.
+      flag: the command's spelling without "--", where it is not the name.
+      metavar: how the command's help shows a value.
+      label: title in the template's form.
+      group: heading in the template's form and in docs/options.md.
+      pattern: regular expression of a value in the template's form.
+      page: of docs/, with more about it.
+    """
+
+    name: str
+    kind: Kind
+    help: str
+    fronts: frozenset[Front]
+    default: Default = None
+    default_text: str = ""
+    choices: tuple[str, ...] = ()
+    minimum: int | None = None
+    maximum: int | None = None
+    flag: str = ""
+    metavar: str = ""
+    label: str = ""
+    group: str = ""
+    pattern: str = ""
+    page: str = ""
+
+    @property
+    def command_flag(self) -> str:
+        """Returns what the command takes: "--" and words with "-" between."""
+        return f"--{self.flag or self.name.replace('_', '-')}"
+
+    @property
+    def parameter(self) -> str:
+        """Returns its name among the parameters of the Dataflow template."""
+        return self.command_flag.removeprefix("--").replace("-", "_")
+
+    @property
+    def is_repeated(self) -> bool:
+        """Tests whether the command takes it several times."""
+        return self.kind in ("splits", "globs", "storage", "settings")
+
+    @property
+    def shown_default(self) -> str:
+        """Returns the default as people read it, or ""."""
+        if self.default_text or self.default is None:
+            return self.default_text
+        if isinstance(self.default, bool):
+            return str(self.default).lower()
+        return str(self.default)
+
+
+def fronts_of(letters: str) -> frozenset[Front]:
+    """Returns the front ends that the letters of a text like "CJ" stand for."""
+    fronts: dict[str, Front] = {
+        "C": "convert",
+        "R": "run",
+        "J": "job_file",
+        "P": "pipeline",
+        "T": "template",
+    }
+    return frozenset(fronts[letter] for letter in letters)
+
 
 _DATASET, _FILES = "Dataset", "Input and output"
 _SCHEMA, _SHARDS = "Schema and rejects", "Splits and shards"
@@ -226,3 +333,54 @@ def by_group(options: Iterable[Option]) -> list[Option]:
     """Returns options sorted by their groups, which are in the order of OPTIONS."""
     groups = list(dict.fromkeys(option.group for option in OPTIONS))
     return sorted(options, key=lambda option: groups.index(option.group))
+
+
+Style = Literal["command", "job_file", "python"]
+
+_MARKED = re.compile(r"`([a-z][a-z_]*)(?:=([^`\s]+))?`")
+_POSITIONAL = {"inputs": "INPUT", "output": "OUTPUT"}  # of convert
+
+
+def spell(message: str, style: Style) -> str:
+    """Replaces the options that a message names in backticks by their spelling.
+
+    A name that is not declared here is taken for an option of one input format.
+
+    >>> message = "raise `max_rejects`, or use `shuffle=false` and `exchange=auto`"
+    >>> spell(message, "command")
+    'raise --max-rejects, or use --no-shuffle and --exchange auto'
+    >>> spell(message, "job_file")
+    'raise max_rejects:, or use shuffle: false and exchange: auto'
+    >>> spell(message, "python")
+    "raise max_rejects=, or use shuffle=False and exchange='auto'"
+    """
+
+    def spelled(found: re.Match[str]) -> str:
+        option = BY_NAME.get(found[1]) or _own_option(found[1])
+        return _spell_one(option, found[2] or "", style)
+
+    return _MARKED.sub(spelled, message)
+
+
+def _spell_one(option: Option, value: str, style: Style) -> str:
+    is_flag = option.kind == "flag"
+    if style == "command" or (style == "job_file" and "job_file" not in option.fronts):
+        if option.name in _POSITIONAL:
+            return _POSITIONAL[option.name]
+        flag = option.command_flag
+        if is_flag and value:
+            return flag if value == "true" else flag.replace("--", "--no-", 1)
+        return f"{flag} {value}" if value else flag
+    if style == "job_file":
+        return f"{option.name}: {value}" if value else f"{option.name}:"
+    if is_flag and value:
+        value = value.capitalize()
+    elif value and option.kind != "integer":
+        value = repr(value)
+    return f"{option.name}={value}"
+
+
+def _own_option(name: str) -> Option:
+    return Option(
+        name=name, kind="text", help="", fronts=frozenset({"convert", "job_file"})
+    )

@@ -1,8 +1,8 @@
-"""Defines the manifest: a dataset's table of contents, written last."""
+"""Defines the manifest, a dataset's table of contents, and joins those of appended parts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Annotated, Any, Final, Literal
@@ -20,15 +20,18 @@ from pydantic import (
     model_serializer,
 )
 
-from recordmill.schemas.dataset.parts import MAX_APPENDS, commit_mark
-from recordmill.schemas.dataset.shards import index_file_name
+from recordmill.schemas.declared import expectation
 from recordmill.schemas.errors import OutputRefusedError, SchemaError
-from recordmill.schemas.features.feature import FeatureSpec, Schema
-from recordmill.schemas.file_names import check_file_name
-from recordmill.schemas.job.job_spec import Container, Payload, Version
-from recordmill.schemas.parsing.problems import expectation
-from recordmill.schemas.reject_totals import RejectTotals
-from recordmill.schemas.text import json_bytes
+from recordmill.schemas.features import FeatureSpec, Schema
+from recordmill.schemas.job import Container, Payload, Version
+from recordmill.schemas.names import (
+    MAX_APPENDS,
+    commit_mark,
+    index_file_name,
+    marked_file_name,
+)
+from recordmill.schemas.ranges import NO_REJECTS, RejectTotals
+from recordmill.schemas.text import check_file_name, json_bytes
 
 MANIFEST_NAME = "manifest.json"
 MANIFEST_VERSION: Final = 1
@@ -158,7 +161,7 @@ class Manifest(_Frozen):
     `generation` is how many commits there were before in its folder, so that each has
     names of its own; `appended` is how often inputs were appended to it; a split's
     shards are those of the first run, then those of each append (see
-    recordmill.schemas.dataset.parts).
+    recordmill.schemas.names).
     `files` are the metadata files, without run.json, whose bytes differ from run to
     run. `rejects` are the kept ones, if there are any. Manifests of earlier versions
     have neither. `map` is there only if the job has one.
@@ -286,3 +289,93 @@ def schema_of(
             for feature in manifest.features
         )
     )
+
+
+def publish_as(staged: Manifest, generation: int) -> Manifest:
+    """Returns the manifest of a staged part under the names of its commit.
+
+    Args:
+      staged: the part's manifest, whose shards have the names they are staged under.
+      generation: how many commits there were before in its folder.
+    """
+    mark = commit_mark(staged.fingerprint, generation)
+    splits = {}
+    for name, split in staged.splits.items():
+        shards = tuple(
+            shard.model_copy(update={"file": marked_file_name(shard.file, mark)})
+            for shard in split.shards
+        )
+        splits[name] = split.model_copy(update={"shards": shards})
+    rejects = staged.rejects
+    if rejects is not None:
+        rejects = rejects.model_copy(update={"marks": (mark,)})
+    update = {"generation": generation, "splits": splits, "rejects": rejects}
+    return staged.model_copy(update=update)
+
+
+def join_manifests(
+    base: Manifest, more: Manifest, stale_files: Collection[str] = ()
+) -> Manifest:
+    """Returns the manifest of a dataset with what was appended to it.
+
+    Args:
+      base: of the dataset before.
+      more: of the appended part alone; its fingerprint is that of the whole.
+      stale_files: metadata files that do not describe the whole and are removed.
+
+    Raises:
+      ValueError: the two are not of one job and schema, which is a bug of the caller.
+    """
+    same = {"name", "version", "seed", "shuffle", "compression", "container"}
+    same |= {"payload", "features"}
+    if base.model_dump(include=same) != more.model_dump(include=same):
+        raise ValueError(f"{more.name}: cannot be appended to another job's dataset")
+    nothing = SplitEntry(records=0, bytes=0, shards=())
+    splits = {}
+    for name in (
+        *base.splits,
+        *(name for name in more.splits if name not in base.splits),
+    ):
+        old, new = base.splits.get(name, nothing), more.splits.get(name, nothing)
+        splits[name] = SplitEntry(
+            records=old.records + new.records,
+            bytes=old.bytes + new.bytes,
+            shards=(*old.shards, *new.shards),
+        )
+    files = {**base.files, **more.files}
+    return base.model_copy(
+        update={
+            "fingerprint": more.fingerprint,
+            "rows_read": base.rows_read + more.rows_read,
+            "rows_rejected": base.rows_rejected + more.rows_rejected,
+            "generation": more.generation,
+            "appended": base.appended + 1,
+            "files": {n: files[n] for n in sorted(files) if n not in stale_files},
+            "rejects": _join_rejects(base, more),
+            "map": _join_maps(base, more),
+            "splits": splits,
+        }
+    )
+
+
+def _join_maps(base: Manifest, more: Manifest) -> MapEntry | None:
+    """Returns what a function made for both, of rows with the features of the first."""
+    if base.map is None or more.map is None:
+        return base.map
+    return MapEntry(
+        rows_dropped=base.map.rows_dropped + more.map.rows_dropped,
+        rows_added=base.map.rows_added + more.map.rows_added,
+        features=base.map.features,
+    )
+
+
+def _join_rejects(base: Manifest, more: Manifest) -> RejectsEntry | None:
+    """Returns the entry of both; None if one is unknown, as in earlier versions."""
+    totals, marks = NO_REJECTS, list[str]()
+    for manifest in (base, more):
+        if manifest.rejects is not None:
+            totals += manifest.rejects.totals
+            marks += manifest.rejects.marks or [""]
+        elif manifest.rows_rejected:
+            return None
+    return RejectsEntry.of(totals, tuple(marks))

@@ -1,7 +1,8 @@
-"""Describes where the bytes of a member of an archive are.
+"""Defines input files, members of archives, and checksums of what was read.
 
-A member is listed as a file of the input. It is read from its archive, so its version says
-where: it goes wherever the version of a file goes, to workers and into checkpoints.
+A member of an archive is listed as a file of the input. It is read from its archive, so
+its version says where: it goes wherever the version of a file goes, to workers and into
+checkpoints.
 
     uri        /data/photos.zip!/cat/1.jpg
     version    member:deflated:4096:1234:89abcdef:9:70000:1700000000000000000
@@ -14,8 +15,70 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
-from recordmill.schemas.ranges import Seen
+
+class FileChecksum(NamedTuple):
+    """The CRC-32C of a part of an input file, computed where it was read.
+
+    Attributes:
+      path: of the file, relative to the input root.
+      start: first byte.
+      stop: one after the last byte.
+      crc32c: of these bytes.
+    """
+
+    path: str
+    start: int
+    stop: int
+    crc32c: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskChecksums:
+    """The checksums of what one task read.
+
+    Attributes:
+      few: them, where they are few enough to pass through the runner.
+      in_file: how many there are in a file of the workspace instead.
+    """
+
+    few: tuple[FileChecksum, ...] = ()
+    in_file: int = 0
+
+
+class Seen(NamedTuple):
+    """Size and version of a file, as the inventory has them."""
+
+    size: int
+    version: str
+
+
+class InputFile(NamedTuple):
+    """One file of the inventory; a tuple, as there are millions of them.
+
+    Attributes:
+      path: relative to the input root, "/" between parts: the stable origin.
+      uri: where it is read from.
+      size: bytes.
+      version: the store's etag, or mtime in nanoseconds; changes with the content.
+      given: the input folder that it was found below, relative to the input root; of a
+        file that was given by itself, its own folder.
+      problem: why it cannot be read, or "".
+    """
+
+    path: str
+    uri: str
+    size: int
+    version: str = ""
+    given: str = ""
+    problem: str = ""
+
+    @property
+    def seen(self) -> Seen:
+        """Returns what has to be the same when the file is read."""
+        return Seen(self.size, self.version)
+
 
 MEMBER_MARK = "!"
 """What stands behind the name of an archive that is taken for a folder."""

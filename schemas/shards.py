@@ -1,15 +1,12 @@
-"""Defines shard plans, shard results and the names of shard files."""
+"""Defines shard plans, their tasks, and the shards that were written."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from recordmill.schemas.dataset.parts import mark_of, part_mark
-from recordmill.schemas.file_checksums import TaskChecksums
-from recordmill.schemas.ranges import OddRows, TypeFlags
-from recordmill.schemas.reject_totals import NO_REJECTS, RejectTotals
+from recordmill.schemas.input_files import TaskChecksums
+from recordmill.schemas.ranges import NO_REJECTS, OddRows, RejectTotals, TypeFlags
 
-INDEX_SUFFIX = ".idx"  # of the file beside a shard that tells where its records begin
 KEY_SPACE = 1 << 64  # order keys are u64
 
 
@@ -153,84 +150,3 @@ class ShardResult:
     odd: tuple[OddRows, ...] = ()
     checksums: TaskChecksums | None = None
     index: IndexResult | None = None
-
-
-def index_file_name(shard_file: str) -> str:
-    """Returns the name of a shard's index file, staged or published.
-
-    >>> index_file_name("digits-train.tfrecord-00000-of-00008")
-    'digits-train.tfrecord-00000-of-00008.idx'
-    """
-    return shard_file + INDEX_SUFFIX
-
-
-def shard_file_name(
-    name: str,
-    split: str,
-    shard_index: int,
-    num_shards: int,
-    compression: str = "none",
-    part: int = 0,
-    mark: str = "",
-    container: str = "tfrecord",
-) -> str:
-    """Returns a shard's file name.
-
-    Names of one part sort as the shards do. The marks stand behind a dot, which no
-    split's name has, so that no split can be called like them.
-
-    Args:
-      name: the dataset's name.
-      split: name of the split.
-      shard_index: position of the shard among those of its split and part.
-      num_shards: how many those are.
-      compression: of the shards.
-      part: which append wrote it; 0 is the first run.
-      mark: of the commit that publishes it; "" while it is staged.
-      container: the file format, as TFDS calls it.
-
-    >>> shard_file_name("digits", "train", 0, 8)
-    'digits-train.tfrecord-00000-of-00008'
-    >>> shard_file_name("digits", "train", 0, 8, "gzip")
-    'digits-train-00000-of-00008.tfrecord.gz'
-    >>> shard_file_name("digits", "train", 0, 2, part=1)
-    'digits-train.tfrecord-a00001-00000-of-00002'
-    >>> shard_file_name("digits", "train", 0, 2, "gzip", part=1)
-    'digits-train.a00001-00000-of-00002.tfrecord.gz'
-    >>> shard_file_name("digits", "train", 0, 8, mark="g00002-01234567")
-    'digits-train.g00002-01234567.tfrecord-00000-of-00008'
-    >>> shard_file_name("digits", "train", 0, 8, "gzip", mark="01234567")
-    'digits-train.01234567-00000-of-00008.tfrecord.gz'
-    >>> shard_file_name("digits", "train", 0, 8, container="array_record")
-    'digits-train.array_record-00000-of-00008'
-    """
-    start = f"{name}-{split}.{mark}" if mark else f"{name}-{split}"
-    suffix = f"{shard_index:05d}-of-{num_shards:05d}"
-    if part:
-        suffix = f"{part_mark(part)}-{suffix}"
-    if compression == "gzip":
-        return f"{start}{'.' if part else '-'}{suffix}.tfrecord.gz"
-    return f"{start}.{container}-{suffix}"
-
-
-def staged_file_name(shard_file: str) -> str:
-    """Returns the name that a shard has while it is staged: without a mark.
-
-    >>> staged_file_name("digits-train.g00002-01234567.tfrecord-00000-of-00008")
-    'digits-train.tfrecord-00000-of-00008'
-    """
-    mark = mark_of(shard_file)
-    return shard_file.replace(f".{mark}", "", 1) if mark else shard_file
-
-
-def marked_file_name(staged: str, mark: str) -> str:
-    """Returns the name under which a staged shard is published.
-
-    >>> marked_file_name("digits-train-00000-of-00008.tfrecord.gz", "01234567")
-    'digits-train.01234567-00000-of-00008.tfrecord.gz'
-    """
-    start, dot, end = staged.partition(".")
-    if end.startswith("tfrecord.gz"):  # NAME-SPLIT-00000-of-00008
-        start, index, of, total = start.rsplit("-", 3)
-        return f"{start}.{mark}-{index}-{of}-{total}.{end}"
-    return f"{start}.{mark}{dot}{end}"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 
-from recordmill.schemas.job.job_spec import MAX_SPLITS, SPLIT_PATTERN
+from recordmill.schemas.job import MAX_SPLITS, SPLIT_PATTERN
 
 EXAMPLE = "date=train,2026-01-01,test"
 _NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)

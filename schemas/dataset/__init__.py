@@ -1,1 +1,0 @@
-"""A dataset on disk: manifest, parts and shards."""

@@ -1,1 +1,0 @@
-"""Features: which a dataset has, what each holds and how it is stored."""

@@ -1,0 +1,503 @@
+"""Defines a job: JobSpec, which fixes the bytes of a dataset, and RunOptions, which do not."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from hashlib import blake2b
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializeAsAny,
+    field_validator,
+    model_validator,
+)
+
+from recordmill.schemas.declared import DeclaredSchema
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.options import Style
+from recordmill.schemas.source_options import SOURCE_PATTERN, SourceOptions
+from recordmill.schemas.storage_options import BothSides, require_secretless_arguments
+
+_FORMS = "FILE.py:FUNCTION or MODULE:FUNCTION"
+
+
+class MapFunction(BaseModel):
+    """A function that a job calls for each batch of rows, with the text of its module.
+
+    A job names it as FILE.py:FUNCTION or MODULE:FUNCTION. Workers run the text of a file,
+    and compare that of a module with their own.
+
+    Attributes:
+      function: its name.
+      text: of the module that it stands in; its checksum stands for it in fingerprints.
+      file: name of the module's file, for messages; "" if it is imported by its name.
+      module: the name by which workers import the module; "" if they run the text.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    function: str
+    text: Annotated[str, Field(repr=False)]
+    file: str = ""
+    module: str = ""
+
+    @property
+    def label(self) -> str:
+        """Returns how messages name it."""
+        return f"{self.file or self.module}:{self.function}"
+
+    @property
+    def checksum(self) -> str:
+        """Returns a checksum of the text, in hexadecimal digits."""
+        return blake2b(self.text.encode(), digest_size=16).hexdigest()
+
+
+def split_name(given: str) -> tuple[str, str]:
+    """Returns the module, or its file, and the function that a job names.
+
+    >>> split_name("gs://bucket/my_map.py:tokenise")
+    ('gs://bucket/my_map.py', 'tokenise')
+
+    Raises:
+      UsageError: it names none.
+    """
+    place, colon, function = given.rpartition(":")
+    names = [function] if is_file(place) else [*place.split("."), function]
+    if not colon or not all(name.isidentifier() for name in names):
+        raise UsageError(f"`map`: expected {_FORMS}, found {given!r}")
+    return place, function
+
+
+def is_file(place: str) -> bool:
+    """Tells whether a file is named, not a module.
+
+    >>> is_file("maps/my_map.py"), is_file("maps.my_map")
+    (True, False)
+    """
+    return place.endswith(".py")
+
+
+def load_map(given: str, read: Callable[[str], bytes]) -> MapFunction:
+    """Reads the text of the module that a job names; runs nothing of a file.
+
+    Args:
+      given: as the job names it.
+      read: reads a file by its URI.
+
+    Raises:
+      UsageError: there is no such module, or it is not Python.
+      RecordmillError: the file cannot be read.
+    """
+    place, function = split_name(given)
+    if is_file(place):
+        text = _decoded(read(place), place)
+        try:
+            compile(text, place, "exec")
+        except (SyntaxError, ValueError) as error:
+            raise UsageError(f"`map` {place}: is not valid Python: {error}") from error
+        file = place.replace("\\", "/").rpartition("/")[2]
+        return MapFunction(function=function, text=text, file=file)
+    origin = module_file(place)
+    return MapFunction(
+        function=function, text=_decoded(origin.read_bytes(), place), module=place
+    )
+
+
+def module_file(module: str) -> Path:
+    """Finds the file of a module that can be imported here.
+
+    Raises:
+      UsageError: there is no such module, or it has no text.
+    """
+    try:
+        found = importlib.util.find_spec(module)
+    except Exception as error:  # whatever the packages that it lies in raise
+        raise UsageError(
+            f"`map`: module {module!r} cannot be imported here: "
+            f"{type(error).__name__}: {error}. {_way_out(module)}"
+        ) from error
+    if found is None:
+        raise UsageError(
+            f"`map`: there is no module {module!r} among those that can be imported "
+            f"here. {_way_out(module)}"
+        )
+    if not found.origin or not found.origin.endswith(".py"):
+        raise UsageError(
+            f"`map`: module {module!r} has no text (.py) from which the dataset's "
+            f"fingerprint could be made. {_way_out(module)}"
+        )
+    return Path(found.origin)
+
+
+def _way_out(module: str) -> str:
+    file = f"{module.replace('.', '/')}.py"
+    named = f"./{file}" if Path(file).is_file() else "FILE.py"
+    return (
+        f"Install it, or put its folder on PYTHONPATH, on each worker too; or name its "
+        f"file: {named}:FUNCTION"
+    )
+
+
+def _decoded(data: bytes, place: str) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"`map` {place}: is not text in UTF-8 (byte {error.start}). Save it as UTF-8"
+        ) from error
+
+
+MIB = 1 << 20
+DEFAULT_SHARD_BYTES = 128 * MIB
+READER_MIN_SHARD_BYTES = 10_000_000  # the tutorial: no shard under 10 MB ...
+SHARDS_PER_READER = 10  # ... and ten shards for each host that reads
+FIRST_VERSION = "1.0.0"
+AUTO_VERSION = "auto"  # of a run: each change becomes the next patch version
+MAX_SPLITS = 255  # a row's split is a u8, and a format may add its own test split
+
+NAME_PATTERN = re.compile(r"[a-zA-Z]\w*", re.ASCII)
+SPLIT_PATTERN = re.compile(r"(?:\w|-)+", re.ASCII)
+FRACTION_PATTERN = re.compile(r"\d*\.?\d+|\d+/\d+", re.ASCII)
+VERSION_PATTERN = re.compile(r"\d+\.\d+\.\d+", re.ASCII)
+
+Compression = Literal["none", "gzip"]
+Container = Literal["tfrecord", "array_record"]
+Payload = Literal["example", "sequence_example", "json", "raw"]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SplitSpec(_Frozen):
+    """One split: its name and its share of the rows, as text so that it is exact."""
+
+    name: str
+    fraction: str
+
+    @field_validator("name")
+    @classmethod
+    def _name(cls, name: str) -> str:
+        if not SPLIT_PATTERN.fullmatch(name):
+            raise ValueError(
+                f"expected a split name of letters, digits, '_' and '-', found {name!r}"
+            )
+        return name
+
+    @field_validator("fraction")
+    @classmethod
+    def _fraction(cls, fraction: str) -> str:
+        if not 0 < parse_fraction(fraction) <= 1:
+            raise ValueError(
+                f"expected a fraction above 0 and at most 1, found {fraction}"
+            )
+        return fraction
+
+
+def parse_fraction(text: str) -> Fraction:
+    """Returns the exact value of "0.8" or "4/5".
+
+    Raises:
+      ValueError: if the text is neither.
+    """
+    try:
+        # No exponents: the exact value of 1e-999999999 would fill the memory.
+        if not FRACTION_PATTERN.fullmatch(text):
+            raise ValueError("not a fraction")
+        return Fraction(text)
+    except (ValueError, ZeroDivisionError) as error:
+        raise ValueError(
+            f"expected a fraction like 0.8 or 4/5, found {text!r}"
+        ) from error
+
+
+class Sharding(_Frozen):
+    """A rule for the number of shards of a split: by count, by size or by readers."""
+
+    num_shards: Annotated[int, Field(ge=1, le=99_999)] | None = None
+    shard_bytes: Annotated[int, Field(ge=1)] | None = None
+    num_readers: Annotated[int, Field(ge=1)] | None = None
+
+    @model_validator(mode="after")
+    def _one_rule(self) -> Self:
+        rules = (self.num_shards, self.shard_bytes, self.num_readers)
+        if sum(rule is not None for rule in rules) != 1:
+            raise ValueError("`shards`, `shard_size` and `readers` exclude each other")
+        return self
+
+    def shards_for(self, num_bytes: int, num_records: int) -> int:
+        """Returns the number of shards of a split; never more than it has records."""
+        if num_records == 0:
+            return 0
+        if self.num_shards is not None:
+            wanted = self.num_shards
+        elif self.shard_bytes is not None:
+            wanted = -(-num_bytes // self.shard_bytes)
+        else:
+            assert self.num_readers is not None  # by _one_rule
+            wanted = min(
+                SHARDS_PER_READER * self.num_readers,
+                num_bytes // READER_MIN_SHARD_BYTES,
+            )
+        return max(1, min(wanted, num_records, 99_999))
+
+
+class RejectLimit(_Frozen):
+    """The number of rows that may be rejected: a count, or a share of the rows read."""
+
+    text: str = "0"
+
+    @field_validator("text")
+    @classmethod
+    def _text(cls, text: str) -> str:
+        if not re.fullmatch(r"\d+|\d+(\.\d+)?%", text, re.ASCII):
+            raise ValueError(
+                f"expected a count like 10 or a share like 0.5%, found {text!r}"
+            )
+        if text.endswith("%") and Decimal(text[:-1]) > 100:
+            raise ValueError(f"expected a share of at most 100%, found {text}")
+        return text
+
+    def allowed(self, rows_read: int) -> int:
+        """Returns the highest number of rejects that is still accepted."""
+        if self.text.endswith("%"):
+            return int(Fraction(Decimal(self.text[:-1])) / 100 * rows_read)
+        return int(self.text)
+
+
+def check_name(name: str) -> str:
+    """Checks a dataset's name, which stands in file names and in TFDS."""
+    if not NAME_PATTERN.fullmatch(name):
+        raise ValueError(
+            "expected a name of letters, digits and '_' that starts with a letter, "
+            f"found {name!r}"
+        )
+    return name
+
+
+def check_version(version: str) -> str:
+    """Checks a dataset's version, three numbers."""
+    if not VERSION_PATTERN.fullmatch(version):
+        raise ValueError(f"expected a version like 1.0.0, found {version!r}")
+    return version
+
+
+def check_splits(splits: tuple[SplitSpec, ...]) -> tuple[SplitSpec, ...]:
+    """Checks that the splits differ and that every row falls into one."""
+    names = [split.name for split in splits]
+    if len(names) > MAX_SPLITS:
+        raise ValueError(f"expected at most {MAX_SPLITS} splits, found {len(names)}")
+    if len(set(names)) != len(names):
+        raise ValueError(f"split names must differ, found {', '.join(names)}")
+    total = sum(parse_fraction(split.fraction) for split in splits)
+    if total != 1:
+        given = " + ".join(split.fraction for split in splits)
+        raise ValueError(
+            "the fractions of the splits must add up to 1, so that no row is lost; "
+            f"found {given or 'no split'}"
+        )
+    return splits
+
+
+DatasetName = Annotated[str, AfterValidator(check_name)]
+Version = Annotated[str, AfterValidator(check_version)]
+Splits = Annotated[tuple[SplitSpec, ...], AfterValidator(check_splits)]
+DEFAULT_SPLITS = (SplitSpec(name="train", fraction="1"),)
+Seed = Annotated[int, Field(ge=0, lt=1 << 64)]
+
+
+class JobSpec(_Frozen):
+    """What is converted and how. Equal specs on equal inputs give equal bytes.
+
+    `source` names an input format and `source_options` are that format's own; whoever
+    makes a job validates them (recordmill.transforms.sources.registry).
+    """
+
+    source: Annotated[str, Field(pattern=SOURCE_PATTERN)]
+    name: DatasetName
+    version: Version = FIRST_VERSION
+    splits: Splits = DEFAULT_SPLITS
+    split_by: str | None = None
+    sharding: Sharding = Sharding(shard_bytes=DEFAULT_SHARD_BYTES)
+    shuffle: bool = True
+    seed: Seed = 0
+    compression: Compression = "none"
+    gzip_level: Annotated[int, Field(ge=1, le=9)] = 6
+    max_rejects: RejectLimit = RejectLimit()
+    source_options: SerializeAsAny[SourceOptions] = SourceOptions()
+    declared: DeclaredSchema | None = None  # None: the source's own, or inferred
+    payload: Payload = "example"
+    index: bool = False  # whether each shard gets an index file
+    container: Container = "tfrecord"
+    label: str | None = None
+    split_column: str | None = None
+    split_by_time: str | None = None
+    split_exact: bool = False
+    stratify_by: str | None = None
+    map: MapFunction | None = None  # makes the rows of those that the source reads
+
+    @model_validator(mode="after")
+    def _files_fit(self) -> Self:
+        for _, what in file_contradictions(
+            self.container, self.compression, self.index
+        ):
+            raise ValueError(what)
+        return self
+
+
+def file_contradictions(
+    container: object, compression: object, index: object
+) -> Iterator[tuple[str, str]]:
+    """Yields what is wrong with the options of shard files together: (option, text)."""
+    if container == "array_record":
+        if compression == "gzip":
+            yield (
+                "compression",
+                "`container=array_record` takes only `compression=none`: its readers go "
+                "to single records; leave out one of them",
+            )
+        if index is True:
+            yield (
+                "index",
+                "`container=array_record` has an index in each shard; leave out `index`",
+            )
+    elif index is True and compression == "gzip":
+        yield (
+            "index",
+            "`index` requires `compression=none`, as no reader can go to a record in a "
+            "compressed shard; leave out one of them",
+        )
+
+
+def identifier_from(text: str) -> str:
+    """Makes a valid dataset name from a folder's name.
+
+    >>> identifier_from("2024 my-photos")
+    'dataset_2024_my_photos'
+    """
+    name = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_")
+    if not name:
+        return "dataset"
+    return name if name[0].isalpha() else f"dataset_{name}"
+
+
+_EMBEDDED_RUNNERS = (
+    "direct",
+    "directrunner",
+    "bundlebaseddirectrunner",
+    "switchingdirectrunner",
+    "fnapirunner",
+)
+
+_NO_STORAGE_OPTIONS = BothSides()
+
+WantedExchange = Literal["auto", "reference", "scratch", "engine"]
+Grace = Literal["next-run", "0"]
+Duplicates = Literal["ignore", "report", "fail"]
+VerifyLevel = Literal["quick", "full"]
+LogFormat = Literal["text", "json"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """The part of a job that says how it is run; none of it changes a byte.
+
+    Attributes:
+      inputs: files, folders or globs.
+      output: folder of the dataset.
+      exclude: globs of what is left out of the inputs.
+      scratch: directory for temporary sorted files; empty means inside the output.
+      memory: what sorted records may take of it, on the embedded runner, before they go
+        to scratch: a size, 0, or auto.
+      exchange: how records reach the writers of their shards.
+      workers: threads of the embedded runner; 0 means all cores.
+      overwrite: replace a dataset that differs.
+      grace: how long the files of a replaced dataset stay for those who read it.
+      append: convert only inputs that the dataset was not made from, and add them to it.
+      auto_version: publish each change as the next version, in a folder of its own
+        inside the output.
+      keep: versions to keep then; 0 keeps all.
+      verify: what is checked before a dataset is published: quick looks at names,
+        sizes, counts and checksums that the store keeps, full reads every byte again.
+      duplicates: what is done about records with equal content in several splits: ignore
+        does not look for them, report tells, fail publishes nothing.
+      expect_schema: schema file or dataset that the new dataset must keep to.
+      storage: non-secret options of the inputs' and the output's storage.
+      detach: submit the job to the runner and do not wait for its end.
+      beam_args: pipeline options as Beam spells them.
+
+    Raises:
+      UsageError: a pipeline option is named like a secret.
+    """
+
+    inputs: tuple[str, ...]
+    output: str
+    exclude: tuple[str, ...] = ()
+    scratch: str = ""
+    memory: str = "auto"
+    exchange: WantedExchange = "auto"
+    workers: int = 0
+    overwrite: bool = False
+    grace: Grace = "next-run"
+    append: bool = False
+    auto_version: bool = False
+    keep: int = 0
+    verify: VerifyLevel = "quick"
+    duplicates: Duplicates = "ignore"
+    expect_schema: str = ""
+    storage: BothSides = _NO_STORAGE_OPTIONS
+    detach: bool = False
+    beam_args: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        require_secretless_arguments(self.beam_args)
+
+    @property
+    def is_embedded(self) -> bool:
+        """Tests whether the job runs in this process, on Beam's embedded runner.
+
+        >>> RunOptions((), "out", beam_args=("--runner", "FlinkRunner")).is_embedded
+        False
+        """
+        runner: str | None = None
+        for index, arg in enumerate(self.beam_args):
+            name, equals, value = arg.partition("=")
+            if name == "--runner":
+                runner = value if equals else "".join(self.beam_args[index + 1 :][:1])
+        return is_embedded_runner(runner)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportOptions:
+    """Where a run reports to.
+
+    Attributes:
+      as_json: print the summary as one object to stdout.
+      metrics_file: Prometheus textfile, or "".
+      log_format: log lines on stderr instead of bars and summary, or None.
+      style: how messages spell options.
+    """
+
+    as_json: bool = False
+    metrics_file: str = ""
+    log_format: LogFormat | None = None
+    style: Style = "command"
+
+
+def is_embedded_runner(name: str | None) -> bool:
+    """Returns whether a runner's name, or none at all, means Beam's embedded runner.
+
+    >>> is_embedded_runner("apache_beam.runners.direct.DirectRunner")
+    True
+    """
+    return name is None or name.rpartition(".")[2].lower() in _EMBEDDED_RUNNERS

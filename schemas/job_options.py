@@ -1,0 +1,510 @@
+"""Checks the options that a front end was given, and makes a job of them.
+
+JobFile, the model of all of them, is made from the declared options (options.py). Job
+files, the options of `convert` and their JSON Schema are checked and made by it:
+
+    source: images                        # or cifar, csv, or another package's format
+    images: {feature_names: imagenet}     # that format's own options
+    inputs: raw/{{ date }}                # one, or a list
+    output: sets/pets
+    version: auto                         # or 1.0.0
+    keep: 3
+    splits: {train: 0.9, test: 0.1}
+    split_by: label
+    shard_size: 128MiB                    # or shards: 8, or readers: 4
+    max_rejects: 0.5%
+    beam: [--runner=FlinkRunner, --flink_master=cluster:8081]
+
+All that is wrong is collected, each problem with its place: ("splits", "train") is the
+key train of splits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    ValidationError,
+    create_model,
+)
+from pydantic_core import ErrorDetails
+
+from recordmill.schemas.declared import DeclaredSchema, expectation, unknown_field
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.job import (
+    AUTO_VERSION,
+    FIRST_VERSION,
+    DatasetName,
+    JobSpec,
+    MapFunction,
+    RejectLimit,
+    ReportOptions,
+    RunOptions,
+    Sharding,
+    Splits,
+    check_version,
+    file_contradictions,
+    identifier_from,
+    split_name,
+)
+from recordmill.schemas.options import Kind, Option, Style, offered_by
+from recordmill.schemas.source_options import SourceOptions
+from recordmill.schemas.split_times import parse_split_times
+from recordmill.schemas.storage_options import (
+    BothSides,
+    StorageOptions,
+    require_secretless_arguments,
+)
+from recordmill.schemas.text import parse_memory, parse_size
+
+REQUIRED = ("source", "inputs", "output")
+# Kinds of options whose values are text, whatever YAML makes of them.
+TEXT_KINDS: tuple[Kind, ...] = (
+    *("text", "file", "folder", "name", "version", "limit"),
+    *("splits", "split_times", "inputs", "globs", "size", "memory", "beam", "function"),
+)
+PATH_KINDS: tuple[Kind, ...] = ("file", "folder", "inputs")
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def _one_or_more(given: Any) -> Any:
+    return [given] if isinstance(given, str) else given
+
+
+def _from_mapping(given: Any) -> Any:
+    """Turns {train: 0.9, test: 0.1} into splits; text keeps the fractions exact."""
+    if not isinstance(given, dict):
+        raise ValueError(
+            f"expected a mapping like {{train: 0.9, test: 0.1}}, found {given!r}"
+        )
+    return [{"name": name, "fraction": share} for name, share in given.items()]
+
+
+def _limit(given: Any) -> Any:
+    if not isinstance(given, str):
+        raise ValueError(
+            f"expected a count like 10 or a share like 0.5%, found {given!r}"
+        )
+    return {"text": given}
+
+
+def _split_times(given: str) -> str:
+    parse_split_times(given)
+    return given
+
+
+def _size(given: Any) -> Any:
+    if not isinstance(given, str):
+        raise ValueError(f"expected a size like 128MiB or 100MB, found {given!r}")
+    return parse_size(given)
+
+
+def _memory(text: str) -> str:
+    parse_memory(text)
+    return text
+
+
+def _auto_or_version(version: str) -> str:
+    if version == AUTO_VERSION:
+        return version
+    try:
+        return check_version(version)
+    except ValueError as error:
+        raise ValueError(f"{error}; or auto") from error
+
+
+def _no_secrets(options: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return StorageOptions.of(options).to_dict()
+    except UsageError as error:
+        raise ValueError(str(error)) from error
+
+
+def _no_secret_arguments(arguments: tuple[str, ...]) -> tuple[str, ...]:
+    try:
+        require_secretless_arguments(arguments)
+    except UsageError as error:
+        raise ValueError(str(error)) from error
+    return arguments
+
+
+def _function(given: str) -> str:
+    try:
+        split_name(given)
+    except UsageError as error:
+        raise ValueError(str(error).removeprefix("`map`: ")) from error
+    return given
+
+
+Text = Annotated[str, Field(min_length=1)]
+TextOrTexts = BeforeValidator(_one_or_more, json_schema_input_type=Text | list[Text])
+Fraction = Annotated[float, Field(gt=0, le=1)] | str
+FileOptions = Annotated[dict[str, JsonValue], AfterValidator(_no_secrets)]
+
+
+class StorageSides(_Frozen):
+    """Options of the file systems of input and output, as fsspec spells them."""
+
+    input: FileOptions = {}
+    output: FileOptions = {}
+
+
+_TYPES: dict[Kind, Any] = {
+    "text": Text,
+    "file": Text,
+    "folder": Text,
+    "flag": bool,
+    "source": Text,
+    "name": DatasetName,
+    "version": Annotated[str, AfterValidator(_auto_or_version)],
+    "limit": Annotated[
+        RejectLimit, BeforeValidator(_limit, json_schema_input_type=str | int)
+    ],
+    "size": Annotated[int, BeforeValidator(_size, json_schema_input_type=str | int)],
+    "memory": Annotated[str, AfterValidator(_memory)],
+    "split_times": Annotated[Text, AfterValidator(_split_times)],
+    "splits": Annotated[
+        Splits,
+        BeforeValidator(_from_mapping, json_schema_input_type=dict[str, Fraction]),
+    ],
+    "inputs": Annotated[tuple[Text, ...], Field(min_length=1), TextOrTexts],
+    "globs": Annotated[tuple[Text, ...], TextOrTexts],
+    "schema": str | dict[str, Any],
+    "function": Annotated[Text, AfterValidator(_function)],
+    "storage": StorageSides,
+    "beam": Annotated[
+        tuple[str, ...], AfterValidator(_no_secret_arguments), TextOrTexts
+    ],
+    "params": dict[str, bool | int | float | str | None],
+}
+_EMPTY: dict[Kind, Any] = {"storage": {}, "globs": (), "beam": (), "params": {}}
+
+
+def field_name(option: str) -> str:
+    """Returns an option's name in the model: `schema` is a method of all models."""
+    return "schema_" if option == "schema" else option
+
+
+def _type_of(option: Option) -> Any:
+    if option.kind == "choice":
+        return Literal[option.choices]
+    if option.kind == "integer":
+        return Annotated[int, Field(ge=option.minimum, le=option.maximum)]
+    return _TYPES[option.kind]
+
+
+def _field_of(option: Option) -> tuple[Any, Any]:
+    """Returns the type and the field of an option, for `create_model`."""
+    kind = _type_of(option)
+    default: Any = option.default
+    if option.name in REQUIRED:
+        default = ...
+    elif option.kind in _EMPTY:
+        default = _EMPTY[option.kind]
+    elif default is None:
+        kind = kind | None
+    field = Field(
+        default,
+        validate_default=True,
+        description=option.help,
+        alias=option.name if field_name(option.name) != option.name else None,
+    )
+    return kind, field
+
+
+_FIELDS: dict[str, Any] = {
+    field_name(option.name): _field_of(option) for option in offered_by("job_file")
+}
+JobFile: type[BaseModel] = create_model(
+    "JobFile",
+    __base__=_Frozen,
+    __doc__="A job: what is converted, where to, and how it is run.",
+    **_FIELDS,
+)
+
+
+def job_file_model(formats: Mapping[str, type[SourceOptions]]) -> type[BaseModel]:
+    """Returns JobFile with a section for the own options of each of these formats.
+
+    Args:
+      formats: each format's options, by its name, which is the section's.
+    """
+    sections: dict[str, Any] = {
+        name: (options, Field(options(), description=f"options of source: {name}"))
+        for name, options in formats.items()
+    }
+    model: type[BaseModel] = create_model(
+        "JobFile", __base__=JobFile, __doc__=JobFile.__doc__, **sections
+    )
+    return model
+
+
+def split_contradictions(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yields what is wrong with the options together: (option, text).
+
+    Args:
+      given: values by option name; what is not given is left out.
+    """
+    if "label" in given and "schema" in given:
+        yield (
+            "label",
+            "a schema file says itself which column is a class label (`classes`); leave "
+            "out `label` or `schema`",
+        )
+    column = given.get("label")
+    if column is not None and column == given.get("split_column"):
+        yield (
+            "label",
+            f"{column} is the column of `split_column`, too, which is no feature; leave "
+            "out one of them",
+        )
+    others = ("splits", "split_by", "split_exact", "stratify_by")
+    for option, more in (("split_column", "split_by_time"), ("split_by_time", "")):
+        if option in given and (other := _first(given, more, *others)):
+            yield (
+                option,
+                f"tells the split of each row, and so leaves nothing to `{other}`; leave "
+                "out one of them",
+            )
+    if exact := _first(given, "stratify_by", "split_exact"):
+        if not given.get("splits"):
+            yield exact, "requires `splits`, such as train=0.8 and test=0.2"
+        elif given.get("split_by"):
+            yield (
+                exact,
+                "counts single rows, but `split_by` keeps groups of them together; leave "
+                "out one of them",
+            )
+
+
+def _first(given: Mapping[str, Any], *options: str) -> str:
+    """Returns the first of these options that is given, or ""."""
+    return next((name for name in options if given.get(name)), "")
+
+
+Formats = Mapping[str, type[SourceOptions]]
+Problems = dict[tuple[str | int, ...], str]
+
+_NAMES = tuple(option.name for option in offered_by("job_file"))
+_WITH_MAP = (
+    ". A column that the function makes becomes a label by a file (`schema`) that "
+    "declares its classes"
+)
+_ROLES = ("label", "split_column", "split_by_time")  # of columns of a table
+_SHARD_RULES = ("shards", "shard_size", "readers")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedJob:
+    """A job as a front end was given it.
+
+    Attributes:
+      job: what is converted and how.
+      options: how it is run.
+      report: where it reports to.
+    """
+
+    job: JobSpec
+    options: RunOptions
+    report: ReportOptions
+
+
+def check_options(
+    given: Mapping[str, Any], formats: Formats, problems: Problems
+) -> dict[str, Any]:
+    """Validates the options that were given, and adds the defaults of the others.
+
+    Args:
+      given: values by option name, and a mapping of its own options by the name of the
+        format; null ones are left out.
+      formats: the options of each format that `source` may name.
+      problems: gets what is wrong; a place is reported once.
+
+    Returns:
+      All options by name, and the format's own as "source_options"; nothing if there
+      are problems.
+    """
+    for key, what in (*_contradictions(given), *_wrong_sources(given, formats)):
+        problems.setdefault((key,), what)
+    source = str(given.get("source"))
+    chosen = {source: formats[source]} if source in formats else {}
+    try:
+        file = job_file_model(chosen).model_validate(given)
+    except ValidationError as error:
+        for detail in error.errors():
+            place = _place_of(detail["loc"], given)
+            # Of one problem all others may follow, as of a placeholder without a value.
+            if not any(place[:depth] in problems for depth in range(1, len(place) + 1)):
+                problems[place] = _sentence(detail, chosen)
+        return {}
+    if problems:
+        return {}
+    values = {name: getattr(file, field_name(name)) for name in _NAMES}
+    return values | {"source_options": getattr(file, source)}
+
+
+def make_job(
+    values: Mapping[str, Any],
+    declared: DeclaredSchema | None,
+    style: Style,
+    function: MapFunction | None = None,
+) -> LoadedJob:
+    """Makes a job of options that `check_options` returned.
+
+    Args:
+      values: all options by name.
+      declared: the schema that `schema` names or holds.
+      style: how messages spell options.
+      function: the one that `map` names.
+    """
+    is_auto = values["version"] == AUTO_VERSION
+    last_part = values["output"].rstrip("/").rpartition("/")[2]
+    if "://" not in values["output"]:
+        last_part = Path(values["output"]).absolute().name
+    job = {
+        "name": values["name"] or identifier_from(last_part),
+        "version": FIRST_VERSION if is_auto else values["version"],
+        "sharding": _sharding(values),
+        "declared": declared,
+        "map": function,
+    }
+    storage = values["storage"]
+    options = {
+        "auto_version": is_auto,
+        "storage": BothSides(
+            StorageOptions.of(storage.input), StorageOptions.of(storage.output)
+        ),
+        "beam_args": values["beam"],
+    }
+    return LoadedJob(
+        JobSpec.model_validate(_of(JobSpec.model_fields, values) | job),
+        RunOptions(**_of(_field_names(RunOptions), values) | options),
+        ReportOptions(**_of(_field_names(ReportOptions), values), style=style),
+    )
+
+
+def _of(names: Iterable[str], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the values of these names; what is not given keeps its default."""
+    return {name: values[name] for name in names if values.get(name) is not None}
+
+
+def _field_names(kind: type) -> list[str]:
+    return [field.name for field in fields(kind)]
+
+
+def _sharding(values: Mapping[str, Any]) -> Sharding:
+    if values["shards"]:
+        return Sharding(num_shards=values["shards"])
+    if values["readers"]:
+        return Sharding(num_readers=values["readers"])
+    return Sharding(shard_bytes=values["shard_size"])
+
+
+def _contradictions(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yields what is wrong with options together, one by one valid or not."""
+    rules = [key for key in _SHARD_RULES if key in given]
+    if len(rules) > 1:
+        marked = [f"`{rule}`" for rule in _SHARD_RULES]
+        yield rules[-1], f"{', '.join(marked[:-1])} and {marked[-1]} exclude each other"
+    yield from file_contradictions(
+        *map(given.get, ("container", "compression", "index"))
+    )
+    yield from split_contradictions(given)
+    if "gzip_level" in given and given.get("compression") != "gzip":
+        yield "gzip_level", "requires `compression=gzip`"
+    for option in _ROLES:
+        if option in given and "map" in given:
+            yield (
+                option,
+                "names a column of the input, but `map` makes the columns; leave out one "
+                f"of them{_WITH_MAP if option == 'label' else ''}",
+            )
+    is_auto = given.get("version") == AUTO_VERSION
+    if "keep" in given and not is_auto:
+        yield "keep", "requires `version=auto`"
+    if given.get("overwrite") is True and is_auto:
+        yield "overwrite", "`version=auto` never overwrites; leave out one of them"
+    if given.get("append") is True:
+        if is_auto:
+            yield (
+                "append",
+                "adds to one dataset, but `version=auto` publishes another one; leave "
+                "out one of them",
+            )
+        if given.get("overwrite") is True:
+            yield (
+                "append",
+                "adds to the dataset that `overwrite` would replace; leave out one of "
+                "them",
+            )
+
+
+def _wrong_sources(
+    given: Mapping[str, Any], formats: Formats
+) -> Iterator[tuple[str, str]]:
+    """Yields what is wrong with the source and with options that formats have."""
+    source = given.get("source")
+    if isinstance(source, str) and source not in formats:
+        yield "source", f"expected {_either(formats)}, found {source!r}"
+    for key in given:
+        if key in formats:
+            if key != source:
+                yield key, f"requires source: {key}"
+        elif key not in _NAMES and (owner := _owner(key, formats)):
+            yield key, f"is an option of {owner}: write {owner}: {{{key}: ...}}"
+
+
+def _owner(option: str, formats: Formats) -> str | None:
+    """Returns the format that has this option."""
+    for name in formats:
+        with suppress(UsageError):  # a format of another package that cannot be loaded
+            if option in formats[name].model_fields:
+                return name
+    return None
+
+
+def _either(names: Iterable[str]) -> str:
+    """Returns 'a', 'b' or 'c'."""
+    *others, last = map(repr, names)
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def _place_of(loc: tuple[str | int, ...], given: Any) -> tuple[str | int, ...]:
+    """Returns where in the options an error is, without pydantic's own marks."""
+    if loc[:1] == ("splits",) and len(loc) > 1 and isinstance(loc[1], int):
+        return ("splits", list(given["splits"])[loc[1]])
+    place: list[str | int] = []
+    for step in loc:
+        try:
+            given = given[step]
+        except (KeyError, IndexError, TypeError):
+            if place:
+                continue
+            given = None  # a field that is missing
+        place.append(step)
+    return tuple(place)
+
+
+def _sentence(detail: ErrorDetails, chosen: Formats) -> str:
+    if detail["type"] == "extra_forbidden":
+        model: type[BaseModel] = JobFile
+        if len(detail["loc"]) > 1:
+            model = chosen.get(str(detail["loc"][0]), StorageSides)
+        known = [field.alias or name for name, field in model.model_fields.items()]
+        return unknown_field(str(detail["loc"][-1]), known)
+    if detail["type"] == "string_too_short":
+        return "expected text, found none"
+    return expectation(detail)

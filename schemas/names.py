@@ -1,0 +1,253 @@
+"""Names the files of a dataset: those of its first run, and of each append.
+
+    NAME-train.12345678.tfrecord-00000-of-00008                  part 0, the first run
+    NAME-train.g00001-9abcdef0.tfrecord-a00001-00000-of-00002    part 1, an append
+    inputs.jsonl.gz, inputs-a00001.jsonl.gz      the input files of each, by content
+    inventory.jsonl.gz, ...                      the same files, as they were listed
+    run.json, run-a00001.json                    when and how each was made
+    rejects/12345678-*.jsonl, rejects/g00001-9abcdef0-a00001-*.jsonl
+
+A part's files are never touched by a later one. The names of shards and rejects have
+the mark of the commit that published them: no two datasets of a folder share a name, so
+a run that comes late can neither change nor remove a file that is in use. The names
+sort as the parts do.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+
+REJECTS_NAME = "rejects"  # the folder of rejected rows
+MAX_APPENDS = 99_999  # five digits, so that names sort
+MARK = r"(?:g\d{5,}-)?[0-9a-f]{8}"  # of a commit, in names of files
+CONTAINERS = ("tfrecord", "array_record")  # in names of shards
+_CONTAINER = rf"(?:{'|'.join(CONTAINERS)})-"
+
+
+def commit_mark(fingerprint: str, generation: int) -> str:
+    """Returns the mark in the names of the files that a commit adds.
+
+    Args:
+      fingerprint: of the dataset that it publishes.
+      generation: how many commits there were before in this folder.
+
+    >>> commit_mark("0123456789abcdef", 0), commit_mark("0123456789abcdef", 12)
+    ('01234567', 'g00012-01234567')
+    """
+    return (f"g{generation:05d}-" if generation else "") + fingerprint[:8]
+
+
+def generation_of(mark: str) -> int:
+    """Returns the generation in a commit's mark; 0 where there is none.
+
+    >>> generation_of("01234567"), generation_of("g00012-01234567"), generation_of("")
+    (0, 12, 0)
+    """
+    return int(mark[1:].partition("-")[0]) if mark.startswith("g") else 0
+
+
+def mark_of(shard_file: str) -> str:
+    """Returns the mark in a shard's name; "" if it was published without one.
+
+    >>> mark_of("digits-train.g00001-01234567.tfrecord-00000-of-00008")
+    'g00001-01234567'
+    >>> mark_of("digits-train.tfrecord-a00001-00000-of-00002")
+    ''
+    """
+    found = re.search(
+        rf"\.({MARK})(?:\.{_CONTAINER}|\.a\d{{5}}-|-\d+-of-\d+\.)", shard_file
+    )
+    return found[1] if found else ""
+
+
+def mark_of_rejects(file: str) -> str:
+    """Returns the mark in the name of a published rejects file; "" if there is none.
+
+    >>> mark_of_rejects("rejects/g00001-01234567-range-0.jsonl")
+    'g00001-01234567'
+    """
+    found = re.match(rf"{REJECTS_NAME}/({MARK})-", file)
+    return found[1] if found else ""
+
+
+def marked_rejects(file: str, mark: str) -> str:
+    """Returns the name under which a staged rejects file is published.
+
+    >>> marked_rejects("rejects/range-0.jsonl", "01234567")
+    'rejects/01234567-range-0.jsonl'
+    """
+    return f"{REJECTS_NAME}/{mark}-{file.removeprefix(f'{REJECTS_NAME}/')}"
+
+
+def part_mark(part: int) -> str:
+    """Returns the mark in the names of a part's files; "" for the first run's.
+
+    >>> part_mark(0), part_mark(12)
+    ('', 'a00012')
+    """
+    return f"a{part:05d}" if part else ""
+
+
+def part_of(shard_file: str) -> int:
+    """Returns the part that a shard belongs to, by its name.
+
+    >>> part_of("digits-train.tfrecord-a00001-00000-of-00002")
+    1
+    >>> part_of("digits-train-00000-of-00008.tfrecord.gz")
+    0
+    """
+    mark = re.search(rf"\.(?:{_CONTAINER})?a(\d{{5}})-", shard_file)
+    return int(mark[1]) if mark else 0
+
+
+def is_shard_name(file: str) -> bool:
+    """Tells whether a file is named as shards are, or as their index files.
+
+    >>> is_shard_name("digits-train.tfrecord-00000-of-00008"), is_shard_name("run.json")
+    (True, False)
+    """
+    return any(f".{container}" in file for container in CONTAINERS)
+
+
+def inputs_name(part: int) -> str:
+    """Returns the name of the file that lists the inputs of a part by their content."""
+    return f"inputs-{part_mark(part)}.jsonl.gz" if part else "inputs.jsonl.gz"
+
+
+def inventory_name(part: int) -> str:
+    """Returns the name of the file that says as what the inputs of a part were listed."""
+    return f"inventory-{part_mark(part)}.jsonl.gz" if part else "inventory.jsonl.gz"
+
+
+def run_metadata_name(part: int) -> str:
+    """Returns the name of the file that tells when and how a part was made."""
+    return f"run-{part_mark(part)}.json" if part else "run.json"
+
+
+def rejects_prefix(part: int) -> str:
+    """Returns what the names of a part's files of rejects begin with."""
+    return f"{part_mark(part)}-" if part else ""
+
+
+LABELS_ENDING = ".labels.txt"
+
+
+def labels_file_name(feature: str) -> str:
+    """Returns the name of the file with a feature's class names.
+
+    >>> labels_file_name("image/class/label")
+    'image.class.label.labels.txt'
+    """
+    return feature.replace("/", ".") + LABELS_ENDING
+
+
+def format_labels(names: Iterable[str]) -> bytes:
+    """Formats class names as lines; as JSON strings where TFDS would change them."""
+    return "".join(f"{_format_label(name)}\n" for name in names).encode()
+
+
+def parse_labels(data: bytes) -> tuple[str, ...]:
+    """Parses a labels file; returns its class names in the order of their index."""
+    lines = [line.strip() for line in data.decode().split("\n")]
+    return tuple(_parse_label(line) for line in lines if line)
+
+
+def _format_label(name: str) -> str:
+    # TFDS splits at line ends (of any system), strips lines and drops empty ones.
+    survives = name and name == name.strip() and not {"\n", "\r"} & set(name)
+    return name if survives and name[0] != '"' else json.dumps(name, ensure_ascii=False)
+
+
+def _parse_label(line: str) -> str:
+    if line[0] == '"':
+        try:
+            return str(json.loads(line))
+        except json.JSONDecodeError:
+            pass  # written by another program: the quote belongs to the name
+    return line
+
+
+INDEX_SUFFIX = ".idx"  # of the file beside a shard that tells where its records begin
+
+
+def index_file_name(shard_file: str) -> str:
+    """Returns the name of a shard's index file, staged or published.
+
+    >>> index_file_name("digits-train.tfrecord-00000-of-00008")
+    'digits-train.tfrecord-00000-of-00008.idx'
+    """
+    return shard_file + INDEX_SUFFIX
+
+
+def shard_file_name(
+    name: str,
+    split: str,
+    shard_index: int,
+    num_shards: int,
+    compression: str = "none",
+    part: int = 0,
+    mark: str = "",
+    container: str = "tfrecord",
+) -> str:
+    """Returns a shard's file name.
+
+    Names of one part sort as the shards do. The marks stand behind a dot, which no
+    split's name has, so that no split can be called like them.
+
+    Args:
+      name: the dataset's name.
+      split: name of the split.
+      shard_index: position of the shard among those of its split and part.
+      num_shards: how many those are.
+      compression: of the shards.
+      part: which append wrote it; 0 is the first run.
+      mark: of the commit that publishes it; "" while it is staged.
+      container: the file format, as TFDS calls it.
+
+    >>> shard_file_name("digits", "train", 0, 8)
+    'digits-train.tfrecord-00000-of-00008'
+    >>> shard_file_name("digits", "train", 0, 8, "gzip")
+    'digits-train-00000-of-00008.tfrecord.gz'
+    >>> shard_file_name("digits", "train", 0, 2, part=1)
+    'digits-train.tfrecord-a00001-00000-of-00002'
+    >>> shard_file_name("digits", "train", 0, 2, "gzip", part=1)
+    'digits-train.a00001-00000-of-00002.tfrecord.gz'
+    >>> shard_file_name("digits", "train", 0, 8, mark="g00002-01234567")
+    'digits-train.g00002-01234567.tfrecord-00000-of-00008'
+    >>> shard_file_name("digits", "train", 0, 8, "gzip", mark="01234567")
+    'digits-train.01234567-00000-of-00008.tfrecord.gz'
+    >>> shard_file_name("digits", "train", 0, 8, container="array_record")
+    'digits-train.array_record-00000-of-00008'
+    """
+    start = f"{name}-{split}.{mark}" if mark else f"{name}-{split}"
+    suffix = f"{shard_index:05d}-of-{num_shards:05d}"
+    if part:
+        suffix = f"{part_mark(part)}-{suffix}"
+    if compression == "gzip":
+        return f"{start}{'.' if part else '-'}{suffix}.tfrecord.gz"
+    return f"{start}.{container}-{suffix}"
+
+
+def staged_file_name(shard_file: str) -> str:
+    """Returns the name that a shard has while it is staged: without a mark.
+
+    >>> staged_file_name("digits-train.g00002-01234567.tfrecord-00000-of-00008")
+    'digits-train.tfrecord-00000-of-00008'
+    """
+    mark = mark_of(shard_file)
+    return shard_file.replace(f".{mark}", "", 1) if mark else shard_file
+
+
+def marked_file_name(staged: str, mark: str) -> str:
+    """Returns the name under which a staged shard is published.
+
+    >>> marked_file_name("digits-train-00000-of-00008.tfrecord.gz", "01234567")
+    'digits-train.01234567-00000-of-00008.tfrecord.gz'
+    """
+    start, dot, end = staged.partition(".")
+    if end.startswith("tfrecord.gz"):  # NAME-SPLIT-00000-of-00008
+        start, index, of, total = start.rsplit("-", 3)
+        return f"{start}.{mark}-{index}-{of}-{total}.{end}"
+    return f"{start}.{mark}{dot}{end}"

@@ -1,1 +1,0 @@
-"""Text into checked values: schema files, YAML and schema.pbtxt."""
