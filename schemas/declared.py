@@ -23,7 +23,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_core import ErrorDetails
 
 from recordmill.schemas.errors import SchemaError
-from recordmill.schemas.features import Content, FeatureSpec, Kind, Schema, usual_kind
+from recordmill.schemas.feature_spec import (
+    Content,
+    FeatureSpec,
+    Kind,
+    Schema,
+    usual_kind,
+)
 from recordmill.schemas.text import escaped
 
 Dtype = Literal[

@@ -22,7 +22,7 @@ from pydantic import (
 
 from recordmill.schemas.declared import expectation
 from recordmill.schemas.errors import OutputRefusedError, SchemaError
-from recordmill.schemas.features import FeatureSpec, Schema
+from recordmill.schemas.feature_spec import FeatureSpec, Schema
 from recordmill.schemas.job import Container, Payload, Version
 from recordmill.schemas.names import (
     MAX_APPENDS,

@@ -48,7 +48,7 @@ from recordmill.schemas.declared import (
     parse_declared,
 )
 from recordmill.schemas.errors import SchemaError
-from recordmill.schemas.features import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 
 Message = Any
 Fields = dict[str, Any]  # of a DeclaredFeature, without those that are as by default

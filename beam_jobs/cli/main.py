@@ -5,30 +5,102 @@ Nothing heavy is imported before it is known what is wanted.
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
+import resource
 import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Literal
 
 import click
+from click.shell_completion import get_completion_class
 
-from recordmill.beam_jobs.cli.clean_command import clean_command
-from recordmill.beam_jobs.cli.completion_command import completion_command
-from recordmill.beam_jobs.cli.convert_command import convert
-from recordmill.beam_jobs.cli.diff_command import diff_command
-from recordmill.beam_jobs.cli.export_command import export
-from recordmill.beam_jobs.cli.help_layout import LaidOutGroup, with_examples
-from recordmill.beam_jobs.cli.index_command import index_command
-from recordmill.beam_jobs.cli.inspect_command import inspect_command
-from recordmill.beam_jobs.cli.memory_limit import limit_warning, shortage
-from recordmill.beam_jobs.cli.rejects_command import rejects_command
-from recordmill.beam_jobs.cli.report_command import report_command
-from recordmill.beam_jobs.cli.run_command import plan_command, run_command
+from recordmill.beam_jobs.cli.dataset_commands import (
+    clean_command,
+    diff_command,
+    export,
+    index_command,
+    inspect_command,
+    rejects_command,
+    report_command,
+    verify_command,
+)
+from recordmill.beam_jobs.cli.job_commands import convert, plan_command, run_command
+from recordmill.beam_jobs.cli.options import LaidOutCommand, LaidOutGroup, with_examples
 from recordmill.beam_jobs.cli.schema_command import schema
-from recordmill.beam_jobs.cli.verify_command import verify_command
 from recordmill.schemas.options import Style, spell
+
+_VARIABLE = "_RECORDMILL_COMPLETE"  # click looks for it when the command starts
+
+
+@with_examples(("try it in this shell", 'eval "$(recordmill completion bash)"'))
+@click.command(
+    "completion",
+    cls=LaidOutCommand,
+    short_help="Prints the completion script of a shell.",
+)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion_command(
+    context: click.Context, shell: Literal["bash", "zsh", "fish"]
+) -> None:
+    """Prints the script by which a shell completes this command.
+
+    \b
+    bash:  eval "$(recordmill completion bash)"     in ~/.bashrc
+    zsh:   eval "$(recordmill completion zsh)"      in ~/.zshrc
+    fish:  recordmill completion fish > ~/.config/fish/completions/recordmill.fish
+    """  # noqa: D301 - \b keeps click from joining the lines
+    found = get_completion_class(shell)
+    assert found is not None  # click has these three
+    root = context.find_root()
+    click.echo(found(root.command, {}, "recordmill", _VARIABLE).source())
+
+
+NEEDED_BYTES = 1 << 30  # to load all libraries with two cores; measured: 0.6 to 0.9 GB
+
+_WORDS = ("failed to map segment", "annot allocate memory", "can't start new thread")
+_WAY_OUT = "raise the limit (ulimit -v, or that of the container or service)"
+
+
+def limit_warning() -> str:
+    """Returns a warning if this process may have too little memory to start, or ""."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY or limit >= NEEDED_BYTES:
+        return ""
+    return (
+        f"this process may use {limit >> 20:,} MiB of memory, about "
+        f"{NEEDED_BYTES >> 20:,} MiB are needed: {_WAY_OUT}"
+    )
+
+
+def shortage(error: BaseException, *, unexpected: bool = False) -> str:
+    """Returns a message if an error says that memory is short, or "".
+
+    Libraries fail in many ways where a process may not have the memory to load them: an
+    import error with words of the linker, an exit of OpenBLAS. The warning before the
+    work explains those that nobody can catch.
+
+    Args:
+      error: that ended the command.
+      unexpected: whether it is none that people are told of. Under a low limit it
+        counts as a shortage, whatever a library that was half loaded says.
+    """
+    is_short = (
+        (unexpected and bool(limit_warning()))
+        or isinstance(error, MemoryError)
+        or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+    )
+    if isinstance(error, ImportError | RuntimeError):
+        is_short |= any(words in str(error) for words in _WORDS)
+    if not is_short:
+        return ""
+    found = str(error).strip().rpartition("\n")[2] or type(error).__name__
+    return f"memory is short ({found}): {_WAY_OUT}"
+
 
 _NEW_OBJECTS = 500_000  # between two searches for cycles
 _EXIT_FAILED = 1

@@ -13,20 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recordmill.beam_jobs.cli.click_options import (
+from recordmill.beam_jobs.cli.options import (
     Command,
+    FormatGroup,
+    LaidOutCommand,
+    LaidOutGroup,
     Name,
+    examples_of,
     exclude_option,
     json_option,
     storage_of,
     storage_option,
-    with_options,
-)
-from recordmill.beam_jobs.cli.formats import FormatGroup, examples_of
-from recordmill.beam_jobs.cli.help_layout import (
-    LaidOutCommand,
-    LaidOutGroup,
     with_examples,
+    with_options,
 )
 from recordmill.schemas.text import count
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 from apache_beam.pvalue import PBegin, PCollection
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.features import Schema
+from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.job import Payload
 from recordmill.schemas.manifest import MANIFEST_NAME, schema_of
 from recordmill.schemas.proto.example_pb2 import Example, SequenceExample

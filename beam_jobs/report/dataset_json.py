@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from recordmill.schemas.features import FeatureSpec, Kind
+from recordmill.schemas.feature_spec import FeatureSpec, Kind
 
 if TYPE_CHECKING:
     from recordmill.schemas.manifest import Manifest

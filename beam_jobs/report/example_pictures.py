@@ -15,7 +15,7 @@ from recordmill.beam_jobs.report.terminal_picture import (
     protocol_of,
 )
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.features import FeatureSpec
+from recordmill.schemas.feature_spec import FeatureSpec
 from recordmill.schemas.text import printable
 from recordmill.transforms.arrow import U8
 from recordmill.transforms.dataset.reader import ExamplePreview

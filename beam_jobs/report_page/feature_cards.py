@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from recordmill.beam_jobs.report_page.charts import bin_labels, histogram_chart
 from recordmill.beam_jobs.report_page.page_numbers import number_text, percent
 from recordmill.beam_jobs.report_page.page_parts import Card, Chart, Fact, Table, shown
-from recordmill.schemas.features import Content, FeatureSpec
+from recordmill.schemas.feature_spec import Content, FeatureSpec
 from recordmill.schemas.text import count
 from recordmill.transforms.figures.feature_sketch import FeatureFigures
 from recordmill.transforms.figures.number_figures import NumberFigures

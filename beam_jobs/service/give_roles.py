@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from recordmill.schemas.errors import InputError, UsageError
-from recordmill.schemas.features import FeatureSpec, Kind, Schema
+from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.job import DEFAULT_SPLITS, MAX_SPLITS, SPLIT_PATTERN, JobSpec
 from recordmill.schemas.ranges import InputRange

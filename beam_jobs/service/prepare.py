@@ -22,7 +22,7 @@ from recordmill.beam_jobs.service.give_roles import (
 from recordmill.beam_jobs.service.inputs import Inputs
 from recordmill.beam_jobs.service.resolve import ResolvedRun
 from recordmill.schemas.errors import InputError, SchemaError, UsageError
-from recordmill.schemas.features import Schema, differences
+from recordmill.schemas.feature_spec import Schema, differences
 from recordmill.schemas.input_summary import Understood
 from recordmill.schemas.job import JobSpec
 from recordmill.schemas.ranges import InputRange

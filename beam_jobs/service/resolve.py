@@ -13,7 +13,7 @@ from recordmill.beam_jobs.service.append import AppendPlan, plan_append
 from recordmill.beam_jobs.service.choose_version import VersionPlan, choose_version
 from recordmill.beam_jobs.service.inputs import Inputs, list_all_inputs
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.features import Schema
+from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.job import JobSpec, RunOptions
 from recordmill.schemas.manifest import Manifest, schema_of
 from recordmill.transforms.commit.build_manifest import check_reject_limit

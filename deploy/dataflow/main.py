@@ -19,10 +19,9 @@ from collections.abc import Sequence
 
 import click
 
-from recordmill.beam_jobs.cli.convert_command import convert
-from recordmill.beam_jobs.cli.formats import all_commands
+from recordmill.beam_jobs.cli.job_commands import convert, run_command
 from recordmill.beam_jobs.cli.main import main
-from recordmill.beam_jobs.cli.run_command import run_command
+from recordmill.beam_jobs.cli.options import all_commands
 
 # Options for users at a terminal, or about the launcher's own machine.
 NOT_OFFERED = {"detach", "job_schema", "memory", "plan", "scratch", "workers"}

@@ -23,7 +23,7 @@ import pyarrow as pa
 from columns import COLUMN_KINDS
 from inputs import SEED, csv_cells, text_pool
 
-from recordmill.schemas.features import FeatureSpec, Kind, Schema
+from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
 from recordmill.transforms.encode.examples import encode
 
 HERE = Path(__file__).resolve().parent

@@ -27,7 +27,7 @@ from statistics import median
 import numpy as np
 import pyarrow as pa
 
-from recordmill.schemas.features import FeatureSpec, Kind, Schema
+from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
 from recordmill.transforms.arrow import array_parts
 from recordmill.transforms.encode.examples import encode
 from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, crc32c, seal

@@ -12,10 +12,9 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from pages import PAGES, ROOT, Block, blocks, commands, page_name, run_python, run_shell
 
-from recordmill.beam_jobs.cli.convert_command import convert
-from recordmill.beam_jobs.cli.formats import all_commands
-from recordmill.beam_jobs.cli.help_layout import DEBUG
+from recordmill.beam_jobs.cli.job_commands import convert
 from recordmill.beam_jobs.cli.main import cli, run
+from recordmill.beam_jobs.cli.options import DEBUG, all_commands
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.schema_file import load_schema
 

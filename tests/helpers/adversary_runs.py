@@ -8,7 +8,7 @@ from functools import cache
 from adversary import Actor
 from adversary_checks import SHARDS, Checks
 
-from recordmill.schemas.features import Schema
+from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.job import JobSpec, RejectLimit
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.names import index_file_name, shard_file_name

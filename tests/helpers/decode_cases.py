@@ -10,7 +10,13 @@ import numpy as np
 from decode_oracle import TENSOR_TYPES
 from hypothesis import strategies as st
 
-from recordmill.schemas.features import Content, FeatureSpec, Kind, Schema, map_order
+from recordmill.schemas.feature_spec import (
+    Content,
+    FeatureSpec,
+    Kind,
+    Schema,
+    map_order,
+)
 from recordmill.schemas.proto.example_pb2 import Example
 from recordmill.schemas.proto.tensor_pb2 import TensorProto
 from recordmill.transforms.encode.examples import entry_header

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from recordmill.schemas.features import Content, FeatureSpec, Schema
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Schema
 from recordmill.schemas.proto.example_pb2 import Example
 from recordmill.schemas.proto.tensor_pb2 import TensorProto
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from recordmill.schemas.features import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.proto import example_pb2
 
 # Payload sizes on both sides of the varints' one- and two-byte limits.

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from recordmill.schemas.features import Schema
+from recordmill.schemas.feature_spec import Schema
 from recordmill.transforms.profile.profile_input import Inferred, infer
 from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.listing import list_inputs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recordmill.schemas.features import Content, FeatureSpec, Kind
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind
 
 DTYPES = [
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",

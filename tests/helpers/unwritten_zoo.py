@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
 
-from recordmill.schemas.features import FeatureSpec, Kind, Schema
+from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
 from recordmill.transforms.encode import unwritten_records
 from recordmill.transforms.encode.examples import encode
 from recordmill.transforms.encode.unwritten_records import (

@@ -14,7 +14,7 @@ from job_tools import Argument, convert, manifest_of, recordmill
 from PIL import Image
 
 from recordmill import open_dataset
-from recordmill.schemas.features import FeatureSpec
+from recordmill.schemas.feature_spec import FeatureSpec
 
 Row = dict[str, Any]
 

@@ -30,9 +30,8 @@ from manifests import (
 )
 from store_servers import tool
 
-from recordmill.beam_jobs.cli.convert_command import convert
-from recordmill.beam_jobs.cli.formats import all_commands
-from recordmill.beam_jobs.cli.run_command import run_command
+from recordmill.beam_jobs.cli.job_commands import convert, run_command
+from recordmill.beam_jobs.cli.options import all_commands
 
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
 METADATA: dict[str, Any] = json.loads((DEPLOY / "dataflow/metadata.json").read_text())

@@ -10,7 +10,7 @@ import pyarrow as pa
 from encoder_cases import NUMBERS
 from interop_tools import ask
 
-from recordmill.schemas.features import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.proto.example_pb2 import Example
 from recordmill.transforms.encode.examples import encode
 from recordmill.transforms.encode.feature_map import load_feature

@@ -12,7 +12,7 @@ from example_counts import thinned
 from interop_tools import ask
 from spec_cases import every_feature, labels, pictures, several_unknown
 
-from recordmill.schemas.features import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.job import Payload
 from recordmill.transforms.cast.cast_result import ARROW_TYPES
 from recordmill.transforms.decode.tf_code import parsing_spec

@@ -10,9 +10,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from dataflow_launcher import MAIN, NOT_OFFERED, command_line, parameters_of
 from job_tools import IRIS, Ran, manifest_of, python
 
-from recordmill.beam_jobs.cli.convert_command import convert
-from recordmill.beam_jobs.cli.formats import all_commands
-from recordmill.beam_jobs.cli.run_command import run_command
+from recordmill.beam_jobs.cli.job_commands import convert, run_command
+from recordmill.beam_jobs.cli.options import all_commands
 
 COMMANDS = [run_command, *all_commands(convert).values()]
 

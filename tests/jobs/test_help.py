@@ -13,8 +13,8 @@ import pytest
 from archive_tools import tar_of
 from job_tools import IRIS, SAMPLES, recordmill
 
-from recordmill.beam_jobs.cli.help_layout import Examples, LaidOutCommand
 from recordmill.beam_jobs.cli.main import cli
+from recordmill.beam_jobs.cli.options import Examples, LaidOutCommand
 
 JOB = "source: csv\ninputs: table.csv\noutput: out/{{ day }}\nparams: {day: sunday}\n"
 

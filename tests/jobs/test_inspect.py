@@ -14,7 +14,7 @@ from small_dataset import PICTURES, SCHEMA, rows, write_dataset
 from recordmill.beam_jobs.report.dataset_report import show_inspect
 from recordmill.beam_jobs.report.verify_report import show_verify
 from recordmill.schemas.errors import CorruptRecordError, OutputError
-from recordmill.schemas.features import Content, FeatureSpec, Kind
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind
 from recordmill.schemas.proto.example_pb2 import Example
 from recordmill.schemas.text import human_bytes
 from recordmill.transforms.dataset.verify import Problem, VerifyResult, verify_dataset

@@ -18,7 +18,7 @@ from small_dataset import PICTURES, write_dataset
 
 from recordmill.beam_jobs.report.dataset_report import show_inspect
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.features import FeatureSpec, Kind
+from recordmill.schemas.feature_spec import FeatureSpec, Kind
 from recordmill.schemas.manifest import Manifest
 from recordmill.transforms.dataset import count_classes as counting
 from recordmill.transforms.dataset import reader

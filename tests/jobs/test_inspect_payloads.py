@@ -13,7 +13,7 @@ from small_dataset import PICTURES
 
 from recordmill.beam_jobs.cli.main import run
 from recordmill.beam_jobs.report.dataset_report import show_inspect
-from recordmill.schemas.features import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.job import Payload
 from recordmill.schemas.manifest import MANIFEST_NAME, Manifest, ShardEntry, SplitEntry
 from recordmill.schemas.names import shard_file_name

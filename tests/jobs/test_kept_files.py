@@ -9,7 +9,7 @@ import pytest
 from job_tools import IRIS, SAMPLES, assert_whole, convert, manifest_of, python
 from small_dataset import SCHEMA
 
-from recordmill.schemas.features import differences
+from recordmill.schemas.feature_spec import differences
 from recordmill.schemas.job import Compression, JobSpec, Payload
 from recordmill.schemas.names import staged_file_name
 from recordmill.schemas.shards import ShardResult

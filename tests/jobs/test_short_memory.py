@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from job_tools import COMMAND, HANG_SECONDS, IRIS
 
-from recordmill.beam_jobs.cli.memory_limit import shortage
+from recordmill.beam_jobs.cli.main import shortage
 
 
 @pytest.mark.parametrize("mebibytes", [40, 120, 300])

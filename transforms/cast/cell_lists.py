@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from recordmill.schemas.declared import DeclaredFeature
 from recordmill.schemas.errors import SchemaError
-from recordmill.schemas.features import Shape, shape_text
+from recordmill.schemas.feature_spec import Shape, shape_text
 from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64, offsets_of
 from recordmill.transforms.cast.cast_result import ARROW_TYPES, CastResult, present

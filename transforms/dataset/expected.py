@@ -14,7 +14,7 @@ from recordmill.schemas.errors import (
     SchemaError,
     UsageError,
 )
-from recordmill.schemas.features import Schema, differences, range_violations
+from recordmill.schemas.feature_spec import Schema, differences, range_violations
 from recordmill.schemas.manifest import MANIFEST_NAME, Manifest, schema_of
 from recordmill.schemas.names import labels_file_name
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions

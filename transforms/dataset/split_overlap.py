@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import numpy.typing as npt
 
-from recordmill.schemas.features import Content, Schema
+from recordmill.schemas.feature_spec import Content, Schema
 from recordmill.schemas.manifest import Manifest, schema_of
 from recordmill.schemas.text import count
 from recordmill.transforms.dataset.reader import ShardToRead

@@ -17,7 +17,7 @@ import pyarrow as pa
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 
-from recordmill.schemas.features import FeatureSpec, Schema
+from recordmill.schemas.feature_spec import FeatureSpec, Schema
 from recordmill.schemas.job import Payload
 from recordmill.schemas.proto.example_pb2 import (
     Example,

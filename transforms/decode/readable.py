@@ -9,7 +9,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from recordmill.schemas.errors import OutputError
-from recordmill.schemas.features import Content, FeatureSpec
+from recordmill.schemas.feature_spec import Content, FeatureSpec
 from recordmill.schemas.proto.example_pb2 import Example, SequenceExample
 from recordmill.schemas.text import human_bytes, printable
 from recordmill.transforms.decode.columns import read_tensor

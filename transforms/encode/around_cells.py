@@ -17,7 +17,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from recordmill.schemas.features import Kind, Schema
+from recordmill.schemas.feature_spec import Kind, Schema
 from recordmill.transforms import compiled
 from recordmill.transforms.arrow import I64, binary_array, offsets_of, value_lengths
 from recordmill.transforms.binary_views import is_of_views, viewed_values

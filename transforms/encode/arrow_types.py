@@ -18,7 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recordmill.schemas.errors import SchemaError
-from recordmill.schemas.features import Content, FeatureSpec, Kind, Schema, shape_text
+from recordmill.schemas.feature_spec import (
+    Content,
+    FeatureSpec,
+    Kind,
+    Schema,
+    shape_text,
+)
 
 INTEGER, BOOL, TIME, FLOAT, BYTES, NULL = range(6)
 

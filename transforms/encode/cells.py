@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from recordmill.schemas.features import Kind
+from recordmill.schemas.feature_spec import Kind
 from recordmill.transforms.arrow import (
     I64,
     U8,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from recordmill.schemas.features import Kind, Schema
+from recordmill.schemas.feature_spec import Kind, Schema
 from recordmill.transforms.arrow import (
     I64,
     binary_array,

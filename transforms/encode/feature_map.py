@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from recordmill.schemas.errors import RowsError, SchemaError
-from recordmill.schemas.features import (
+from recordmill.schemas.feature_spec import (
     Content,
     FeatureSpec,
     Kind,

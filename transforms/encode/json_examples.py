@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recordmill.schemas.features import Kind, Schema
+from recordmill.schemas.feature_spec import Kind, Schema
 from recordmill.transforms.arrow import require_fit, value_lengths
 from recordmill.transforms.encode.base64_text import base64_texts
 from recordmill.transforms.encode.examples import join_cells

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from recordmill.schemas.errors import SchemaError
-from recordmill.schemas.features import FeatureSpec
+from recordmill.schemas.feature_spec import FeatureSpec
 from recordmill.transforms.arrow import I64, offsets_of
 from recordmill.transforms.encode.arrow_types import (
     depth_problem,

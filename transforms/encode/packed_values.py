@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recordmill.schemas.errors import RecordmillError
-from recordmill.schemas.features import Kind
+from recordmill.schemas.feature_spec import Kind
 from recordmill.transforms import compiled
 from recordmill.transforms.arrow import I64, binary_array, offsets_of
 from recordmill.transforms.compiled import Buffer, Column

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from recordmill.schemas.errors import SchemaError
-from recordmill.schemas.features import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.job import Payload
 from recordmill.transforms.arrow import require_fit, value_lengths
 from recordmill.transforms.encode.arrow_types import require_column

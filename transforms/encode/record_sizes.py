@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from recordmill.schemas.features import Schema
+from recordmill.schemas.feature_spec import Schema
 from recordmill.transforms.arrow import I64, value_lengths
 
 MAX_BYTES = 64 << 20  # of the records that are made at once

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recordmill.schemas.errors import RowsError
-from recordmill.schemas.features import FeatureSpec, Kind, Schema
+from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
 from recordmill.transforms.arrow import binary_array, require_fit, value_offsets
 from recordmill.transforms.encode.arrow_types import require_column
 from recordmill.transforms.encode.cells import Cells, RowCells, cells_of, payload_cells

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from recordmill.schemas.features import Shape, shape_text
+from recordmill.schemas.feature_spec import Shape, shape_text
 from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.encode.nested import Nested

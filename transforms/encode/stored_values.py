@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recordmill.schemas.features import Kind
+from recordmill.schemas.feature_spec import Kind
 from recordmill.transforms.arrow import I64, require_fit
 from recordmill.transforms.encode.arrow_types import BOOL, FLOAT, NULL, TIME, family_of
 from recordmill.transforms.encode.nested import Nested

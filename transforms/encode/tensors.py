@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recordmill.schemas.features import shape_text
+from recordmill.schemas.feature_spec import shape_text
 from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64, binary_array, offsets_of, value_lengths
 from recordmill.transforms.encode.arrow_types import BYTES, family_of

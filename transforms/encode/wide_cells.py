@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recordmill.schemas.features import Kind
+from recordmill.schemas.feature_spec import Kind
 from recordmill.transforms.arrow import array_parts, binary_array, value_lengths
 from recordmill.transforms.encode.cells import Cells
 from recordmill.transforms.encode.feature_map import Entry

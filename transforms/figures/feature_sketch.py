@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from recordmill.schemas.features import Content, FeatureSpec
+from recordmill.schemas.feature_spec import Content, FeatureSpec
 from recordmill.transforms.arrow import array_parts
 from recordmill.transforms.figures.number_figures import NumberFigures, NumberSketch
 from recordmill.transforms.figures.picture_figures import PictureFigures, PictureSketch

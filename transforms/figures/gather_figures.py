@@ -9,7 +9,7 @@ from itertools import islice
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recordmill.schemas.features import Content, FeatureSpec, Schema
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Schema
 from recordmill.schemas.manifest import Manifest, schema_of
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.dataset.files import class_names

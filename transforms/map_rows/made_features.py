@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from recordmill.schemas.features import FeatureSpec, Schema
+from recordmill.schemas.feature_spec import FeatureSpec, Schema
 from recordmill.schemas.job import MapFunction
 from recordmill.transforms.map_rows.try_function import Tried
 from recordmill.transforms.sources.plain_types import plain_schema

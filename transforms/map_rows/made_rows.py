@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.errors import InputError, SchemaError
-from recordmill.schemas.features import Schema
+from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.ranges import InputRange, Reject
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.exchange.keys import copy_origins

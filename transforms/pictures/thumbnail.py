@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recordmill.schemas.features import Content, FeatureSpec
+from recordmill.schemas.feature_spec import Content, FeatureSpec
 from recordmill.transforms.arrow import U8
 from recordmill.transforms.pictures.eight_bits import blended, in_eight_bits
 from recordmill.transforms.pictures.header import read_header

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from recordmill.schemas.declared import DeclaredSchema, declare_schema
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.features import Schema
+from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.profile.column_stats import ColumnStats, column_stats

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from recordmill.schemas.features import Content, FeatureSpec
+from recordmill.schemas.feature_spec import Content, FeatureSpec
 from recordmill.schemas.yaml_lines import write_yaml
 from recordmill.transforms.profile.column_stats import MAX_DISTINCT, ColumnStats, Number
 from recordmill.transforms.profile.profile_input import Inferred, TableStats

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from recordmill.schemas.features import Content, FeatureSpec, Schema
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Schema
 
 _Shape = tuple[int | None, ...]
 

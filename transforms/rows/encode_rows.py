@@ -20,7 +20,7 @@ from recordmill.schemas.errors import (
     SchemaError,
     UsageError,
 )
-from recordmill.schemas.features import FeatureSpec, Kind, Schema
+from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
 from recordmill.schemas.job import JobSpec
 from recordmill.transforms.arrow import MAX_CELL_BYTES, U64, array_parts
 from recordmill.transforms.dataset.verify import invalid_rows

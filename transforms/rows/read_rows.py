@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.features import Schema
+from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.manifest import schema_of
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.dataset.files import read_manifest

@@ -15,7 +15,7 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from recordmill.schemas.features import Schema
+from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.input_summary import Understood
 from recordmill.schemas.ranges import InputRange, OddRows, Reject, TypeFlags

@@ -8,7 +8,7 @@ from typing import Self
 
 import pyarrow as pa
 
-from recordmill.schemas.features import Schema
+from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions

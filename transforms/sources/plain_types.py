@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from recordmill.schemas.errors import InputError, SchemaError
-from recordmill.schemas.features import Content, FeatureSpec, Kind, Schema, Shape
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema, Shape
 from recordmill.transforms.encode.arrow_types import (
     BOOL,
     BYTES,

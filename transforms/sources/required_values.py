@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from recordmill.schemas.features import Schema
+from recordmill.schemas.feature_spec import Schema
 
 
 def missing_required(batch: pa.RecordBatch, schema: Schema | None) -> dict[int, str]:

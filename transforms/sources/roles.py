@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from recordmill.schemas.features import FeatureSpec, Kind
+from recordmill.schemas.feature_spec import FeatureSpec, Kind
 from recordmill.schemas.split_times import SplitTimes
 from recordmill.schemas.text import first_names
 from recordmill.transforms.cast.cast_result import shown

@@ -33,7 +33,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from recordmill.schemas.errors import InputError, SchemaError
-from recordmill.schemas.features import Schema
+from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.input_summary import PassedOver, Understood
 from recordmill.schemas.ranges import InputRange, Reject, TypeFlags

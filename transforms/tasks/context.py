@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.features import Schema
+from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.job import (
     DEFAULT_SPLITS,

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.errors import RowsError
-from recordmill.schemas.features import Schema
+from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.job import JobSpec, Payload
 from recordmill.transforms import compiled
 from recordmill.transforms.arrow import I64

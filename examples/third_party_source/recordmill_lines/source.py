@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.features import FeatureSpec, Kind, Schema
+from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.ranges import InputRange, Reject
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions

@@ -11,7 +11,7 @@ from adversary_runs import schema
 from plain_manifests import plain_context
 
 from recordmill.schemas.errors import InputError, RecordmillError, RejectLimitError
-from recordmill.schemas.features import Schema
+from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.job import JobSpec, RejectLimit
 from recordmill.schemas.ranges import (
     NO_REJECTS,

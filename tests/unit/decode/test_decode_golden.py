@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from decode_cases import plain, stored
 
-from recordmill.schemas.features import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.proto.tensor_pb2 import TensorProto
 from recordmill.transforms.decode import examples as module
 from recordmill.transforms.decode.examples import decode_batch

@@ -12,7 +12,7 @@ from example_counts import examples
 from hypothesis import assume, given
 
 from recordmill.schemas.errors import SchemaError
-from recordmill.schemas.features import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.job import Payload
 from recordmill.schemas.proto.example_pb2 import SequenceExample
 from recordmill.transforms.decode.columns import Tensor

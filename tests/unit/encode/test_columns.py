@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.schemas.errors import RecordmillError, RowsError, SchemaError
-from recordmill.schemas.features import FeatureSpec, Kind, Schema
+from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
 from recordmill.transforms import arrow
 from recordmill.transforms.encode.arrow_types import check_types, is_list
 from recordmill.transforms.encode.examples import encode

@@ -13,7 +13,7 @@ from google.protobuf.internal import api_implementation
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recordmill.schemas.features import FeatureSpec, Kind, Schema
+from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
 from recordmill.schemas.proto import example_pb2
 from recordmill.transforms.encode.arrow_types import check_types
 from recordmill.transforms.encode.examples import encode
@@ -46,7 +46,7 @@ def one_column(values: Any, arrow_type: pa.DataType, kind: Kind, name: str) -> A
 
 
 def test_oracle_is_the_c_runtime() -> None:
-    """Another runtime may order a key and its prefix differently (recordmill.schemas.features)."""
+    """Another runtime may order a key and its prefix differently (recordmill.schemas.feature_spec)."""
     assert api_implementation.Type() == "upb"
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from recordmill.schemas.errors import RowsError, SchemaError
-from recordmill.schemas.features import FeatureSpec, Kind, Schema
+from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
 from recordmill.schemas.proto.example_pb2 import Example
 from recordmill.transforms.encode.examples import encode
 

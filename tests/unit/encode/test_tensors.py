@@ -11,7 +11,7 @@ import pytest
 from job_tools import GOLDEN
 
 from recordmill.schemas.errors import RowsError, SchemaError
-from recordmill.schemas.features import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.proto.example_pb2 import Example
 from recordmill.transforms.encode.examples import encode
 from recordmill.transforms.encode.feature_map import load_feature

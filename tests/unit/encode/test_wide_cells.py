@@ -11,7 +11,7 @@ from encoder_cases import Case, batches
 from example_counts import examples
 from hypothesis import given
 
-from recordmill.schemas.features import FeatureSpec, Kind, Schema
+from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
 from recordmill.transforms.encode import examples as encoder
 from recordmill.transforms.encode.examples import encode
 from recordmill.transforms.encode.wide_cells import pays_off

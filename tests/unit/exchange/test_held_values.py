@@ -13,7 +13,7 @@ from example_counts import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recordmill.schemas.features import FeatureSpec, Kind, Schema
+from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
 from recordmill.schemas.shards import KEY_SPACE, ShardTask
 from recordmill.transforms.encode.unwritten_records import (
     UnwrittenRecords,

@@ -19,7 +19,7 @@ from small_dataset import SPLITS, write_dataset
 
 from recordmill import read_rows
 from recordmill.schemas.errors import CorruptRecordError, OutputError
-from recordmill.schemas.features import Content, FeatureSpec, Kind
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind
 from recordmill.schemas.manifest import MANIFEST_NAME, SplitEntry
 from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.figures import feature_sketch, gather_figures

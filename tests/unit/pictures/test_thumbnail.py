@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from recordmill.schemas.features import Content, FeatureSpec, Kind
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind
 from recordmill.transforms.pictures.image_header import ImageHeaderError
 from recordmill.transforms.pictures.thumbnail import holds_pictures, thumbnail_of
 

@@ -15,7 +15,7 @@ from recordmill.beam_jobs.report_page.feature_cards import value_card
 from recordmill.beam_jobs.report_page.page_numbers import percent, short_number
 from recordmill.beam_jobs.report_page.page_sections import build_page
 from recordmill.beam_jobs.report_page.render_page import render_page
-from recordmill.schemas.features import FeatureSpec, Kind
+from recordmill.schemas.feature_spec import FeatureSpec, Kind
 from recordmill.schemas.manifest import MANIFEST_NAME, SplitEntry
 from recordmill.transforms.dataset.files import read_manifest
 from recordmill.transforms.figures.class_figures import ClassCounts

@@ -21,7 +21,7 @@ from row_keys import keys_of
 
 from recordmill import open_dataset, read_rows
 from recordmill.schemas.errors import CorruptRecordError, OutputError, UsageError
-from recordmill.schemas.features import Schema
+from recordmill.schemas.feature_spec import Schema
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.rows.dicts import to_dicts
 from recordmill.transforms.rows.open_dataset import Dataset, to_numpy

@@ -9,7 +9,7 @@ import pytest
 from small_dataset import SCHEMA, write_dataset
 
 from recordmill.schemas.errors import OutputError, SchemaError, UsageError
-from recordmill.schemas.features import (
+from recordmill.schemas.feature_spec import (
     Content,
     FeatureSpec,
     Kind,

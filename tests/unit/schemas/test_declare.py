@@ -8,7 +8,7 @@ import pytest
 from infer_tools import renamed
 
 from recordmill.schemas.declared import declare_schema
-from recordmill.schemas.features import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.schema_file import dump_yaml, load_schema
 from recordmill.transforms.sources.images.source import ImagesSource
 

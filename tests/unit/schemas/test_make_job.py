@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from recordmill.beam_jobs.cli import convert_command
+from recordmill.beam_jobs.cli import job_commands
 from recordmill.schemas.job_file import load_job
 from recordmill.schemas.job_options import LoadedJob, check_options
 from recordmill.transforms.sources.registry import BUILT_IN, load_format
@@ -39,14 +39,14 @@ def test_the_command_and_a_job_file_make_the_same_job(
     fields: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[LoadedJob] = []
-    load = convert_command._load
+    load = job_commands._load
 
     def stop(values: dict[str, Any]) -> LoadedJob:
         made.append(load(values))
         raise SystemExit
 
-    monkeypatch.setattr(convert_command, "_load", stop)
-    command = convert_command.convert.get_command(None, "images")
+    monkeypatch.setattr(job_commands, "_load", stop)
+    command = job_commands.convert.get_command(None, "images")
     assert command
     CliRunner().invoke(command, [*arguments, "/x/in", "/x/out"])
     text = f"source: images\ninputs: /x/in\noutput: /x/out\n{fields}\n"

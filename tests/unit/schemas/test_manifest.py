@@ -5,7 +5,7 @@ import json
 import pytest
 
 from recordmill.schemas.errors import OutputError, SchemaError
-from recordmill.schemas.features import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.manifest import Manifest, ShardEntry, SplitEntry, schema_of
 from recordmill.schemas.text import json_bytes
 

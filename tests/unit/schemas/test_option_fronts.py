@@ -13,9 +13,8 @@ import click
 import pytest
 from dataflow_form import FILE, OWN, updated_form
 
-from recordmill.beam_jobs.cli.convert_command import convert
-from recordmill.beam_jobs.cli.formats import all_commands
-from recordmill.beam_jobs.cli.run_command import run_command
+from recordmill.beam_jobs.cli.job_commands import convert, run_command
+from recordmill.beam_jobs.cli.options import all_commands
 from recordmill.beam_jobs.pipelines.write_dataset import WriteDataset
 from recordmill.schemas.job import (
     Compression,

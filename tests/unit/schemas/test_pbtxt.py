@@ -20,7 +20,7 @@ from recordmill.schemas.declared import (
     declare_schema,
 )
 from recordmill.schemas.errors import SchemaError
-from recordmill.schemas.features import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.schema_file import load_schema
 from recordmill.schemas.tfmd import dump_pbtxt, load_pbtxt, to_proto
 

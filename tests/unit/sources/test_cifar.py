@@ -10,7 +10,7 @@ import pytest
 from source_tools import GOLDEN, prepare, read
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.features import Content, Kind
+from recordmill.schemas.feature_spec import Content, Kind
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.text import count
 from recordmill.transforms import reused_buffers

@@ -19,7 +19,7 @@ from source_cases import write_typed
 from source_tools import Reading, prepare, read, read_one
 
 from recordmill.schemas.errors import InputError, SchemaError
-from recordmill.schemas.features import Kind
+from recordmill.schemas.feature_spec import Kind
 from recordmill.transforms.encode.examples import encode
 from recordmill.transforms.sources import tables
 from recordmill.transforms.sources.tables import ColumnarSource, FileKind

@@ -12,7 +12,7 @@ from csv_cases import CELLS, COLUMNS, NUMBERS, ODD_TEXTS, holds_of, holds_of_all
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from recordmill.schemas.features import Kind, usual_kind
+from recordmill.schemas.feature_spec import Kind, usual_kind
 from recordmill.transforms.cast.text_values import MISSING_WORDS
 from recordmill.transforms.sources.text_types import classify, convert
 from recordmill.transforms.sources.type_flags import (

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from source_tools import prepare
 
 from recordmill.schemas.errors import ChangedInputError
-from recordmill.schemas.features import FeatureSpec, Kind, Schema
+from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.ranges import cut_of
 from recordmill.transforms.exchange.keys import position_keys

@@ -23,7 +23,7 @@ from source_tools import (
 )
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.features import Kind
+from recordmill.schemas.feature_spec import Kind
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.sources.csv import range_rows

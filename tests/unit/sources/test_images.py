@@ -15,7 +15,7 @@ from pixel_zoo import PICTURES
 from source_tools import GOLDEN, prepare, read, read_one
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.features import Content, Kind
+from recordmill.schemas.feature_spec import Content, Kind
 from recordmill.schemas.input_files import InputFile, Seen
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.exchange.keys import position_keys

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from recordmill.schemas.features import Content, FeatureSpec, Kind
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind
 from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.input_summary import NOTHING, Understood
 from recordmill.schemas.storage_options import StorageOptions

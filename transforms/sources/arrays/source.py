@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.features import FeatureSpec, Kind, Schema
+from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
 from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.input_summary import NOTHING, Understood
 from recordmill.schemas.ranges import InputRange, Reject, TypeFlags

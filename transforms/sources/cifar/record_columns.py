@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from recordmill.schemas.features import Schema
+from recordmill.schemas.feature_spec import Schema
 from recordmill.transforms import compiled
 from recordmill.transforms.arrow import U8, binary_array
 from recordmill.transforms.encode.examples import encode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from recordmill.schemas.features import FeatureSpec, Schema, usual_kind
+from recordmill.schemas.feature_spec import FeatureSpec, Schema, usual_kind
 from recordmill.schemas.ranges import InputRange, TypeFlags, merge_type_flags
 from recordmill.transforms.cast.decimal_commas import swap_points
 from recordmill.transforms.sources.csv.range_rows import RangeRows

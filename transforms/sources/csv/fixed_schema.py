@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.errors import SchemaError
-from recordmill.schemas.features import Schema, usual_kind
+from recordmill.schemas.feature_spec import Schema, usual_kind
 from recordmill.schemas.ranges import InputRange, Reject
 from recordmill.transforms.cast.cast_result import shown
 from recordmill.transforms.cast.decimal_commas import swap_points

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recordmill.schemas.features import Schema
+from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.ranges import OddRows, TypeFlags
 from recordmill.schemas.text import count
 from recordmill.transforms.arrow import array_parts

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from recordmill.schemas.features import Schema
+from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.ranges import (
     InputRange,
     OddRows,

@@ -17,7 +17,7 @@ from typing import Self
 import pyarrow as pa
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.features import Schema
+from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.input_summary import Understood
 from recordmill.schemas.ranges import InputRange, OddRows, TypeFlags

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
-from recordmill.schemas.features import Content, Schema
+from recordmill.schemas.feature_spec import Content, Schema
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.ranges import OddRows, TypeFlags
 from recordmill.schemas.text import count, first_names

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recordmill.schemas.features import Content, FeatureSpec, Kind, Schema, Shape
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema, Shape
 from recordmill.transforms.sources.images.options import FeatureNames
 from recordmill.transforms.sources.images.picture_notes import NoteTypes
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recordmill.schemas.features import shape_text
+from recordmill.schemas.feature_spec import shape_text
 from recordmill.schemas.text import first_names
 from recordmill.transforms.sources.csv.missing_words import (
     count_long,

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recordmill.schemas.features import FeatureSpec
+from recordmill.schemas.feature_spec import FeatureSpec
 from recordmill.transforms.sources.plain_types import plain_schema
 
 # Of the columns beside the inventory; features have names that begin with FEATURE.

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from recordmill.schemas.features import Content, FeatureSpec, Schema
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Schema
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.input_summary import Understood
 from recordmill.schemas.ranges import InputRange, OddRows, TypeFlags

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.features import Schema
+from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.input_summary import PICTURES, Understood
 from recordmill.schemas.storage_options import StorageOptions

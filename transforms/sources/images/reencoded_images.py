@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from recordmill.schemas.features import Schema
+from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.input_summary import Understood
 from recordmill.schemas.ranges import OddRows, TypeFlags

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.features import Schema
+from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.ranges import InputRange, Reject
 from recordmill.schemas.text import count
 from recordmill.transforms.cast.cast_result import shown

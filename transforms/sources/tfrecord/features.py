@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError
 
 from recordmill.schemas.declared import DeclaredSchema
 from recordmill.schemas.errors import InputError, OutputRefusedError, SchemaError
-from recordmill.schemas.features import (
+from recordmill.schemas.feature_spec import (
     Content,
     FeatureSpec,
     Kind,

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.features import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.ranges import TypeFlags
 from recordmill.transforms.arrow import offsets_of
 from recordmill.transforms.cast.cast_result import shown

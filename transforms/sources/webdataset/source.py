@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.features import Schema
+from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.input_files import FileChecksum, InputFile, is_archive_name
 from recordmill.schemas.input_summary import PassedOver, Understood
 from recordmill.schemas.ranges import InputRange, OddRows, Reject, TypeFlags

@@ -1,0 +1,522 @@
+"""Defines the commands on finished datasets, from `inspect` to `clean`.
+
+Nothing heavy is imported before it is known what is wanted.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from recordmill.beam_jobs.cli.options import (
+    LaidOutCommand,
+    LaidOutGroup,
+    json_option,
+    storage_of,
+    storage_option,
+    with_examples,
+)
+
+if TYPE_CHECKING:
+    from recordmill.schemas.ranges import Reject
+
+
+@with_examples(
+    ("what is in a dataset", "recordmill inspect out/table"),
+    (
+        "two rows of a class",
+        "recordmill inspect out/table --where species=setosa --head 2",
+    ),
+    ("the picture of a row", "recordmill inspect out/photos --index 5 --image"),
+    ("a program to train with", "recordmill inspect out/table --tf > load.py"),
+)
+@click.command("inspect", cls=LaidOutCommand)
+@click.argument("output", type=click.Path(file_okay=False))
+@click.option(
+    "--examples",
+    "--head",
+    type=click.IntRange(0),
+    default=3,
+    show_default=True,
+    help="Examples to show.",
+)
+@click.option("--split", default="", help="Show examples of this split only.")
+@click.option(
+    "--index",
+    type=click.IntRange(0),
+    help="Show the example with this index, from 0, in the split or among all.",
+)
+@click.option(
+    "--where",
+    multiple=True,
+    metavar="FEATURE=VALUE",
+    help="Show examples with this value or class name; repeat for more conditions.",
+)
+@click.option("--image", is_flag=True, help="Draw the pictures of these examples.")
+@click.option(
+    "--counts",
+    is_flag=True,
+    help="Count the rows of each class, by reading all; done unasked up to 64 MiB.",
+)
+@json_option
+@click.option(
+    "--tf",
+    is_flag=True,
+    help="A Python program that loads the dataset with TensorFlow.",
+)
+@storage_option
+def inspect_command(
+    output: str,
+    examples: int,
+    split: str,
+    index: int | None,
+    where: tuple[str, ...],
+    image: bool,
+    counts: bool,
+    as_json: bool,
+    tf: bool,
+    storage: tuple[str, ...],
+) -> None:
+    """Shows features, splits, shards, classes, and some examples."""
+    if index is not None and where:
+        raise click.UsageError("--index and --where exclude each other")
+    from recordmill.beam_jobs.report.dataset_report import show_inspect
+    from recordmill.transforms.commit.versions import followed
+
+    options = storage_of(storage).output
+    show_inspect(
+        followed(output, options),
+        num_examples=examples if index is None else 1,
+        split=split,
+        first=index or 0,
+        where=where,
+        image=image,
+        counts=counts,
+        as_json=as_json,
+        tf=tf,
+        storage=options,
+    )
+
+
+_EXIT_FAILED = 1
+
+
+@with_examples(
+    ("every record, by its checksums", "recordmill verify out/table"),
+    ("every value, too: does it fit the schema?", "recordmill verify out/table --deep"),
+)
+@click.command("verify", cls=LaidOutCommand)
+@click.argument("output", type=click.Path(file_okay=False))
+@click.option(
+    "--quick", is_flag=True, help="Read no records: sizes, counts, stored checksums."
+)
+@click.option("--deep", is_flag=True, help="Decode every record: does it fit?")
+@click.option(
+    "--duplicates", is_flag=True, help="Compare contents between splits: any the same?"
+)
+@json_option
+@storage_option
+def verify_command(
+    output: str,
+    quick: bool,
+    deep: bool,
+    duplicates: bool,
+    as_json: bool,
+    storage: tuple[str, ...],
+) -> None:
+    """Checks every CRC, every count and size against the manifest."""
+    if quick and deep:
+        raise click.UsageError("--quick and --deep exclude each other")
+    from recordmill.beam_jobs.report.showing import showing
+    from recordmill.beam_jobs.report.verify_report import show_verify
+    from recordmill.transforms.commit.versions import followed
+    from recordmill.transforms.dataset.verify import verify_dataset
+
+    options = storage_of(storage).output
+    dataset = followed(output, options)
+    doing = "reading the manifest"
+    with showing(sys.stderr, "verify", doing, wanted=not as_json) as on_progress:
+        read = 0
+
+        def add(num_bytes: int) -> None:
+            nonlocal read
+            read += num_bytes
+            on_progress(read, None)
+
+        result = verify_dataset(
+            dataset,
+            full=not quick,
+            deep=deep,
+            duplicates=duplicates,
+            storage=options,
+            on_progress=add,
+        )
+    show_verify(result, as_json=as_json)
+    if result.problems:
+        sys.exit(_EXIT_FAILED)
+
+
+@with_examples(
+    ("what would go", "recordmill clean out/table --dry-run"),
+    ("it goes", "recordmill clean out/table"),
+)
+@click.command("clean", cls=LaidOutCommand, short_help="Removes what dead runs left.")
+@click.argument("output", type=click.Path(file_okay=False))
+@click.option("--dry-run", is_flag=True, help="Show what would go; remove nothing.")
+@click.option(
+    "--detached",
+    is_flag=True,
+    help="End detached jobs, too: if they are at work, they publish nothing.",
+)
+@json_option
+@storage_option
+def clean_command(
+    output: str, dry_run: bool, detached: bool, as_json: bool, storage: tuple[str, ...]
+) -> None:
+    """Removes what dead runs left in OUTPUT: scratch, staging, half files.
+
+    Only what recordmill named itself goes, and nothing in folders below OUTPUT.
+    Detached jobs keep their files until a day after their last sign of life.
+    """
+    from recordmill.beam_jobs.report.text_tables import write_json
+    from recordmill.schemas.errors import OutputError
+    from recordmill.schemas.text import count, human_bytes
+    from recordmill.transforms.commit.cleanup import clean
+    from recordmill.transforms.storage import LocalStore, open_store
+
+    store = open_store(output, storage_of(storage).output)
+    if isinstance(store, LocalStore) and not Path(store.root).exists():
+        raise OutputError(
+            f"{store.uri}: no such folder; expected the output folder of "
+            "`recordmill convert`"
+        )
+    cleaned = clean(store, dry_run=dry_run, detached=detached)
+    if as_json:
+        facts: dict[str, object] = {"files": cleaned.files, "bytes": cleaned.bytes}
+        if cleaned.at_work:
+            facts["at_work"] = [launch.describe() for launch in cleaned.at_work]
+        if dry_run:
+            facts |= {"dry_run": True, "names": list(cleaned.names)}
+        write_json(facts, None)
+        return
+    if dry_run:
+        for name, size in cleaned.names.items():
+            click.echo(f"{name}  {human_bytes(size)}")
+    done = "would be removed" if dry_run else "removed"
+    files = count(cleaned.files, "file")
+    click.echo(f"{output}: {files} {done}, {human_bytes(cleaned.bytes)}", err=True)
+    for launch in cleaned.at_work:
+        click.echo(
+            f"{output}: a detached job is at work and keeps its files: "
+            f"{launch.describe()}. They stay until a day after its last sign of life. If "
+            "it was cancelled, `recordmill clean --detached` removes them now",
+            err=True,
+        )
+
+
+_EXIT_DIFFERENT = 1
+
+
+@with_examples(
+    ("the same rows in both?", "recordmill diff out/table out/typed"),
+)
+@click.command("diff", cls=LaidOutCommand)
+@click.argument("one", type=click.Path(file_okay=False))
+@click.argument("other", type=click.Path(file_okay=False))
+@click.option(
+    "--rows",
+    "num_rows",
+    type=click.IntRange(0),
+    default=3,
+    show_default=True,
+    help="Rows to name that only one of them has, for each.",
+)
+@json_option
+@storage_option
+def diff_command(
+    one: str, other: str, num_rows: int, as_json: bool, storage: tuple[str, ...]
+) -> None:
+    """Compares two datasets: schema, classes, splits, and every row.
+
+    Shards and order do not matter. The exit status is 0 if both have the same rows in the
+    same splits, 1 if they differ, 2 if there is
+    no dataset.
+    """
+    from recordmill.beam_jobs.report.diff_report import show_diff
+    from recordmill.beam_jobs.report.showing import showing
+    from recordmill.schemas.errors import OutputError, UsageError
+    from recordmill.transforms.commit.versions import followed
+    from recordmill.transforms.dataset.compare_datasets import compare_datasets
+    from recordmill.transforms.dataset.files import read_manifest
+    from recordmill.transforms.storage import open_store
+
+    options = storage_of(storage).output
+    first, second = (
+        open_store(followed(output, options), options) for output in (one, other)
+    )
+    try:
+        manifests = read_manifest(first), read_manifest(second)
+    except OutputError as error:  # not to be taken for a difference
+        raise UsageError(str(error)) from error
+    with showing(sys.stderr, "diff", wanted=not as_json) as on_progress:
+        compared = compare_datasets((first, second), manifests, num_rows, on_progress)
+    show_diff((one, other), compared, as_json=as_json)
+    if not compared.same:
+        sys.exit(_EXIT_DIFFERENT)
+
+
+@click.group(cls=LaidOutGroup, short_help="Puts a dataset into another tool's files.")
+def export() -> None:
+    """Puts a dataset into the files that another tool asks for."""
+
+
+@with_examples(
+    (
+        "a folder for tfds.builder_from_directory",
+        "recordmill export tfds out/table tfds",
+    ),
+)
+@click.command(
+    "tfds",
+    cls=LaidOutCommand,
+    short_help="For TFDS, also of appended parts and from gzip.",
+)
+@click.argument("output", type=click.Path(file_okay=False))
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@json_option
+@storage_option
+def tfds_command(
+    output: str, folder: Path, as_json: bool, storage: tuple[str, ...]
+) -> None:
+    """Fills FOLDER with the dataset of OUTPUT, for tfds.builder_from_directory.
+
+    A dataset without appended parts and without gzip needs no export. Local shards are
+    linked, so FOLDER takes no space if it is on the same disk.
+    """
+    from recordmill.beam_jobs.report.showing import showing
+    from recordmill.beam_jobs.report.text_tables import write_json
+    from recordmill.schemas.text import count
+    from recordmill.transforms.commit.versions import followed
+    from recordmill.transforms.dataset.export_tfds import export_tfds
+    from recordmill.transforms.dataset.files import read_manifest
+    from recordmill.transforms.storage import open_store
+
+    options = storage_of(storage).output
+    store = open_store(followed(output, options), options)
+    manifest = read_manifest(store)
+    with showing(sys.stderr, "export", wanted=not as_json) as on_progress:
+        names = export_tfds(store, manifest, folder, on_progress)
+    if as_json:
+        write_json({"files": names}, None)
+        return
+    shards = count(manifest.num_shards, "shard")
+    click.echo(f"{folder}: {shards} for tfds.builder_from_directory")
+
+
+export.add_command(tfds_command)
+
+
+@with_examples(
+    ("an index for each shard", "recordmill index out/table"),
+)
+@click.command(
+    "index",
+    cls=LaidOutCommand,
+    short_help="Writes files by which readers find single records.",
+)
+@click.argument("output", type=click.Path(file_okay=False))
+@click.option("--split", multiple=True, help="Only this split; may be repeated.")
+@json_option
+@storage_option
+def index_command(
+    output: str, split: tuple[str, ...], as_json: bool, storage: tuple[str, ...]
+) -> None:
+    """Writes SHARD.idx beside each shard of OUTPUT, and verifies every record.
+
+    By these files DALI, the Python package tfrecord and recordmill.open_dataset find a
+    record without reading those before it. They go with their shards when the dataset is
+    replaced.
+    """
+    from recordmill.beam_jobs.report.showing import showing
+    from recordmill.beam_jobs.report.text_tables import write_json
+    from recordmill.schemas.text import count
+    from recordmill.transforms.commit.versions import followed
+    from recordmill.transforms.dataset.files import read_manifest
+    from recordmill.transforms.dataset.write_index import write_indexes
+    from recordmill.transforms.storage import open_store
+
+    options = storage_of(storage).output
+    store = open_store(followed(output, options), options)
+    manifest = read_manifest(store)
+    with showing(sys.stderr, "index", wanted=not as_json) as on_progress:
+        names = write_indexes(store, manifest, split or None, on_progress)
+    if as_json:
+        write_json({"files": names}, None)
+        return
+    where = f"such as {names[0]}" if names else "as there are no shards"
+    click.echo(f"{store.uri}: {count(len(names), 'index file')} written, {where}")
+
+
+@with_examples(
+    ("reasons, and the first rows", "recordmill rejects out/table"),
+    ("for a program", "recordmill rejects out/table --rows 1000 --json"),
+)
+@click.command(
+    "rejects",
+    cls=LaidOutCommand,
+    short_help="Shows the rows that were rejected, and why.",
+)
+@click.argument("output", type=click.Path(file_okay=False))
+@click.option(
+    "--rows",
+    "num_rows",
+    type=click.IntRange(0),
+    default=10,
+    show_default=True,
+    help="Single rows to show.",
+)
+@click.option(
+    "--reason", default="", metavar="TEXT", help="Only reasons with this text."
+)
+@click.option(
+    "--unpublished", is_flag=True, help="Of runs that have not published a dataset."
+)
+@click.option(
+    "--scratch", default="", metavar="DIR", help="The scratch folder of these runs."
+)
+@json_option
+@storage_option
+def rejects_command(
+    output: str,
+    num_rows: int,
+    reason: str,
+    unpublished: bool,
+    scratch: str,
+    as_json: bool,
+    storage: tuple[str, ...],
+) -> None:
+    """Shows the rows that were rejected: how many for which reason, and the first.
+
+    Without a dataset in OUTPUT, those of the run that did not finish.
+    """
+    from itertools import islice
+
+    from recordmill.beam_jobs.report.rejects_report import rejects_summary, show_rejects
+    from recordmill.beam_jobs.report.text_tables import write_json
+    from recordmill.schemas.errors import OutputError
+    from recordmill.schemas.manifest import MANIFEST_NAME
+    from recordmill.schemas.text import count
+    from recordmill.transforms.commit.versions import follow_latest
+    from recordmill.transforms.dataset.files import read_manifest
+    from recordmill.transforms.storage import open_store
+    from recordmill.transforms.tasks.read_rejects import (
+        count_kinds,
+        published_locator,
+        published_rejects,
+        unpublished_locator,
+        unpublished_rejects,
+    )
+
+    store = open_store(output, storage_of(storage).output)
+    if not unpublished:
+        store = follow_latest(store)
+    published = not unpublished and store.size(MANIFEST_NAME) is not None
+
+    def found() -> Iterator[Reject]:
+        every = (
+            published_rejects(store)
+            if published
+            else unpublished_rejects(store, scratch)
+        )
+        return (reject for reject in every if reason in reject.reason)
+
+    kinds = count_kinds(found())
+    if not kinds and not published:
+        raise OutputError(
+            f"{store.uri}: no dataset and no rejects (expected the output folder of "
+            "`recordmill convert`)"
+        )
+    rows = list(islice(found(), num_rows))
+    access = storage_of(storage).input
+    locator = (
+        published_locator(store, access)
+        if published
+        else unpublished_locator(store, scratch, access)
+    )
+    if as_json:
+        summary = rejects_summary(kinds, rows, published=published, locator=locator)
+        write_json(summary, None)
+    else:
+        show_rejects(kinds, rows, published=published, locator=locator)
+    if published and not reason:
+        expected = read_manifest(store).rows_rejected
+        lost = expected - sum(kind.rows for kind in kinds)
+        if lost > 0:
+            click.echo(
+                f"{lost:,} of the {count(expected, 'reject')} of this dataset are "
+                "missing. Convert again with --overwrite to get them back",
+                err=True,
+            )
+
+
+@with_examples(
+    ("report.html, to open in a browser", "recordmill report out/table"),
+    ("a page of another name", "recordmill report out/photos -o photos.html"),
+)
+@click.command(
+    "report", cls=LaidOutCommand, short_help="Writes a page about a dataset."
+)
+@click.argument("output", type=click.Path(file_okay=False))
+@click.option(
+    "-o",
+    "--output",
+    "page_file",
+    type=click.Path(dir_okay=False),
+    default="report.html",
+    show_default=True,
+    help="Where the page is written; an earlier page there is replaced.",
+)
+@json_option
+@storage_option
+def report_command(
+    output: str, page_file: str, as_json: bool, storage: tuple[str, ...]
+) -> None:
+    """Writes a page of HTML on a dataset: classes, pictures, values, shards, rejects.
+
+    Every row is read once, and verified. The page is a single file that needs no
+    network. A file that is not such a page is never replaced.
+    """
+    from pathlib import Path
+
+    from recordmill.beam_jobs.report.showing import showing
+    from recordmill.beam_jobs.report.text_tables import write_json
+    from recordmill.beam_jobs.report_page.page_sections import build_page
+    from recordmill.beam_jobs.report_page.render_page import check_target, write_page
+    from recordmill.beam_jobs.service.outcome import understood_at_end
+    from recordmill.schemas.text import human_bytes
+    from recordmill.transforms.commit.versions import followed
+    from recordmill.transforms.dataset.files import read_manifest
+    from recordmill.transforms.figures.gather_figures import gather_figures
+    from recordmill.transforms.storage import open_store
+    from recordmill.transforms.tasks.read_rejects import published_locator
+
+    target = Path(page_file)
+    check_target(target)
+    sides = storage_of(storage)
+    folder = followed(output, sides.output)
+    store = open_store(folder, sides.output)
+    manifest = read_manifest(store)
+    with showing(sys.stderr, "report", unit="row", wanted=not as_json) as on_progress:
+        figures = gather_figures(store, manifest, on_progress)
+    locator = published_locator(store, sides.input)
+    understood = understood_at_end(store, manifest)
+    page = build_page(manifest, figures, folder, locator, understood)
+    num_bytes = write_page(page, target)
+    if as_json:
+        write_json({"file": str(target), "bytes": num_bytes}, None)
+    else:
+        click.echo(f"{target}: {human_bytes(num_bytes)}, open it in a browser")

@@ -1,0 +1,325 @@
+"""Makes the command's options and subcommands, and lays out their --help.
+
+Options are those that are declared (schemas/options.py); --help shows them by group, and
+commands by what they are for. A command is made with `cls=LaidOutCommand`, its examples
+are given by `with_examples`: shell lines that a test executes, in the order of the
+commands in --help.
+
+Imports neither pydantic nor Arrow, so that --help stays fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from recordmill.schemas.options import BY_NAME, Option, spell
+
+if TYPE_CHECKING:
+    from recordmill.schemas.storage_options import BothSides
+
+
+# (what it does, the line as it is typed)
+Examples = tuple[tuple[str, str], ...]
+
+_LEFT_COLUMNS = 28  # of names; longer ones have a line of their own
+_REST = "General"  # options that have no group, where others have one
+
+DEBUG = click.Option(
+    ["--debug"],
+    is_flag=True,
+    expose_value=False,
+    help="Show where in the code an error comes from, too.",
+)
+
+
+class GroupedOption(click.Option):
+    """An option with the heading under which help shows it."""
+
+    group: str = ""
+
+
+class LaidOutCommand(click.Command):
+    """A command whose help has groups of options, and examples at its end."""
+
+    examples: Examples = ()
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Returns the parameters; every command has --help and --debug."""
+        return [*super().get_params(ctx), DEBUG]
+
+    def format_options(
+        self, ctx: click.Context, formatter: click.HelpFormatter
+    ) -> None:
+        """Writes the options, a section for each group."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None and not isinstance(param, click.Argument):
+                group = param.group if isinstance(param, GroupedOption) else ""
+                groups.setdefault(group, []).append(record)
+        alone = list(groups) == [""]
+        titled = [
+            (group or ("Options" if alone else _REST), rows)
+            for group, rows in groups.items()
+        ]
+        _write_sections(formatter, titled)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the examples, as they are typed."""
+        if not self.examples:
+            return
+        with formatter.section("Examples"):
+            indent = " " * formatter.current_indent
+            for what, line in self.examples:
+                formatter.write(f"{indent}# {what}\n{indent}{line}\n")
+
+
+class LaidOutGroup(LaidOutCommand, click.Group):
+    """A group of commands under headings that say what they are for."""
+
+    command_class = LaidOutCommand
+    headings: Mapping[str, str] = MappingProxyType({})  # of commands, by their names
+
+    def add_commands(self, heading: str, *commands: click.Command) -> None:
+        """Adds commands, which help shows under a heading."""
+        for command in commands:
+            self.add_command(command)
+            self.headings = {**self.headings, command.name or "": heading}
+
+    def list_commands(self, ctx: click.Context | None) -> list[str]:
+        """Returns the names of the commands, in the order in which they were added."""
+        return list(self.commands)
+
+    def format_options(
+        self, ctx: click.Context, formatter: click.HelpFormatter
+    ) -> None:
+        """Writes the commands, then the options."""
+        names = self.list_commands(ctx)
+        limit = formatter.width - 6 - max(map(len, names), default=0)
+        headings: dict[str, list[tuple[str, str]]] = {}
+        for name in names:
+            command = self.get_command(ctx, name)
+            if command is None or command.hidden:
+                continue
+            rows = headings.setdefault(self.headings.get(name, "Commands"), [])
+            rows.append((name, command.get_short_help_str(limit)))
+        _write_sections(formatter, list(headings.items()))
+        LaidOutCommand.format_options(self, ctx, formatter)
+
+
+LaidOut = TypeVar("Command", bound=LaidOutCommand)
+
+
+def with_examples(*examples: tuple[str, str]) -> Callable[[LaidOut], LaidOut]:
+    """Returns a decorator that gives a command its examples."""
+
+    def decorate(command: LaidOut) -> LaidOut:
+        command.examples = examples
+        return command
+
+    return decorate
+
+
+def _write_sections(
+    formatter: click.HelpFormatter, sections: list[tuple[str, list[tuple[str, str]]]]
+) -> None:
+    """Writes sections of (name, help), their second columns under one another."""
+    names = [name for _, rows in sections for name, _ in rows]
+    fitting = [len(name) for name in names if len(name) <= _LEFT_COLUMNS]
+    left = max(fitting, default=0)
+    for title, rows in sections:
+        with formatter.section(title):
+            padded = [(name.ljust(left), text) for name, text in rows]
+            formatter.write_dl(padded, col_max=left)
+
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class _Integer(click.ParamType):  # type: ignore[type-arg]
+    """An integer with bounds; unlike click's own, help does not show the bounds."""
+
+    name = "N"
+
+    def __init__(self, minimum: int | None, maximum: int | None) -> None:
+        self._range = click.IntRange(minimum, maximum)
+        self._range.name = "integer"  # in its messages
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        return self._range.convert(value, param, ctx)
+
+
+class Name(click.ParamType):  # type: ignore[type-arg]
+    """The name of a file or folder, or a URL: a shell completes names.
+
+    Args:
+      kind: "file", where folders are completed on the way to files, or "dir".
+    """
+
+    name = "text"
+
+    def __init__(self, kind: Literal["file", "dir"]) -> None:
+        self._kind = kind
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Lets the shell complete what was typed, by the names that are there."""
+        return [CompletionItem(incomplete, type=self._kind)]
+
+
+_COMPLETED: Mapping[str, Literal["file", "dir"]] = {
+    "file": "file",
+    "schema": "file",
+    "function": "file",
+    "folder": "dir",
+}
+
+
+def click_option(
+    option: Option, *, replaces: bool = False, group: str | None = None
+) -> click.Option:
+    """Makes an option of the command; one that is not given is None, or False.
+
+    Args:
+      option: as declared.
+      replaces: whether it replaces what a job file says, so that it has no default.
+      group: heading in the help; None for the declared one, "" for none.
+    """
+    flag = option.command_flag
+    kind: click.ParamType | None = None  # type: ignore[type-arg]
+    is_flag = option.kind == "flag"
+    if is_flag and option.default is True:
+        flag += f"/{flag.replace('--', '--no-', 1)}"
+    if option.kind == "choice":
+        kind = click.Choice(option.choices)
+    elif option.kind == "integer":
+        kind = _Integer(option.minimum, option.maximum)
+    elif option.kind in _COMPLETED:
+        kind = Name(_COMPLETED[option.kind])
+    made = GroupedOption(
+        [flag, option.name],
+        type=kind,
+        is_flag=is_flag,
+        default=False if is_flag and option.default is False else None,
+        multiple=option.is_repeated,
+        metavar=option.metavar or None,
+        help=_help(option, replaces=replaces),
+    )
+    made.group = option.group if group is None else group
+    return made
+
+
+def with_options(
+    options: Iterable[Option], *, replaces: bool = False, group: str | None = None
+) -> Callable[[Command], Command]:
+    """Returns a decorator that gives a command these options, in their order.
+
+    Arguments are those of `click_option`.
+    """
+
+    def decorate(command: Command) -> Command:
+        params: list[click.Parameter] = getattr(command, "__click_params__", [])
+        made = [
+            click_option(option, replaces=replaces, group=group) for option in options
+        ]
+        # Where click's own decorators leave them: the last one first.
+        command.__click_params__ = [*params, *reversed(made)]  # type: ignore[attr-defined]
+        return command
+
+    return decorate
+
+
+def _help(option: Option, *, replaces: bool) -> str:
+    text = f"{option.help[:1].upper()}{option.help[1:]}"
+    if option.is_repeated:
+        text += "; repeat for more"
+    if option.kind == "storage":
+        text += "; input:KEY=VALUE or output:KEY=VALUE for one side"
+    default = option.shown_default
+    if option.kind == "flag":
+        default = option.name if option.default is True else ""
+    if replaces and "job_file" in option.fronts:
+        default = ""
+    return spell(f"{text}.  [default: {default}]" if default else f"{text}.", "command")
+
+
+# Of commands that have too few options for groups.
+storage_option = with_options([BY_NAME["storage"]], group="")
+exclude_option = with_options([BY_NAME["exclude"]], group="")
+json_option = with_options([BY_NAME["as_json"]], group="")
+
+
+def storage_of(given: Sequence[str]) -> BothSides:
+    """Parses the storage options of both sides.
+
+    Raises:
+      UsageError: not of the form KEY=VALUE, or a secret.
+    """
+    from recordmill.schemas.storage_options import parse_storage_options
+
+    return parse_storage_options(given)
+
+
+MakeCommand = Callable[[Any], click.Command]  # takes a SourceFormat
+
+
+class FormatGroup(LaidOutGroup):
+    """A group with a subcommand for each format, made when it is asked for."""
+
+    def __init__(self, name: str, help_text: str, make: MakeCommand) -> None:
+        super().__init__(name, help=help_text)
+        self._make = make
+
+    def list_commands(self, ctx: click.Context | None) -> list[str]:
+        """Returns the names of all formats; imports none of them."""
+        from recordmill.transforms.sources.registry import format_names
+
+        return list(format_names())
+
+    def get_command(
+        self, ctx: click.Context | None, cmd_name: str
+    ) -> click.Command | None:
+        """Returns the subcommand of a format, or None if there is no such format."""
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        from recordmill.schemas.errors import UsageError
+        from recordmill.transforms.sources.registry import load_format
+
+        try:
+            return self._make(load_format(cmd_name))
+        except UsageError as error:
+            # One broken package must not take the help of all others away.
+            return _broken(cmd_name, error)
+
+
+def all_commands(group: FormatGroup) -> dict[str, click.Command]:
+    """Returns the subcommands of all formats by their names."""
+    made = {name: group.get_command(None, name) for name in group.list_commands(None)}
+    return {name: command for name, command in made.items() if command is not None}
+
+
+def examples_of(source: Any, command: str) -> Examples:
+    """Returns a format's examples of one command, such as "schema infer"."""
+    start = f"recordmill {command} {source.name} "
+    return tuple(example for example in source.examples if example[1].startswith(start))
+
+
+def _broken(name: str, error: Exception) -> click.Command:
+    def fail() -> None:
+        raise error
+
+    return click.Command(
+        name,
+        callback=fail,
+        help=f"Cannot be used: {error}.",
+        context_settings={"ignore_unknown_options": True},
+        params=[click.Argument(["paths"], nargs=-1, expose_value=False)],
+    )
