@@ -250,7 +250,7 @@ def diff_command(
     from recordmill.beam_jobs.report.showing import showing
     from recordmill.schemas.errors import OutputError, UsageError
     from recordmill.transforms.commit.versions import followed
-    from recordmill.transforms.dataset.compare_datasets import compare_datasets
+    from recordmill.transforms.dataset.diff import compare_datasets
     from recordmill.transforms.dataset.files import read_manifest
     from recordmill.transforms.storage import open_store
 
@@ -301,8 +301,8 @@ def tfds_command(
     from recordmill.beam_jobs.report.text_tables import write_json
     from recordmill.schemas.text import count
     from recordmill.transforms.commit.versions import followed
-    from recordmill.transforms.dataset.export_tfds import export_tfds
     from recordmill.transforms.dataset.files import read_manifest
+    from recordmill.transforms.dataset.tfds import export_tfds
     from recordmill.transforms.storage import open_store
 
     options = storage_of(storage).output
@@ -346,7 +346,7 @@ def index_command(
     from recordmill.schemas.text import count
     from recordmill.transforms.commit.versions import followed
     from recordmill.transforms.dataset.files import read_manifest
-    from recordmill.transforms.dataset.write_index import write_indexes
+    from recordmill.transforms.dataset.random_access import write_indexes
     from recordmill.transforms.storage import open_store
 
     options = storage_of(storage).output

@@ -23,9 +23,9 @@ from recordmill.beam_jobs.pipelines.combine import (
 )
 from recordmill.beam_jobs.pipelines.group_by_shard import ShardsToWrite, WritePieces
 from recordmill.beam_jobs.runners.portable import is_flink
-from recordmill.schemas.dataset.shards import ShardPlan, ShardResult
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.ranges import InputRange, RangeResult, TypeFlags
+from recordmill.schemas.shards import ShardPlan, ShardResult
 from recordmill.schemas.text import human_bytes
 from recordmill.transforms.tasks.checkpoints import report_errors_to_launcher
 from recordmill.transforms.tasks.context import RunContext

@@ -22,7 +22,7 @@ from apache_beam.pvalue import AsSingleton, PCollection
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec
 
 from recordmill.beam_jobs.runners.portable import is_flink
-from recordmill.schemas.dataset.shards import ShardPlan, ShardResult
+from recordmill.schemas.shards import ShardPlan, ShardResult
 from recordmill.transforms.exchange.messages import planned_rows
 from recordmill.transforms.tasks.checkpoints import report_errors_to_launcher
 from recordmill.transforms.tasks.context import RunContext

@@ -27,41 +27,44 @@ from pydantic import ValidationError
 
 from recordmill.beam_jobs.pipelines.group_by_shard import ShardsToWrite, WritePieces
 from recordmill.beam_jobs.runners.portable import is_flink
-from recordmill.schemas.dataset.manifest import Manifest
-from recordmill.schemas.dataset.shards import (
-    KEY_SPACE,
-    ShardPlan,
-    ShardResult,
-    ShardTask,
-    SplitPlan,
+from recordmill.schemas.declared import (
+    DeclaredSchema,
+    declare_schema,
+    expectation,
+    parse_declared,
 )
 from recordmill.schemas.errors import SchemaError, UsageError
-from recordmill.schemas.features.declare import declare_schema
-from recordmill.schemas.features.declared import DeclaredSchema
-from recordmill.schemas.features.feature import Schema
-from recordmill.schemas.job.job_spec import (
+from recordmill.schemas.feature_spec import Schema
+from recordmill.schemas.job import (
     DEFAULT_SHARD_BYTES,
     FIRST_VERSION,
     Compression,
     Container,
+    Grace,
     JobSpec,
     Payload,
     RejectLimit,
     Sharding,
     SplitSpec,
     identifier_from,
+    is_embedded_runner,
 )
-from recordmill.schemas.job.run_options import Grace, is_embedded_runner
-from recordmill.schemas.job.source_options import PIPELINE_ROWS
-from recordmill.schemas.job.spell_options import spell
-from recordmill.schemas.job.split_rules import split_contradictions
-from recordmill.schemas.job.split_times import parse_split_times
-from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.parsing.problems import expectation, parse_declared
-from recordmill.schemas.parsing.schema_file import load_schema
-from recordmill.schemas.ranges import SortedRunRef
-from recordmill.schemas.reject_totals import NO_REJECTS, RejectTotals
-from recordmill.schemas.sizes import parse_size
+from recordmill.schemas.job_options import split_contradictions
+from recordmill.schemas.manifest import Manifest
+from recordmill.schemas.options import spell
+from recordmill.schemas.ranges import NO_REJECTS, RejectTotals, SortedRunRef
+from recordmill.schemas.schema_file import load_schema
+from recordmill.schemas.shards import (
+    KEY_SPACE,
+    ShardPlan,
+    ShardResult,
+    ShardTask,
+    SplitPlan,
+)
+from recordmill.schemas.source_options import PIPELINE_ROWS
+from recordmill.schemas.split_times import parse_split_times
+from recordmill.schemas.storage_options import StorageOptions
+from recordmill.schemas.text import parse_size
 from recordmill.transforms.commit.name_limits import check_names
 from recordmill.transforms.encode.payloads import check_payload
 from recordmill.transforms.exchange.block import Block

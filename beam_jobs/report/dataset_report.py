@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from recordmill.beam_jobs.report.dataset_json import ClassNames
-    from recordmill.schemas.dataset.manifest import Manifest
-    from recordmill.schemas.features.feature import FeatureSpec
-    from recordmill.schemas.job.storage_options import StorageOptions
+    from recordmill.schemas.feature_spec import FeatureSpec
+    from recordmill.schemas.manifest import Manifest
+    from recordmill.schemas.storage_options import StorageOptions
     from recordmill.transforms.dataset.count_classes import LabelCounts
     from recordmill.transforms.dataset.reader import ExamplePreview
 
@@ -65,7 +65,7 @@ def show_inspect(
       OutputError: there is no dataset in the folder, or a shard is missing.
       CorruptRecordError: one of the first records is damaged.
     """
-    from recordmill.schemas.dataset.manifest import schema_of
+    from recordmill.schemas.manifest import schema_of
     from recordmill.transforms.dataset.count_classes import (
         count_classes,
         counts_if_small,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from recordmill.beam_jobs.report_page.page_parts import Snippet
-from recordmill.schemas.dataset.manifest import Manifest
+from recordmill.schemas.manifest import Manifest
 from recordmill.transforms.decode.tf_code import loading_code, quoted
 
 

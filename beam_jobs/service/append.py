@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from recordmill.beam_jobs.service.inputs import Inputs
-from recordmill.schemas.dataset.manifest import Manifest
-from recordmill.schemas.dataset.parts import MAX_APPENDS
 from recordmill.schemas.errors import OutputRefusedError
-from recordmill.schemas.features.feature import Schema
-from recordmill.schemas.job.job_spec import JobSpec
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.feature_spec import Schema
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.job import JobSpec
+from recordmill.schemas.manifest import Manifest
+from recordmill.schemas.names import MAX_APPENDS
 from recordmill.transforms.commit.inputs import new_files, read_inputs
 from recordmill.transforms.dataset.expected import schema_of_dataset
 from recordmill.transforms.dataset.files import find_manifest

@@ -11,9 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from recordmill.beam_jobs.service.inputs import Inputs
-from recordmill.schemas.dataset.manifest import Manifest
-from recordmill.schemas.job.job_spec import JobSpec
-from recordmill.schemas.job.run_options import RunOptions
+from recordmill.schemas.job import JobSpec, RunOptions
+from recordmill.schemas.manifest import Manifest
 from recordmill.transforms.commit.versions import (
     VersionFolder,
     can_be_cleared,

@@ -11,10 +11,10 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from recordmill.beam_jobs.service.resolve import ResolvedRun
-from recordmill.schemas.dataset.manifest import Manifest
-from recordmill.schemas.dataset.parts import REJECTS_NAME, run_metadata_name
 from recordmill.schemas.errors import MissingFileError
-from recordmill.schemas.understood import NOTHING, Understood
+from recordmill.schemas.input_summary import NOTHING, Understood
+from recordmill.schemas.manifest import Manifest
+from recordmill.schemas.names import REJECTS_NAME, run_metadata_name
 from recordmill.transforms.commit.commit import replaced_dataset
 from recordmill.transforms.storage import Store
 from recordmill.transforms.tasks.read_rejects import (

@@ -14,9 +14,8 @@ from recordmill.beam_jobs.service.outcome import Outcome
 from recordmill.beam_jobs.service.reporter import Reporter
 from recordmill.beam_jobs.service.resolve import resolve
 from recordmill.beam_jobs.service.run_job import run_job
-from recordmill.schemas.job.job_spec import JobSpec
-from recordmill.schemas.job.run_options import RunOptions
-from recordmill.schemas.understood import Understood
+from recordmill.schemas.input_summary import Understood
+from recordmill.schemas.job import JobSpec, RunOptions
 from recordmill.transforms.commit.versions import (
     clear_unfinished,
     expired_versions,

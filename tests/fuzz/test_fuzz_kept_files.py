@@ -19,12 +19,12 @@ import pytest
 from example_counts import FUZZ
 from mutations import damaged, with_odd_value
 
-from recordmill.schemas.dataset.manifest import Manifest, schema_of
 from recordmill.schemas.errors import RecordmillError
-from recordmill.schemas.job.load_job import load_job
-from recordmill.schemas.parsing.pbtxt import load_pbtxt
-from recordmill.schemas.parsing.schema_file import load_schema
-from recordmill.schemas.parsing.yaml_text import YamlDocument
+from recordmill.schemas.job_file import load_job
+from recordmill.schemas.manifest import Manifest, schema_of
+from recordmill.schemas.schema_file import load_schema
+from recordmill.schemas.tfmd import load_pbtxt
+from recordmill.schemas.yaml_lines import YamlDocument
 from recordmill.transforms.commit.inputs import parse_inputs
 from recordmill.transforms.commit.versions import follow_latest
 from recordmill.transforms.sources.registry import InstalledFormats

@@ -9,14 +9,10 @@ import numpy as np
 import pyarrow as pa
 from PIL import Image
 
-from recordmill.schemas.dataset.manifest import (
-    MANIFEST_NAME,
-    Manifest,
-    ShardEntry,
-    SplitEntry,
-)
-from recordmill.schemas.dataset.shards import ShardResult, shard_file_name
-from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.manifest import MANIFEST_NAME, Manifest, ShardEntry, SplitEntry
+from recordmill.schemas.names import shard_file_name
+from recordmill.schemas.shards import ShardResult
 from recordmill.transforms.dataset.tfds import metadata_files
 from recordmill.transforms.encode.examples import encode
 from recordmill.transforms.storage.shard_file import write_records

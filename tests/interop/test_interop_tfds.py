@@ -12,9 +12,10 @@ import numpy as np
 from frames import frame
 from interop_tools import ask
 
-from recordmill.schemas.dataset.shards import ShardResult, shard_file_name
-from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.names import shard_file_name
 from recordmill.schemas.proto.example_pb2 import Example
+from recordmill.schemas.shards import ShardResult
 from recordmill.transforms.dataset.tfds import metadata_files
 
 INTS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.file_checksums import FileChecksum
-from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
+from recordmill.schemas.input_files import FileChecksum
+from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.transforms.storage.errors import with_retries
 from recordmill.transforms.storage.filesystems import filesystem_of
 from recordmill.transforms.storage.left_out import is_left_out

@@ -6,9 +6,9 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from recordmill.schemas.dataset.manifest import Manifest
-from recordmill.schemas.dataset.parts import inputs_name
 from recordmill.schemas.errors import BusyError, OutputError, OutputRefusedError
+from recordmill.schemas.manifest import Manifest
+from recordmill.schemas.names import inputs_name
 from recordmill.schemas.text import printable
 from recordmill.transforms.commit.commit import has_own_journal, open_journals
 from recordmill.transforms.commit.inputs import parse_inputs

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
 from recordmill.schemas.errors import BusyError, OutputRefusedError
+from recordmill.schemas.manifest import MANIFEST_NAME, Manifest
 from recordmill.transforms.commit.commit import (
     clean_up,
     files_to_clean,

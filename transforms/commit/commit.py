@@ -22,35 +22,31 @@ from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from recordmill.schemas.dataset.labels_files import labels_file_name
-from recordmill.schemas.dataset.manifest import (
-    MANIFEST_NAME,
-    FileEntry,
-    Manifest,
-    ShardEntry,
-)
-from recordmill.schemas.dataset.parts import (
-    MARK,
-    REJECTS_NAME,
-    generation_of,
-    inputs_name,
-    inventory_name,
-    is_shard_name,
-    mark_of,
-    mark_of_rejects,
-    marked_rejects,
-    rejects_prefix,
-    run_metadata_name,
-)
-from recordmill.schemas.dataset.shards import INDEX_SUFFIX, staged_file_name
 from recordmill.schemas.errors import (
     BusyError,
     MissingFileError,
     OutputError,
     OutputRefusedError,
 )
-from recordmill.schemas.parsing.pbtxt import SCHEMA_PBTXT_NAME
+from recordmill.schemas.manifest import MANIFEST_NAME, FileEntry, Manifest, ShardEntry
+from recordmill.schemas.names import (
+    INDEX_SUFFIX,
+    MARK,
+    REJECTS_NAME,
+    generation_of,
+    inputs_name,
+    inventory_name,
+    is_shard_name,
+    labels_file_name,
+    mark_of,
+    mark_of_rejects,
+    marked_rejects,
+    rejects_prefix,
+    run_metadata_name,
+    staged_file_name,
+)
 from recordmill.schemas.text import count
+from recordmill.schemas.tfmd import SCHEMA_PBTXT_NAME
 from recordmill.transforms.dataset import files
 from recordmill.transforms.dataset.files import (
     find_manifest,

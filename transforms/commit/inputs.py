@@ -13,18 +13,17 @@ from itertools import groupby
 from json.encoder import encode_basestring
 from typing import Any, NamedTuple
 
-from recordmill.schemas.dataset.manifest import Manifest
-from recordmill.schemas.dataset.parts import inputs_name, inventory_name
 from recordmill.schemas.errors import (
     InputError,
     MissingFileError,
     OutputError,
     OutputRefusedError,
 )
-from recordmill.schemas.file_checksums import FileChecksum
-from recordmill.schemas.job.job_spec import JobSpec
-from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.input_files import FileChecksum, InputFile
+from recordmill.schemas.job import JobSpec
+from recordmill.schemas.manifest import Manifest
+from recordmill.schemas.names import inputs_name, inventory_name
+from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count, human_bytes
 from recordmill.transforms.dataset.files import find_manifest, read_fixed
 from recordmill.transforms.file_content import bytes_of_content, contents

@@ -15,10 +15,24 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
 
-from recordmill.schemas.archive_member import member_of
-from recordmill.schemas.dataset.join_manifests import join_manifests, publish_as
-from recordmill.schemas.dataset.manifest import MANIFEST_NAME, FileEntry, Manifest
-from recordmill.schemas.dataset.parts import (
+from recordmill.schemas.errors import (
+    BusyError,
+    ChangedInputError,
+    InputError,
+    OutputError,
+)
+from recordmill.schemas.feature_spec import Schema
+from recordmill.schemas.input_files import FileChecksum, InputFile, member_of
+from recordmill.schemas.input_summary import DUPLICATES, Understood
+from recordmill.schemas.job import JobSpec
+from recordmill.schemas.manifest import (
+    MANIFEST_NAME,
+    FileEntry,
+    Manifest,
+    join_manifests,
+    publish_as,
+)
+from recordmill.schemas.names import (
     REJECTS_NAME,
     commit_mark,
     inputs_name,
@@ -26,21 +40,11 @@ from recordmill.schemas.dataset.parts import (
     rejects_prefix,
     run_metadata_name,
 )
-from recordmill.schemas.dataset.shards import ShardResult
-from recordmill.schemas.errors import (
-    BusyError,
-    ChangedInputError,
-    InputError,
-    OutputError,
-)
-from recordmill.schemas.features.feature import Schema
-from recordmill.schemas.file_checksums import FileChecksum
-from recordmill.schemas.job.job_spec import JobSpec
-from recordmill.schemas.job.storage_options import StorageOptions
-from recordmill.schemas.parsing.pbtxt import SCHEMA_PBTXT_NAME, dump_pbtxt
-from recordmill.schemas.ranges import InputFile, RangeFile, RangeResult, Seen
+from recordmill.schemas.ranges import RangeFile, RangeResult, Seen
+from recordmill.schemas.shards import ShardResult
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import count, json_bytes
-from recordmill.schemas.understood import DUPLICATES, Understood
+from recordmill.schemas.tfmd import SCHEMA_PBTXT_NAME, dump_pbtxt
 from recordmill.transforms.commit.build_manifest import (
     build_manifest,
     check_reject_limit,

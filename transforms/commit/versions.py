@@ -17,14 +17,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
 from recordmill.schemas.errors import BusyError, MissingFileError, OutputRefusedError
-from recordmill.schemas.job.job_spec import (
-    FIRST_VERSION,
-    VERSION_PATTERN,
-    check_version,
-)
-from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.schemas.job import FIRST_VERSION, VERSION_PATTERN, check_version
+from recordmill.schemas.manifest import MANIFEST_NAME, Manifest
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import json_bytes
 from recordmill.transforms.commit.commit import RECORD_PREFIX
 from recordmill.transforms.storage import LocalStore, Store, open_store

@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recordmill.schemas.dataset.manifest import Manifest, schema_of
 from recordmill.schemas.errors import RecordmillError
-from recordmill.schemas.features.feature import Content, FeatureSpec, Schema
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Schema
+from recordmill.schemas.manifest import Manifest, schema_of
 from recordmill.transforms.dataset.reader import shard_to_read
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.storage import LocalStore, Store

@@ -9,8 +9,8 @@ from hashlib import blake2b
 import numpy as np
 import numpy.typing as npt
 
-from recordmill.schemas.dataset.manifest import Manifest
-from recordmill.schemas.features.feature import FeatureSpec
+from recordmill.schemas.feature_spec import FeatureSpec
+from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64, U64
 from recordmill.transforms.dataset.files import class_names

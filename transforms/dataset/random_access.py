@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recordmill.schemas.dataset.manifest import Manifest
-from recordmill.schemas.dataset.shards import INDEX_SUFFIX
 from recordmill.schemas.errors import (
     CorruptRecordError,
     OutputError,
     OutputRefusedError,
     UsageError,
 )
+from recordmill.schemas.manifest import Manifest
+from recordmill.schemas.names import INDEX_SUFFIX
 from recordmill.transforms.arrow import (
     I64,
     U8,

@@ -17,12 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recordmill.schemas.dataset.manifest import Manifest, ShardEntry, schema_of
 from recordmill.schemas.errors import OutputError, UsageError
-from recordmill.schemas.features.feature import Content, FeatureSpec, Schema
-from recordmill.schemas.file_names import check_file_name
-from recordmill.schemas.job.job_spec import Container, Payload
-from recordmill.schemas.text import count
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Schema
+from recordmill.schemas.job import Container, Payload
+from recordmill.schemas.manifest import Manifest, ShardEntry, schema_of
+from recordmill.schemas.text import check_file_name, count
 from recordmill.transforms.arrow import I64, binary_array, offsets_of
 from recordmill.transforms.dataset.files import (
     READ_BYTES,

@@ -36,11 +36,11 @@ from typing import Any, BinaryIO, cast
 
 import numpy as np
 
-from recordmill.schemas.dataset.labels_files import format_labels, labels_file_name
-from recordmill.schemas.dataset.manifest import Manifest, ShardEntry, schema_of
-from recordmill.schemas.dataset.shards import ShardResult, shard_file_name
 from recordmill.schemas.errors import OutputError, UsageError
-from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.manifest import Manifest, ShardEntry, schema_of
+from recordmill.schemas.names import format_labels, labels_file_name, shard_file_name
+from recordmill.schemas.shards import ShardResult
 from recordmill.schemas.text import json_bytes
 from recordmill.transforms.dataset.files import (
     READ_BYTES,

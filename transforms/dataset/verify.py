@@ -17,8 +17,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from recordmill.schemas.dataset.labels_files import labels_file_name
-from recordmill.schemas.dataset.manifest import (
+from recordmill.schemas.errors import CorruptRecordError, OutputError
+from recordmill.schemas.feature_spec import (
+    Content,
+    FeatureSpec,
+    Kind,
+    Schema,
+    shape_text,
+)
+from recordmill.schemas.job import Payload
+from recordmill.schemas.manifest import (
     MANIFEST_NAME,
     FileEntry,
     Manifest,
@@ -26,28 +34,18 @@ from recordmill.schemas.dataset.manifest import (
     SplitEntry,
     schema_of,
 )
-from recordmill.schemas.dataset.parts import (
+from recordmill.schemas.names import (
+    INDEX_SUFFIX,
     REJECTS_NAME,
+    index_file_name,
     is_shard_name,
+    labels_file_name,
     mark_of,
     part_of,
-)
-from recordmill.schemas.dataset.shards import (
-    INDEX_SUFFIX,
-    index_file_name,
     shard_file_name,
 )
-from recordmill.schemas.errors import CorruptRecordError, OutputError
-from recordmill.schemas.features.feature import (
-    Content,
-    FeatureSpec,
-    Kind,
-    Schema,
-    shape_text,
-)
-from recordmill.schemas.job.job_spec import Payload
-from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.reject_totals import NO_REJECTS, RejectTotals
+from recordmill.schemas.ranges import NO_REJECTS, RejectTotals
+from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64, binary_array, offsets_of, value_offsets
 from recordmill.transforms.cast.class_labels import index_errors

@@ -20,7 +20,7 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError
 
 from recordmill.schemas.errors import SchemaError
-from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, shape_text
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, shape_text
 from recordmill.schemas.proto.tensor_pb2 import TensorProto
 from recordmill.transforms.arrow import I64, U8, offsets_of
 from recordmill.transforms.cast.cast_result import ARROW_TYPES

@@ -20,7 +20,7 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError
 
 from recordmill.schemas.errors import RowsError, SchemaError
-from recordmill.schemas.features.feature import (
+from recordmill.schemas.feature_spec import (
     Content,
     FeatureSpec,
     Kind,

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from recordmill.schemas.dataset.manifest import Manifest, schema_of
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
-from recordmill.schemas.job.job_spec import Payload
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.job import Payload
+from recordmill.schemas.manifest import Manifest, schema_of
 from recordmill.transforms.decode.columns import Tensor
 from recordmill.transforms.encode.payloads import check_payload, raw_feature
 

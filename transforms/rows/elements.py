@@ -16,12 +16,12 @@ import numpy.typing as npt
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
+from recordmill.schemas.declared import DeclaredFeature, DeclaredSchema
 from recordmill.schemas.errors import UsageError
-from recordmill.schemas.features.declared import DeclaredFeature, DeclaredSchema
-from recordmill.schemas.features.feature import shape_text
-from recordmill.schemas.job.job_spec import JobSpec, Payload, parse_fraction
-from recordmill.schemas.job.split_times import parse_split_times
+from recordmill.schemas.feature_spec import shape_text
+from recordmill.schemas.job import JobSpec, Payload, parse_fraction
 from recordmill.schemas.proto.example_pb2 import Example, Feature
+from recordmill.schemas.split_times import parse_split_times
 from recordmill.transforms.arrow import U64, offsets_of
 from recordmill.transforms.cast.cast_result import shown
 from recordmill.transforms.cast.cell_lists import feature_type

@@ -23,10 +23,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from recordmill.schemas.dataset.manifest import schema_of
 from recordmill.schemas.errors import OutputError, UsageError
-from recordmill.schemas.features.feature import Content, FeatureSpec, Schema
-from recordmill.schemas.job.storage_options import StorageOptions
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Schema
+from recordmill.schemas.manifest import schema_of
+from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.arrow import I64, array_parts, offsets_of
 from recordmill.transforms.dataset.files import class_names, read_manifest
 from recordmill.transforms.dataset.random_access import OpenShard, open_shard

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recordmill.schemas.errors import BusyError, MissingFileError, OutputError
-from recordmill.schemas.file_names import check_file_name
+from recordmill.schemas.text import check_file_name
 from recordmill.transforms.storage.atomic_files import (
     NO_LINKS,
     link_new,

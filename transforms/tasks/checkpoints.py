@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from recordmill.schemas.dataset.parts import REJECTS_NAME, rejects_prefix
 from recordmill.schemas.errors import (
     NO_ROOM,
     OTHER,
@@ -25,8 +24,8 @@ from recordmill.schemas.errors import (
     RecordmillError,
     kind_of,
 )
-from recordmill.schemas.ranges import Reject
-from recordmill.schemas.reject_totals import RejectTotals
+from recordmill.schemas.names import REJECTS_NAME, rejects_prefix
+from recordmill.schemas.ranges import Reject, RejectTotals
 from recordmill.transforms.storage.errors import output_error
 from recordmill.transforms.tasks.launches import keep_alive
 from recordmill.transforms.tasks.workspace import Workspace

@@ -11,9 +11,9 @@ from adversary_runs import World
 from adversary_schedules import with_dataset
 from plain_manifests import plain_manifest
 
-from recordmill.schemas.dataset.manifest import Manifest
-from recordmill.schemas.dataset.parts import mark_of_rejects
 from recordmill.schemas.errors import BusyError, OutputRefusedError
+from recordmill.schemas.manifest import Manifest
+from recordmill.schemas.names import mark_of_rejects
 from recordmill.transforms.commit.commit import (
     CommitRecord,
     clean_up,

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recordmill.schemas.dataset.parts import (
+from recordmill.schemas.errors import InputError, OutputError
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.job import JobSpec
+from recordmill.schemas.names import (
     inputs_name,
     part_of,
     rejects_prefix,
     run_metadata_name,
+    shard_file_name,
 )
-from recordmill.schemas.dataset.shards import shard_file_name
-from recordmill.schemas.errors import InputError, OutputError
-from recordmill.schemas.job.job_spec import JobSpec
-from recordmill.schemas.ranges import InputFile
 from recordmill.transforms.commit.inputs import (
     ContentCheck,
     KeptFile,

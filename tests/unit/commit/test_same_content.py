@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from recordmill.schemas.errors import InputError
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.input_files import InputFile
 from recordmill.transforms.commit import inputs as same_content
 from recordmill.transforms.commit.inputs import ContentCheck, KeptFile
 from recordmill.transforms.tfrecord import crc32c

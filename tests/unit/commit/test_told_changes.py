@@ -12,15 +12,15 @@ from adversary_runs import World
 from adversary_schedules import with_dataset
 from archive_tools import tar_of
 
-from recordmill.schemas.dataset.manifest import Manifest
 from recordmill.schemas.errors import (
     BusyError,
     ChangedInputError,
     InputError,
     OutputRefusedError,
 )
-from recordmill.schemas.job.storage_options import NO_OPTIONS
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.manifest import Manifest
+from recordmill.schemas.storage_options import NO_OPTIONS
 from recordmill.transforms.commit import staging as input_check
 from recordmill.transforms.commit.check_output import check_output
 from recordmill.transforms.commit.cleanup import clean

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from recordmill.schemas.dataset.manifest import ShardEntry
+from recordmill.schemas.manifest import ShardEntry
 from recordmill.transforms.dataset.diff import Side, compare_records
 
 Shards = list[tuple[int, list[bytes]]]

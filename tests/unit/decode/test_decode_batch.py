@@ -19,7 +19,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from recordmill.schemas.errors import RowsError, SchemaError
-from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.transforms.decode import examples as module
 from recordmill.transforms.decode.examples import decode_batch, decode_records
 from recordmill.transforms.encode.examples import encode, entry_header

@@ -17,17 +17,12 @@ from hypothesis import strategies as st
 from row_keys import same_rows
 from rows_tools import SCHEMA, in_chunks, make_rows, read_back
 
-from recordmill.schemas.dataset.shards import KEY_SPACE, ShardPlan, ShardTask, SplitPlan
+from recordmill.schemas.declared import DeclaredSchema, parse_declared
 from recordmill.schemas.errors import RecordmillError, SchemaError
-from recordmill.schemas.features.declared import DeclaredSchema
-from recordmill.schemas.job.job_spec import (
-    JobSpec,
-    RejectLimit,
-    SplitSpec,
-)
-from recordmill.schemas.job.source_options import PIPELINE_ROWS
-from recordmill.schemas.parsing.problems import parse_declared
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.job import JobSpec, RejectLimit, SplitSpec
+from recordmill.schemas.shards import KEY_SPACE, ShardPlan, ShardTask, SplitPlan
+from recordmill.schemas.source_options import PIPELINE_ROWS
 from recordmill.transforms.decode.examples import (
     MAX_FEATURES,
     ObservedFeature,

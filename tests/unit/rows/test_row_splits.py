@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from rows_tools import example
 
-from recordmill.schemas.job.job_spec import JobSpec, RejectLimit, SplitSpec
-from recordmill.schemas.job.source_options import PIPELINE_ROWS
-from recordmill.schemas.parsing.problems import parse_declared
+from recordmill.schemas.declared import parse_declared
+from recordmill.schemas.job import JobSpec, RejectLimit, SplitSpec
+from recordmill.schemas.source_options import PIPELINE_ROWS
 from recordmill.transforms.decode.examples import ObservedFeatures
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.rows.encode_rows import RowsEncoder

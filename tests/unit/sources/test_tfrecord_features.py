@@ -14,10 +14,10 @@ from small_dataset import SCHEMA, write_dataset
 from source_tools import prepare
 from tfrecord_tools import example, write_examples
 
+from recordmill.schemas.declared import DeclaredSchema
 from recordmill.schemas.errors import InputError, SchemaError, UsageError
-from recordmill.schemas.features.declared import DeclaredSchema
-from recordmill.schemas.features.feature import Content, FeatureSpec, Kind, Schema
-from recordmill.schemas.job.job_spec import JobSpec
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
+from recordmill.schemas.job import JobSpec
 from recordmill.transforms.dataset.tfds import metadata_files
 from recordmill.transforms.sources.tfrecord import source as tfrecord_source
 from recordmill.transforms.sources.tfrecord.source import TfrecordSource

@@ -12,9 +12,9 @@ import json
 import pytest
 from pydantic import Field
 
-from recordmill.schemas.job.job_spec import JobSpec, RejectLimit, Sharding
-from recordmill.schemas.job.source_options import SourceOptions
-from recordmill.schemas.ranges import InputFile
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.job import JobSpec, RejectLimit, Sharding
+from recordmill.schemas.source_options import SourceOptions
 from recordmill.transforms.commit.inputs import dump_inputs
 from recordmill.transforms.sources.cifar.options import CifarOptions
 from recordmill.transforms.sources.images.options import ImagesOptions

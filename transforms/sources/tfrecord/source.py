@@ -25,17 +25,16 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from recordmill.schemas.archive_member import member_of
-from recordmill.schemas.dataset.manifest import MANIFEST_NAME, Manifest
+from recordmill.schemas.declared import DeclaredSchema
 from recordmill.schemas.errors import InputError, UsageError
-from recordmill.schemas.features.declared import DeclaredSchema
-from recordmill.schemas.features.feature import Schema
-from recordmill.schemas.file_checksums import FileChecksum
-from recordmill.schemas.job.job_spec import SPLIT_PATTERN, JobSpec, Payload
-from recordmill.schemas.job.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.schemas.ranges import InputFile, InputRange, TypeFlags
+from recordmill.schemas.feature_spec import Schema
+from recordmill.schemas.input_files import FileChecksum, InputFile, member_of
+from recordmill.schemas.input_summary import NOTHING, PassedOver, Understood
+from recordmill.schemas.job import SPLIT_PATTERN, JobSpec, Payload
+from recordmill.schemas.manifest import MANIFEST_NAME, Manifest
+from recordmill.schemas.ranges import InputRange, TypeFlags
+from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count
-from recordmill.schemas.understood import NOTHING, PassedOver, Understood
 from recordmill.transforms.decode.examples import Unknown
 from recordmill.transforms.decode.payloads import decode_payload
 from recordmill.transforms.sources.base import FRAMED, Source, number_ranges
