@@ -23,8 +23,8 @@ from recordmill.transforms.sources.roles import (
     LabelRole,
     SplitRole,
     TimeRole,
+    require_times,
 )
-from recordmill.transforms.sources.time_splits import require_times
 from recordmill.transforms.tasks.context import TRAIN_NAMES
 
 _WHOLE = re.compile(r"-?(0|[1-9]\d*)", re.ASCII)

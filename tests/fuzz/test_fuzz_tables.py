@@ -17,7 +17,7 @@ from source_tools import prepare, read, read_one
 
 from recordmill.schemas.errors import InputError
 from recordmill.transforms.sources import unpack
-from recordmill.transforms.sources.csv import range_rows
+from recordmill.transforms.sources.csv import rows as range_rows
 from recordmill.transforms.sources.csv.dialect import AskedDialect
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.packing import AskedPacking

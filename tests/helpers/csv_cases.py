@@ -11,7 +11,7 @@ import struct
 from hypothesis import strategies as st
 
 from recordmill.transforms.cast.text_values import MISSING_WORDS
-from recordmill.transforms.sources.type_flags import TypeFlag
+from recordmill.transforms.sources.text_types import TypeFlag
 
 MAX_INT64 = (1 << 63) - 1
 

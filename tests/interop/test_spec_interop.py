@@ -14,7 +14,7 @@ from spec_cases import every_feature, labels, pictures, several_unknown
 
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.job import Payload
-from recordmill.transforms.cast.cast_result import ARROW_TYPES
+from recordmill.transforms.cast.text_values import ARROW_TYPES
 from recordmill.transforms.decode.tf_code import parsing_spec
 from recordmill.transforms.encode.payloads import encode_payload
 

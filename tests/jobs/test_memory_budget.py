@@ -49,7 +49,7 @@ def test_a_range_in_several_runs(
         "recordmill.transforms.tasks.workspace.Workspace.remove", lambda workspace: None
     )
     table = SAMPLES / "iris" / "iris.csv"
-    module = "recordmill.transforms.sources.csv.range_rows.BATCH_BYTES"
+    module = "recordmill.transforms.sources.csv.rows.BATCH_BYTES"
     monkeypatch.setattr(module, 1000)
     shards = []
     for run_bytes in (1 << 20, 1000):
@@ -69,9 +69,7 @@ def test_rows_that_wait_as_values(
     table = tmp_path / "table.csv"
     rows = (f"{n},{n if n > 600 else ''},{'' if n % 7 else 'text'}" for n in range(900))
     table.write_text("number,late,seldom\n" + "\n".join(rows) + "\n")
-    monkeypatch.setattr(
-        "recordmill.transforms.sources.csv.range_rows.BATCH_BYTES", 2000
-    )
+    monkeypatch.setattr("recordmill.transforms.sources.csv.rows.BATCH_BYTES", 2000)
     monkeypatch.setattr(sort_range, "RUN_BYTES", 20_000)
     held: list[bool] = []
 

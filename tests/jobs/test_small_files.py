@@ -12,7 +12,8 @@ from job_tools import Argument, contents, convert, ints, recordmill
 
 from recordmill.beam_jobs.pipelines import exchange_by_engine
 from recordmill.schemas.ranges import InputRange
-from recordmill.transforms.sources.csv import cut_tables, small_files
+from recordmill.transforms.sources.csv import ranges as cut_tables
+from recordmill.transforms.sources.csv import rows as small_files
 from recordmill.transforms.tasks import sort_range
 from recordmill.transforms.tasks.context import RunContext
 

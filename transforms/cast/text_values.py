@@ -1,34 +1,88 @@
-"""Parses text cells as numbers and booleans, as they are declared.
+"""Defines what casting a column returns: an Arrow array, and the invalid rows.
 
-    integer   [+-] digits [. zeros]           leading zeros count for nothing: 007 is 7
-    float     [+-] digits . digits [e+-digits]    also inf, infinity, nan
-    boolean   true, false, 1, 0               letters in upper or lower case
-
-White space (ASCII) around a value is not part of it, and a cell of nothing else is a
-missing value, as is one of MISSING_WORDS. 1.5, 1e3, 0x10 and 1_000 are not integers. Arrow casts whole columns; only
-where it cannot, or takes what is not in this list, are single cells looked at.
+Invalid values are nulls in the array; a missing value is a null without a reason.
 """
 
 from __future__ import annotations
+
+import reprlib
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recordmill.transforms.arrow import array_parts
-from recordmill.transforms.cast.cast_result import (
-    ARROW_TYPES,
-    CastResult,
-    present,
-    shown,
-    without,
+from recordmill.transforms.arrow import I64, array_parts
+from recordmill.transforms.encode.row_errors import (
+    Mask,
+    RowErrors,
+    flag_invalid,
+    mask_of,
+    merge,
 )
-from recordmill.transforms.encode.row_errors import Mask, flag_invalid, mask_of, merge
 from recordmill.transforms.encode.value_limits import (
     beyond_float,
     beyond_integer,
     narrow_floats,
 )
+
+ARROW_TYPES: dict[str, pa.DataType] = {
+    "bool": pa.bool_(),
+    "int8": pa.int8(),
+    "int16": pa.int16(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "uint8": pa.uint8(),
+    "uint16": pa.uint16(),
+    "uint32": pa.uint32(),
+    "uint64": pa.uint64(),
+    "float16": pa.float16(),
+    "float32": pa.float32(),
+    "float64": pa.float64(),
+    "string": pa.string(),
+    "bytes": pa.binary(),
+}
+
+_shown = reprlib.Repr()
+_shown.maxstring = _shown.maxother = 60
+
+
+class CastResult(NamedTuple):
+    """A column of feature values.
+
+    Attributes:
+      array: the values, null where one is missing or invalid.
+      errors: the reason for each invalid one.
+    """
+
+    array: pa.Array
+    errors: RowErrors
+
+
+def without(array: pa.Array, wrong: Mask) -> pa.Array:
+    """Returns the array with nulls where `wrong` is set."""
+    if not wrong.any():
+        return array
+    return pc.if_else(pa.array(wrong), pa.scalar(None, array.type), array)
+
+
+def present(array: pa.Array) -> Mask:
+    """Returns which values are not null."""
+    return np.asarray(array.is_valid().to_numpy(zero_copy_only=False), np.bool_)
+
+
+def shown(value: Any) -> str:
+    """Returns a value as an error shows it, cut short if it is long."""
+    return _shown.repr(value)
+
+
+#     integer   [+-] digits [. zeros]           leading zeros count for nothing: 007 is 7
+#     float     [+-] digits . digits [e+-digits]    also inf, infinity, nan
+#     boolean   true, false, 1, 0               letters in upper or lower case
+#
+# White space (ASCII) around a value is not part of it, and a cell of nothing else is a
+# missing value, as is one of MISSING_WORDS. 1.5, 1e3, 0x10 and 1_000 are not integers. Arrow casts whole columns; only
+# where it cannot, or takes what is not in this list, are single cells looked at.
 
 MAX_INT64 = (1 << 63) - 1
 
@@ -211,3 +265,173 @@ def _lengths(cells: pa.StringArray) -> np.ndarray[tuple[int], np.dtype[np.int32]
 
 def _short(text: str) -> str:
     return text if len(text) <= _SHOWN_DIGITS else f"{text[:_SHOWN_DIGITS]}..."
+
+
+#     2024-01-31                     midnight, counted from 1970-01-01
+#     2024-01-31T10:20:30.123Z       without a zone it is UTC; up to nine decimals
+#     2024-01-31 10:20+02:00         a space for the T; seconds, minutes may be left out
+#     10:20:30.5                     a time of day, counted from midnight
+#
+# Nothing is rounded: what the unit cannot hold is rejected, like a time in days.
+
+NANOSECONDS = {
+    "d": 86_400_000_000_000,
+    "s": 1_000_000_000,
+    "ms": 1_000_000,
+    "us": 1_000,
+    "ns": 1,
+}
+
+_CLOCK = (
+    r"(?P<hour>[0-9]{2})(?::(?P<minute>[0-9]{2})"
+    r"(?::(?P<second>[0-9]{2})(?:\.(?P<fraction>[0-9]{1,9}))?)?)?"
+)
+_DAY = r"(?P<year>[0-9]{4})-(?P<month>[0-9]{2})-(?P<day>[0-9]{2})"
+_ZONE = r"(?:Z|(?P<sign>[+-])(?P<zone_hour>[0-9]{2})(?::?(?P<zone_minute>[0-9]{2}))?)"
+_DATE_TIME = rf"^{_DAY}(?:[T ]{_CLOCK}{_ZONE}?)?$"
+_TIME_OF_DAY = rf"^{_CLOCK}$"
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+
+
+def parse_times(cells: pa.StringArray, unit: str) -> CastResult:
+    """Parses ISO 8601 text as int64 counts of the unit (d, s, ms, us, ns)."""
+    quick = _quick_times(cells, unit)
+    if quick is not None:
+        return CastResult(quick, {})
+    return read_times(trim(cells), unit)
+
+
+def _quick_times(cells: pa.StringArray, unit: str) -> pa.Array | None:
+    """Casts cells of one form and of the unit's precision; else returns None."""
+    if unit == "d":
+        targets = [pa.date32()]
+    else:
+        targets = [pa.timestamp(unit), pa.timestamp(unit, "UTC")]
+    for target in targets:
+        try:
+            times = cells.cast(target)
+        except pa.ArrowInvalid:
+            continue
+        return (times.cast(pa.int32()) if unit == "d" else times).cast(pa.int64())
+    return None
+
+
+def read_times(cells: pa.StringArray, unit: str) -> CastResult:
+    """Parses cells of any of the forms; 1 million a second."""
+    dated = matches(cells, _DATE_TIME)
+    clock = matches(cells, _TIME_OF_DAY) & (pc.utf8_length(cells).to_numpy(False) > 2)
+    seconds = np.zeros(len(cells), np.int64)
+    fraction = np.zeros(len(cells), np.int64)
+    real = np.zeros(len(cells), np.bool_)
+    for written, pattern in ((dated, _DATE_TIME), (clock, _TIME_OF_DAY)):
+        where = np.flatnonzero(written)
+        if len(where):
+            parts = pc.extract_regex(cells.take(pa.array(where)), pattern)
+            seconds[where], fraction[where], real[where] = _count(parts)
+    errors = flag_invalid(
+        present(cells) & ~real,
+        lambda i: (
+            f"{shown(cells[i].as_py())} is not a date or time in ISO 8601 "
+            "(like 2024-01-31 or 2024-01-31T10:20:30Z)"
+        ),
+    )
+    counts, exact, inside = _in_unit(seconds, fraction, unit)
+    rough = flag_invalid(
+        real & ~exact,
+        lambda i: f"{shown(cells[i].as_py())} is not a whole number of {unit}",
+    )
+    beyond = flag_invalid(
+        real & exact & ~inside,
+        lambda i: f"{shown(cells[i].as_py())} is beyond int64 in {unit}",
+    )
+    array = without(pa.array(counts), ~(real & exact & inside))
+    return CastResult(array, merge(errors, merge(rough, beyond)))
+
+
+def _count(parts: pa.StructArray) -> tuple[I64, I64, Mask]:
+    """Returns seconds, nanoseconds on top, and whether there is such a time."""
+    names = [field.name for field in parts.type]
+
+    def number(name: str) -> I64:
+        if name not in names:
+            return np.zeros(len(parts), np.int64)
+        digits = pc.struct_field(parts, name)
+        if name == "fraction":
+            digits = pc.utf8_rpad(digits, 9, "0")
+        # An optional part that is not there is an empty text.
+        digits = pc.if_else(pc.equal(digits, ""), "0", digits)
+        return np.asarray(digits.cast(pa.int64()).to_numpy(), np.int64)
+
+    real = (number("hour") < 24) & (number("minute") < 60) & (number("second") < 60)
+    seconds = number("hour") * 3600 + number("minute") * 60 + number("second")
+    if "year" in names:
+        month, day = number("month"), number("day")
+        real &= (month >= 1) & (month <= 12)
+        months = (number("year") - 1970) * 12 + np.clip(month, 1, 12) - 1
+        first = _first_day(months)
+        real &= (day >= 1) & (day <= _first_day(months + 1) - first)
+        seconds += (first + day - 1) * 86_400
+        zone = number("zone_hour") * 3600 + number("zone_minute") * 60
+        real &= (number("zone_hour") < 24) & (number("zone_minute") < 60)
+        ahead = pc.equal(pc.struct_field(parts, "sign"), "+").to_numpy(False)
+        seconds -= np.where(ahead, zone, -zone)
+    return seconds, number("fraction"), real
+
+
+def _first_day(months: I64) -> I64:
+    """Returns the days from 1970-01-01 to the first of a month (months from then)."""
+    return months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
+
+
+def _in_unit(seconds: I64, fraction: I64, unit: str) -> tuple[I64, Mask, Mask]:
+    """Returns (counts of the unit, whether exact, whether int64 holds them)."""
+    inside = np.ones(len(seconds), np.bool_)
+    if unit == "d":
+        return seconds // 86_400, (seconds % 86_400 == 0) & (fraction == 0), inside
+    size = NANOSECONDS[unit]
+    per_second = NANOSECONDS["s"] // size
+    for limit, sign in ((_LEAST, -1), (_MOST, 1)):
+        whole, rest = divmod(limit, per_second)
+        edge = (seconds == whole) & (sign * (fraction // size) > sign * rest)
+        inside &= ~((sign * seconds > sign * whole) | edge)
+    # Outside, this wraps round; such counts are not used.
+    return seconds * per_second + fraction // size, fraction % size == 0, inside
+
+
+def rescale(counts: I64, unit: str, wanted: str) -> tuple[I64, Mask, Mask]:
+    """Converts counts of one unit to another; returns what `_in_unit` does."""
+    size, wanted_size = NANOSECONDS[unit], NANOSECONDS[wanted]
+    if size < wanted_size:
+        ratio = wanted_size // size
+        return counts // ratio, counts % ratio == 0, np.ones(len(counts), np.bool_)
+    ratio = size // wanted_size
+    inside = (counts >= -(-_LEAST // ratio)) & (counts <= _MOST // ratio)
+    return counts * ratio, np.ones(len(counts), np.bool_), inside
+
+
+_SWAPPED = np.arange(256, dtype=np.uint8)
+_SWAPPED[list(b",.")] = list(b".,")
+_NUMBER = r"^([ \t]*[+-]?[0-9]*)%s([0-9]*(?:[eE][+-]?[0-9]+)?[ \t]*)$"
+_OTHER = "\N{NULL}"
+
+
+def swap_points(cells: pa.StringArray) -> pa.StringArray:
+    """Returns the cells with a point for each comma, and a comma for each point.
+
+    So "1,5" becomes a number, and "1.5", which is none then, no longer is one.
+    """
+    offsets, data = array_parts(cells)
+    start, stop = int(offsets[0]), int(offsets[-1])
+    text = _SWAPPED[data[start:stop]]
+    ends = pa.py_buffer(np.asarray(offsets - start, np.int32))
+    mask = None
+    if cells.null_count:
+        mask = pc.is_valid(cells).buffers()[1]
+    return pa.StringArray.from_buffers(len(cells), ends, pa.py_buffer(text), mask)
+
+
+def swap_in_numbers(cells: pa.StringArray) -> pa.StringArray:
+    """Returns the cells with them swapped in those that are numbers with either."""
+    cells = pc.replace_substring_regex(cells, _NUMBER % ",", rf"\1{_OTHER}\2")
+    cells = pc.replace_substring_regex(cells, _NUMBER % r"\.", r"\1,\2")
+    return pc.replace_substring(cells, _OTHER, ".")

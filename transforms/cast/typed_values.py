@@ -12,24 +12,38 @@ string, binary            string (valid UTF-8), bytes
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import binascii
+from collections.abc import Callable, Sequence
 from decimal import Decimal
+from difflib import get_close_matches
+from functools import cache
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from recordmill.schemas.declared import DeclaredFeature
 from recordmill.schemas.errors import SchemaError
-from recordmill.transforms.arrow import I64
-from recordmill.transforms.cast.cast_result import (
+from recordmill.transforms.arrow import I64, U8, array_parts, binary_array, offsets_of
+from recordmill.transforms.cast.text_values import (
     ARROW_TYPES,
     CastResult,
+    cast_floats,
+    matches,
+    parse_booleans,
+    parse_floats,
+    parse_integers,
+    parse_times,
     present,
+    rescale,
     shown,
+    swap_points,
     without,
 )
-from recordmill.transforms.cast.text_times import rescale
-from recordmill.transforms.cast.text_values import cast_floats
+from recordmill.transforms.cast.text_values import without as without_wrong
 from recordmill.transforms.encode.arrow_types import (
     BOOL,
     BYTES,
@@ -37,10 +51,18 @@ from recordmill.transforms.encode.arrow_types import (
     INTEGER,
     TIME,
     family_of,
+    plain,
 )
-from recordmill.transforms.encode.row_errors import Mask, flag_invalid, mask_of
+from recordmill.transforms.encode.row_errors import (
+    Mask,
+    RowErrors,
+    flag_invalid,
+    mask_of,
+    merge,
+)
 from recordmill.transforms.encode.value_limits import (
     beyond_integer,
+    bound_errors,
     integer_errors,
     integers_as_floats,
     utf8_errors,
@@ -196,3 +218,263 @@ def _time_text(array: pa.Array, raw: I64, unit: str) -> Callable[[int], str]:
         return shown(naive.cast(pa.string())[0].as_py())
 
     return text
+
+
+#     hex      two digits 0-9 a-f A-F a byte
+#     base64   A-Z a-z 0-9 + / (RFC 4648, section 4), four digits for three bytes; the
+#              padding = at the end may be left out, but not half of it
+#     array    row-major little-endian values
+#
+# A whole column is decoded in one call; cells are looked at one by one, by a regular
+# expression, only where that call fails.
+
+_HEX = r"^(?:[0-9a-fA-F]{2})*$"
+_DIGIT = "[A-Za-z0-9+/]"
+_BASE64 = rf"^(?:{_DIGIT}{{4}})*(?:{_DIGIT}{{2}}(?:==)?|{_DIGIT}{{3}}=?)?$"
+_PADS = ["", "", "==", "="]  # by the digits behind the last four
+_EQUALS = ord("=")
+
+
+def decode_hex(cells: pa.StringArray) -> CastResult:
+    """Decodes hex cells."""
+    return _decode(
+        cells, _unhex, _HEX, "hex (two digits a byte, 0-9 and a-f)", lambda text: text
+    )
+
+
+def decode_base64(cells: pa.StringArray) -> CastResult:
+    """Decodes base64 cells."""
+    return _decode(
+        cells,
+        _unbase64,
+        _BASE64,
+        "base64 (four digits A-Z a-z 0-9 + / for three bytes, = at the end)",
+        _pad,
+    )
+
+
+_Decoder = Callable[[I64, U8], pa.BinaryArray]
+
+
+def _decode(
+    cells: pa.StringArray,
+    decode: _Decoder,
+    pattern: str,
+    expected: str,
+    complete: Callable[[pa.StringArray], pa.StringArray],
+) -> CastResult:
+    valid = present(cells)
+    errors: RowErrors = {}
+    texts = cells.fill_null("")
+    try:
+        decoded = decode(*_text_parts(complete(texts)))
+    except ValueError:  # binascii.Error is one
+        texts = pc.ascii_trim_whitespace(texts)
+        wrong = ~matches(texts, pattern)
+        errors = flag_invalid(
+            wrong, lambda i: f"{shown(texts[i].as_py())} is not valid {expected}"
+        )
+        texts = without_wrong(texts, wrong).fill_null("")
+        decoded = decode(*_text_parts(complete(texts)))
+        valid &= ~wrong
+    return CastResult(without_wrong(decoded, ~valid), errors)
+
+
+def _text_parts(cells: pa.StringArray) -> tuple[I64, U8]:
+    """Returns offsets from 0 and the bytes they count."""
+    offsets, data = array_parts(cells)
+    return offsets - offsets[0], data[offsets[0] : offsets[-1]]
+
+
+def _unhex(offsets: I64, data: U8) -> pa.BinaryArray:
+    if (offsets % 2).any():
+        raise ValueError("an odd number of digits")
+    return binary_array(
+        offsets // 2, np.frombuffer(binascii.unhexlify(data.data), np.uint8)
+    )
+
+
+def _pad(cells: pa.StringArray) -> pa.StringArray:
+    """Adds the padding that was left out."""
+    offsets, data = _text_parts(cells)
+    rest = np.diff(offsets) % 4
+    ends = offsets[1:][rest > 0] - 1
+    rest[rest > 0] *= (
+        data[ends] != _EQUALS
+    )  # half of the padding is wrong, not left out
+    if not rest.any():
+        return cells
+    return pc.binary_join_element_wise(cells, pa.array(_PADS).take(pa.array(rest)), "")
+
+
+def _unbase64(offsets: I64, data: U8) -> pa.BinaryArray:
+    if (offsets % 4).any():
+        raise ValueError("not a multiple of four digits")
+    ends = offsets[1:][np.diff(offsets) > 0]
+    one = data[ends - 1] == _EQUALS
+    two = one & (data[ends - 2] == _EQUALS)
+    padded = np.flatnonzero(data == _EQUALS)
+    if len(padded) != np.count_nonzero(one) + np.count_nonzero(two):
+        raise ValueError("padding inside a cell")
+    if len(padded):
+        data = data.copy()
+        data[padded] = ord("A")  # six zero bits; the bytes they make are cut out below
+    raw = np.frombuffer(binascii.a2b_base64(data.data, strict_mode=True), np.uint8)
+    lengths = np.diff(offsets) // 4 * 3
+    if len(padded):
+        last = ends // 4 * 3 - 1
+        raw = np.delete(raw, np.concatenate([last[one], last[two] - 1]))
+        lengths[np.diff(offsets) > 0] -= one.astype(np.int64) + two
+    return binary_array(offsets_of(lengths), raw)
+
+
+def array_lists(column: pa.BinaryArray, dtype: str) -> CastResult:
+    """Converts bytes of arrays to lists of their values; booleans are bytes 0 and 1."""
+    read_as = np.dtype("uint8" if dtype == "bool" else dtype).newbyteorder("<")
+    valid = present(column)
+    column = column.fill_null(b"")
+    size = read_as.itemsize
+    lengths = np.diff(array_parts(column)[0])
+    wrong = lengths % size != 0
+    errors = flag_invalid(
+        wrong,
+        lambda i: (
+            f"{lengths[i]} bytes are not a whole number of {dtype} values ({size} bytes each)"
+        ),
+    )
+    column = without_wrong(column, wrong).fill_null(b"")
+    offsets, data = _text_parts(column)
+    # A slice may begin anywhere; Arrow wants values at multiples of their size.
+    values = np.require(data.view(read_as), requirements="A")
+    lists = pa.ListArray.from_arrays(
+        pa.array(offsets // size, pa.int32()),
+        pa.array(values, ARROW_TYPES[read_as.name]),
+        mask=pa.array(~valid),
+    )
+    return CastResult(lists, errors)
+
+
+# Text is taken as it is: no white space is cut off, and "3" is a label only where a class
+# is named so. An integer column holds indices.
+
+_NAMES_SHOWN = 10
+_COMPARISONS = 20_000  # of labels with class names in one batch; each takes 10 us
+_LONGEST_LABEL = 64  # a longer one is not a typing error, and slow to compare
+
+
+def label_indices(
+    labels: pa.StringArray, classes: Sequence[str], dtype: str
+) -> CastResult:
+    """Returns the class index of each label."""
+    names = pa.array(classes, pa.string())
+    indices = pc.index_in(labels, value_set=names)
+    unknown = present(labels) & ~present(indices)
+    budget = _COMPARISONS
+
+    @cache
+    def reason(label: str) -> str:
+        nonlocal budget
+        near: list[str] = []
+        if len(label) <= _LONGEST_LABEL and budget >= len(classes):
+            budget -= len(classes)
+            near = get_close_matches(label, classes, 1, cutoff=0.6)
+        hint = f"did you mean {near[0]!r}?" if near else _listed(classes)
+        return f"{shown(label)} is not a class name; {hint}"
+
+    errors = flag_invalid(unknown, lambda i: reason(labels[i].as_py()))
+    return CastResult(indices.cast(ARROW_TYPES[dtype]), errors)
+
+
+def check_indices(indices: pa.Array, classes: Sequence[str]) -> CastResult:
+    """Checks the indices that integer columns hold; each must be that of a class."""
+    values = indices.fill_null(0).to_numpy(zero_copy_only=False)
+    errors = index_errors(values, classes)
+    return CastResult(without(indices, mask_of(errors, len(values))), errors)
+
+
+def index_errors(indices: npt.NDArray[Any], classes: Sequence[str]) -> RowErrors:
+    """Returns the indices that no class has."""
+    wrong = (indices < 0) | (indices >= len(classes))
+    return flag_invalid(wrong, lambda i: beyond_classes(indices[i], classes))
+
+
+def beyond_classes(index: int | np.integer, classes: Sequence[str]) -> str:
+    """Returns the reason for an index that no class has."""
+    return f"{index} is not a class index (0 to {len(classes) - 1})"
+
+
+def _listed(classes: Sequence[str]) -> str:
+    names = ", ".join(map(shown, classes[:_NAMES_SHOWN]))
+    more = len(classes) - _NAMES_SHOWN
+    return f"the names are {names}{f' and {more} more' if more > 0 else ''}"
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Returns whether the type is one of Arrow's strings."""
+    return bool(
+        pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind)
+    )
+
+
+def cast_values(array: pa.Array, feature: DeclaredFeature) -> CastResult:
+    """Casts values (not lists) to the feature's dtype, within its bounds and classes.
+
+    Raises:
+      SchemaError: no value of the array's type can become one of the dtype.
+    """
+    array = plain(array)
+    if pt.is_null(array.type):
+        return CastResult(pa.nulls(len(array), ARROW_TYPES[feature.dtype]), {})
+    made = _cast(array, feature)
+    outside = _out_of_bounds(made.array, feature)
+    if not outside:
+        return made
+    inside = without(made.array, mask_of(outside, len(array)))
+    return CastResult(inside, merge(made.errors, outside))
+
+
+def _cast(array: pa.Array, feature: DeclaredFeature) -> CastResult:
+    dtype = feature.dtype
+    if feature.classes and len(feature.classes) - 1 > np.iinfo(dtype).max:
+        raise SchemaError(
+            f"{len(feature.classes)} classes are too many for {dtype}: declare int64"
+        )
+    written = feature.cell in ("hex", "base64") or feature.classes
+    if is_text(array.type) or (written and family_of(array.type) == BYTES):
+        cells, errors = cast_typed(array, "string", None)
+        made = _parse(cells, feature)
+        return CastResult(made.array, merge(errors, made.errors))
+    made = cast_typed(array, dtype, feature.unit)
+    if feature.classes:
+        checked = check_indices(made.array, feature.classes)
+        return CastResult(checked.array, merge(made.errors, checked.errors))
+    return made
+
+
+def _parse(cells: pa.StringArray, feature: DeclaredFeature) -> CastResult:
+    if feature.cell == "hex":
+        return decode_hex(cells)
+    if feature.cell == "base64":
+        return decode_base64(cells)
+    if feature.classes:
+        return label_indices(cells, feature.classes, feature.dtype)
+    if feature.dtype in ("string", "bytes"):
+        return cast_typed(cells, feature.dtype, None)
+    if feature.unit:
+        return parse_times(cells, feature.unit)
+    if feature.decimal == "comma":
+        cells = swap_points(cells)
+    if feature.dtype == "bool":
+        return parse_booleans(cells)
+    if feature.dtype.startswith("float"):
+        return parse_floats(cells, feature.dtype)
+    return parse_integers(cells, feature.dtype)
+
+
+def _out_of_bounds(array: pa.Array, feature: DeclaredFeature) -> RowErrors:
+    if feature.min is None and feature.max is None:
+        return {}
+    if pt.is_boolean(array.type):
+        array = array.cast(pa.uint8())
+    values = array.fill_null(0).to_numpy(zero_copy_only=False)
+    return bound_errors(values, feature.min, feature.max, present(array))

@@ -48,7 +48,7 @@ from recordmill.schemas.ranges import NO_REJECTS, RejectTotals
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count
 from recordmill.transforms.arrow import I64, binary_array, offsets_of, value_offsets
-from recordmill.transforms.cast.class_labels import index_errors
+from recordmill.transforms.cast.typed_values import index_errors
 from recordmill.transforms.dataset.files import (
     ChecksummedFile,
     class_names,

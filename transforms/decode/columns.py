@@ -23,7 +23,7 @@ from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, shape_text
 from recordmill.schemas.proto.tensor_pb2 import TensorProto
 from recordmill.transforms.arrow import I64, U8, offsets_of
-from recordmill.transforms.cast.cast_result import ARROW_TYPES
+from recordmill.transforms.cast.text_values import ARROW_TYPES
 from recordmill.transforms.decode.wire import (
     Mask,
     Spans,

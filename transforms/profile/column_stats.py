@@ -22,10 +22,10 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from recordmill.transforms.cast.text_values import without_missing
-from recordmill.transforms.sources.text_types import convert
-from recordmill.transforms.sources.type_flags import (
+from recordmill.transforms.sources.text_types import (
     TypeFlag,
     column_dtype,
+    convert,
     has_missing_words,
     is_text,
 )

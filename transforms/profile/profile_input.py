@@ -23,8 +23,7 @@ from recordmill.transforms.profile.column_stats import ColumnStats, column_stats
 from recordmill.transforms.profile.in_threads import in_threads, surveyed
 from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.single_values import single_values
-from recordmill.transforms.sources.text_types import cells_of
-from recordmill.transforms.sources.type_flags import TypeFlag
+from recordmill.transforms.sources.text_types import TypeFlag, cells_of
 
 MAX_REJECTS = 5  # rejected rows that are kept
 

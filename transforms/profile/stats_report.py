@@ -10,7 +10,7 @@ from recordmill.schemas.feature_spec import Content, FeatureSpec
 from recordmill.schemas.yaml_lines import write_yaml
 from recordmill.transforms.profile.column_stats import MAX_DISTINCT, ColumnStats, Number
 from recordmill.transforms.profile.profile_input import Inferred, TableStats
-from recordmill.transforms.sources.type_flags import is_huge
+from recordmill.transforms.sources.text_types import is_huge
 
 MAX_PROPOSED = 100  # values of a text column that may be meant as classes
 MAX_LISTED = 20  # values whose counts are written out

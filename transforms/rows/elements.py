@@ -23,8 +23,8 @@ from recordmill.schemas.job import JobSpec, Payload, parse_fraction
 from recordmill.schemas.proto.example_pb2 import Example, Feature
 from recordmill.schemas.split_times import parse_split_times
 from recordmill.transforms.arrow import U64, offsets_of
-from recordmill.transforms.cast.cast_result import shown
 from recordmill.transforms.cast.cell_lists import feature_type
+from recordmill.transforms.cast.text_values import shown
 from recordmill.transforms.encode.arrow_types import is_list, plain
 from recordmill.transforms.exchange.keys import assign_splits, text_hash, value_hashes
 from recordmill.transforms.sources.roles import SplitRole, TimeRole

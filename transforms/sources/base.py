@@ -26,7 +26,7 @@ from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.sources.by_reference import ByReference
 from recordmill.transforms.sources.named_files import NamedFile
 from recordmill.transforms.sources.source_rows import Rows
-from recordmill.transforms.sources.type_flags import TypeFlag
+from recordmill.transforms.sources.text_types import TypeFlag
 from recordmill.transforms.storage import Store
 
 FRAMED = "framed record"  # the only column of a source that has whole records already

@@ -23,7 +23,7 @@ from recordmill.transforms.arrow import I64
 from recordmill.transforms.sources.roles import LabelRole, SplitRole, TimeRole, index_in
 from recordmill.transforms.sources.source_on_source import SourceOnSource
 from recordmill.transforms.sources.source_rows import Rows
-from recordmill.transforms.sources.type_flags import TypeFlag
+from recordmill.transforms.sources.text_types import TypeFlag
 
 
 @dataclass(frozen=True)

@@ -2,19 +2,165 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from datetime import UTC, datetime
+from typing import Any, Self
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.feature_spec import FeatureSpec, Kind
+from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.split_times import SplitTimes
 from recordmill.schemas.text import first_names
-from recordmill.transforms.cast.cast_result import shown
-from recordmill.transforms.sources.time_splits import split_by_time
+from recordmill.transforms.cast.text_values import shown, swap_points, without_missing
+from recordmill.transforms.sources.base import Source
+from recordmill.transforms.sources.class_keys import texts_of
+
+_MICROSECONDS = pa.timestamp("us")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SAMPLED_ROWS = 1_000  # by which a column is taken for one of times or of numbers
+
+
+def split_by_time(
+    values: pa.Array, times: SplitTimes, *, decimal_comma: bool = False
+) -> pa.Int64Array:
+    """Returns the index of each row's split; null where the value is missing or no time.
+
+    Args:
+      values: times or numbers, or text that tells them.
+      times: where the splits begin.
+      decimal_comma: whether numbers in text have a comma before their places.
+
+    >>> from recordmill.schemas.split_times import parse_split_times
+    >>> times = parse_split_times("d=a,2026-01-01,b")
+    >>> split_by_time(pa.array(["2025-12-31", "2026-01-01", "?"]), times).to_pylist()
+    [0, 1, None]
+    """
+    found = _found_in(values, are_times=times.are_times, decimal_comma=decimal_comma)
+    if found is None:
+        return pa.nulls(len(values), pa.int64())
+    missing = found.is_null().to_numpy(zero_copy_only=False)
+    if pt.is_floating(found.type):
+        missing = missing | pc.is_nan(found).fill_null(True).to_numpy(
+            zero_copy_only=False
+        )
+    numbers = found.fill_null(0).to_numpy(zero_copy_only=False)
+    splits = np.zeros(len(values), np.int64)
+    for bound in times.bounds:
+        start = _microseconds(bound) if isinstance(bound, datetime) else bound
+        splits += numbers >= start
+    return pa.array(splits, pa.int64(), mask=missing)
+
+
+def require_times(
+    source: Source,
+    ranges: Sequence[InputRange],
+    times: SplitTimes,
+    *,
+    decimal_comma: bool,
+) -> None:
+    """Refuses a column in which no row of a sample has a time, or no number.
+
+    Args:
+      source: prepared.
+      ranges: of it.
+      times: the column, and boundaries that are times or numbers.
+      decimal_comma: as of `split_by_time`.
+
+    Raises:
+      UsageError: all rows would be rejects, but only after all were read.
+    """
+    found = ""
+    for input_range in source.sample_ranges(ranges):
+        try:
+            rows = next(iter(source.read_as_text(input_range)), None)
+        except InputError:
+            continue  # a range that begins inside a quoted field; the run tells
+        if rows is None:
+            continue
+        values = rows.batch.column(times.column)[:_SAMPLED_ROWS].drop_null()
+        if pt.is_string(values.type):  # a later row may have more than such texts
+            values = without_missing(values).drop_null()
+        splits = split_by_time(values, times, decimal_comma=decimal_comma)
+        if splits.null_count < len(splits):
+            return
+        if not found and len(values):
+            found = shown(str(values[0]))
+            kind = "" if pt.is_string(values.type) else f" ({values.type})"
+            found = f"{found}{kind}"
+    if not found:
+        return  # no values at all: each such row is told
+    wanted = "times like 2026-01-31" if times.are_times else "numbers like 20.5"
+    raise UsageError(
+        f"`split_by_time` {times.column}: the first rows have no values like those of its "
+        f"boundaries, but {found}; expected {wanted}. Name another column, give boundaries "
+        "that are like its values, or write its values so"
+    )
+
+
+def _microseconds(time: datetime) -> int:
+    since = time - _EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def _found_in(
+    values: pa.Array, *, are_times: bool, decimal_comma: bool
+) -> pa.Array | None:
+    """Returns microseconds since 1970 in UTC, or numbers; None if there can be none."""
+    if are_times:
+        return _times_in(values)
+    if pt.is_integer(values.type) or pt.is_floating(values.type):
+        return values
+    if not pt.is_string(values.type):
+        return None
+    if decimal_comma:
+        values = swap_points(values)
+    return _of_texts(values, _number_in, pa.float64())
+
+
+def _times_in(values: pa.Array) -> pa.Array | None:
+    """Returns microseconds since 1970; None if the column can hold no times."""
+    if pt.is_timestamp(values.type) or pt.is_date(values.type):
+        return pc.cast(values, _MICROSECONDS, safe=False).cast(pa.int64())
+    if not pt.is_string(values.type):
+        return None
+    try:  # all at once, where no cell has a zone and all are times
+        return pc.cast(values, _MICROSECONDS).cast(pa.int64())
+    except pa.ArrowInvalid:
+        return _of_texts(values, _microseconds_in, pa.int64())
+
+
+def _of_texts(values: pa.Array, parse: Any, wanted: pa.DataType) -> pa.Array:
+    """Parses each different text once."""
+    texts, indices = texts_of(values)
+    parsed = pa.array([parse(text) if text else None for text in texts], wanted)
+    return parsed.take(pa.array(indices))
+
+
+def _microseconds_in(text: str) -> int | None:
+    if (
+        text.strip().isdecimal()
+    ):  # 20260101: a column of such texts comes out as numbers
+        return None
+    try:
+        found = datetime.fromisoformat(text.strip())
+    except ValueError:
+        return None
+    return _microseconds(found.replace(tzinfo=UTC) if found.tzinfo is None else found)
+
+
+def _number_in(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return None if math.isnan(number) else number
 
 
 @dataclass(frozen=True)

@@ -1,37 +1,122 @@
-"""Infers the type of a column of text cells, and converts the cells to it.
-
-    integer, boolean -> int64_list    decimal -> float_list    the rest -> bytes_list
-
-The type flags of a column are those of all its cells, merged by OR, so the order in
-which ranges are read cannot matter: ["1", "2.0"] has INTEGER, ["2.5"] has DECIMAL, both
-together have INTEGER | DECIMAL, which is float32. A whole number is an integer also
-where it is written as a decimal (2.0, as pandas writes integers with gaps), but not with
-an exponent (2e3), which is how floats are written. What would lose something stays text:
-leading zeros, a leading plus, integers beyond int64, decimals beyond float32 (they would
-become infinity), booleans among numbers.
-
-Blanks around a value, and words that stand for a missing one (NA, null), count for
-nothing where all other cells are numbers or booleans; in a column of text all cells stay
-as they are.
-"""
+"""Defines the type flags of a column of text, and the dtype that they ask for."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import IntFlag
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from recordmill.transforms import compiled
 from recordmill.transforms.arrow import U8, array_parts
 from recordmill.transforms.cast.text_values import without_missing, without_places
-from recordmill.transforms.sources.plain_numbers import read_plain
-from recordmill.transforms.sources.type_flags import (
-    ARROW_TYPES,
-    LEAST_FLAG,
-    TypeFlag,
-    column_dtype,
-    is_text,
-)
+
+
+class TypeFlag(IntFlag):
+    """What the cells of a column were observed to hold; NOTHING if all were empty.
+
+    Checkpoints keep them, so none ever gets another meaning that is narrower.
+    """
+
+    NOTHING = 0
+    BOOLEAN = 1
+    INTEGER = 2  # whole and within int64: 7, 7.0
+    DECIMAL = 4  # within float32
+    TEXT = 8
+    HUGE = 16  # decimals beyond float32, but within float64: they stay text
+    MISSING = 32  # words like NA, and nothing but blanks
+
+
+# What the cells become, by the feature's dtype. Decimals stay float64 until they are
+# encoded.
+ARROW_TYPES = {
+    "bool": pa.bool_(),
+    "int64": pa.int64(),
+    "float32": pa.float64(),
+    "string": pa.string(),
+}
+
+_DTYPE_OF: dict[int, str] = {
+    TypeFlag.BOOLEAN: "bool",
+    TypeFlag.INTEGER: "int64",
+    TypeFlag.DECIMAL: "float32",
+    TypeFlag.INTEGER | TypeFlag.DECIMAL: "float32",
+}
+
+LEAST_FLAG = {
+    "bool": TypeFlag.BOOLEAN,
+    "int64": TypeFlag.INTEGER,
+    "float32": TypeFlag.DECIMAL,
+}
+
+
+def column_dtype(flags: int) -> str:
+    """Returns the narrowest dtype that holds all cells with these flags.
+
+    >>> column_dtype(TypeFlag.INTEGER | TypeFlag.DECIMAL)
+    'float32'
+    """
+    return _DTYPE_OF.get(flags & ~TypeFlag.MISSING, "string")
+
+
+def is_text(flags: int) -> bool:
+    """Tells whether a column is text, whatever its other cells hold."""
+    known = flags & ~TypeFlag.MISSING
+    return bool(known) and column_dtype(known) == "string" and not is_huge(known)
+
+
+def has_missing_words(flags: int) -> bool:
+    """Tells whether cells of a column with these flags stand for missing values."""
+    return bool(flags & TypeFlag.MISSING) and column_dtype(flags) != "string"
+
+
+def is_huge(flags: int) -> bool:
+    """Tells whether a column is text only because of decimals beyond float32."""
+    flags &= ~TypeFlag.MISSING
+    others = flags & ~TypeFlag.HUGE
+    return others != flags and (not others or column_dtype(others) != "string")
+
+
+_BYTES = 8  # of a value
+_TYPES = {"int64": pa.int64(), "float32": pa.float64()}  # as in `ARROW_TYPES`
+
+
+def read_plain(cells: pa.StringArray, dtype: str) -> pa.Array | None:
+    """Returns cells as `cast_cells` does, or None if one of them is not plainly written.
+
+    Args:
+      cells: text.
+      dtype: of the values.
+    """
+    loops, kind = compiled.loops, _TYPES.get(dtype)
+    if loops is None or kind is None or not len(cells) or cells.offset:
+        return None
+    valid, offsets, data = cells.buffers()
+    if not cells.null_count:
+        valid = None
+    target = pa.allocate_buffer(len(cells) * _BYTES)
+    if not loops.numbers(offsets, data or b"", valid, dtype == "float32", target):
+        return None
+    return pa.Array.from_buffers(kind, len(cells), [valid, target], cells.null_count)
+
+
+#     integer, boolean -> int64_list    decimal -> float_list    the rest -> bytes_list
+#
+# The type flags of a column are those of all its cells, merged by OR, so the order in
+# which ranges are read cannot matter: ["1", "2.0"] has INTEGER, ["2.5"] has DECIMAL, both
+# together have INTEGER | DECIMAL, which is float32. A whole number is an integer also
+# where it is written as a decimal (2.0, as pandas writes integers with gaps), but not with
+# an exponent (2e3), which is how floats are written. What would lose something stays text:
+# leading zeros, a leading plus, integers beyond int64, decimals beyond float32 (they would
+# become infinity), booleans among numbers.
+#
+# Blanks around a value, and words that stand for a missing one (NA, null), count for
+# nothing where all other cells are numbers or booleans; in a column of text all cells stay
+# as they are.
 
 # The same language as the fast checks below; these decide where they cannot.
 _BOOLEAN_TEXT = r"^([tT][rR][uU][eE]|[fF][aA][lL][sS][eE])$"  # (?i:s) is also ſ
@@ -297,3 +382,148 @@ def _matches(cells: pa.StringArray, pattern: str) -> npt.NDArray[np.bool_]:
 
 def _lengths(cells: pa.StringArray) -> npt.NDArray[np.int32]:
     return np.asarray(pc.binary_length(cells).to_numpy(zero_copy_only=False), np.int32)
+
+
+# A call of Arrow costs some microseconds however few cells it gets, and a column takes
+# dozens of calls: in a table of 20,000 columns and 60 rows they would be nearly all of the
+# time. So where columns are short, those of one type are put end to end, and taken for
+# one column. What comes out for each is the same.
+
+_SHORT = 1024  # cells of a column that is put together with others
+_JOINED_BYTES = 64 << 20  # of the text that is joined at once
+
+
+def classify_columns(
+    columns: Sequence[pa.StringArray], num_bytes: int | None = None
+) -> list[TypeFlag]:
+    """Returns the type flags of each column, as `classify` does.
+
+    Args:
+      columns: of text.
+      num_bytes: of all text, at most, if it is known.
+    """
+    flags = [TypeFlag.NOTHING] * len(columns)
+    for group in _groups(columns, range(len(columns)), num_bytes):
+        if len(group) == 1:
+            flags[group[0]] = classify(columns[group[0]])
+            continue
+        counts = np.array([len(columns[at]) - columns[at].null_count for at in group])
+        filled = np.flatnonzero(counts)
+        if not len(filled):
+            continue
+        cells = pa.concat_arrays([columns[at] for at in group]).drop_null()
+        # Columns of 3, 0 and 2 cells: those with cells start at 0 and 3.
+        starts = (np.cumsum(counts) - counts)[filled]
+        sums = np.zeros(len(filled), np.int64)
+        cells = without_missing(cells)
+        missing = cells.is_null().to_numpy(zero_copy_only=False)
+        kinds = {TypeFlag.MISSING: missing, **kinds_of(cells.fill_null(""))}
+        text = np.ones(len(cells), np.bool_)
+        for flag, found in kinds.items():
+            sums |= np.where(np.logical_or.reduceat(found, starts), int(flag), 0)
+            text &= ~found
+        sums |= np.where(np.logical_or.reduceat(text, starts), int(TypeFlag.TEXT), 0)
+        for at, total in zip(filled.tolist(), sums.tolist(), strict=True):
+            flags[group[at]] = TypeFlag(total)
+    return flags
+
+
+def convert_columns(
+    columns: Sequence[pa.StringArray],
+    expected: Sequence[int],
+    num_bytes: int | None = None,
+) -> tuple[list[pa.Array], list[int]]:
+    """Converts columns to the types that are expected, as `convert` does each.
+
+    Args:
+      columns: of text.
+      expected: the type flags to assume for each.
+      num_bytes: of all text, at most, if it is known.
+
+    Returns:
+      The converted columns, and the type flags that were seen in each.
+    """
+    converted: list[pa.Array | None] = [None] * len(columns)
+    observed = [int(flags & ~TypeFlag.MISSING) for flags in expected]
+    known: dict[str, list[int]] = {}  # by the dtype that is expected
+    unknown = []
+    for at, (cells, flags) in enumerate(zip(columns, expected, strict=True)):
+        if len(cells) > _SHORT or cells.null_count == len(cells):
+            continue
+        dtype = column_dtype(flags)
+        if dtype != "string":
+            known.setdefault(dtype, []).append(at)
+        elif not is_text(flags):
+            unknown.append(at)
+    for dtype, members in known.items():
+        # None: some column needs a wider type, so each is converted for itself.
+        groups = _groups(columns, members, num_bytes)
+        _convert_joined(columns, groups, partial(cast_cells, dtype=dtype), converted)
+    if len(unknown) > 1:
+        seen = classify_columns([columns[at] for at in unknown], num_bytes)
+        found: dict[str, list[int]] = {}
+        for at, flags in zip(unknown, seen, strict=True):
+            observed[at] = int(expected[at]) | int(flags)
+            found.setdefault(column_dtype(observed[at]), []).append(at)
+        for dtype, members in found.items():
+            groups = _groups(columns, members, num_bytes)
+            _convert_joined(columns, groups, partial(as_dtype, dtype=dtype), converted)
+    arrays = []
+    for at, (cells, done) in enumerate(zip(columns, converted, strict=True)):
+        if done is None:
+            done, flag = convert(cells, expected[at])
+            observed[at] = int(flag)
+        arrays.append(done)
+    return arrays, observed
+
+
+def _convert_joined(
+    columns: Sequence[pa.StringArray],
+    groups: Sequence[Sequence[int]],
+    convert_cells: Callable[[pa.StringArray], pa.Array | None],
+    converted: list[pa.Array | None],
+) -> None:
+    """Converts columns put end to end; leaves out single ones and what does not fit."""
+    for group in groups:
+        if len(group) == 1:
+            continue
+        joined = convert_cells(pa.concat_arrays([columns[at] for at in group]))
+        if joined is None:
+            continue
+        start = 0
+        for at in group:
+            size = len(columns[at])
+            converted[at] = joined.slice(start, size)
+            start += size
+
+
+def _bytes_of(columns: Sequence[pa.StringArray]) -> int:
+    """Returns the bytes of columns, which takes long to ask of each."""
+    num_bytes: int = pa.chunked_array(columns).nbytes
+    return num_bytes
+
+
+def _groups(
+    columns: Sequence[pa.StringArray],
+    members: Sequence[int],
+    num_bytes: int | None = None,
+) -> list[list[int]]:
+    """Groups columns to be joined; a long one is alone."""
+    groups: list[list[int]] = []
+    short = [at for at in members if len(columns[at]) <= _SHORT]
+    if num_bytes is None and short:
+        num_bytes = _bytes_of([columns[at] for at in short])
+    if short and num_bytes is not None and num_bytes <= _JOINED_BYTES:
+        return [short, *([at] for at in members if len(columns[at]) > _SHORT)]
+    is_full = True
+    group_bytes = 0
+    for at in members:
+        is_long = len(columns[at]) > _SHORT
+        size = columns[at].nbytes
+        if is_full or is_long or group_bytes + size > _JOINED_BYTES:
+            groups.append([])
+            group_bytes = 0
+        groups[-1].append(at)
+        group_bytes += size
+        is_full = is_long
+    return groups

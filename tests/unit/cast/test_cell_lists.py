@@ -14,7 +14,7 @@ from cast_tools import REFUSED, Refusal, check, outcome, rounded
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from recordmill.transforms.cast import cell_json
+from recordmill.transforms.cast import cell_lists
 
 WHITE = " \t\n\v\f\r"
 Shape = tuple[int | None, ...]
@@ -175,8 +175,8 @@ def test_json_equals_python(shape: Shape, data: st.DataObject) -> None:
     expected = [naive_json(text, shape, dtype) for text in texts]
     block_rows, blocks = data.draw(st.tuples(st.integers(1, 5), st.integers(2, 4)))
     with (
-        mock.patch.object(cell_json, "_BLOCK_ROWS", block_rows),
-        mock.patch.object(cell_json, "_BLOCKS", blocks),
+        mock.patch.object(cell_lists, "_BLOCK_ROWS", block_rows),
+        mock.patch.object(cell_lists, "_BLOCKS", blocks),
     ):
         check(texts, expected, dtype=dtype, shape=shape, cell="json")
 
@@ -222,11 +222,13 @@ def test_json_with_few_wrong_cells_among_many() -> None:
     wrong = {7: "[1", 8: "[1, 2.5]", 2500: "x", 4999: '1} {"v":[2]'}
     for row, text in wrong.items():
         texts[row] = text
-    with mock.patch.object(cell_json, "_read_cell", wraps=cell_json._read_cell) as read:
+    with mock.patch.object(
+        cell_lists, "_read_cell", wraps=cell_lists._read_cell
+    ) as read:
         found = outcome(texts, dtype="int64", shape=[2], cell="json")
     assert [i for i, one in enumerate(found) if isinstance(one, Refusal)] == [*wrong]
     assert all(found[i] == [i, i + 1] for i in range(5000) if i not in wrong)
-    assert read.call_count <= 3 * cell_json._BLOCK_ROWS
+    assert read.call_count <= 3 * cell_lists._BLOCK_ROWS
 
 
 # Separated

@@ -15,7 +15,7 @@ from cast_tools import REFUSED, check, rounded, same
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from recordmill.transforms.cast.text_times import _quick_times, read_times
+from recordmill.transforms.cast.text_values import _quick_times, read_times
 
 WHITE = " \t\n\v\f\r"
 INT_DTYPES = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from recordmill.transforms.profile import column_stats as column_facts
 from recordmill.transforms.profile.column_stats import ColumnStats, column_stats
-from recordmill.transforms.sources.type_flags import TypeFlag, column_dtype, is_huge
+from recordmill.transforms.sources.text_types import TypeFlag, column_dtype, is_huge
 
 Texts = list[str | None]
 

@@ -27,7 +27,7 @@ from recordmill.transforms.sources.cifar.source import CifarSource
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.images.source import ImagesSource
 from recordmill.transforms.sources.listing import list_inputs
-from recordmill.transforms.sources.type_flags import TypeFlag, column_dtype
+from recordmill.transforms.sources.text_types import TypeFlag, column_dtype
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,9 @@ from example_counts import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recordmill.transforms.cast.decimal_commas import swap_points
+from recordmill.transforms.cast.text_values import swap_points
 from recordmill.transforms.sources.class_keys import class_hashes, keys_of, sorted_names
-from recordmill.transforms.sources.text_types import classify
-from recordmill.transforms.sources.wide_columns import convert_columns
+from recordmill.transforms.sources.text_types import classify, convert_columns
 
 CELLS = st.one_of(
     st.sampled_from(["", " ", "NA", "null", "true", "False", "007", "-0", "x", " x "]),

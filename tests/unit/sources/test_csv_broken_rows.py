@@ -14,15 +14,15 @@ from source_tools import prepare, read, read_text
 
 from recordmill.beam_jobs.pipelines.survey import SurveyResult
 from recordmill.schemas.ranges import InputRange
-from recordmill.transforms.sources.csv import block_states, broken_rows
-from recordmill.transforms.sources.csv.broken_rows import line_of, unclosed_quote
-from recordmill.transforms.sources.csv.quote_states import (
+from recordmill.transforms.sources.csv import quotes as broken_rows
+from recordmill.transforms.sources.csv import ranges as block_states
+from recordmill.transforms.sources.csv.quotes import (
+    QUOTED,
     end_state,
+    line_of,
+    unclosed_quote,
 )
 from recordmill.transforms.sources.csv.source import CsvSource
-from recordmill.transforms.sources.csv.states import (
-    QUOTED,
-)
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.tasks.checkpoints import load_checkpoint, save_checkpoint
 from recordmill.transforms.tasks.workspace import Workspace
@@ -108,11 +108,9 @@ def test_a_row_without_end_is_a_reject_that_names_its_line(
 ) -> None:
     path = tmp_path / "in.csv"
     path.write_bytes(b'a,b\n1,2\n3,"' + b"x\n" * 9000 + b'"\n5,6\n')
-    monkeypatch.setattr(
-        "recordmill.transforms.sources.csv.range_blocks.MAX_ROW_BYTES", 9999
-    )
+    monkeypatch.setattr("recordmill.transforms.sources.csv.rows.MAX_ROW_BYTES", 9999)
     monkeypatch.setattr(broken_rows, "MAX_ROW_BYTES", 9999)
-    monkeypatch.setattr("recordmill.transforms.sources.csv.range_blocks.KEPT_BYTES", 5)
+    monkeypatch.setattr("recordmill.transforms.sources.csv.rows.KEPT_BYTES", 5)
     monkeypatch.setattr(broken_rows, "KEPT_BYTES", 5)
     reading = read(CsvSource(range_bytes=100), path)
     assert [row["a"] for row in reading.rows] == [1, 5]

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 from recordmill.schemas.feature_spec import Kind, usual_kind
 from recordmill.transforms.cast.text_values import MISSING_WORDS
-from recordmill.transforms.sources.text_types import classify, convert
-from recordmill.transforms.sources.type_flags import (
+from recordmill.transforms.sources.text_types import (
     ARROW_TYPES,
     TypeFlag,
+    classify,
     column_dtype,
+    convert,
     is_text,
 )
 

@@ -18,25 +18,15 @@ from hypothesis import strategies as st
 from source_tools import FileWriter, file_writer, prepare, read_one
 
 from recordmill.schemas.ranges import OddRows, TypeFlags, merge_type_flags
-from recordmill.transforms.sources.csv import (
-    block_states,
-    broken_rows,
-    column_types,
-    range_blocks,
-    range_rows,
-    split_cells,
-)
+from recordmill.transforms.sources.csv import cells as split_cells
+from recordmill.transforms.sources.csv import inspect, quotes
+from recordmill.transforms.sources.csv import ranges as block_states
+from recordmill.transforms.sources.csv import rows as range_blocks
+from recordmill.transforms.sources.csv import rows as range_rows
 from recordmill.transforms.sources.csv.dialect import ASK_NOTHING, AskedDialect
-from recordmill.transforms.sources.csv.quote_states import (
-    end_state,
-)
-from recordmill.transforms.sources.csv.row_bounds import BOM
+from recordmill.transforms.sources.csv.quotes import BOM, QUOTED, end_state
 from recordmill.transforms.sources.csv.source import CsvSource
-from recordmill.transforms.sources.csv.states import (
-    QUOTED,
-)
-from recordmill.transforms.sources.text_types import classify
-from recordmill.transforms.sources.type_flags import TypeFlag
+from recordmill.transforms.sources.text_types import TypeFlag, classify
 
 pytestmark = pytest.mark.fuzz
 
@@ -245,10 +235,10 @@ def test_rows_that_are_too_long_are_rejects(
     assume(end_state(data.removeprefix(BOM)) is not QUOTED)
     whole = read_cut(write_csv, data, 1 << 20, 1 << 20)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (broken_rows, range_blocks):
+        for module in (quotes, range_blocks):
             patch.setattr(module, "MAX_ROW_BYTES", longest)
             patch.setattr(module, "KEPT_BYTES", 3)
-        patch.setattr(column_types, "SAMPLE_BYTES", longest)  # as they are far apart
+        patch.setattr(inspect, "TYPED_BYTES", longest)  # as they are far apart
         # No row can be too long and end in a range: ranges are smaller than that.
         found = [
             read_cut(write_csv, data, range_bytes % longest + 1, part_bytes)

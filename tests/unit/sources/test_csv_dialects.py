@@ -13,14 +13,17 @@ from hypothesis import strategies as st
 from source_tools import FileWriter, file_writer, prepare, read_one, read_text
 
 from recordmill.schemas.errors import InputError
-from recordmill.transforms.sources.csv import range_rows
+from recordmill.transforms.sources.csv import rows as range_rows
 from recordmill.transforms.sources.csv.dialect import AskedDialect, Dialect
-from recordmill.transforms.sources.csv.marked_states import next_state
-from recordmill.transforms.sources.csv.quote_states import end_state
-from recordmill.transforms.sources.csv.row_bounds import BOM
+from recordmill.transforms.sources.csv.quotes import (
+    BOM,
+    QuoteState,
+    end_state,
+    first_state,
+    next_state,
+)
 from recordmill.transforms.sources.csv.source import CsvSource
-from recordmill.transforms.sources.csv.states import QuoteState, first_state
-from recordmill.transforms.sources.type_flags import TypeFlag
+from recordmill.transforms.sources.text_types import TypeFlag
 
 DELIMITERS = st.sampled_from([*",;\t| #^]x-"])
 QUOTES = st.sampled_from(["", '"', '"', "'", "a"])

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from recordmill.schemas.ranges import OddRows
-from recordmill.transforms.sources.csv.missing_words import (
+from recordmill.transforms.sources.csv.inspect import (
     count_long,
     exact_problem,
     long_warnings,

@@ -13,10 +13,9 @@ from recordmill.schemas.errors import UsageError
 from recordmill.schemas.proto.example_pb2 import Example
 from recordmill.schemas.ranges import OddRows
 from recordmill.schemas.storage_options import NO_OPTIONS
-from recordmill.transforms.sources.csv.ask_dialect import ask_dialect
 from recordmill.transforms.sources.csv.dialect import AskedDialect
-from recordmill.transforms.sources.csv.options import CsvOptions
-from recordmill.transforms.sources.csv.plugin import FORMAT
+from recordmill.transforms.sources.csv.header import ask_dialect
+from recordmill.transforms.sources.csv.plugin import FORMAT, CsvOptions
 from recordmill.transforms.sources.csv.source import CsvSource
 
 

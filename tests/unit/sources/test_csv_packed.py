@@ -18,7 +18,9 @@ from source_tools import read, read_text
 
 from recordmill.schemas.errors import InputError
 from recordmill.transforms.sources import unpack
-from recordmill.transforms.sources.csv import block_states, range_rows, stream_rows
+from recordmill.transforms.sources.csv import ranges
+from recordmill.transforms.sources.csv import rows as range_rows
+from recordmill.transforms.sources.csv import rows as stream_rows
 from recordmill.transforms.sources.csv.dialect import AskedDialect
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.packing import AskedPacking
@@ -134,7 +136,7 @@ def test_the_rows_and_rejects_are_those_of_the_plain_file(
 ) -> None:
     """With the same origins, positions in the text and raw bytes."""
     monkeypatch.setattr(range_rows, "BATCH_BYTES", part_bytes)
-    monkeypatch.setattr(block_states, "UNCLOSED_BYTES", 60)
+    monkeypatch.setattr(ranges, "UNCLOSED_BYTES", 60)
     monkeypatch.setattr(stream_rows, "UNCLOSED_BYTES", 60)
     monkeypatch.setattr(unpack, "TEXT_BYTES", 9)
     path = tmp_path / "in.csv"

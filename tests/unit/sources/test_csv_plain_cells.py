@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from recordmill.transforms import compiled
 from recordmill.transforms.compiled import Loops, _load
+from recordmill.transforms.sources.csv.cells import split_cells, split_plain
 from recordmill.transforms.sources.csv.dialect import RFC_4180, Dialect
-from recordmill.transforms.sources.csv.plain_cells import split_plain
-from recordmill.transforms.sources.csv.split_cells import split_cells
 
 pytestmark = pytest.mark.fuzz
 

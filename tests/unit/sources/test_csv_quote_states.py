@@ -9,19 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recordmill.transforms.sources.csv import marked_states, quote_states
+from recordmill.transforms.sources.csv import quotes as marked_states
+from recordmill.transforms.sources.csv import quotes as quote_states
 from recordmill.transforms.sources.csv.dialect import RFC_4180, Dialect
-from recordmill.transforms.sources.csv.marked_states import next_state
-from recordmill.transforms.sources.csv.quote_states import (
-    end_state,
-    end_states,
-)
-from recordmill.transforms.sources.csv.states import (
+from recordmill.transforms.sources.csv.quotes import (
     FIELD_START,
     QUOTED,
     UNQUOTED,
     QuoteState,
     compose,
+    end_state,
+    end_states,
+    next_state,
     pack_map,
     states_of,
     unpack_map,

@@ -17,10 +17,9 @@ from source_tools import FileWriter, file_writer, prepare
 from recordmill.schemas.job import JobSpec
 from recordmill.schemas.ranges import TypeFlags, merge_type_flags
 from recordmill.transforms.decode.examples import decode_batch
-from recordmill.transforms.sources.csv import range_rows
+from recordmill.transforms.sources.csv import rows as range_rows
 from recordmill.transforms.sources.csv.source import CsvSource
-from recordmill.transforms.sources.text_types import classify
-from recordmill.transforms.sources.type_flags import column_dtype
+from recordmill.transforms.sources.text_types import classify, column_dtype
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.send_range import measure_range

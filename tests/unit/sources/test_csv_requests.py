@@ -8,9 +8,9 @@ import pytest
 from flaky_store import Flaky
 from source_tools import read_one
 
-from recordmill.transforms.sources.csv import range_rows
-from recordmill.transforms.sources.csv.block_states import TAIL_BYTES
+from recordmill.transforms.sources.csv import rows as range_rows
 from recordmill.transforms.sources.csv.dialect import AskedDialect
+from recordmill.transforms.sources.csv.ranges import TAIL_BYTES
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.storage import open_store

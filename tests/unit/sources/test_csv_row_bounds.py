@@ -11,20 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordmill.schemas.errors import InputError
-from recordmill.transforms.sources.csv import row_bounds
-from recordmill.transforms.sources.csv.header_row import read_header
-from recordmill.transforms.sources.csv.quote_states import (
-    end_state,
-)
-from recordmill.transforms.sources.csv.row_bounds import (
+from recordmill.transforms.sources.csv import quotes as row_bounds
+from recordmill.transforms.sources.csv.header import read_header
+from recordmill.transforms.sources.csv.quotes import (
     BOM,
-    Reader,
-    row_spans,
-    row_start,
-)
-from recordmill.transforms.sources.csv.states import (
     FIELD_START,
     UNQUOTED,
+    Reader,
+    end_state,
+    row_spans,
+    row_start,
 )
 
 # Bytes that matter to the format, and one that does not.

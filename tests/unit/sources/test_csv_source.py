@@ -26,18 +26,16 @@ from recordmill.schemas.errors import InputError
 from recordmill.schemas.feature_spec import Kind
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.ranges import InputRange
-from recordmill.transforms.sources.csv import range_rows
-from recordmill.transforms.sources.csv.quote_states import (
-    end_states,
-)
-from recordmill.transforms.sources.csv.row_bounds import BOM
-from recordmill.transforms.sources.csv.source import CsvSource
-from recordmill.transforms.sources.csv.states import (
+from recordmill.transforms.sources.csv import rows as range_rows
+from recordmill.transforms.sources.csv.quotes import (
+    BOM,
     QUOTED,
     UNQUOTED,
+    end_states,
     pack_map,
 )
-from recordmill.transforms.sources.type_flags import TypeFlag
+from recordmill.transforms.sources.csv.source import CsvSource
+from recordmill.transforms.sources.text_types import TypeFlag
 from recordmill.transforms.storage.reading import read_range
 
 CELL = st.text(alphabet=[*'a1,"\n\rß☃ ;'], max_size=5)
@@ -214,9 +212,7 @@ def test_a_sample_of_a_long_range_is_short_and_of_whole_rows(
         read_bytes.append(stop - start)
         return read_range(uri, start, stop, **options)
 
-    monkeypatch.setattr(
-        "recordmill.transforms.sources.csv.range_rows.read_range", noting
-    )
+    monkeypatch.setattr("recordmill.transforms.sources.csv.rows.read_range", noting)
     assert reading.source.sample(reading.ranges[0]) == (TypeFlag.DECIMAL,)
     assert sum(read_bytes) < 200_000
 

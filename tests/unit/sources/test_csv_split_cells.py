@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from source_tools import FileWriter, file_writer, read, read_text
 
-from recordmill.transforms.sources.csv.row_bounds import BOM, row_spans
+from recordmill.transforms.sources.csv.quotes import BOM, row_spans
 from recordmill.transforms.sources.csv.source import CsvSource
 
 TINY = st.integers(1, 64) | st.just(1 << 20)

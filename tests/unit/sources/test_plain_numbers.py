@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from recordmill.transforms import compiled
 from recordmill.transforms.compiled import Loops, _load
-from recordmill.transforms.sources.plain_numbers import read_plain
-from recordmill.transforms.sources.text_types import cast_cells
+from recordmill.transforms.sources.text_types import cast_cells, read_plain
 
 pytestmark = pytest.mark.fuzz
 

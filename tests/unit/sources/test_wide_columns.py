@@ -8,10 +8,15 @@ from csv_cases import CELLS, COLUMNS
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from recordmill.transforms.sources import text_types, wide_columns
-from recordmill.transforms.sources.text_types import classify, convert
-from recordmill.transforms.sources.type_flags import TypeFlag
-from recordmill.transforms.sources.wide_columns import classify_columns, convert_columns
+from recordmill.transforms.sources import text_types
+from recordmill.transforms.sources import text_types as wide_columns
+from recordmill.transforms.sources.text_types import (
+    TypeFlag,
+    classify,
+    classify_columns,
+    convert,
+    convert_columns,
+)
 
 TABLES = st.lists(COLUMNS | CELLS, max_size=6)
 

@@ -14,45 +14,57 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Self
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.types as pt
 
-from recordmill.schemas.errors import InputError
-from recordmill.schemas.feature_spec import Schema
+from recordmill.schemas.errors import InputError, SchemaError
+from recordmill.schemas.feature_spec import Schema, usual_kind
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.input_summary import Understood
-from recordmill.schemas.ranges import InputRange, OddRows, TypeFlags
+from recordmill.schemas.ranges import (
+    InputRange,
+    OddRows,
+    Reject,
+    TypeFlags,
+    merge_type_flags,
+)
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.transforms.cast.decimal_commas import swap_in_numbers
+from recordmill.transforms.cast.text_values import shown, swap_in_numbers, swap_points
 from recordmill.transforms.sources.base import RANGE_BYTES, Source
-from recordmill.transforms.sources.csv.block_states import resolve_file, survey_block
-from recordmill.transforms.sources.csv.column_types import infer_schema, sample_types
-from recordmill.transforms.sources.csv.cut_tables import cut_tables, sampled_ranges
+from recordmill.transforms.sources.csv.cells import columns_of, comment_fact
 from recordmill.transforms.sources.csv.dialect import (
     ASK_NOTHING,
     RFC_4180,
     AskedDialect,
     Dialect,
 )
-from recordmill.transforms.sources.csv.first_rows import LOOKED_AT, FirstRows
-from recordmill.transforms.sources.csv.header_problems import (
+from recordmill.transforms.sources.csv.inspect import (
+    LOOKED_AT,
+    FirstRows,
+    UnderstoodTable,
+    count_long,
+    count_marked,
+    count_missing,
+    exact_problem,
+    find_rows,
     given_twice,
     header_doubts,
     headerless,
-)
-from recordmill.transforms.sources.csv.leave_out import comment_fact
-from recordmill.transforms.sources.csv.missing_words import (
-    exact_problem,
+    infer_schema,
     long_warnings,
-)
-from recordmill.transforms.sources.csv.number_marks import marked_columns
-from recordmill.transforms.sources.csv.prepare_files import (
-    find_rows,
     look_at,
+    marked_columns,
     not_empty,
+    sample_types,
 )
-from recordmill.transforms.sources.csv.range_rows import RangeRows
-from recordmill.transforms.sources.csv.read_typed import TypedReader
-from recordmill.transforms.sources.csv.understand_table import UnderstoodTable
+from recordmill.transforms.sources.csv.ranges import (
+    cut_tables,
+    resolve_file,
+    sampled_ranges,
+    survey_block,
+)
+from recordmill.transforms.sources.csv.rows import RangeRows, TextRows
 from recordmill.transforms.sources.packing import (
     FIND_PACKING,
     PLAIN,
@@ -61,7 +73,207 @@ from recordmill.transforms.sources.packing import (
     Packing,
 )
 from recordmill.transforms.sources.source_rows import Rows
-from recordmill.transforms.sources.type_flags import TypeFlag, column_dtype
+from recordmill.transforms.sources.text_types import (
+    ARROW_TYPES,
+    TypeFlag,
+    cells_of,
+    column_dtype,
+    convert_columns,
+    convert_to_dtype,
+)
+
+# Whatever types the new cells would have by themselves, a row has to fit the features
+# that all other records have; one that does not is a reject.
+
+
+def fixed_columns(names: Sequence[str], schema: Schema) -> pa.Schema:
+    """Returns the columns as the dataset's features have them.
+
+    Raises:
+      SchemaError: columns and features are not the same.
+    """
+    dtypes = _dtypes(names, schema)
+    return pa.schema([(name, ARROW_TYPES[dtype]) for name, dtype in dtypes.items()])
+
+
+def fit_rows(
+    rows: TextRows,
+    names: Sequence[str],
+    schema: Schema,
+    input_range: InputRange,
+    decimal: str = ".",
+) -> tuple[TextRows, pa.RecordBatch]:
+    """Returns the rows that fit a dataset's schema, and their typed columns.
+
+    Args:
+      rows: as text.
+      names: the columns.
+      schema: the dataset's.
+      input_range: the range that the rows come from.
+      decimal: as in `Dialect`.
+
+    Returns:
+      The rows without those that do not fit, which are among the rejects now.
+    """
+    columns = []
+    reasons: dict[int, str] = {}
+    for name, dtype in _dtypes(names, schema).items():
+        cells = cells_of(rows.table, name)
+        with_points = cells
+        if decimal == "," and dtype != "string":
+            with_points = swap_points(cells)
+        column, wrong = convert_to_dtype(with_points, dtype)
+        columns.append(column)
+        for row in np.flatnonzero(wrong).tolist():
+            value = shown(cells[row].as_py())
+            reason = f"{name}: {value} is not a valid {dtype}, its type in the dataset"
+            reasons.setdefault(row, reason)
+        if column.null_count and not schema[name].optional:
+            missing = column.is_null().to_numpy(zero_copy_only=False)
+            for row in np.flatnonzero(missing & ~wrong).tolist():
+                reason = f"{name}: missing; every record of the dataset has it"
+                reasons.setdefault(row, reason)
+    batch = pa.RecordBatch.from_arrays(columns, names=list(names))
+    if not reasons:
+        return rows, batch
+    rejects = [
+        Reject(rows.paths[row] if rows.paths else input_range.path, at, reason, raw)
+        for row, reason in reasons.items()
+        for at, raw in [rows.raw(row)]
+    ]
+    files = {file.path: index for index, file in enumerate(input_range.files)}
+    rejects = sorted(
+        [*rows.rejects, *rejects], key=lambda r: (files.get(r.path, 0), r.position)
+    )
+    kept = np.delete(np.arange(batch.num_rows), list(reasons))
+    fitting = replace(rows.select(kept), rejects=rejects)
+    return fitting, batch.take(pa.array(kept))
+
+
+def _dtypes(names: Sequence[str], schema: Schema) -> dict[str, str]:
+    """Returns the dtype that each column's cells are converted to."""
+    features = {feature.name: feature for feature in schema.features}
+    if features.keys() != set(names):
+        raise SchemaError(
+            f"the columns are {', '.join(sorted(names))}, but the dataset's features "
+            f"are {', '.join(sorted(features))}"
+        )
+    for feature in features.values():
+        dtype = feature.dtype
+        if dtype not in ARROW_TYPES or feature.kind is not usual_kind(dtype):
+            raise SchemaError(
+                f"feature {feature.name!r} of the dataset is {dtype} in "
+                f"{feature.kind}; without a declared schema no CSV column becomes that"
+            )
+    return {name: features[name].dtype for name in names}
+
+
+@dataclass(frozen=True, slots=True)
+class TypedRows:
+    """Some rows with the types that their cells ask for.
+
+    Attributes:
+      batch: the columns.
+      observed: their type flags; () if they stay text.
+      nulls: missing values of each, or ().
+      odd: cells that were taken for missing, by column.
+    """
+
+    batch: pa.RecordBatch
+    observed: TypeFlags = ()
+    nulls: tuple[int, ...] = ()
+    odd: tuple[OddRows, ...] = ()
+
+
+def typed_rows(
+    rows: TextRows,
+    names: Sequence[str],
+    expected: TypeFlags,
+    decimal: str = ".",
+    *,
+    as_text: bool,
+) -> TypedRows:
+    """Returns rows with typed columns.
+
+    Args:
+      rows: as text.
+      names: of the columns.
+      expected: type flags to assume.
+      decimal: as in `Dialect`.
+      as_text: whether all cells stay text.
+    """
+    cells = columns_of(rows.table, names)
+    if as_text:
+        return TypedRows(pa.RecordBatch.from_arrays(cells, names=list(names)))
+    with_points = [swap_points(each) for each in cells] if decimal == "," else cells
+    columns, observed = convert_columns(with_points, expected, rows.num_bytes)
+    if decimal == ",":  # what is no number stays as it is written
+        pairs = zip(cells, columns, strict=True)
+        columns = [own if pt.is_string(to.type) else to for own, to in pairs]
+    return TypedRows(
+        batch=pa.RecordBatch.from_arrays(columns, names=list(names)),
+        observed=tuple(observed),
+        nulls=tuple(column.null_count for column in cells),
+        odd=count_missing(names, cells, columns, tuple(observed)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TypedReader:
+    """A reader of the ranges of a table.
+
+    Attributes:
+      rows: the same as text.
+      as_text: whether every cell stays text.
+      fixed_schema: the schema of the dataset that rows are appended to, or None.
+      marked: columns of text that look like numbers with marks, which are counted.
+    """
+
+    rows: RangeRows
+    as_text: bool
+    fixed_schema: Schema | None
+    marked: tuple[OddRows, ...]
+
+    def columns(self) -> pa.Schema:
+        """Returns the columns as text: types are known only once all cells were read."""
+        if self.fixed_schema is not None:
+            return fixed_columns(self.rows.names, self.fixed_schema)
+        return pa.schema([(name, pa.string()) for name in self.rows.names])
+
+    def read(self, input_range: InputRange, expected: TypeFlags) -> Iterator[Rows]:
+        """Yields the rows of a range, with the types of `Source.read`."""
+        names, decimal = self.rows.names, self.rows.dialect.decimal
+        for rows in self.rows.text_rows(input_range):
+            marked: tuple[OddRows, ...] = ()
+            if rows.is_nothing:
+                none = pa.RecordBatch.from_pylist([], schema=self.columns())
+                typed = TypedRows(none)
+            elif self.fixed_schema is not None:
+                rows, batch = fit_rows(
+                    rows, names, self.fixed_schema, input_range, decimal
+                )
+                typed = TypedRows(batch)
+            else:
+                typed = typed_rows(rows, names, expected, decimal, as_text=self.as_text)
+                expected = merge_type_flags(expected, typed.observed)
+            long: tuple[OddRows, ...] = ()
+            if not self.as_text and not rows.is_nothing:
+                long = count_long(rows.table, typed.batch)
+            if self.marked and not rows.is_nothing:
+                marked = count_marked(rows.table, self.marked, decimal)
+            yield Rows(
+                batch=typed.batch,
+                origins=rows.origins,
+                positions=rows.positions,
+                raw=rows.raw,
+                paths=rows.paths,
+                rejects=rows.rejects,
+                observed=typed.observed,
+                nulls=typed.nulls,
+                odd=(*rows.odd, *typed.odd, *marked, *long),
+                checksums=rows.checksums,
+            )
+
 
 ENTRY_BYTES = 24  # what a feature's map entry costs beside its name and value
 

@@ -16,7 +16,7 @@ from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.input_summary import BY_SPLIT, CLASSES, PassedOver, Understood
 from recordmill.schemas.job import MAX_SPLITS, SPLIT_PATTERN
 from recordmill.schemas.text import count, first_names
-from recordmill.transforms.cast.cast_result import shown
+from recordmill.transforms.cast.text_values import shown
 from recordmill.transforms.sources.images.asked_labels import AskedLabels
 from recordmill.transforms.sources.images.class_order import order_classes
 from recordmill.transforms.sources.images.label_map import LabelMap

@@ -10,15 +10,14 @@ import pyarrow.compute as pc
 
 from recordmill.schemas.feature_spec import shape_text
 from recordmill.schemas.text import first_names
-from recordmill.transforms.sources.csv.missing_words import (
+from recordmill.transforms.sources.csv.inspect import (
     count_long,
     count_missing,
     long_warnings,
     missing_fact,
 )
 from recordmill.transforms.sources.plain_types import plain_schema
-from recordmill.transforms.sources.type_flags import TypeFlag
-from recordmill.transforms.sources.wide_columns import convert_columns
+from recordmill.transforms.sources.text_types import TypeFlag, convert_columns
 
 
 def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -19,7 +19,7 @@ from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import FileChecksum, InputFile
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.schemas.text import first_names
-from recordmill.transforms.cast.cast_result import shown
+from recordmill.transforms.cast.text_values import shown
 from recordmill.transforms.sources.images.asked_labels import AskedLabels
 from recordmill.transforms.sources.images.label_tables import read_tables
 from recordmill.transforms.storage.reading import read_range

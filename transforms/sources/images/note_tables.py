@@ -12,7 +12,7 @@ from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.ranges import Reject
 from recordmill.schemas.text import count, first_names
 from recordmill.transforms.arrow import offsets_of
-from recordmill.transforms.cast.cast_result import shown
+from recordmill.transforms.cast.text_values import shown
 from recordmill.transforms.sources.images.asked_labels import AskedLabels
 from recordmill.transforms.sources.images.label_cells import (
     joined,

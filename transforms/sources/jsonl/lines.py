@@ -23,7 +23,7 @@ from recordmill.schemas.errors import InputError
 from recordmill.schemas.feature_spec import Schema
 from recordmill.schemas.ranges import InputRange, Reject
 from recordmill.schemas.text import count
-from recordmill.transforms.cast.cast_result import shown
+from recordmill.transforms.cast.text_values import shown
 from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.sources.plain_types import SEPARATOR
 from recordmill.transforms.sources.required_values import missing_required

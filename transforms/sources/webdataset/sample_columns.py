@@ -22,7 +22,7 @@ from recordmill.schemas.errors import InputError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.ranges import TypeFlags
 from recordmill.transforms.arrow import offsets_of
-from recordmill.transforms.cast.cast_result import shown
+from recordmill.transforms.cast.text_values import shown
 from recordmill.transforms.pictures.check import check_picture
 from recordmill.transforms.pictures.image_header import ImageHeader, ImageHeaderError
 from recordmill.transforms.sources.arrays.value_columns import plain_values

@@ -25,7 +25,7 @@ from recordmill.schemas.input_summary import PassedOver, Understood
 from recordmill.schemas.ranges import InputRange, OddRows, Reject, TypeFlags
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
 from recordmill.schemas.text import count
-from recordmill.transforms.cast.cast_result import shown
+from recordmill.transforms.cast.text_values import shown
 from recordmill.transforms.exchange.keys import origins_in
 from recordmill.transforms.pictures.image_header import ImageHeader, ImageHeaderError
 from recordmill.transforms.sources.base import Source, number_ranges

@@ -10,7 +10,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from operator import itemgetter
 
 import numpy as np
@@ -19,17 +19,178 @@ import pyarrow.csv as pa_csv
 
 from recordmill.schemas.ranges import OddRows, Reject
 from recordmill.schemas.text import count
+from recordmill.transforms import compiled
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.encode.value_limits import utf8_reason
-from recordmill.transforms.sources.csv.broken_rows import BrokenRow
 from recordmill.transforms.sources.csv.dialect import RFC_4180, Dialect
-from recordmill.transforms.sources.csv.leave_out import (
-    unescaped_nulls,
-    with_escaped_nulls,
-    without_comments,
+from recordmill.transforms.sources.csv.quotes import (
+    BOM,
+    BrokenRow,
+    row_patterns,
+    row_spans,
 )
-from recordmill.transforms.sources.csv.plain_cells import split_plain
-from recordmill.transforms.sources.csv.row_bounds import BOM, row_spans
+
+_KIND = "comments"
+_SHOWN = 40  # bytes of a comment
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """A text without its comments.
+
+    Attributes:
+      body: its rows.
+      odd: how many lines of comments there were, with the first one; or ().
+    """
+
+    body: bytes
+    odd: tuple[OddRows, ...] = ()
+
+
+def without_comments(body: bytes, dialect: Dialect) -> Rest:
+    """Returns a text without its comments.
+
+    Args:
+      body: rows from the start of one; only the last may be broken off.
+      dialect: of the text.
+    """
+    mark = dialect.comment
+    if not mark or not (
+        body.startswith(mark) or b"\n" + mark in body or b"\r" + mark in body
+    ):
+        return Rest(body)
+    rows, end, lines, example = [], 0, 0, b""
+    for match in row_patterns(dialect).comments.finditer(body):
+        if match.start() != end:  # the rest is a row without an end
+            break
+        end = match.end()
+        if match.start(1) < 0:
+            rows.append(match[0])
+        else:
+            found = match[1].splitlines()
+            lines, example = lines + len(found), example or found[0]
+    if not lines:
+        return Rest(body)
+    rows.append(body[end:])
+    return Rest(b"".join(rows), comment_lines(lines, example))
+
+
+def comment_lines(lines: int, example: bytes) -> tuple[OddRows, ...]:
+    """Returns that there were so many comments, or () for none."""
+    shown = example[:_SHOWN].decode(errors="replace")
+    return (OddRows(_KIND, lines, shown),) if lines else ()
+
+
+def comment_fact(odd: tuple[OddRows, ...]) -> tuple[tuple[str, str], ...]:
+    """Returns what is told of comments: a fact or none."""
+    return tuple(
+        ("comment lines", f"{each.rows:,} left out, such as {each.example!r}")
+        for each in odd
+        if each.kind == _KIND
+    )
+
+
+def with_escaped_nulls(body: bytes, dialect: Dialect) -> tuple[bytes, bytes]:
+    r"""Returns a text in which cells like \N are another text, and that text, or b"".
+
+    Arrow takes an escape for what it escapes: \N and N would be the same.
+
+    Args:
+      body: rows from the start of one.
+      dialect: of the text.
+    """
+    pattern = _null_pattern(dialect)
+    if pattern is None or not any(null in body for null in escaped_nulls(dialect)):
+        return body, b""
+    # Not empty: a row of nothing else would be a blank line, which is no row.
+    null = b"\0"
+    while null in body:
+        null += b"\0"
+    return pattern.sub(lambda found: found[1] or null, body), null
+
+
+def escaped_nulls(dialect: Dialect) -> list[bytes]:
+    """Returns the spellings of a missing value that begin with the escape character."""
+    known = set(unescaped_nulls(dialect))
+    return [null.encode() for null in dialect.null_values if null not in known]
+
+
+def unescaped_nulls(dialect: Dialect) -> list[str]:
+    """Returns the other spellings of a missing value."""
+    escape, nulls = dialect.escape.decode(), dialect.null_values
+    return [null for null in nulls if not escape or not null.startswith(escape)]
+
+
+@lru_cache(maxsize=8)
+def _null_pattern(dialect: Dialect) -> re.Pattern[bytes] | None:
+    """Returns a pattern of one such cell, or of other ones, which are group 1."""
+    nulls = escaped_nulls(dialect)
+    if not nulls:
+        return None
+    null = b"|".join(map(re.escape, nulls))
+    ends = rb"[%b\r\n]" % re.escape(dialect.delimiter)
+    cell = row_patterns(dialect).cell_bytes
+    return re.compile(
+        rb"((?:(?!(?:%b)(?:%b|\Z))%b%b)++)|(?:%b)(?=%b|\Z)"
+        % (null, ends, cell, ends, null, ends)
+    )
+
+
+_MAX_BYTES = 1 << 30  # of a text; positions are int32
+_MAX_OFFSETS = 2  # for each byte of a text
+_LINE = 16  # int32 of a line of the processor's cache
+
+
+def split_plain(body: bytes, names: Sequence[str], dialect: Dialect) -> pa.Table | None:
+    r"""Splits rows as `split_cells` does, or returns None: then that does it.
+
+    Worked example, "1,a\n22,\n" of two columns: there are two bytes that may end a row, so
+    each column has place for three rows (the last may have no end), and its offsets begin at
+    a line of the cache.
+
+        offsets      0 1 3 ...    0 1 1 ...
+        facts        0 35         0 1          (starts, then empty cells)
+        valid        -            0b01
+        target       1 2 2 (32 bytes of slack) a
+
+    Args:
+      body: rows of UTF-8, no comments.
+      names: of the columns.
+      dialect: of the rows.
+    """
+    loops = compiled.loops
+    size, columns = len(body), len(names)
+    if loops is None or not size or size > _MAX_BYTES:
+        return None
+    if dialect.escape or dialect.null_values or not columns:
+        return None
+    # An odd number of lines: columns a power of two apart would share lines of the cache.
+    lines = (loops.row_ends(body) + 1) // _LINE + 1
+    max_rows = (lines | 1) * _LINE - 1
+    if columns * max_rows > _MAX_OFFSETS * size + (1 << 16):
+        return None  # nearly all lines are blank, or in quotes
+    valid_bytes = (max_rows + 7) // 8
+    offsets = pa.allocate_buffer(columns * (max_rows + 1) * 4)
+    valid = pa.allocate_buffer(columns * valid_bytes)
+    target = pa.allocate_buffer(size + columns * loops.CELL_SLACK)
+    facts = np.empty((2, columns), np.int64)
+    quote = ord(dialect.quote) if dialect.quote else loops.NO_QUOTE
+    num_rows = loops.cells(
+        body, ord(dialect.delimiter), quote, max_rows, offsets, valid, facts, target
+    )
+    if num_rows < 1:
+        return None
+    arrays = []
+    for column, (start, empty) in enumerate(facts.T.tolist()):
+        begin = column * (max_rows + 1) * 4
+        buffers = [
+            valid.slice(column * valid_bytes, valid_bytes) if empty else None,
+            offsets.slice(begin, (num_rows + 1) * 4),
+            target.slice(start),
+        ]
+        arrays.append(pa.Array.from_buffers(pa.string(), num_rows, buffers, empty))
+    return pa.table(arrays, names=list(names))
+
 
 _BLANK = re.compile(rb"[\r\n]*")
 
@@ -186,9 +347,3 @@ def columns_of(table: pa.Table, names: Sequence[str]) -> list[pa.StringArray]:
     if not batches:  # no row
         return [pa.array([], pa.string())] * len(names)
     return list(batches[0].columns)
-
-
-def cells_of(table: pa.Table, name: str) -> pa.StringArray:
-    """Returns a column as one array."""
-    column = table.column(name)
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

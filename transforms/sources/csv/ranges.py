@@ -6,28 +6,32 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.ranges import InputRange
-from recordmill.transforms.sources.csv.broken_rows import masked, unclosed_quote
+from recordmill.transforms.sources.base import number_ranges
 from recordmill.transforms.sources.csv.dialect import RFC_4180, Dialect
-from recordmill.transforms.sources.csv.header_row import header_start
-from recordmill.transforms.sources.csv.quote_states import (
-    end_states,
-)
-from recordmill.transforms.sources.csv.row_bounds import BOM, Reader
-from recordmill.transforms.sources.csv.states import (
+from recordmill.transforms.sources.csv.header import header_start
+from recordmill.transforms.sources.csv.quotes import (
+    BOM,
     FIELD_START,
+    QUOTED,
+    UNCLOSED_BYTES,
+    UNQUOTED,
     QuoteState,
+    Reader,
     TransitionMap,
     compose,
+    end_states,
     first_state,
     is_open,
+    masked,
     pack_map,
+    unclosed_quote,
     unpack_map,
 )
+from recordmill.transforms.sources.csv.rows import RangeRows, join_small_files
+from recordmill.transforms.sources.spread_ranges import spread_evenly
 
-# A field that is open at the file's end and has no more bytes than this is rejected
-# with all of them: the file may have been cut off. In a larger one a quote is wrong.
-UNCLOSED_BYTES = 16 << 20
 TAIL_BYTES = 1 << 16  # of a block, that mostly tell the state behind it
 
 
@@ -113,3 +117,89 @@ def _states(maps: Sequence[int], dialect: Dialect) -> list[QuoteState]:
         state = unpack_map(number)[state - FIELD_START]
         states.append(state)
     return states
+
+
+LOOKED_AT_BYTES = 1 << 18
+
+
+def guess_states(rows: RangeRows, input_range: InputRange, survey: int) -> InputRange:
+    """Returns the range with the states of quotes that give the fewest rejects.
+
+    To know them would take reading the file from its start.
+
+    Args:
+      rows: of the file.
+      input_range: a sample of the file.
+      survey: the transition map of its bytes.
+    """
+    start = input_range.start
+    ends = unpack_map(survey)
+    if start == 0:
+        state = ends[first_state(rows.dialect) - FIELD_START]
+        return replace(input_range, quoted=(0, int(state)))
+    before = rows.of_file(input_range)(start - 1, start)
+    state = FIELD_START if before in rows.dialect.field_ends else UNQUOTED
+    if before in (b"\r", b"\n"):
+        state = first_state(rows.dialect)
+    states = (state, QUOTED)
+    guesses = [
+        replace(input_range, quoted=(int(state), int(ends[state - FIELD_START])))
+        for state in states
+    ]
+    return min(guesses, key=lambda guess: _share_rejected(rows, guess))
+
+
+def _share_rejected(rows: RangeRows, input_range: InputRange) -> float:
+    """Returns the share of rows that cannot be split into the columns.
+
+    One half if no row starts there, as in the middle of a long text.
+    """
+    parsed = rows.sample(input_range, LOOKED_AT_BYTES)
+    if parsed is None or not parsed.num_rows:
+        return 0.5
+    return len(parsed.rejects) / parsed.num_rows
+
+
+SAMPLED_RANGES = 32
+SAMPLED_RANGE_BYTES = 1 << 18
+
+
+def cut_tables(
+    files: Sequence[InputFile], range_bytes: int, *, is_plain: bool, is_joined: bool
+) -> list[InputRange]:
+    """Returns the ranges of files that have bytes.
+
+    Args:
+      files: in input order.
+      range_bytes: the most bytes of a range of plain files.
+      is_plain: whether a file can be read from its middle.
+      is_joined: whether small files may share a range.
+    """
+    parts = [
+        (file, start, min(start + size, file.size), "")
+        for file in files
+        for size in (range_bytes if is_plain else file.size,)
+        for start in range(0, file.size, size)
+    ]
+    ranges = number_ranges(parts)
+    return join_small_files(ranges, range_bytes) if is_plain and is_joined else ranges
+
+
+def sampled_ranges(rows: RangeRows, ranges: Sequence[InputRange]) -> list[InputRange]:
+    """Returns small ranges of some files, spread over the input.
+
+    Args:
+      rows: of the files.
+      ranges: all of the input.
+    """
+    files = [each for input_range in ranges for each in input_range.by_file()]
+    if not rows.packing.is_plain:
+        return [
+            replace(each, stop=min(each.stop, SAMPLED_RANGE_BYTES))
+            for each in files[:: -(-len(files) // SAMPLED_RANGES)]
+        ]
+    chosen = spread_evenly(files, SAMPLED_RANGES, SAMPLED_RANGE_BYTES)
+    return [
+        guess_states(rows, each, survey_block(rows.of_file(each), each, rows.dialect))
+        for each in chosen
+    ]

@@ -1,0 +1,471 @@
+"""Reads the header of a CSV file: the names of its columns, and where its rows begin."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from recordmill.schemas.errors import InputError, UsageError
+from recordmill.schemas.ranges import OddRows
+from recordmill.schemas.text import count
+from recordmill.transforms.sources.csv.cells import without_comments
+from recordmill.transforms.sources.csv.dialect import (
+    RFC_4180,
+    ROW_ENDS,
+    AskedDialect,
+    Dialect,
+    name_of,
+)
+from recordmill.transforms.sources.csv.plugin import CsvOptions
+from recordmill.transforms.sources.csv.quotes import (
+    BOM,
+    Reader,
+    row_patterns,
+    row_spans,
+)
+from recordmill.transforms.sources.packing import (
+    MARK_BYTES,
+    AskedPacking,
+    compression_of,
+)
+
+MAX_HEADER_BYTES = 16 << 20
+_READ_AHEAD = 1 << 16
+_LINE = re.compile(rb"[^\r\n]*+(?:\r\n|\r|\n)")
+
+
+def read_header(
+    read: Reader, uri: str, dialect: Dialect = RFC_4180
+) -> tuple[tuple[str, ...], int]:
+    """Returns the column names and the byte offset of the first row behind them.
+
+    Raises:
+      InputError: no header, or one that cannot name features.
+    """
+    if not dialect.has_header:
+        return _names_without_header(read, uri, dialect)
+    raw, start, end = _first_row(read, uri, dialect)
+    try:
+        raw.decode()
+    except UnicodeDecodeError as error:
+        packed = compression_of(read(0, MARK_BYTES))
+        raise InputError(
+            f"{uri}: the header is not UTF-8 at byte {start + error.start}: "
+            f"{raw[error.start : error.start + 8]!r}. "
+            + (
+                f"It is {packed} compressed, but the first file is not: convert such "
+                "files by themselves, or make them alike"
+                if packed
+                else "Say which encoding it is, for example `encoding=cp1252`"
+            )
+        ) from error
+    cells = split_row(raw, dialect)
+    if cells is None:
+        raise InputError(f"{uri}: a quoted column name is never closed")
+    if not any(cells):
+        raise InputError(f"{uri}: no header; expected column names in the first row")
+    names = numbered(cells)
+    name, times = Counter(names).most_common(1)[0]
+    if times > 1:
+        raise InputError(
+            f"{uri}: the header has column {name!r} {times} times; "
+            f"expected column names that differ. {_way_out(name, dialect)}"
+        )
+    return names, end
+
+
+def header_start(read: Reader, uri: str, dialect: Dialect) -> int:
+    """Returns the byte offset of the header, or of the first row if there is none."""
+    return _first_row(read, uri, dialect)[1]
+
+
+def header_comments(head: bytes, dialect: Dialect) -> tuple[OddRows, ...]:
+    """Returns the comments before a header.
+
+    Args:
+      head: a file's bytes before its first row.
+      dialect: of the file.
+    """
+    start = _behind_lines(head + b"\n", dialect.skip_rows) or 0
+    return without_comments(head[start:], dialect).odd
+
+
+def numbered(cells: list[str]) -> tuple[str, ...]:
+    """Returns the names of columns; one without a name gets its number."""
+    return tuple(name.strip() or f"column_{index}" for index, name in enumerate(cells))
+
+
+def split_row(row: bytes, dialect: Dialect = RFC_4180) -> list[str] | None:
+    """Returns the text of each cell of one row, or None if a quote is never closed."""
+    quote = dialect.quote
+    patterns = row_patterns(dialect)
+    is_marked = dialect.escape and dialect.escape in row
+    if not is_marked and (not quote or quote not in row):
+        return row.decode(errors="replace").split(dialect.delimiter.decode())
+    cells = []
+    at = 0
+    while at <= len(row):
+        match = patterns.cell.match(row, at)
+        assert match is not None  # the pattern matches everything, if only ""
+        quoted, closing, rest = match.groups()
+        if quoted is not None and not closing:
+            return None
+        text = (quoted or b"").replace(quote * 2, quote) + rest
+        if is_marked:
+            text = patterns.meaning.sub(lambda found: found[1] or quote, quoted or b"")
+            text += patterns.meaning.sub(lambda found: found[1] or found[0], rest)
+        cells.append(text.decode(errors="replace"))
+        at = match.end() + 1
+    return cells
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The header of a file, or of one before it, which most files repeat.
+
+    Attributes:
+      names: of the columns.
+      end: byte offset of the first row behind it.
+      raw: the file's bytes before that.
+    """
+
+    names: tuple[str, ...] = ()
+    end: int = 0
+    raw: bytes = b""
+
+    def of_file(self, data: bytes, uri: str, dialect: Dialect = RFC_4180) -> Header:
+        r"""Returns the header of the next file, given all its bytes.
+
+        Raises:
+          InputError: as `read_header`.
+        """
+        # Behind \r a \n might follow.
+        if self.raw.endswith(b"\n") and data.startswith(self.raw):
+            return self
+        names, end = read_header(lambda start, stop: data[start:stop], uri, dialect)
+        return Header(names, end, data[:end])
+
+
+def _names_without_header(
+    read: Reader, uri: str, dialect: Dialect
+) -> tuple[tuple[str, ...], int]:
+    raw, start, _ = _first_row(read, uri, dialect)
+    if dialect.columns:
+        return dialect.columns, start
+    cells = split_row(raw, dialect)
+    if cells is None:
+        raise InputError(
+            f"{uri}: a quoted field of the first row is never closed, so its columns "
+            "cannot be counted; name them with `columns`"
+        )
+    return numbered([""] * len(cells)), start
+
+
+def _way_out(name: str, dialect: Dialect) -> str:
+    """Returns what to do about a name that is there twice."""
+    if any(character.isdigit() for character in name):
+        return "If the table has no header, say so: `header=none`"
+    lines = count(dialect.skip_rows + 1, "line")
+    return (
+        f"Name the columns yourself, and skip {lines}: `header=none`, "
+        f"`skip_rows={dialect.skip_rows + 1}` and `columns`, for example a,b,c"
+    )
+
+
+def _first_row(read: Reader, uri: str, dialect: Dialect) -> tuple[bytes, int, int]:
+    """Returns the bytes of the first row without its newline, its start, the next's."""
+    size = _READ_AHEAD
+    pattern = row_patterns(dialect).row
+    while True:
+        text = read(0, size)
+        is_all = len(text) < size
+        start = _behind_lines(text, dialect.skip_rows)
+        if start is None and is_all:
+            raise InputError(
+                f"{uri}: `skip_rows` is {dialect.skip_rows}, but the file has no more "
+                "lines than that; expected a header or rows behind them"
+            )
+        if start is not None:
+            if dialect.comment:
+                match = row_patterns(dialect).before_rows.match(text, start)
+                start = match.end() if match else start
+            elif not dialect.has_header:  # blank lines before the first row are no rows
+                rest = text[start:]
+                start += len(rest) - len(rest.lstrip(ROW_ENDS))
+            match = pattern.match(text, start)
+            assert match is not None  # as above
+            # A row that ends with the text might go on behind it.
+            if match.end() < len(text) or is_all:
+                if dialect.comment and text[start : start + 1] == dialect.comment:
+                    start = match.end()  # the last line of all
+                return text[start : match.start(1)], start, match.end()
+        if size >= MAX_HEADER_BYTES:
+            raise InputError(
+                f"{uri}: the header does not end in the first {size:,} bytes; is a "
+                "quoted column name not closed, or is this not a CSV file?"
+            )
+        size *= 4
+
+
+def _behind_lines(text: bytes, lines: int) -> int | None:
+    """Returns the offset behind the BOM and some lines, or None if it is not there.
+
+    A line that ends with the text may go on behind it, or end with one more byte.
+    """
+    at = len(BOM) if text.startswith(BOM) else 0
+    for _ in range(lines):
+        match = _LINE.match(text, at)
+        if match is None or match.end() == len(text):
+            return None
+        at = match.end()
+    return at
+
+
+# The rows are split with each delimiter that is common. A reading is possible if it has
+# several columns and nearly all rows have as many cells as the first one. Comma comes first: it
+# is given up only if it is not possible. Where another reading is about as good, nothing
+# is guessed.
+
+CANDIDATES = (b",", b";", b"\t", b"|")
+SAMPLE_BYTES = 1 << 16
+SAMPLED_ROWS = 100
+SAME_SHARE = 0.9  # of the rows that have as many cells as the first
+_CLEARLY = 0.2  # by which one score is above another
+# Numbers with any mark of thousands and decimals, dates, booleans, nothing.
+_TYPED = re.compile(
+    r"|[-+]?[0-9.,']*[0-9][0-9.,']*([eE][-+]?[0-9]+)?%?|(?i:true|false)"
+    r"|\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T][\d:.]+.*)?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DelimiterReading:
+    """The first rows of a file, split with one delimiter.
+
+    Attributes:
+      delimiter: the byte.
+      first: cells of the first row.
+      others: those of the other rows.
+    """
+
+    delimiter: bytes
+    first: Sequence[str]
+    others: Sequence[Sequence[str]]
+
+    @property
+    def is_possible(self) -> bool:
+        """Tells whether this looks like a table of several columns."""
+        rows = len(self.others)
+        return len(self.first) > 1 and 0 < SAME_SHARE * rows <= len(self._same)
+
+    @property
+    def score(self) -> float:
+        """Returns how many of the cells are numbers, dates or booleans, as a share."""
+        cells = [cell.strip() for row in self._same for cell in row]
+        return sum(_TYPED.fullmatch(cell) is not None for cell in cells) / len(cells)
+
+    @property
+    def _same(self) -> list[Sequence[str]]:
+        return [row for row in self.others if len(row) == len(self.first)]
+
+
+def read_with(sample: bytes, dialect: Dialect, *, is_whole: bool) -> DelimiterReading:
+    """Returns the reading of the first rows with a delimiter.
+
+    Args:
+      sample: the file's first bytes, from the header on.
+      dialect: with that delimiter.
+      is_whole: whether the sample ends where the file does.
+    """
+    spans = row_spans(sample, dialect)
+    if not is_whole and len(spans) > 1:
+        spans = spans[:-1]  # the last one is cut
+    rows = [sample[slice(*span)] for span in spans[: SAMPLED_ROWS + 1]]
+    split = [split_row(row, dialect) for row in rows]
+    if split and split[-1] is None:  # a quote that is never closed, or not yet
+        split.pop()
+    first, *others = [cells or [] for cells in split] or [[]]
+    return DelimiterReading(dialect.delimiter, first, others)
+
+
+def find_delimiter(
+    read: Reader, uri: str, asked: AskedDialect, wanted: Sequence[str] = ()
+) -> bytes:
+    """Returns the delimiter of a file.
+
+    Args:
+      read: reads bytes of the file.
+      uri: of the file.
+      asked: what is known of its dialect.
+      wanted: columns that it should have, if they are known.
+
+    Raises:
+      InputError: two delimiters are about as likely.
+    """
+    if asked.delimiter:
+        return asked.delimiter
+    candidates = [each for each in CANDIDATES if each not in asked.marks]
+    comma = candidates[0]
+    sample, is_whole = _sample(read, uri, asked.with_delimiter(comma))
+    readings = [
+        read_with(sample, asked.with_delimiter(delimiter), is_whole=is_whole)
+        for delimiter in candidates
+        if delimiter == comma or delimiter in sample
+    ]
+    if wanted and asked.has_header:
+        for reading in readings:
+            if {*wanted} <= {*numbered([*reading.first])}:
+                return reading.delimiter
+    return choose(uri, [each for each in readings if each.is_possible], comma)
+
+
+def _sample(read: Reader, uri: str, dialect: Dialect) -> tuple[bytes, bool]:
+    """Returns the first rows of a file, and whether that is all of it."""
+    start = header_start(read, uri, dialect)
+    size = SAMPLE_BYTES
+    while True:
+        sample = read(start, start + size)
+        is_whole = len(sample) < size
+        # Half a row tells nothing: of a wide table, more is read.
+        if is_whole or size >= MAX_HEADER_BYTES or len(row_spans(sample, dialect)) > 2:
+            return sample, is_whole
+        size *= 4
+
+
+def choose(uri: str, possible: Sequence[DelimiterReading], usual: bytes) -> bytes:
+    """Returns the delimiter of the best reading; the usual one if none is possible.
+
+    Raises:
+      InputError: two are about as good.
+    """
+    if not possible:
+        return usual
+    best = max(possible, key=lambda reading: reading.score)
+    if possible[0].delimiter == usual:
+        best = possible[0]
+    rivals = [
+        reading
+        for reading in possible
+        if reading is not best and reading.score > best.score - _CLEARLY
+    ]
+    if not rivals:
+        return best.delimiter
+    both = (best, rivals[0])
+    found = " and ".join(
+        f"{count(len(each.first), 'column')} with {name_of(each.delimiter)}"
+        for each in both
+    )
+    ways = " or ".join(f"`delimiter={name_of(each.delimiter)}`" for each in both)
+    raise InputError(
+        f"{uri}: the first rows have {found} between the cells; expected one that is "
+        f"clearly better. Say which it is: {ways}"
+    )
+
+
+PRESETS: dict[str, dict[str, str]] = {
+    "auto": {},
+    "excel": {"delimiter": ","},
+    "excel-tab": {"delimiter": "\t"},
+    "unix": {"delimiter": ","},
+    "rfc4180": {"delimiter": ","},
+    "mysql": {
+        "delimiter": "\t",
+        "quote": "none",
+        "escape": "\\",
+        "header": "none",
+        "null_values": "\\N",
+    },
+}
+
+
+def ask_dialect(options: CsvOptions) -> AskedDialect:
+    """Returns what a person says of the dialect.
+
+    Raises:
+      UsageError: options exclude each other, or names of columns are not distinct.
+    """
+    options = with_preset(options)
+    delimiter = "" if options.delimiter == "auto" else options.delimiter
+    quote, escape, comment = (
+        "" if mark == "none" else mark
+        for mark in (options.quote, options.escape, options.comment)
+    )
+    _require_distinct(delimiter, quote, escape, comment)
+    if options.decimal == "comma" and delimiter == "," and not quote:
+        raise UsageError(
+            "`delimiter` and `decimal` are both a comma; expected another `delimiter`, or "
+            "a `quote` around the numbers"
+        )
+    columns = _names(options.columns)
+    nulls = split_row(options.null_values.encode(), RFC_4180)
+    if nulls is None:
+        raise UsageError(
+            f"`null_values`: a quote is not closed in {options.null_values}"
+        )
+    if columns and options.header == "first":
+        raise UsageError(
+            "`columns` and `header=first` exclude each other: `columns` names those of a "
+            "table without header. To replace a header, use `skip_rows=1` and leave out "
+            "`header`"
+        )
+    return AskedDialect(
+        delimiter=delimiter.encode(),
+        quote=quote.encode(),
+        skip_rows=options.skip_rows,
+        header=options.header,
+        columns=columns,
+        null_values=tuple(filter(None, nulls)),
+        escape=escape.encode(),
+        comment=comment.encode(),
+        decimal="," if options.decimal == "comma" else ".",
+    )
+
+
+def with_preset(options: CsvOptions) -> CsvOptions:
+    """Returns the options with those of the named dialect, where they say nothing."""
+    said = options.model_dump(exclude_defaults=True)
+    return CsvOptions.model_validate(PRESETS[options.dialect] | said)
+
+
+def _require_distinct(delimiter: str, quote: str, escape: str, comment: str) -> None:
+    """Checks that no character has two meanings.
+
+    Raises:
+      UsageError: one has.
+    """
+    marks = {
+        "delimiter": delimiter,
+        "quote": quote,
+        "escape": escape,
+        "comment": comment,
+    }
+    for (one, mark), (other, same) in combinations(marks.items(), 2):
+        if mark and mark == same:
+            raise UsageError(
+                f"`{one}` and `{other}` are both {mark!r}; expected two characters, or "
+                f"`{other}=none`"
+            )
+
+
+def ask_packing(options: CsvOptions) -> AskedPacking:
+    """Returns what a person says of the files' compression and encoding."""
+    compression = {"auto": None, "none": ""}
+    return AskedPacking(
+        compression.get(options.input_compression, options.input_compression),
+        None if options.encoding == "auto" else options.encoding,
+    )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    if not text:
+        return ()
+    cells = split_row(text.encode(), RFC_4180)
+    names = tuple(name.strip() for name in cells or ())
+    if not all(names) or len(set(names)) != len(names):
+        raise UsageError(
+            f"`columns`: expected names that differ, with commas between, found {text!r}"
+        )
+    return names

@@ -1,0 +1,954 @@
+"""Finds the types of the columns of CSV files: in a sample, and those of all rows."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import pairwise, takewhile
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.feature_spec import FeatureSpec, Schema, usual_kind
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.input_summary import Understood
+from recordmill.schemas.ranges import InputRange, OddRows, TypeFlags, merge_type_flags
+from recordmill.schemas.storage_options import StorageOptions
+from recordmill.schemas.text import count, printable
+from recordmill.transforms.arrow import array_parts
+from recordmill.transforms.cast.text_values import (
+    matches,
+    shown,
+    swap_points,
+    without_missing,
+)
+from recordmill.transforms.encode.row_errors import Mask
+from recordmill.transforms.sources.csv.cells import columns_of, comment_fact
+from recordmill.transforms.sources.csv.dialect import (
+    RFC_4180,
+    AskedDialect,
+    Dialect,
+    name_of,
+)
+from recordmill.transforms.sources.csv.header import (
+    CANDIDATES,
+    SAME_SHARE,
+    find_delimiter,
+    header_start,
+    read_header,
+    split_row,
+)
+from recordmill.transforms.sources.csv.rows import RangeRows, columns_differ
+from recordmill.transforms.sources.packing import (
+    MARK_BYTES,
+    PLAIN,
+    AskedPacking,
+    Packing,
+    compression_of,
+    encoding_of,
+    other_compression,
+)
+from recordmill.transforms.sources.text_types import (
+    TypeFlag,
+    cells_of,
+    classify,
+    classify_columns,
+    column_dtype,
+    has_missing_words,
+    is_huge,
+    is_text,
+    kinds_of,
+)
+from recordmill.transforms.sources.unpack import unpack
+from recordmill.transforms.storage.reading import read_range
+
+TYPED_BYTES = 1 << 16
+_SAMPLED_FILES = 8  # of a range of small files
+
+
+def sample_types(rows: RangeRows, input_range: InputRange) -> TypeFlags:
+    """Returns the type flags of the columns in the first rows of a range.
+
+    Of a range of small files, in the first rows of some.
+    """
+    flags: TypeFlags = (int(TypeFlag.NOTHING),) * len(rows.names)
+    files = input_range.by_file()
+    chosen = files[:: -(-len(files) // _SAMPLED_FILES)]
+    for each in chosen:
+        parsed = rows.sample(each, TYPED_BYTES // len(chosen))
+        if parsed is not None and parsed.table.num_rows:
+            columns = columns_of(parsed.table, rows.names)
+            if rows.dialect.decimal == ",":
+                columns = [swap_points(column) for column in columns]
+            found = tuple(map(int, classify_columns(columns, TYPED_BYTES)))
+            flags = merge_type_flags(flags, found)
+    return flags
+
+
+# Asked for each batch: a schema of 20,000 columns takes longer than a batch of them.
+@lru_cache(maxsize=8)
+def infer_schema(
+    names: tuple[str, ...], observed: TypeFlags, nulls: tuple[int, ...]
+) -> Schema:
+    """Returns the features of columns whose types follow from their cells.
+
+    Args:
+      names: of the columns.
+      observed: what the cells of each were observed to hold.
+      nulls: missing values of each.
+    """
+    features = []
+    for name, flags, missing in zip(names, observed, nulls, strict=True):
+        dtype = column_dtype(flags)
+        optional = missing > 0 or has_missing_words(flags)
+        features.append(
+            FeatureSpec(name, usual_kind(dtype), dtype=dtype, optional=optional)
+        )
+    return Schema(tuple(features))
+
+
+# The look is cheap: at the first file, some KiB of it.
+
+LOOKED_AT = 100  # rows
+_SHOWN_COLUMNS = 10
+_SHOWN_NAME = 40  # characters
+_QUOTED = re.compile(rb'"[^"]*"')
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRows:
+    """The first rows of an input.
+
+    Attributes:
+      uri: of the first file.
+      dialect: of the input.
+      header: its line, raw; b"" if there is none.
+      names: the columns.
+      text: the file up to the last of the rows.
+      spans: of the first rows in it.
+      cells: those that could be split, as text.
+    """
+
+    uri: str
+    dialect: Dialect
+    header: bytes
+    names: tuple[str, ...]
+    text: bytes
+    spans: Sequence[tuple[int, int]]
+    cells: pa.Table
+
+    @property
+    def flags(self) -> tuple[int, ...]:
+        """Returns the type flags of the columns in these rows."""
+        return tuple(map(int, classify_columns(self.columns())))
+
+    @property
+    def rows(self) -> list[bytes]:
+        """Returns the first rows, raw."""
+        return [self.text[slice(*span)] for span in self.spans]
+
+    def lines_before(self, row: int) -> int:
+        """Returns the number of lines before a row."""
+        return len(self.text[: self.spans[row][0]].splitlines())
+
+    def other_delimiter(self) -> bytes:
+        """Returns what seems to stand between the cells of the one column, or b""."""
+        if len(self.names) > 1 or not self.rows:
+            return b""
+        for delimiter in CANDIDATES:
+            expected = _count(self.header, delimiter)
+            same = sum(_count(row, delimiter) == expected for row in self.rows)
+            if expected and same >= SAME_SHARE * len(self.rows):
+                return delimiter
+        return b""
+
+    def one_column(self) -> str:
+        """Returns what is odd about a single column that looks like several, or ""."""
+        delimiter = self.other_delimiter()
+        if not delimiter:
+            return ""
+        mark = name_of(delimiter)
+        return (
+            f"{self.uri}: the header is the single column {shown(self.names[0])}, and the "
+            f"rows have {mark} as often as it: this looks like a table with "
+            f"`delimiter={mark}`"
+        )
+
+    def columns(self) -> list[pa.StringArray]:
+        """Returns the cells of each column, numbers with a point."""
+        columns = columns_of(self.cells.slice(0, LOOKED_AT), self.names)
+        if self.dialect.decimal == ",":
+            return [swap_points(column) for column in columns]
+        return columns
+
+
+def huge_warnings(names: Sequence[str]) -> list[str]:
+    """Returns a warning for columns that are text because of their large numbers."""
+    return [
+        f"column {name!r} is text, because it holds numbers beyond float32 (at most "
+        "3.4e38). To store numbers, declare it {dtype: float64, stored: tensor} in a "
+        "schema file (`schema`)"
+        for name in names[:_SHOWN_COLUMNS]
+    ]
+
+
+def _count(line: bytes, delimiter: bytes) -> int:
+    """Counts the delimiters of a line, but not those inside quotes."""
+    return _QUOTED.sub(b"", line).count(delimiter)
+
+
+_DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T]\d{1,2}:\d{2}.*)?")
+_YEAR = re.compile(r"[12]\d{3}")
+_MARKS = (b"#", b"%", b";", b"!")  # of comments
+_NUMBERS = TypeFlag.INTEGER | TypeFlag.DECIMAL | TypeFlag.HUGE
+_UNSAFE = re.compile(r"[\s`,\"]")  # in a name that a message shows as part of a value
+
+
+def header_doubts(first: FirstRows, *, is_guessed: bool) -> tuple[str, ...]:
+    """Returns what looks wrong about a header, and stops no run.
+
+    Args:
+      first: the first rows.
+      is_guessed: whether nobody said that there is one.
+    """
+    found = [first.one_column(), misfit(first), commented(first)]
+    if is_guessed:
+        found.append(counted_header(first))
+    return tuple(filter(None, found))
+
+
+def headerless(first: FirstRows) -> str:
+    """Returns why the header looks like a row, or "".
+
+    Years and dates in a row (2001, 2002, 2003) are the names of columns.
+    """
+    if _is_series(first.names) or not _is_like_rows(first):
+        return ""
+    return (
+        f"{_line(first)} should be the header, but it looks like a row: {_shown(first)}. "
+        "If the table has no header, use `header=none`, and give the names of its columns "
+        "with `columns`. If it is the header, use `header=first`"
+    )
+
+
+def counted_header(first: FirstRows) -> str:
+    """Returns why a header of numbers in a row (1, 2, 3) may be a row, or "".
+
+    Not of years, nor of the numbers that pandas writes for columns without names.
+    """
+    if not _is_series(first.names) or not _is_like_rows(first):
+        return ""
+    if [*first.names] == [*map(str, range(len(first.names)))]:
+        return ""
+    sorts = zip(first.names, _sorts_of(first.names), strict=True)
+    if all(_YEAR.fullmatch(name) for name, sort in sorts if sort == "number"):
+        return ""
+    return (
+        f"{_line(first)} is taken for the header, though it looks like a row: "
+        f"{_shown(first)}. If the table has no header, use `header=none`, else this "
+        "row is missing. If it is the header, `header=first` says so"
+    )
+
+
+def _is_like_rows(first: FirstRows) -> bool:
+    """Tells whether each name is of the sort that is below it, and not all are text."""
+    if not first.dialect.has_header:
+        return False
+    names = pa.array(first.names, pa.string())
+    if first.dialect.decimal == ",":
+        names = swap_points(names)
+    sorts = _sorts_of(names.to_pylist())
+    return bool({*sorts} - {"text"}) and all(
+        _sort(cells.drop_null().to_pylist()) == expected
+        for expected, cells in zip(sorts, first.columns(), strict=True)
+    )
+
+
+def _line(first: FirstRows) -> str:
+    return f"{first.uri}: line {first.dialect.skip_rows + 1}"
+
+
+def _shown(first: FirstRows) -> str:
+    return shown(first.header.decode(errors="replace"))
+
+
+def misfit(first: FirstRows) -> str:
+    """Returns why the header cannot be that of the rows below it, or "".
+
+    R writes no name above the names of rows. Programs that write reports put lines
+    before the header.
+    """
+    widths = [
+        len(split_row(row, first.dialect) or ()) for row in (first.header, *first.rows)
+    ]
+    expected, mark = widths[0], first.header[:1]
+    alike = 1  # lines that begin with a mark of comments, as the header does
+    if mark in _MARKS:
+        alike += sum(1 for _ in takewhile(lambda row: row[:1] == mark, first.rows))
+    behind = widths[alike:]
+    if not behind or not first.dialect.has_header or expected in behind:
+        return ""
+    width, rows = Counter(behind).most_common(1)[0]
+    at = alike + behind.index(width)
+    if width < expected or rows < SAME_SHARE * len(widths[at:]):
+        return ""
+    found = (
+        f"{first.uri}: the header has {count(expected, 'name')}, but the rows below it "
+        f"have {count(width, 'cell')}"
+    )
+    if at == 1 and width == expected + 1 > 2:
+        names = ",".join(["row", *first.names])
+        named = "`columns`" if _UNSAFE.search(names.replace(",", "")) else ""
+        return (
+            f"{found}, as R writes the names of rows. Name all columns, and skip this "
+            f"header: {named or f'`columns={names}`'} and `skip_rows={first.dialect.skip_rows + 1}`"
+        )
+    if at == alike > 1:
+        return f"{found}. If it is a comment, say so: `comment={mark.decode()}`"
+    return (
+        f"{found}. If the header is {shown(first.rows[at - 1].decode(errors='replace'))}, "
+        f"skip what is before it: `skip_rows={first.lines_before(at - 1)}`"
+    )
+
+
+def commented(first: FirstRows) -> str:
+    """Returns why the header may be a comment, or "".
+
+    Two lines that begin with a # are, and one alone above rows of several cells.
+    """
+    dialect, lines = first.dialect, [first.header, *first.rows]
+    if dialect.comment or not dialect.has_header or len(lines) < 2:
+        return ""
+    if lines[0][:1] != b"#" or (len(first.names) > 1 and lines[1][:1] != b"#"):
+        return ""
+    behind = next((line for line in lines if line[:1] != b"#"), b"")
+    if len(first.names) == 1 and not any(mark in behind for mark in CANDIDATES):
+        return ""
+    return (
+        f"{first.uri}: line {dialect.skip_rows + 1}, the header, begins with a '#': "
+        f"{shown(lines[0].decode(errors='replace'))}. If lines like it are comments, use "
+        "`comment=#`"
+    )
+
+
+def given_twice(first: FirstRows) -> str:
+    """Returns why the columns that were given should not have been, or ""."""
+    dialect = first.dialect
+    if not dialect.columns or not first.rows:
+        return ""
+    cells = [cell.strip() for cell in split_row(first.rows[0], dialect) or ()]
+    if cells != [*dialect.columns]:
+        return ""
+    return (
+        f"{first.uri}: the first row has just the names that `columns` gives, so it is a "
+        "header. Leave out `columns`"
+    )
+
+
+def _sort(texts: Sequence[str]) -> str:
+    """Returns what all of some cells are: numbers, booleans, dates or text; or ""."""
+    if not texts:
+        return ""
+    return _sort_by(classify(pa.array(texts, pa.string())), texts)
+
+
+def _sorts_of(texts: Sequence[str]) -> list[str]:
+    """Returns the sort of each text by itself."""
+    flags = np.zeros(len(texts), np.int64)
+    if len(texts):
+        for flag, found in kinds_of(pa.array([*map(str.strip, texts)])).items():
+            flags[found] |= int(flag)
+    flags[flags == 0] = int(TypeFlag.TEXT)
+    return [
+        _sort_by(TypeFlag(flag), [text])
+        for flag, text in zip(flags.tolist(), texts, strict=True)
+    ]
+
+
+def _sort_by(flags: TypeFlag, texts: Sequence[str]) -> str:
+    flags &= ~TypeFlag.MISSING
+    if not flags:
+        return ""
+    if not flags & ~_NUMBERS:
+        return "number"
+    if flags is TypeFlag.BOOLEAN:
+        return "boolean"
+    return "date" if all(map(_DATE.fullmatch, texts)) else "text"
+
+
+def _is_series(names: Sequence[str]) -> bool:
+    """Tells whether three names or more count up, as columns of a pivot table do."""
+    dates = [name for name in names if _DATE.fullmatch(name)]
+    sorts = zip(names, _sorts_of(names), strict=True)
+    numbers = [float(name) for name, sort in sorts if sort == "number"]
+    steps = {round(after - before, 9) for before, after in pairwise(numbers)}
+    return len(dates) > 2 or (len(numbers) > 2 and len(steps) == 1 and steps != {0})
+
+
+_KIND = "missing:"  # and the name of the column
+_COUNTED_COLUMNS = 100  # of which each is told by itself; the first ones of a table
+_WARNED_COLUMNS = 5
+_LONG = "digits:"  # and the name of the column
+_FLOAT32_DIGITS = 7
+_LONG_NUMBER = r"[1-9](?:[.,]?[0-9]){6,}[.,]?[1-9]"
+_SHOWN = 40  # characters of a cell
+
+
+def count_missing(
+    names: Sequence[str],
+    cells: Sequence[pa.StringArray],
+    columns: Sequence[pa.Array],
+    observed: TypeFlags,
+) -> tuple[OddRows, ...]:
+    """Returns how many cells of each column were taken for missing, with an example.
+
+    Args:
+      names: of the columns.
+      cells: as text.
+      columns: the same, converted.
+      observed: their type flags.
+    """
+    found = []
+    for index, flags in enumerate(observed):
+        if not flags & TypeFlag.MISSING or is_text(flags):
+            continue
+        kept = columns[index]
+        if pa.types.is_string(kept.type):  # whether it is text is not yet known
+            kept = without_missing(cells[index])
+        words = pc.and_(kept.is_null(), cells[index].is_valid())
+        rows = np.flatnonzero(words.to_numpy(zero_copy_only=False))
+        if len(rows):
+            name = names[index] if index < _COUNTED_COLUMNS else ""
+            example = cells[index][int(rows[0])].as_py()
+            found.append(OddRows(f"{_KIND}{name}", len(rows), example))
+    return OddRows.merged([(each,) for each in found])
+
+
+def missing_fact(odd: Sequence[OddRows], schema: Schema) -> tuple[tuple[str, str], ...]:
+    """Returns what is told of cells that were taken for missing, as a fact or none.
+
+    Args:
+      odd: as `count_missing` gives them, those of all rows together.
+      schema: of the records; columns that came out as text have kept their cells.
+    """
+    text = {feature.name for feature in schema.features if feature.dtype == "string"}
+    told = [
+        (each.kind.removeprefix(_KIND), each)
+        for each in odd
+        if each.kind.startswith(_KIND) and each.kind.removeprefix(_KIND) not in text
+    ]
+    if not told:
+        return ()
+    parts = [
+        f"{count(each.rows, 'cell')} like {shown(each.example)} in "
+        + (f"column {name}" if name else "other columns")
+        for name, each in told[:_SHOWN_COLUMNS]
+    ]
+    if more := len(told) - len(parts):
+        parts.append(f"{more:,} more columns")
+    return (("taken as missing", "; ".join(parts)),)
+
+
+def count_long(table: pa.Table, batch: pa.RecordBatch) -> tuple[OddRows, ...]:
+    """Returns how many numbers of each float32 column have more than seven digits.
+
+    Args:
+      table: the cells as text.
+      batch: the same, converted.
+    """
+    found = []
+    for index, (name, column) in enumerate(
+        zip(batch.schema.names, batch.columns, strict=True)
+    ):
+        if pa.types.is_float64(column.type):
+            cells = cells_of(table, name)
+            rows = np.flatnonzero(_is_long(cells, column))
+            if len(rows):
+                told = name if index < _COUNTED_COLUMNS else ""
+                example = cells[int(rows[0])].as_py().strip()[:_SHOWN]
+                found.append((OddRows(f"{_LONG}{told}", len(rows), example),))
+    return OddRows.merged(found)
+
+
+def _is_long(cells: pa.StringArray, floats: pa.DoubleArray) -> Mask:
+    """Returns which numbers have more than seven digits, but for zeros at either end."""
+    offsets, text = array_parts(cells)
+    lengths = np.diff(offsets)
+    long: Mask = np.zeros(len(cells), np.bool_)
+    doubtful: Mask = lengths > _FLOAT32_DIGITS
+    own = text[offsets[0] : offsets[-1]]
+    if doubtful.any() and own.min() >= ord(",") and own.max() <= ord("9"):
+        # Digits with a minus and a point at most: -0.1234567 has 10 - 3 of them.
+        size = np.abs(floats.to_numpy(zero_copy_only=False))
+        minus = text.take(offsets[:-1], mode="clip") == ord("-")
+        digits = lengths - 1 - minus - (size < 1)
+        last = text.take(offsets[1:] - 1, mode="clip")
+        long = (digits > _FLOAT32_DIGITS) & (size >= 0.1) & (last > ord("0"))
+        doubtful = (digits >= _FLOAT32_DIGITS) & ~long
+    rows = np.flatnonzero(doubtful)
+    if len(rows):
+        long[rows] = matches(cells.take(pa.array(rows)), _LONG_NUMBER)
+    return long
+
+
+def long_warnings(odd: Sequence[OddRows], names: Sequence[str]) -> list[str]:
+    """Returns a warning for each of the first columns, and one for all others.
+
+    Args:
+      odd: as `count_long` gives them, those of all rows together.
+      names: of the columns.
+    """
+    found = _long_columns(odd, names)
+    warnings = [
+        f"{told}: float32 may lose some of them. To keep them, declare the column "
+        "{dtype: float64, stored: tensor} or string in a schema file (`schema`)"
+        for told in found[:_WARNED_COLUMNS]
+    ]
+    if more := len(found) - len(warnings):
+        warnings.append(
+            f"{count(more, 'more column')} of float32 with numbers of more than "
+            f"{_FLOAT32_DIGITS} digits"
+        )
+    return warnings
+
+
+def exact_problem(odd: Sequence[OddRows], names: Sequence[str]) -> str:
+    """Returns the message of a run that may lose no digit, but could; or "".
+
+    Args:
+      odd, names: as of `long_warnings`.
+    """
+    found = _long_columns(odd, names)
+    if not found:
+        return ""
+    lines = [f"  {told}" for told in found[:_WARNED_COLUMNS]]
+    if more := len(found) - len(lines):
+        lines.append(f"  and {count(more, 'more column')}")
+    return (
+        f"float32 would lose digits of {count(len(found), 'column')}, and `exact` allows "
+        "none:\n" + "\n".join(lines) + "\nDeclare these columns {dtype: float64, "
+        "stored: tensor} or string in a schema file (`schema`), or leave out `exact`"
+    )
+
+
+def _long_columns(odd: Sequence[OddRows], names: Sequence[str]) -> list[str]:
+    """Returns what is found in each column, in their order."""
+    found = {
+        each.kind.removeprefix(_LONG): each
+        for each in odd
+        if each.kind.startswith(_LONG)
+    }
+    return [
+        (f"column {name!r}: " if name else "other columns: ")
+        + f"{count(found[name].rows, 'value')} with more than {_FLOAT32_DIGITS} digits, "
+        f"such as {found[name].example}"
+        for name in (*names[:_COUNTED_COLUMNS], "")
+        if name in found
+    ]
+
+
+_COMMA, _THOUSANDS = "decimal comma:", "thousands:"  # and the name of the column
+_BLANKS = r"[ \t]*"
+_GROUPS = r"[+-]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?"
+_OTHER_GROUPS = (
+    r"[+-]?[0-9]{1,3}(?:(?:\.[0-9]{3})+(?:,[0-9]+)?|(?:[' ][0-9]{3})+(?:[.,][0-9]+)?)"
+)
+_PATTERNS = {
+    "plain": r"[+-]?[0-9]+",
+    "point": r"[+-]?[0-9]*\.[0-9]+",
+    "comma": r"[+-]?[0-9]*,[0-9]+",
+    "groups": f"(?:{_GROUPS}|{_OTHER_GROUPS})",
+}
+
+
+def marked_columns(first: FirstRows) -> tuple[OddRows, ...]:
+    """Returns the columns of text that look like such numbers in the first rows.
+
+    A column whose only marks are commas before three digits (1,234) is taken for one
+    with marks of thousands.
+    """
+    found: list[OddRows] = []
+    table = first.cells.slice(0, LOOKED_AT)
+    for name, flags in zip(first.names, first.flags, strict=True):
+        if not flags & TypeFlag.TEXT:
+            continue
+        cells = without_missing(cells_of(table, name))
+        kinds = {kind: _like(cells, _PATTERNS[kind]) for kind in _PATTERNS}
+        is_number = np.logical_or.reduce([*kinds.values()])
+        if not is_number[cells.is_valid().to_numpy(zero_copy_only=False)].all():
+            continue
+        grouped = kinds["groups"]
+        if first.dialect.decimal == ".":
+            grouped = grouped & ~kinds["point"]
+        commas = kinds["comma"] & ~grouped
+        if first.dialect.decimal == "," or not commas.any() or kinds["point"].any():
+            if grouped.any():
+                found += _counted(_THOUSANDS, name, cells, grouped)
+        else:
+            found += _counted(_COMMA, name, cells, kinds["comma"])
+    return tuple(found[:_SHOWN_COLUMNS])
+
+
+def count_marked(
+    table: pa.Table, marked: Sequence[OddRows], decimal: str
+) -> tuple[OddRows, ...]:
+    """Returns how many cells of these columns look like such numbers.
+
+    Args:
+      table: the cells as text.
+      marked: the columns, as `marked_columns` gives them.
+      decimal: as in `Dialect`.
+    """
+    found = []
+    for each in marked:
+        kind, _, name = each.kind.partition(":")
+        cells = cells_of(table, name)
+        pattern = _PATTERNS["comma" if f"{kind}:" == _COMMA else "groups"]
+        like = _like(cells, pattern)
+        if f"{kind}:" == _THOUSANDS and decimal == ".":
+            like &= ~_like(cells, _PATTERNS["point"])
+        found += _counted(f"{kind}:", name, cells, like)
+    return tuple(found)
+
+
+def marked_warnings(odd: Sequence[OddRows], decimal: str) -> list[str]:
+    """Returns what is told of such columns.
+
+    The same before the run, by the first rows, and at its end: it is told once.
+
+    Args:
+      odd: as `marked_columns` or `count_marked` gives them.
+      decimal: as in `Dialect`.
+    """
+    warnings = []
+    for each in odd:
+        for kind in (_COMMA, _THOUSANDS):
+            name = each.kind.removeprefix(kind)
+            cells = f"cells like {shown(each.example)}"
+            if name == each.kind:
+                continue
+            if kind == _COMMA:
+                warnings.append(
+                    f"column {name} is text, but looks like numbers with a decimal comma: "
+                    f"{cells}. If it is, use `decimal=comma`"
+                )
+            else:
+                other = "; if it is a decimal comma, use `decimal=comma`"
+                warnings.append(
+                    f"column {name} is text, but looks like numbers with marks of "
+                    f"thousands: {cells}. To store numbers, write them without"
+                    + (other if decimal == "." else "")
+                )
+    return warnings
+
+
+def _like(
+    cells: pa.StringArray, pattern: str
+) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    return matches(cells, f"^{_BLANKS}{pattern}{_BLANKS}$")
+
+
+def _counted(
+    kind: str,
+    name: str,
+    cells: pa.StringArray,
+    like: np.ndarray[tuple[int], np.dtype[np.bool_]],
+) -> list[OddRows]:
+    rows = np.flatnonzero(like)
+    if not len(rows):
+        return []
+    return [OddRows(f"{kind}{name}", len(rows), cells[int(rows[0])].as_py())]
+
+
+def describe(
+    rows: RangeRows,
+    asked: AskedDialect,
+    dtypes: Sequence[str],
+    basis: str,
+    warnings: Sequence[str],
+) -> Understood:
+    """Returns what an input is taken for.
+
+    Args:
+      rows: of the files.
+      asked: what was said of their dialect.
+      dtypes: their types, in the same order; () if they are declared.
+      basis: what the types come from, in words.
+      warnings: what looks wrong.
+    """
+    names, dialect = rows.names, rows.dialect
+    columns = [
+        " ".join((_short(name), *dtypes[at : at + 1]))
+        for at, name in enumerate(names[:_SHOWN_COLUMNS])
+    ]
+    if more := len(names) - len(columns):
+        columns.append(f"{more:,} more")
+    unnamed = [name for at, name in enumerate(names) if name == f"column_{at}"]
+    facts = [
+        ("delimiter", name_of(dialect.delimiter)),
+        ("header", _header_fact(dialect)),
+        ("columns", f"{len(names):,} ({', '.join(columns)})"),
+        ("types", basis),
+    ]
+    if dialect.delimiter != CANDIDATES[0] and not asked.delimiter:
+        facts[0] = ("delimiter", f"{facts[0][1]}, found in the first rows")
+    if dialect.quote != RFC_4180.quote:
+        facts.insert(1, ("quote", dialect.quote.decode() or "none"))
+    if dialect.escape:
+        facts.insert(1, ("escape", dialect.escape.decode()))
+    if dialect.comment:
+        facts.insert(
+            1, ("comments", f"lines that begin with {dialect.comment.decode()}")
+        )
+    if dialect.decimal == ",":
+        facts.append(("decimals", "with a comma"))
+    if dialect.null_values:
+        facts.append(("null values", ", ".join(map(shown, dialect.null_values))))
+    if not rows.packing.is_plain:
+        facts.insert(0, ("file", rows.packing.described))
+    if unnamed and dialect.has_header:
+        named = ", ".join(unnamed[:_SHOWN_COLUMNS])
+        facts.append(("columns without a name", f"{len(unnamed):,}, named {named}"))
+    return Understood(tuple(facts), tuple(warnings))
+
+
+def _header_fact(dialect: Dialect) -> str:
+    if dialect.has_header:
+        behind = ", comments not counted" if dialect.comment else ""
+        return f"line {dialect.skip_rows + 1}{behind}"
+    return "none, the columns are named by the job" if dialect.columns else "none"
+
+
+def _short(name: str) -> str:
+    text = printable(name)
+    return text if len(text) <= _SHOWN_NAME else f"{text[: _SHOWN_NAME - 3]}..."
+
+
+@dataclass(frozen=True, slots=True)
+class UnderstoodTable:
+    """What is told of a table.
+
+    Attributes:
+      rows: of its files.
+      asked: what was said of their dialect.
+      warnings: what looks wrong in the first rows.
+    """
+
+    rows: RangeRows
+    asked: AskedDialect
+    warnings: tuple[str, ...]
+
+    def of_dataset(self, schema: Schema) -> Understood:
+        """Returns what is told of rows that are appended to those of a schema."""
+        return self._describe(self._dtypes(schema), "of the dataset", self.warnings)
+
+    def declared(self) -> Understood:
+        """Returns what is told where a schema file gives the types."""
+        return self._describe((), "declared", self.warnings)
+
+    def so_far(
+        self, sampled_rows: int, types: TypeFlags, marked: Sequence[OddRows]
+    ) -> Understood:
+        """Returns what is told before the run.
+
+        Args:
+          sampled_rows: how many of the first rows were looked at.
+          types: their type flags.
+          marked: columns of text in them that look like numbers with marks.
+        """
+        dtypes = [column_dtype(flags) if flags else "empty" for flags in types]
+        basis = f"so far, by the first {count(sampled_rows, 'row')}"
+        warnings = marked_warnings(marked, self.rows.dialect.decimal)
+        return self._describe(dtypes, basis, (*self.warnings, *warnings))
+
+    def of_all_rows(
+        self,
+        schema: Schema,
+        odd: tuple[OddRows, ...],
+        observed: TypeFlags,
+    ) -> Understood:
+        """Returns what is told once all rows were read.
+
+        Args:
+          schema: the features of the records.
+          odd: rows that the end of the run tells of.
+          observed: the type flags of all rows.
+        """
+        names = self.rows.names
+        huge = [n for n, flags in zip(names, observed, strict=False) if is_huge(flags)]
+        warnings = (
+            *self.warnings,
+            *huge_warnings(huge),
+            *long_warnings(odd, names),
+            *marked_warnings(odd, self.rows.dialect.decimal),
+        )
+        found = self._describe(self._dtypes(schema), "of all rows", warnings)
+        told = (*missing_fact(odd, schema), *comment_fact(odd))
+        return replace(found, facts=(*found.facts, *told))
+
+    def _dtypes(self, schema: Schema) -> list[str]:
+        by_name = {feature.name: feature.dtype for feature in schema.features}
+        return [by_name[name] for name in self.rows.names]
+
+    def _describe(
+        self, dtypes: Sequence[str], basis: str, warnings: Sequence[str]
+    ) -> Understood:
+        return describe(self.rows, self.asked, dtypes, basis, warnings)
+
+
+def not_empty(files: Sequence[InputFile]) -> list[InputFile]:
+    """Returns the files that have bytes."""
+    return [file for file in files if file.size]
+
+
+def find_rows(
+    files: Sequence[InputFile],
+    asked: AskedDialect,
+    asked_packing: AskedPacking,
+    wanted: Sequence[str],
+    storage: StorageOptions,
+) -> RangeRows:
+    """Returns the rows of files, with their packing, dialect and columns found.
+
+    Args:
+      files: in input order.
+      asked: what is known of their dialect.
+      asked_packing: what is known of their packing.
+      wanted: columns that they should have, if they are known.
+      storage: options of their storage.
+
+    Raises:
+      InputError: they cannot be told, or are not the same for all files.
+    """
+    packing = common_packing(files, asked_packing, storage)
+    rows = RangeRows((), storage, packing=packing)
+    rows = replace(rows, dialect=common_dialect(rows, files, asked, wanted))
+    return replace(rows, names=common_names(rows, files, asked))
+
+
+def common_packing(
+    files: Sequence[InputFile], asked: AskedPacking, storage: StorageOptions
+) -> Packing:
+    """Returns how all files are packed: as the first one that has bytes.
+
+    Args:
+      files: in input order.
+      asked: what is known of it.
+      storage: options of their storage.
+
+    Raises:
+      InputError: the first file cannot be unpacked.
+    """
+    for file in not_empty(files)[:1]:
+        return packing_of(file, asked, storage)
+    return PLAIN
+
+
+def packing_of(
+    file: InputFile, asked: AskedPacking, storage: StorageOptions
+) -> Packing:
+    """Returns how a file is packed, by its first bytes where it is not known."""
+    compression, encoding = asked.compression, asked.encoding
+    start = RangeRows((), storage).from_start(file)(0, MARK_BYTES)
+    if compression is None:
+        compression = compression_of(start)
+    if encoding is None:
+        if compression:
+            raw = unpack(file.uri, file.size, Packing(compression), storage, file.seen)
+            start = raw.read()
+        encoding = encoding_of(start)
+    return Packing(compression, encoding)
+
+
+def common_dialect(
+    rows: RangeRows,
+    files: Sequence[InputFile],
+    asked: AskedDialect,
+    wanted: Sequence[str],
+) -> Dialect:
+    """Returns the dialect of all files, found in the first one that has bytes.
+
+    Args:
+      rows: of the files.
+      files: in input order.
+      asked: what is known of the dialect.
+      wanted: columns that the files should have, if they are known.
+
+    Raises:
+      InputError: the dialect cannot be told, or there is no row.
+    """
+    for file in not_empty(files)[:1]:
+        found = find_delimiter(rows.from_start(file), file.uri, asked, wanted)
+        return asked.with_delimiter(found)
+    raise InputError("every input file is empty; expected a header and rows of values")
+
+
+def common_names(
+    rows: RangeRows, files: Sequence[InputFile], asked: AskedDialect
+) -> tuple[str, ...]:
+    """Returns the columns of the first file; those of the others are the same.
+
+    Raises:
+      InputError: a file has no header, or other columns.
+    """
+    names: tuple[str, ...] = ()
+    for file in not_empty(files):
+        if not rows.packing.is_plain:
+            _require_packing(rows, file)
+        own, _ = read_header(rows.from_start(file), file.uri, rows.dialect)
+        names = names or own
+        if set(own) != set(names):
+            differ = columns_differ(file.uri, own, names)
+            raise InputError(differ + _other_delimiter(rows, file, asked, names))
+    return names
+
+
+def _require_packing(rows: RangeRows, file: InputFile) -> None:
+    """Checks that a file is compressed as the first one is.
+
+    Raises:
+      InputError: it is not.
+    """
+    start = read_range(file.uri, 0, MARK_BYTES, rows.storage, file.seen)
+    found, expected = compression_of(start), rows.packing.compression
+    if found != expected:
+        raise InputError(other_compression(file.uri, found, expected))
+
+
+def _other_delimiter(
+    rows: RangeRows, file: InputFile, asked: AskedDialect, names: Sequence[str]
+) -> str:
+    """Returns a hint at another delimiter, if that is why a file's columns differ."""
+    free = replace(asked, delimiter=b"")
+    try:
+        own = find_delimiter(rows.from_start(file), file.uri, free, names)
+    except InputError:  # it cannot be told
+        return ""
+    if own == rows.dialect.delimiter:
+        return ""
+    first = name_of(rows.dialect.delimiter)
+    return f". It seems to have {name_of(own)} between its cells, not {first}"
+
+
+def look_at(rows: RangeRows, file: InputFile) -> FirstRows:
+    """Reads the header and the first rows of a file."""
+    size = file.size
+    whole = InputRange(0, file.path, file.uri, 0, size, 0, size, seen=file.seen)
+    read, dialect = rows.from_start(file), rows.dialect
+    names, begin = read_header(read, file.uri, dialect)
+    head = read(0, begin)
+    header = b""
+    if dialect.has_header:
+        header = head[header_start(read, file.uri, dialect) :].strip(b"\r\n")
+    parsed = rows.sample(whole, TYPED_BYTES)
+    if parsed is None:
+        nothing = pa.table({name: pa.array([], pa.string()) for name in names})
+        return FirstRows(file.uri, dialect, header, names, head, (), nothing)
+    spans = [(begin + start, begin + end) for start, end in parsed.spans[:LOOKED_AT]]
+    text = head + parsed.body
+    return FirstRows(file.uri, dialect, header, names, text, spans, parsed.table)
