@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         "two rows of a class",
         "recordmill inspect out/table --where species=setosa --head 2",
     ),
-    ("the picture of a row", "recordmill inspect out/photos --index 5 --image"),
+    ("the image of a row", "recordmill inspect out/photos --index 5 --image images"),
     ("a program to train with", "recordmill inspect out/table --tf > load.py"),
 )
 @click.command("inspect", cls=LaidOutCommand)
@@ -56,7 +56,13 @@ if TYPE_CHECKING:
     metavar="FEATURE=VALUE",
     help="Show examples with this value or class name; repeat for more conditions.",
 )
-@click.option("--image", is_flag=True, help="Draw the pictures of these examples.")
+@click.option(
+    "--image",
+    "images",
+    default="",
+    metavar="DIR",
+    help="Write the images of these examples to this folder, as PNG files.",
+)
 @click.option(
     "--counts",
     is_flag=True,
@@ -75,7 +81,7 @@ def inspect_command(
     split: str,
     index: int | None,
     where: tuple[str, ...],
-    image: bool,
+    images: str,
     counts: bool,
     as_json: bool,
     tf: bool,
@@ -86,15 +92,15 @@ def inspect_command(
         raise click.UsageError("--index and --where exclude each other")
     from recordmill.beam_jobs.report.dataset_report import show_inspect
     from recordmill.transforms.commit.versions import followed
+    from recordmill.transforms.dataset.reader import Selection
 
     options = storage_of(storage).output
+    limit = examples if index is None else 1
     show_inspect(
         followed(output, options),
-        num_examples=examples if index is None else 1,
-        split=split,
-        first=index or 0,
+        selection=Selection(limit, split, index or 0),
         where=where,
-        image=image,
+        images=images,
         counts=counts,
         as_json=as_json,
         tf=tf,
@@ -131,7 +137,7 @@ def verify_command(
     """Checks every CRC, every count and size against the manifest."""
     if quick and deep:
         raise click.UsageError("--quick and --deep exclude each other")
-    from recordmill.beam_jobs.report.showing import showing
+    from recordmill.beam_jobs.report.progress import showing
     from recordmill.beam_jobs.report.verify_report import show_verify
     from recordmill.transforms.commit.versions import followed
     from recordmill.transforms.dataset.verify import verify_dataset
@@ -246,8 +252,8 @@ def diff_command(
     same splits, 1 if they differ, 2 if there is
     no dataset.
     """
-    from recordmill.beam_jobs.report.diff_report import show_diff
-    from recordmill.beam_jobs.report.showing import showing
+    from recordmill.beam_jobs.report.progress import showing
+    from recordmill.beam_jobs.report.verify_report import show_diff
     from recordmill.schemas.errors import OutputError, UsageError
     from recordmill.transforms.commit.versions import followed
     from recordmill.transforms.dataset.diff import compare_datasets
@@ -297,7 +303,7 @@ def tfds_command(
     A dataset without appended parts and without gzip needs no export. Local shards are
     linked, so FOLDER takes no space if it is on the same disk.
     """
-    from recordmill.beam_jobs.report.showing import showing
+    from recordmill.beam_jobs.report.progress import showing
     from recordmill.beam_jobs.report.text_tables import write_json
     from recordmill.schemas.text import count
     from recordmill.transforms.commit.versions import followed
@@ -341,7 +347,7 @@ def index_command(
     record without reading those before it. They go with their shards when the dataset is
     replaced.
     """
-    from recordmill.beam_jobs.report.showing import showing
+    from recordmill.beam_jobs.report.progress import showing
     from recordmill.beam_jobs.report.text_tables import write_json
     from recordmill.schemas.text import count
     from recordmill.transforms.commit.versions import followed
@@ -413,7 +419,7 @@ def rejects_command(
     from recordmill.transforms.commit.versions import follow_latest
     from recordmill.transforms.dataset.files import read_manifest
     from recordmill.transforms.storage import open_store
-    from recordmill.transforms.tasks.read_rejects import (
+    from recordmill.transforms.tasks.rejects import (
         count_kinds,
         published_locator,
         published_rejects,
@@ -492,17 +498,16 @@ def report_command(
     """
     from pathlib import Path
 
-    from recordmill.beam_jobs.report.showing import showing
+    from recordmill.beam_jobs.report.page import build_page, check_target, write_page
+    from recordmill.beam_jobs.report.progress import showing
     from recordmill.beam_jobs.report.text_tables import write_json
-    from recordmill.beam_jobs.report_page.page_sections import build_page
-    from recordmill.beam_jobs.report_page.render_page import check_target, write_page
     from recordmill.beam_jobs.service.outcome import understood_at_end
     from recordmill.schemas.text import human_bytes
     from recordmill.transforms.commit.versions import followed
     from recordmill.transforms.dataset.files import read_manifest
-    from recordmill.transforms.figures.gather_figures import gather_figures
+    from recordmill.transforms.statistics.dataset_statistics import gather_figures
     from recordmill.transforms.storage import open_store
-    from recordmill.transforms.tasks.read_rejects import published_locator
+    from recordmill.transforms.tasks.rejects import published_locator
 
     target = Path(page_file)
     check_target(target)

@@ -10,23 +10,20 @@ from dataclasses import replace
 from functools import partial
 
 from recordmill.beam_jobs.cli.signals import told_at_the_deadline
-from recordmill.beam_jobs.report.events import LogLines
-from recordmill.beam_jobs.report.metrics import (
+from recordmill.beam_jobs.report.monitoring import (
+    LogLines,
     Stages,
     require_metrics_file,
     write_metrics,
 )
-from recordmill.beam_jobs.report.progress import PlainLines, Silent
-from recordmill.beam_jobs.report.progress_bars import Bars
+from recordmill.beam_jobs.report.progress import Bars, PlainLines, Silent
 from recordmill.beam_jobs.report.summary import (
     outcome_facts,
     show_outcome,
     show_submitted,
 )
-from recordmill.beam_jobs.service.detach import JobSubmitted
 from recordmill.beam_jobs.service.outcome import Outcome
-from recordmill.beam_jobs.service.reporter import Reporter
-from recordmill.beam_jobs.service.run_versioned import run_versioned
+from recordmill.beam_jobs.service.run import JobSubmitted, run_versioned
 from recordmill.schemas.errors import (
     Interrupted,
     RecordmillError,
@@ -38,6 +35,7 @@ from recordmill.schemas.job import JobSpec, ReportOptions, RunOptions
 from recordmill.schemas.options import spell
 from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.progress_reader import Reporter
 
 _UNPUBLISHED = "nothing was published. Run the same command again to resume"
 

@@ -96,7 +96,7 @@ def _convert(
     beam_args = tuple(ctx.find_root().obj or ())
     options = replace(loaded.options, detach=detach, beam_args=beam_args)
     report = replace(loaded.report, as_json=as_json)
-    from recordmill.beam_jobs.service.standard_input import with_standard_input
+    from recordmill.beam_jobs.service.inputs import with_standard_input
 
     with with_standard_input(options) as options:
         if only_plan:
@@ -230,7 +230,7 @@ def run_command(ctx: click.Context, /, **values: Any) -> None:
     the file's own.
     """
     from recordmill.beam_jobs.cli.execute import execute, report_failure
-    from recordmill.beam_jobs.service.standard_input import with_standard_input
+    from recordmill.beam_jobs.service.inputs import with_standard_input
     from recordmill.schemas.job import ReportOptions
 
     report = _with_given(ReportOptions(style="job_file"), values)
@@ -257,7 +257,7 @@ def plan_command(ctx: click.Context, /, **values: Any) -> None:
     Exit status: that of the run, if it would be refused.
     """
     from recordmill.beam_jobs.report.plan_report import show_plan
-    from recordmill.beam_jobs.service.standard_input import with_standard_input
+    from recordmill.beam_jobs.service.inputs import with_standard_input
 
     loaded = _load_file(ctx, values)
     with with_standard_input(loaded.options) as options:

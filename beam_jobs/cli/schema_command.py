@@ -30,8 +30,8 @@ from recordmill.beam_jobs.cli.options import (
 from recordmill.schemas.text import count
 
 if TYPE_CHECKING:
-    from recordmill.transforms.profile.profile_input import Inferred
     from recordmill.transforms.sources.registry import SourceFormat
+    from recordmill.transforms.statistics.input_statistics import Inferred
 
 
 @click.group(cls=LaidOutGroup, short_help="Infers and checks schema files.")
@@ -137,20 +137,20 @@ def _infer(
     storage: tuple[str, ...],
     exclude: tuple[str, ...],
 ) -> None:
-    from recordmill.beam_jobs.report.showing import showing
+    from recordmill.beam_jobs.report.progress import showing
     from recordmill.schemas.job import JobSpec
     from recordmill.schemas.schema_file import dump_yaml
     from recordmill.schemas.source_options import make_options
-    from recordmill.transforms.profile.profile_input import infer as infer_schema
-    from recordmill.transforms.profile.stats_report import (
-        feature_comments,
-        header_lines,
-        stats_json,
-    )
     from recordmill.transforms.sources.exclude_files import exclude_files
     from recordmill.transforms.sources.listing import unreadable_error
     from recordmill.transforms.sources.named_files import list_with_named
     from recordmill.transforms.sources.registry import make_source
+    from recordmill.transforms.statistics.input_statistics import (
+        feature_comments,
+        header_lines,
+        stats_json,
+    )
+    from recordmill.transforms.statistics.input_statistics import infer as infer_schema
 
     started = time.perf_counter()
     if output is not None:
@@ -191,7 +191,7 @@ def _infer(
 def _show(inferred: Inferred, output: str | None, seconds: float) -> None:
     """Shows people on stderr what was found."""
     from recordmill.schemas.options import spell
-    from recordmill.transforms.profile.stats_report import reject_lines
+    from recordmill.transforms.statistics.input_statistics import reject_lines
 
     stats = inferred.stats
     where = f"{output}: " if output is not None else ""

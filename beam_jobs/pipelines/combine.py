@@ -20,8 +20,8 @@ from recordmill.transforms.dataset.expected import require_schema
 from recordmill.transforms.exchange.plan import Histogram, PackedHistogram, plan_shards
 from recordmill.transforms.tasks.checkpoints import report_errors_to_launcher
 from recordmill.transforms.tasks.context import RunContext
-from recordmill.transforms.tasks.finished_tasks import save_plan_totals
-from recordmill.transforms.tasks.read_rejects import rejects_command, run_rejects
+from recordmill.transforms.tasks.progress_reader import save_plan_totals
+from recordmill.transforms.tasks.rejects import rejects_command, run_rejects
 
 
 class MergeTypeFlags(beam.CombineFn):

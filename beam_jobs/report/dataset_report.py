@@ -1,46 +1,69 @@
-"""Shows what is in a dataset: tables for people, JSON for programs."""
+"""Shows what is in a dataset: tables, or JSON for programs, and images as PNG files."""
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
 
-from recordmill.beam_jobs.report.class_report import print_classes
+from recordmill.beam_jobs.report.progress import showing
+from recordmill.beam_jobs.report.summary import map_text
 from recordmill.beam_jobs.report.text_tables import (
     make_console,
     make_table,
     print_table,
     write_json,
 )
-from recordmill.schemas.text import count
+from recordmill.schemas.errors import OutputError, UsageError
+from recordmill.schemas.feature_spec import FeatureSpec, Kind
+from recordmill.schemas.manifest import Manifest, schema_of
+from recordmill.schemas.text import count, human_bytes, printable
+from recordmill.transforms.dataset.files import class_names, read_manifest
+from recordmill.transforms.dataset.reader import (
+    ExamplePreview,
+    Selection,
+    parse_condition,
+    read_examples,
+)
+from recordmill.transforms.decode.readable import readable, to_json_value
+from recordmill.transforms.decode.tf_code import loading_code
+from recordmill.transforms.pictures.image_header import ImageHeaderError
+from recordmill.transforms.statistics.class_counts import (
+    LabelCounts,
+    count_classes,
+    counts_if_small,
+)
+from recordmill.transforms.statistics.thumbnails import holds_images, png_of
+from recordmill.transforms.storage import open_store
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from recordmill.beam_jobs.report.dataset_json import ClassNames
-    from recordmill.schemas.feature_spec import FeatureSpec
-    from recordmill.schemas.manifest import Manifest
     from recordmill.schemas.storage_options import StorageOptions
-    from recordmill.transforms.dataset.count_classes import LabelCounts
-    from recordmill.transforms.dataset.reader import ExamplePreview
+
 
 _JSON_LINES = 60  # of one record
 _JSON_CHARACTERS = 200  # of one line
+_CLASSES = 40  # in a table
+_IMAGES = 4  # of one feature of one example
 
-# rich, pydantic, pyarrow and protobuf are imported inside the functions: the command
-# line imports this module whatever it is asked to do.
+_FIRST = Selection(3)
+
+_ClassNames = Mapping[str, tuple[str, ...]]
+_Images = Mapping[str, list[dict[str, Any]]]
+"""By feature, of each image: file, width and height, or error."""
 
 
 def show_inspect(
     output: str,
     *,
-    num_examples: int = 3,
-    split: str = "",
-    first: int = 0,
+    selection: Selection = _FIRST,
     where: Sequence[str] = (),
     counts: bool = False,
-    image: bool = False,
+    images: str = "",
     as_json: bool = False,
     tf: bool = False,
     storage: StorageOptions | None = None,
@@ -50,40 +73,24 @@ def show_inspect(
 
     Args:
       output: the dataset's folder.
-      num_examples: examples to read and show.
-      split: of which split; "" for all.
-      first: index of the first example in the split, or among all.
+      selection: the examples to show.
       where: what each example must have, as FEATURE=VALUE.
       counts: count the classes, however large the dataset is.
-      image: show the pictures of the examples.
+      images: folder that takes the images of the examples, as PNG files; "" for none.
       as_json: write one JSON object instead of tables.
       tf: write only a program that loads the dataset with TensorFlow.
       storage: options of the dataset's storage.
-      stream: where to; standard output unless given.
+      stream: where to; standard output by default.
 
     Raises:
       OutputError: there is no dataset in the folder, or a shard is missing.
+      UsageError: images were requested, and no feature holds any.
       CorruptRecordError: one of the first records is damaged.
     """
-    from recordmill.schemas.manifest import schema_of
-    from recordmill.transforms.dataset.count_classes import (
-        count_classes,
-        counts_if_small,
-    )
-    from recordmill.transforms.dataset.files import class_names, read_manifest
-    from recordmill.transforms.dataset.reader import (
-        Selection,
-        parse_condition,
-        read_examples,
-    )
-    from recordmill.transforms.storage import open_store
-
     store = open_store(output, storage) if storage else open_store(output)
     manifest = read_manifest(store)
     names = class_names(store, manifest)
     if tf:
-        from recordmill.transforms.decode.tf_code import loading_code
-
         code = loading_code(manifest, names, output)
         if as_json:
             write_json({"tf": code}, stream)
@@ -92,52 +99,82 @@ def show_inspect(
         return
     schema = schema_of(manifest, names)
     conditions = tuple(parse_condition(text, schema, names) for text in where)
-    selection = Selection(num_examples, split, first, conditions)
-    examples = read_examples(store, manifest, selection)
+    selection = replace(selection, conditions=conditions)
     features = {feature.name: feature for feature in manifest.features}
-    console = make_console(stream)
-    draws = False
-    if image:
-        from recordmill.beam_jobs.report import example_pictures
-
-        example_pictures.require_pictures(features, store.uri)
-        draws = not as_json and example_pictures.can_draw(console)
-    classes: Sequence[LabelCounts] | None
+    if images and not any(map(holds_images, features.values())):
+        raise UsageError(
+            f"{store.uri}: `image` writes images, and no feature holds any"
+        )
+    examples = read_examples(store, manifest, selection)
     if counts:
-        from recordmill.beam_jobs.report.showing import showing
-
         with showing(sys.stderr, "count", wanted=not as_json) as on_progress:
             classes = count_classes(store, manifest, names, on_progress)
     else:
         classes = counts_if_small(store, manifest, names)
     if as_json:
-        from recordmill.beam_jobs.report.dataset_json import inspect_json
-
-        facts = inspect_json(manifest, names, list(examples), classes, pictures=image)
-        write_json(facts, stream)
+        shown = [
+            _example_json(example, features, names)
+            | ({"images": _write_images(example, features, images)} if images else {})
+            for example in examples
+        ]
+        write_json(_inspect_json(manifest, names, shown, classes), stream)
         return
+    console = make_console(stream)
     _print_header(console, output, manifest)
     _print_features(console, manifest)
     _print_splits(console, manifest)
     if classes is None:
         console.print("\nclasses: --counts reads the whole dataset and counts them")
-    else:
-        print_classes(console, classes)
+    for label in classes or ():
+        _print_classes(console, label)
     for example in examples:
         _print_example(console, example, manifest, names)
-        if draws:
-            example_pictures.draw_pictures(console, example, features)
-    if image and not draws:
-        sys.stderr.write(f"{example_pictures.NOT_DRAWN}\n")
+        for name, found in _write_images(example, features, images).items():
+            for image in found:
+                what = image.get("file") or image["error"]
+                console.print(printable(f"{name}: {what}"), soft_wrap=True)
+
+
+def _write_images(
+    example: ExamplePreview, features: Mapping[str, FeatureSpec], folder: str
+) -> _Images:
+    """Writes the images of an example, the first few of each feature.
+
+    Raises:
+      OutputError: the folder refuses.
+    """
+    found: dict[str, list[dict[str, Any]]] = {}
+    number = 0
+    for name, values in example.values.items() if folder else ():
+        if name not in features or not holds_images(features[name]):
+            continue
+        steps = values if isinstance(values, tuple) else (values,)
+        every = [value for step in steps for value in step if isinstance(value, bytes)]
+        for value in every[:_IMAGES]:
+            try:
+                png, width, height = png_of(value, features[name])
+            except (ImageHeaderError, ValueError) as error:
+                found.setdefault(name, []).append({"error": str(error)})
+                continue
+            # Names of features may have slashes; those of shards have none.
+            path = Path(folder, f"{example.file}.{example.record_index}.{number}.png")
+            number += 1
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(png)
+            except OSError as error:
+                raise OutputError(f"{path}: cannot write: {error.strerror}") from error
+            image = {"file": str(path), "width": width, "height": height}
+            found.setdefault(name, []).append(image)
+    return found
 
 
 def _print_header(console: Console, output: str, manifest: Manifest) -> None:
-    from recordmill.beam_jobs.report.summary import map_text
-    from recordmill.schemas.text import human_bytes, printable
-
     order = f"shuffled with seed {manifest.seed}" if manifest.shuffle else "input order"
     payload = "" if manifest.payload == "example" else f"payload {manifest.payload}, "
     container = "" if manifest.container == "tfrecord" else "ArrayRecord, "
+    times = count(manifest.appended, "time")
+    appended = f", appended {times}" if manifest.appended else ""
     console.print(f"{manifest.name} {manifest.version}", style="bold")
     console.print(printable(output), style="dim", soft_wrap=True)
     console.print(
@@ -147,27 +184,15 @@ def _print_header(console: Console, output: str, manifest: Manifest) -> None:
     )
     console.print(
         f"{count(manifest.rows_read, 'row')} read, {manifest.rows_rejected:,} rejected"
-        + (
-            f", appended {count(manifest.appended, 'time')}"
-            if manifest.appended
-            else ""
-        )
+        f"{appended}"
     )
     if text := map_text(manifest):
         console.print(text)
 
 
 def _print_features(console: Console, manifest: Manifest) -> None:
-    from recordmill.schemas.text import printable
-
-    table = make_table(
-        ("feature", "left"),
-        ("kind", "left"),
-        ("dtype", "left"),
-        ("shape", "left"),
-        ("what", "left"),
-        ("optional", "left"),
-    )
+    columns = ("feature", "kind", "dtype", "shape", "what", "optional")
+    table = make_table(*((name, "left") for name in columns))
     for feature in manifest.features:
         table.add_row(
             printable(feature.name),
@@ -181,16 +206,8 @@ def _print_features(console: Console, manifest: Manifest) -> None:
 
 
 def _print_splits(console: Console, manifest: Manifest) -> None:
-    from recordmill.schemas.text import human_bytes, printable
-
-    table = make_table(
-        ("split", "left"),
-        ("records", "right"),
-        ("size", "right"),
-        ("shards", "right"),
-        ("smallest", "right"),
-        ("largest", "right"),
-    )
+    columns = ("records", "size", "shards", "smallest", "largest")
+    table = make_table(("split", "left"), *((name, "right") for name in columns))
     for name, split in manifest.splits.items():
         sizes = [shard.bytes for shard in split.shards]
         table.add_row(
@@ -204,13 +221,25 @@ def _print_splits(console: Console, manifest: Manifest) -> None:
     print_table(console, "splits", table)
 
 
-def _print_example(
-    console: Console, example: ExamplePreview, manifest: Manifest, names: ClassNames
-) -> None:
-    from recordmill.beam_jobs.report.dataset_json import entry_of
-    from recordmill.schemas.text import printable
-    from recordmill.transforms.decode.readable import readable
+def _print_classes(console: Console, label: LabelCounts) -> None:
+    """Prints the classes of a label, with a column for each split."""
+    totals = label.totals()
+    columns = [(printable(split), "right") for split in label.by_split]
+    if len(columns) > 1:
+        columns.append(("all", "right"))
+    table = make_table(("class", "left"), *columns)
+    for name, total in list(totals.items())[:_CLASSES]:
+        numbers = [*(counts[name] for counts in label.by_split.values()), total]
+        shown = (f"{number:,}" for number in numbers[: len(columns)])
+        table.add_row(printable(name), *shown)
+    print_table(console, f"classes of {printable(label.feature)}", table)
+    if len(totals) > _CLASSES:
+        console.print(f"... {len(totals):,} classes in all; --json has them")
 
+
+def _print_example(
+    console: Console, example: ExamplePreview, manifest: Manifest, names: _ClassNames
+) -> None:
     title = printable(
         f"{example.split}: record {example.record_index} of {example.file}"
     )
@@ -230,10 +259,15 @@ def _print_example(
     table = make_table(("feature", "left"), ("value", "left"))
     for name in sorted({*wanted, *example.values}):
         values = example.values.get(name)
-        entry = entry_of(name, entries)
+        entry = _entry_of(name, entries)
         shown = "-" if values is None else readable(values, entry, names.get(name, ()))
         table.add_row(printable(name), shown)
     print_table(console, title, table)
+
+
+def _entry_of(name: str, entries: Mapping[str, FeatureSpec]) -> FeatureSpec:
+    """Returns a feature of the manifest; one for plain values if it has none."""
+    return entries.get(name) or FeatureSpec(name, Kind.BYTES, shape=(None,))
 
 
 def _shape(feature: FeatureSpec) -> str:
@@ -250,3 +284,44 @@ def _what(feature: FeatureSpec) -> str:
     if feature.kind != "bytes_list":
         return "truth value" if feature.dtype == "bool" else "number"
     return "text" if feature.dtype == "string" else "bytes"
+
+
+def _inspect_json(
+    manifest: Manifest,
+    names: _ClassNames,
+    examples: Sequence[dict[str, Any]],
+    counts: Sequence[LabelCounts] | None,
+) -> dict[str, Any]:
+    found = manifest.model_dump(mode="json", exclude={"splits", "manifest_version"})
+    for feature in found["features"]:
+        feature["class_names"] = list(names.get(feature["name"], ()))
+    found["splits"] = {
+        name: {
+            "records": split.records,
+            "bytes": split.bytes,
+            "shards": len(split.shards),
+            "smallest_shard": min((shard.bytes for shard in split.shards), default=0),
+            "largest_shard": max((shard.bytes for shard in split.shards), default=0),
+        }
+        for name, split in manifest.splits.items()
+    }
+    classes = None if counts is None else {one.feature: one.by_split for one in counts}
+    return found | {"classes": classes, "examples": examples}
+
+
+def _example_json(
+    example: ExamplePreview, entries: Mapping[str, FeatureSpec], names: _ClassNames
+) -> dict[str, Any]:
+    values = {
+        name: to_json_value(values, _entry_of(name, entries), names.get(name, ()))
+        for name, values in example.values.items()
+    }
+    shown = {
+        "split": example.split,
+        "file": example.file,
+        "record": example.record_index,
+        "features": values,
+    }
+    if example.json_text:
+        shown["json"] = json.loads(example.json_text)
+    return shown

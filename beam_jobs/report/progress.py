@@ -9,16 +9,245 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import Self, TextIO
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol, Self, TextIO
 
-from recordmill.beam_jobs.report.progress_view import STAGES, RunView, View
 from recordmill.schemas.input_summary import Understood
 from recordmill.schemas.ranges import InputRange
+from recordmill.schemas.text import count, human_bytes
 from recordmill.transforms.tasks.context import RunContext
-from recordmill.transforms.tasks.finished_tasks import FinishedTasks, find_position
-from recordmill.transforms.tasks.read_rejects import first_reject_line
+from recordmill.transforms.tasks.progress_reader import (
+    FinishedTasks,
+    Position,
+    find_position,
+)
+from recordmill.transforms.tasks.rejects import first_reject_line
+
+if TYPE_CHECKING:
+    from rich.console import Console, Group
+
+
+STAGES = ("scan", "read", "plan", "write", "publish")
+_RATE_SECONDS = 30.0  # the time that a rate is the mean of
+_LEAST_SECONDS = 1.0  # before it, a rate would be a guess
+_WRITE_RATE = 300e6  # bytes a second, measured; until the run itself has written some
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What people are shown of a run at one moment.
+
+    Attributes:
+      stage: one of STAGES, or the name of another command's work.
+      doing: what goes on, where no counts tell it.
+      done: bytes, or the count that `unit` names.
+      total: of the same; None if it is not known.
+      unit: "bytes", or what is counted.
+      rows: that were read or written; None if not known.
+      total_rows: None if not known.
+      is_estimate: whether `total_rows` is extrapolated.
+      rows_per_second: None if not known.
+      rejected: rows that become no record.
+      seconds_left: of the whole run; None if not known.
+    """
+
+    stage: str
+    doing: str = ""
+    done: float = 0
+    total: float | None = None
+    unit: str = "bytes"
+    rows: int | None = None
+    total_rows: int | None = None
+    is_estimate: bool = False
+    rows_per_second: float | None = None
+    rejected: int = 0
+    seconds_left: float | None = None
+
+    @property
+    def share(self) -> float | None:
+        """Returns what is done of the stage, from 0 to 1; None if nobody knows."""
+        return min(1.0, self.done / self.total) if self.total else None
+
+    def facts(self) -> list[str]:
+        """Returns what is known, in words, the most important first."""
+        facts = [self.doing] if self.doing else []
+        if self.share is not None:
+            facts.append(f"{int(100 * self.share)} %")
+        if self.total and self.unit == "bytes":
+            done = min(self.done, self.total)
+            facts.append(f"{human_bytes(done)} of {human_bytes(self.total)}")
+        elif self.total:
+            facts.append(f"{self.done:,.0f} of {count(round(self.total), self.unit)}")
+        elif self.done:
+            facts.append(
+                human_bytes(self.done)
+                if self.unit == "bytes"
+                else count(round(self.done), self.unit)
+            )
+        if self.rows is not None and self.total_rows:
+            about = "about " if self.is_estimate else ""
+            facts.append(f"{self.rows:,} of {about}{count(self.total_rows, 'row')}")
+        elif self.rows:
+            facts.append(count(self.rows, "row"))
+        if self.rows_per_second:
+            facts.append(f"{_rounded(self.rows_per_second):,} rows/s")
+        if self.rejected:
+            facts.append(f"{count(self.rejected, 'row')} rejected")
+        if self.seconds_left is not None:
+            facts.append(f"about {duration(self.seconds_left)} left")
+        return facts
+
+    def line(self) -> str:
+        """Returns all of it as one line."""
+        return f"{self.stage}: {', '.join(self.facts())}"
+
+
+def duration(seconds: float) -> str:
+    """Returns a duration in one or two units.
+
+    >>> duration(7_384)
+    '2 h 3 min'
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def _rounded(rate: float) -> int:
+    """Returns three digits of a rate: 182,437 rows/s would say more than is known."""
+    digits = len(str(int(rate))) - 3
+    return int(round(rate, -max(0, digits)))
+
+
+@dataclass(slots=True)
+class Rate:
+    """The mean speed of a count over the last half minute."""
+
+    seen: deque[tuple[float, float]] = field(default_factory=deque)
+
+    def add(self, now: float, value: float) -> None:
+        """Notes a count; one that fell begins anew."""
+        if self.seen and value < self.seen[-1][1]:
+            self.seen.clear()
+        self.seen.append((now, value))
+        while len(self.seen) > 2 and now - self.seen[1][0] >= _RATE_SECONDS:
+            self.seen.popleft()
+
+    def per_second(self) -> float | None:
+        """Returns the speed; None if it is not known yet, or is nothing."""
+        if len(self.seen) < 2:
+            return None
+        (start, before), (now, value) = self.seen[0], self.seen[-1]
+        if now - start < _LEAST_SECONDS or value <= before:
+            return None
+        return (value - before) / (now - start)
+
+
+@dataclass(slots=True)
+class RunView:
+    """What is shown of a run: its positions so far become rates and times left.
+
+    Attributes:
+      input_bytes: of the input.
+      num_ranges: of the input.
+      by_reference: whether ranges are only listed, and shards read the input.
+    """
+
+    input_bytes: int
+    num_ranges: int
+    by_reference: bool = False
+    read_rate: Rate = field(default_factory=Rate)
+    write_rate: Rate = field(default_factory=Rate)
+    row_rate: Rate = field(default_factory=Rate)
+    record_rate: Rate = field(default_factory=Rate)
+
+    def at(self, now: float, position: Position) -> View:
+        """Returns what is shown.
+
+        Args:
+          now: seconds of a clock.
+          position: how far the run is.
+        """
+        rejected = position.read.rejected + position.written.rejected
+        begun = position.shards or any(
+            name.startswith("shard-") for name in position.working
+        )
+        if any(name.startswith("publish-") for name in position.working):
+            doing = "checking the shards" if position.checked else "moving the files"
+            return View("publish", doing, position.checked, rejected=rejected)
+        if position.planned and position.shards >= position.planned.shards:
+            return View("publish", "checking and moving the files", rejected=rejected)
+        if position.planned and (position.all_read or begun):
+            self.write_rate.add(now, position.written.bytes)
+            self.record_rate.add(now, position.written.rows)
+            return replace(self._writing(position), rejected=rejected)
+        if position.all_read:
+            if position.again:
+                ranges = count(position.again, "range")
+                return View("read", f"again with wider types: {ranges} at work")
+            return View("plan", "cutting the shards", rejected=rejected)
+        if not position.ranges and not position.read.positions:
+            if position.surveyed and position.surveyed < self.num_ranges:
+                done = position.surveyed
+                return View(
+                    "scan", "finding where rows begin", done, self.num_ranges, "range"
+                )
+            return View("read", "starting")
+        if self.by_reference:
+            doing = "listing the rows"
+            return View("scan", doing, position.ranges, self.num_ranges, "range")
+        self.read_rate.add(now, position.read.positions)
+        self.row_rate.add(now, position.read.rows)
+        return replace(self._reading(position), rejected=rejected)
+
+    def _reading(self, position: Position) -> View:
+        read, total = position.read, position.total_positions
+        share = read.positions / total if total else 1.0
+        speed = self.read_rate.per_second()
+        left = None
+        if speed:
+            writing = 0 if position.planned else self.input_bytes / _WRITE_RATE
+            left = (total - read.positions) / speed + writing
+        # Where each range is read twice, the rows are those of the reading at work.
+        of_rows = share
+        if position.readings > 1:
+            of_rows = share * 2 if share <= 0.5 else share * 2 - 1
+        known = position.knows_rows and of_rows > 0
+        return View(
+            "read",
+            done=self.input_bytes * position.readings * share,
+            total=self.input_bytes * position.readings,
+            rows=read.rows if known else None,
+            total_rows=round(read.rows / of_rows) if known else None,
+            is_estimate=True,
+            rows_per_second=self.row_rate.per_second(),
+            seconds_left=left,
+        )
+
+    def _writing(self, position: Position) -> View:
+        planned, written = position.planned, position.written
+        assert planned is not None  # asked only then
+        if not position.knows_rows:
+            return View("write", "", position.shards, planned.shards, "shard")
+        speed = self.write_rate.per_second()
+        left = max(0, planned.bytes - written.bytes) / speed if speed else None
+        return View(
+            "write",
+            done=written.bytes,
+            total=planned.bytes,
+            rows=written.rows,
+            total_rows=planned.records,
+            rows_per_second=self.record_rate.per_second(),
+            seconds_left=left,
+        )
+
 
 SECONDS_BETWEEN_LINES = 10.0
 Clock = Callable[[], float]
@@ -186,3 +415,149 @@ class PlainLines:
     def _tick(self) -> None:
         while not self._over.wait(1.0):
             self.write()
+
+
+_DRAWN_PER_SECOND = 4
+
+
+class Bars:
+    """A reporter that draws on a terminal: the stages, a bar, and the counts.
+
+    Args:
+      console: of the terminal.
+      clock: gives seconds.
+      spell: spells the options in warnings.
+      stages: of the work, in order.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        clock: Clock = time.monotonic,
+        spell: Callable[[str], str] = lambda text: text,
+        stages: Sequence[str] = STAGES,
+    ) -> None:
+        from rich.live import Live
+
+        self._console = console
+        self._clock = clock
+        self._spell = spell
+        self._stages = stages
+        self.watch = Watch(clock)
+        self._live = Live(
+            console=console,
+            get_renderable=self._drawn,
+            refresh_per_second=_DRAWN_PER_SECOND,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        # The cursor stays: a process that is killed could not bring it back.
+        self._console.show_cursor(True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(OSError):  # the terminal may be gone: SIGHUP says so
+            self._live.stop()
+
+    def doing(self, stage: str, what: str) -> None:
+        self.watch.set(View(stage, what))
+        self.draw()
+
+    def tell(self, understood: Understood) -> None:
+        for line in understood.lines():
+            self._print(line)
+        for warning in understood.warnings:
+            self._print(f"Warning: {self._spell(warning)}")
+
+    def begin(
+        self, context: RunContext, ranges: Sequence[InputRange], input_bytes: int
+    ) -> None:
+        self.watch.follow(context, ranges, input_bytes)
+
+    def poll(self) -> None:
+        pass  # drawn by a thread
+
+    def end(self) -> None:
+        self.watch.look(now=True)
+        self.draw()
+
+    def draw(self) -> None:
+        """Draws at once, not only when the thread comes to it."""
+        with suppress(OSError):
+            self._live.refresh()
+
+    def _print(self, line: str) -> None:
+        with suppress(OSError):
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def _drawn(self) -> Group:
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        view = self.watch.look()
+        elapsed = self._clock() - self.watch.started
+        head = Text(no_wrap=True, overflow="ellipsis")
+        mark = "|/-\\"[int(elapsed * _DRAWN_PER_SECOND) % 4]
+        head.append(f"{mark} {duration(elapsed):>4}  ")
+        for at, stage in enumerate(self._stages):
+            head.append(" > " if at else "", "dim")
+            head.append(stage, "bold" if stage == view.stage else "dim")
+        row = Table.grid(padding=(0, 1))
+        cells: list[ProgressBar | Text] = []
+        if view.share is not None:
+            cells.append(ProgressBar(100, 100 * view.share, width=20))
+        facts = ", ".join(view.facts())
+        cells.append(Text(f"{view.stage}: {facts}", overflow="fold"))
+        row.add_row(*cells)
+        if self.watch.first_reject:
+            return Group(head, row, Text(self.watch.first_reject, overflow="fold"))
+        return Group(head, row)
+
+
+class _Display(Protocol):
+    """A display of the work of a command."""
+
+    watch: Watch
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+@contextmanager
+def showing(
+    stream: TextIO,
+    stage: str,
+    doing: str = "",
+    *,
+    unit: str = "bytes",
+    wanted: bool = True,
+) -> Iterator[Callable[[float, float | None], None]]:
+    """Gives a function that shows (done, total) of a command's work.
+
+    Args:
+      stream: where it is shown: a terminal always, others a line now and then.
+      stage: the work, in one word.
+      doing: what goes on before the first counts are known.
+      unit: what is counted.
+      wanted: whether to show anything.
+    """
+    if not wanted:
+        yield lambda _done, _total: None
+        return
+    display: _Display = PlainLines(stream)
+    if stream.isatty():
+        from rich.console import Console
+
+        display = Bars(Console(file=stream), stages=(stage,))
+    display.watch.set(View(stage, doing))
+    with display:
+        yield lambda done, total: display.watch.set(
+            View(stage, done=done, total=total, unit=unit)
+        )

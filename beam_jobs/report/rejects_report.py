@@ -9,8 +9,12 @@ from typing import Any, TextIO
 from recordmill.beam_jobs.report.text_tables import make_console, make_table
 from recordmill.schemas.ranges import Reject
 from recordmill.schemas.text import count, printable
-from recordmill.transforms.tasks.read_rejects import RejectKind, readable_raw
-from recordmill.transforms.tasks.reject_lines import UNKNOWN_INPUT, RejectLocator
+from recordmill.transforms.tasks.rejects import (
+    UNKNOWN_INPUT,
+    RejectKind,
+    RejectLocator,
+    readable_raw,
+)
 
 
 def rejects_summary(

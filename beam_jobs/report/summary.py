@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recordmill.beam_jobs.report.class_report import class_lines
 from recordmill.schemas.input_summary import CLASSES
-from recordmill.schemas.text import count, human_bytes
-from recordmill.transforms.tasks.read_rejects import kind_lines
+from recordmill.schemas.text import count, human_bytes, printable
+from recordmill.transforms.tasks.rejects import kind_lines
+
+_CLASSES = 10  # in a line
+_LABELS = 5
 
 if TYPE_CHECKING:
-    from recordmill.beam_jobs.service.detach import JobSubmitted
     from recordmill.beam_jobs.service.outcome import Outcome
+    from recordmill.beam_jobs.service.run import JobSubmitted
     from recordmill.schemas.manifest import Manifest
+    from recordmill.transforms.statistics.class_counts import LabelCounts
 
 
 def show_outcome(outcome: Outcome, *, as_json: bool) -> None:
@@ -146,8 +149,9 @@ def outcome_lines(outcome: Outcome) -> list[str]:
         stages = [f"{stage} {s:.1f} s" for stage, s in outcome.stages.items()]
         lines.append(f"  time: {', '.join(stages)}")
     lines += [f"  {line}" for line in outcome.understood.lines()]
+    counted = outcome.classes or ()
     if CLASSES not in dict(outcome.understood.facts):
-        lines += [f"  {line}" for line in class_lines(outcome.classes or ())]
+        lines += [f"  {_class_line(label)}" for label in counted[:_LABELS]]
     lines += [f"  warning: {warning}" for warning in outcome.understood.warnings]
     if text := map_text(manifest):
         lines.append(f"  {text}")
@@ -170,6 +174,14 @@ def outcome_lines(outcome: Outcome) -> list[str]:
             "was published after its launch"
         )
     return lines + loading_lines(outcome.output, manifest)
+
+
+def _class_line(label: LabelCounts) -> str:
+    """Returns a line with the first classes of a label."""
+    totals = label.totals()
+    first = [f"{printable(n)} {total:,}" for n, total in totals.items()][:_CLASSES]
+    more = f", ... {len(totals):,} in all" if len(totals) > len(first) else ""
+    return f"classes of {printable(label.feature)}: {', '.join(first)}{more}"
 
 
 def loading_lines(output: str, manifest: Manifest) -> list[str]:

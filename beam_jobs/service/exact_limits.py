@@ -16,13 +16,13 @@ from recordmill.transforms.exchange.exact_splits import (
     find_limits,
 )
 from recordmill.transforms.exchange.rank_sketch import WIDTH
-from recordmill.transforms.profile.census import count_rows
 from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.class_keys import (
     MISSING_KEY,
     has_decimal_commas,
     keys_of,
 )
+from recordmill.transforms.statistics.input_statistics import count_rows
 
 _WIDER = 8  # times, if a limit was not within the window that was looked at
 

@@ -15,7 +15,6 @@ from recordmill.schemas.job import DEFAULT_SPLITS, MAX_SPLITS, SPLIT_PATTERN, Jo
 from recordmill.schemas.ranges import InputRange
 from recordmill.schemas.split_times import parse_split_times
 from recordmill.schemas.text import count, first_names
-from recordmill.transforms.profile.census import MAX_CLASSES, Sketches, count_rows
 from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.class_keys import has_decimal_commas, sorted_names
 from recordmill.transforms.sources.column_roles import SourceWithRoles
@@ -24,6 +23,11 @@ from recordmill.transforms.sources.roles import (
     SplitRole,
     TimeRole,
     require_times,
+)
+from recordmill.transforms.statistics.input_statistics import (
+    MAX_CLASSES,
+    Sketches,
+    count_rows,
 )
 from recordmill.transforms.tasks.context import TRAIN_NAMES
 

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import posixpath
+import shutil
+import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import IO
 
-from recordmill.beam_jobs.service.outside_output import files_outside, inputs_outside
 from recordmill.schemas.errors import InputError, UsageError
 from recordmill.schemas.input_files import InputFile, member_of
 from recordmill.schemas.job import JobSpec, RunOptions
@@ -23,6 +32,65 @@ from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.read_member import unpack_into
 from recordmill.transforms.storage.reading import full_uri, is_local
 from recordmill.transforms.tasks.fingerprint import fingerprint_of
+from recordmill.transforms.tfrecord import crc32c
+
+#     recordmill convert images data data/out
+#
+# The second run of this finds the shards of the first below its input. They are passed
+# over, so that both runs convert the same files. A file in the output folder that a person
+# names is refused: nobody names a file that is to be left out.
+
+_WAY_OUT = "choose another output or other inputs"
+
+
+def inputs_outside(inputs: Sequence[str], output: str) -> list[str]:
+    """Returns the inputs of a job without the output folder, which `data/*` may name.
+
+    Args:
+      inputs: files, folders or globs, as a person wrote them.
+      output: the output folder, as a person wrote it.
+
+    Raises:
+      UsageError: one of them is inside the output folder, or there is no other one.
+    """
+    folder = _real_uri(output)
+    for name in inputs:
+        if _real_uri(name).startswith(f"{folder}/"):
+            raise UsageError(
+                f"{name} is an input, but lies inside the output folder "
+                f"{full_uri(output)}; {_WAY_OUT}. Of a folder or of a pattern in quotes, "
+                "what lies there is passed over"
+            )
+    outside = [name for name in inputs if _real_uri(name) != folder]
+    if not outside:
+        raise UsageError(
+            f"{full_uri(output)} is the input and the output folder; {_WAY_OUT}"
+        )
+    return outside
+
+
+def files_outside(files: Sequence[InputFile], output: str) -> list[InputFile]:
+    """Returns the files that are not below the output folder, also not by links to it.
+
+    Args:
+      files: found below the inputs.
+      output: the output folder, as a person wrote it.
+    """
+    folder = _real_uri(output)
+
+    @cache
+    def is_outside(parent: str) -> bool:  # asks the disk once for each folder
+        parent = posixpath.dirname(f"{parent}/")
+        return not f"{_real_uri(parent)}/".startswith(f"{folder}/")
+
+    return [file for file in files if is_outside(file.uri.rpartition("/")[0])]
+
+
+def _real_uri(uri: str) -> str:
+    """Returns a URI in the one spelling in which two of the same file are equal."""
+    uri = full_uri(uri)
+    return os.path.realpath(uri).rstrip("/") if is_local(uri) else uri
+
 
 _SHOWN_LINKS = 5
 
@@ -164,3 +232,101 @@ def _list_files_root(root: str, storage: StorageOptions) -> list[InputFile]:
         raise InputError(f"`files_root`: {root} is not a folder; expected one")
     # Apart from inputs of the same path, as both stand in one inventory.
     return [file._replace(path=f"{FILES_ROOT}{file.path}") for file in files]
+
+
+# The file is deleted at the end. Its name and its time tell its content, so the same bytes
+# are the same input again: a run that was killed resumes, and one that is done does nothing.
+
+STANDARD_INPUT = "-"
+_FOLDER = ".recordmill-stdin-"  # and what mkdtemp adds
+_BLOCK_BYTES = 4 << 20
+
+
+@contextmanager
+def with_standard_input(options: RunOptions) -> Iterator[RunOptions]:
+    """Yields the options of a run with standard input, if it is named, as a file.
+
+    Raises:
+      UsageError: it is not the only input, or the run is in other processes.
+      InputError: it is empty, or there is no room for it.
+    """
+    if STANDARD_INPUT not in options.inputs:
+        yield options
+        return
+    if options.inputs != (STANDARD_INPUT,):
+        raise UsageError(
+            "-: standard input has to be the only input; a file of this name is ./-"
+        )
+    if options.append:
+        raise UsageError(
+            "-: an append compares the inputs that were converted before, and standard "
+            "input is not kept: write each into a file of one folder, and name the folder"
+        )
+    if options.detach or not options.is_embedded:
+        raise UsageError(
+            "-: standard input is read on this machine, but the workers are elsewhere: "
+            "write it to a file that they can read, and name that"
+        )
+    if sys.stdin is None or sys.stdin.isatty():
+        raise UsageError(
+            "-: standard input is a terminal: name a file, or pipe a program's output"
+        )
+    root = _disk(options)
+    _remove_left(root)
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=_FOLDER, dir=root))
+    except OSError as error:
+        raise _no_room(root, error) from error
+    try:
+        with (folder / "lock").open("wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            path = _write(sys.stdin.buffer, folder)
+            yield replace(options, inputs=(str(path),))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _disk(options: RunOptions) -> Path:
+    """Returns the local folder whose disk takes the file."""
+    output = options.scratch or (full_uri(options.output) if options.output else "")
+    if not output or not is_local(output):
+        return Path(tempfile.gettempdir())
+    # Never in the output itself, whose files are no inputs.
+    path = Path(output).absolute()
+    above = (path, *path.parents) if options.scratch else path.parents
+    found = next((each for each in above if each.is_dir()), Path("/"))
+    return found if os.access(found, os.W_OK) else Path(tempfile.gettempdir())
+
+
+def _write(stream: IO[bytes], folder: Path) -> Path:
+    crc = size = 0
+    path = folder / "stdin"
+    try:
+        with path.open("wb") as file:
+            while block := stream.read(_BLOCK_BYTES):
+                file.write(block)
+                crc, size = crc32c(block, crc), size + len(block)
+    except OSError as error:
+        raise _no_room(folder.parent, error) from error
+    if not size:
+        raise InputError(
+            "-: standard input is empty: did the program before it in the pipe fail?"
+        )
+    named = path.rename(folder / f"stdin-{crc:08x}")
+    os.utime(named, ns=(crc, crc))
+    return named
+
+
+def _remove_left(root: Path) -> None:
+    """Removes what processes left that were killed."""
+    for folder in root.glob(f"{_FOLDER}*"):
+        with suppress(OSError), (folder / "lock").open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _no_room(folder: Path, error: OSError) -> InputError:
+    return InputError(
+        f"-: standard input cannot be written to {folder}: {error.strerror}. Make room "
+        "there, or set `scratch` to a folder with room"
+    )

@@ -17,16 +17,17 @@ from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.names import REJECTS_NAME, run_metadata_name
 from recordmill.transforms.commit.commit import replaced_dataset
 from recordmill.transforms.storage import Store
-from recordmill.transforms.tasks.read_rejects import (
+from recordmill.transforms.tasks.rejects import (
     MAX_COUNTED,
+    UNKNOWN_INPUT,
     RejectKind,
+    RejectLocator,
     count_kinds,
     published_rejects,
 )
-from recordmill.transforms.tasks.reject_lines import UNKNOWN_INPUT, RejectLocator
 
 if TYPE_CHECKING:
-    from recordmill.transforms.dataset.count_classes import LabelCounts
+    from recordmill.transforms.statistics.class_counts import LabelCounts
 
 _COUNTED_BYTES = 16 << 20  # of a dataset whose classes are counted at the end of a run
 
@@ -97,8 +98,8 @@ def outcome_of(
 
 def _classes(store: Store, manifest: Manifest) -> tuple[LabelCounts, ...] | None:
     """Counts the classes, where that takes no time that anybody notices."""
-    from recordmill.transforms.dataset.count_classes import counts_if_small
     from recordmill.transforms.dataset.files import class_names
+    from recordmill.transforms.statistics.class_counts import counts_if_small
 
     # The dataset is published: whatever goes wrong here must not look like a failed run.
     with suppress(Exception):

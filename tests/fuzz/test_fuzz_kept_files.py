@@ -31,7 +31,7 @@ from recordmill.transforms.sources.registry import InstalledFormats
 from recordmill.transforms.storage import open_store
 from recordmill.transforms.storage.lease import Holder
 from recordmill.transforms.tasks.launches import Launch
-from recordmill.transforms.tasks.read_rejects import parse_reject
+from recordmill.transforms.tasks.rejects import parse_reject
 
 EARLIER = Path(__file__).parents[1] / "data" / "earlier" / "whole"
 JOB = b"""\

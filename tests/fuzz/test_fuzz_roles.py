@@ -15,13 +15,12 @@ from source_tools import prepare
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.ranges import TypeFlags, merge_type_flags
 from recordmill.transforms.exchange.keys import text_hash
-from recordmill.transforms.profile.census import count_rows
-from recordmill.transforms.profile.in_threads import surveyed
 from recordmill.transforms.sources.class_keys import class_hashes, keys_of
 from recordmill.transforms.sources.column_roles import SourceWithRoles
 from recordmill.transforms.sources.csv.dialect import AskedDialect
 from recordmill.transforms.sources.csv.source import CsvSource
 from recordmill.transforms.sources.roles import LabelRole
+from recordmill.transforms.statistics.input_statistics import count_rows, surveyed
 
 pytestmark = pytest.mark.fuzz
 CELLS = [

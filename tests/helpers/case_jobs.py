@@ -10,7 +10,7 @@ import pytest
 
 from recordmill.beam_jobs.report.progress import Silent
 from recordmill.beam_jobs.service.outcome import Outcome
-from recordmill.beam_jobs.service.run_versioned import run_versioned
+from recordmill.beam_jobs.service.run import run_versioned
 from recordmill.schemas.job import (
     JobSpec,
     RejectLimit,

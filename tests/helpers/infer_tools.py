@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from recordmill.schemas.feature_spec import Schema
-from recordmill.transforms.profile.profile_input import Inferred, infer
 from recordmill.transforms.sources.base import Source
 from recordmill.transforms.sources.listing import list_inputs
+from recordmill.transforms.statistics.input_statistics import Inferred, infer
 
 
 def inferred(source: Source, *inputs: Path, workers: int = 2) -> Inferred:

@@ -54,7 +54,7 @@ def without_beam() -> Iterator[None]:
     options = embedded.pipeline_options((), 1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "recordmill.beam_jobs.service.run_job.load_beam_options", lambda _: options
+            "recordmill.beam_jobs.service.run.load_beam_options", lambda _: options
         )
         patch.setattr(
             "recordmill.beam_jobs.pipelines.convert.convert_dataset", run_steps

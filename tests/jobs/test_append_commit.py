@@ -270,7 +270,7 @@ def test_another_run_came_between(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It appended the same, or something else, before this one had the lease."""
-    from recordmill.beam_jobs.service import run_job as launch
+    from recordmill.beam_jobs.service import run as launch
 
     source, folder = tmp_path / "in", tmp_path / "out"
     write_rows(source / "a.csv", 0, 40)
@@ -287,7 +287,7 @@ def test_another_run_came_between(
 
     for number, more in enumerate((False, True)):
         write_rows(source / f"b{number}.csv", 40, 20)
-        monkeypatch.setattr("recordmill.beam_jobs.service.run_job.prepare_run", late)
+        monkeypatch.setattr("recordmill.beam_jobs.service.run.prepare_run", late)
         ran = recordmill("convert", "csv", source, folder, *APPEND)
         if more:
             assert ran.status == 75

@@ -30,7 +30,7 @@ from job_tools import (
     started,
 )
 
-from recordmill.beam_jobs.report.progress_view import STAGES
+from recordmill.beam_jobs.report.progress import STAGES
 
 
 def species_by_split(output: Path) -> dict[str, Counter[str]]:
@@ -271,7 +271,7 @@ def test_interrupted(tmp_path: Path, mixed: MixedInput) -> None:
 def test_bug_shows_its_traceback(tmp_path: Path) -> None:
     """What no one expected ends the process too, whatever threads are left."""
     code = (
-        "import sys, recordmill.beam_jobs.service.run_job as launch\n"
+        "import sys, recordmill.beam_jobs.service.run as launch\n"
         "from recordmill.beam_jobs.cli import main as cli\n"
         "def broken(*arguments): raise ZeroDivisionError('a bug')\n"
         "launch.run_job = broken; sys.argv[0] = 'recordmill'; cli.main()"

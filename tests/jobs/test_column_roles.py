@@ -19,7 +19,7 @@ from job_tools import (
 )
 from tables_in_formats import FORMATS, cut_small, write_table
 
-from recordmill.transforms.profile import census
+from recordmill.transforms.statistics import input_statistics
 
 ANIMALS = ["emu", "cat", "dog", "cat", "7", "dog", "cat", "emu", "cat", "dog"]
 SPLITS = ["train", "test", "train", "train", "val", "train", "test", "train", "1", "1"]
@@ -162,7 +162,7 @@ def test_what_can_be_no_label_is_told(
         return ran.err
 
     assert "no such column; the input has id, animal, part" in said("--label", "kind")
-    monkeypatch.setattr(census, "MAX_CLASSES", 3)
+    monkeypatch.setattr(input_statistics, "MAX_CLASSES", 3)
     assert "different values; names of classes or splits are few" in said(
         "--label", "animal"
     )

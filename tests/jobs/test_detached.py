@@ -26,10 +26,9 @@ from store_tools import local_files, options_of, published
 
 from recordmill.beam_jobs.pipelines.convert import convert_dataset
 from recordmill.beam_jobs.runners.embedded import pipeline_options, run_pipeline
-from recordmill.beam_jobs.service.detach import prepare_launch
 from recordmill.beam_jobs.service.prepare import prepare_run
 from recordmill.beam_jobs.service.resolve import resolve
-from recordmill.beam_jobs.service.set_up import run_metadata
+from recordmill.beam_jobs.service.run import prepare_launch, run_metadata
 from recordmill.schemas.job import JobSpec, RunOptions, Sharding
 from recordmill.schemas.manifest import Manifest
 from recordmill.schemas.ranges import InputRange

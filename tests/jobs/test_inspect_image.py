@@ -1,8 +1,7 @@
-"""`recordmill inspect --image` draws pictures, and `--counts` counts classes."""
+"""`recordmill inspect --image` writes images, and `--counts` counts classes."""
 
 from __future__ import annotations
 
-import base64
 import io
 import json
 import re
@@ -16,106 +15,73 @@ from job_tools import convert, recordmill
 from PIL import Image
 from small_dataset import PICTURES, write_dataset
 
-from recordmill.beam_jobs.report.dataset_report import show_inspect
-from recordmill.schemas.errors import UsageError
 from recordmill.schemas.feature_spec import FeatureSpec, Kind
 from recordmill.schemas.manifest import Manifest
-from recordmill.transforms.dataset import count_classes as counting
 from recordmill.transforms.dataset import reader
+from recordmill.transforms.statistics import class_counts as counting
 
-CELL = re.compile(r"\x1b\[38;2;(\d+);(\d+);(\d+)(?:;48;2;(\d+);(\d+);(\d+))?m▀\x1b\[0m")
 TEXT = FeatureSpec("text", Kind.BYTES, dtype="string")
-ENVIRONMENT = ("TMUX", "TERM_PROGRAM", "LC_TERMINAL", "COLORTERM", "NO_COLOR")
-
-
-class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.fixture
-def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in (*ENVIRONMENT, "FORCE_COLOR", "TTY_COMPATIBLE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.setenv("COLUMNS", "80")
+def dataset(tmp_path: Path) -> Path:
     write_dataset(tmp_path / "zoo")
     return tmp_path / "zoo"
 
 
-def drawn(dataset: Path, first: int) -> str:
-    stream = Terminal()
-    show_inspect(str(dataset), num_examples=1, first=first, image=True, stream=stream)
-    return stream.getvalue()
+def pixels_of(data: bytes | Path) -> np.ndarray[Any, Any]:
+    file = io.BytesIO(data) if isinstance(data, bytes) else data
+    return np.asarray(Image.open(file))
 
 
-def test_half_blocks_are_the_pixels(
-    dataset: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLORTERM", "truecolor")
-    text = drawn(dataset, 4)  # PNG of red, green and blue, without transparency
-    cells = [
-        [int(part or -1) for part in cell.groups()] for cell in CELL.finditer(text)
-    ]
-    picture = np.array([cell for cell in cells if cell[3] >= 0][:24]).reshape(
-        4, 6, 2, 3
-    )
-    shown = picture.transpose(0, 2, 1, 3).reshape(8, 6, 3)
-    assert (shown == np.asarray(Image.open(io.BytesIO(PICTURES[4])))).all()
-
-
-def test_terminals_with_256_colours(dataset: Path) -> None:
-    text = drawn(dataset, 4)
-    assert "38;2;" not in text
-    assert text.count("▀") == 24 + 3  # and the array of 2 x 3
-    assert "\x1b[38;5;" in text
-
-
-def test_a_terminal_with_a_protocol(
-    dataset: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TERM", "xterm-kitty")
-    text = drawn(dataset, 0)
-    assert text.count("\x1b_Ga=T,") == 2
-    assert "▀" not in text
-
-
-def test_where_nothing_can_be_drawn(
-    dataset: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A file, a pipe and a terminal without colours."""
-    ran = recordmill("inspect", dataset, "--image")
-    assert (ran.status, "▀" in ran.out, "\x1b" in ran.out) == (0, False, False)
-    assert ran.out == recordmill("inspect", dataset).out
-    assert ran.err.startswith(
-        "--image draws in a terminal with colours, and the output"
-    )
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert "▀" not in drawn(dataset, 0)
-
-
-def test_json_has_small_pictures(dataset: Path) -> None:
-    ran = recordmill("inspect", dataset, "--image", "--json", "--index", 4)
+def test_images_are_written(dataset: Path, tmp_path: Path) -> None:
+    """Of files and of arrays, as PNG; each with its path below the example."""
+    folder = tmp_path / "images"
+    ran = recordmill("inspect", dataset, "--image", folder, "--index", 4)
     assert (ran.status, ran.err) == (0, "")
-    (example,) = json.loads(ran.out)["examples"]
-    (picture,) = example["pictures"]["image/encoded"]
-    assert (picture["height"], picture["width"]) == (8, 6)
-    shown = np.asarray(Image.open(io.BytesIO(base64.b64decode(picture["png"]))))
-    assert (shown == np.asarray(Image.open(io.BytesIO(PICTURES[4])))).all()
-    assert (
-        "pictures"
-        not in json.loads(recordmill("inspect", dataset, "--json").out)["examples"][0]
-    )
+    shard = json.loads((dataset / "manifest.json").read_bytes())["splits"]["train"]
+    written = sorted(folder.iterdir())
+    assert [path.name for path in written] == [
+        f"{shard['shards'][1]['file']}.1.{number}.png" for number in range(2)
+    ]
+    lines = ran.out.splitlines()[-2:]
+    assert [line.partition(": ")[2] for line in lines] == list(map(str, written))
+    pixels = {
+        line.partition(": ")[0]: pixels_of(path)
+        for line, path in zip(lines, written, strict=True)
+    }
+    assert (pixels["image/encoded"] == pixels_of(PICTURES[4])).all()
+    assert pixels.popitem()[1].shape == (2, 3)
 
 
-def test_a_dataset_without_pictures(dataset: Path) -> None:
+def test_json_has_the_files(dataset: Path, tmp_path: Path) -> None:
+    options = ["--split", "train", "--where", "sure=true", "--head", 2, "--json"]
+    ran = recordmill("inspect", dataset, "--image", tmp_path / "images", *options)
+    examples = json.loads(ran.out)["examples"]
+    images = [example["images"]["image/encoded"][0] for example in examples]
+    shown = [pixels_of(Path(image["file"])) for image in images]
+    assert [(image["height"], image["width"]) for image in images] == [
+        pixels.shape[:2] for pixels in shown
+    ]
+    assert len(shown) == 2
+    assert (shown[1] == pixels_of(PICTURES[3])).all()
+    without = json.loads(recordmill("inspect", dataset, *options).out)["examples"]
+    assert [set(example) & {"images"} for example in without] == [set(), set()]
+
+
+def test_images_that_cannot_be_written(dataset: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    ran = recordmill("inspect", dataset, "--image", tmp_path / "file")
+    assert (ran.status, "cannot write: File exists" in ran.err) == (1, True)
+
+
+def test_a_dataset_without_images(dataset: Path, tmp_path: Path) -> None:
     manifest = json.loads((dataset / "manifest.json").read_bytes())
     manifest["features"] = [f for f in manifest["features"] if f["name"] == "count"]
     (dataset / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(UsageError, match="shows pictures, and no feature holds any"):
-        drawn(dataset, 0)
+    ran = recordmill("inspect", dataset, "--image", tmp_path / "images")
+    assert "writes images, and no feature holds any" in ran.err
+    assert not (tmp_path / "images").exists()
 
 
 def test_classes_are_counted(dataset: Path) -> None:
@@ -220,14 +186,3 @@ def test_names_that_come_once_are_no_classes(tmp_path: Path) -> None:
     assert [line for line in ran.err.splitlines() if "classes of" in line] == [
         "  classes of kind: cat 3, dog 1"
     ]
-
-
-def test_pictures_of_the_examples_that_are_selected(dataset: Path) -> None:
-    options = ["--split", "train", "--where", "sure=true", "--head", 2]
-    ran = recordmill("inspect", dataset, "--image", "--json", *options)
-    examples = json.loads(ran.out)["examples"]
-    pngs = [example["pictures"]["image/encoded"][0]["png"] for example in examples]
-    shown = [np.asarray(Image.open(io.BytesIO(base64.b64decode(png)))) for png in pngs]
-    gray = np.asarray(Image.open(io.BytesIO(PICTURES[3])).convert("RGB"))
-    assert len(shown) == 2
-    assert (shown[1] == gray).all()

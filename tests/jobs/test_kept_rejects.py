@@ -19,7 +19,7 @@ from same_dataset import dataset_of
 
 from recordmill.transforms.dataset.verify import verify_dataset
 from recordmill.transforms.storage import LocalStore
-from recordmill.transforms.tasks.finished_tasks import FinishedTasks
+from recordmill.transforms.tasks.progress_reader import FinishedTasks
 from recordmill.transforms.tasks.workspace import Workspace
 
 OPTIONS = ("--shards", 2, "--max-rejects", "50%")

@@ -11,7 +11,7 @@ import pytest
 from job_tools import IRIS, recordmill
 
 from recordmill.beam_jobs.pipelines import convert
-from recordmill.beam_jobs.service import run_job
+from recordmill.beam_jobs.service import run as run_job
 from recordmill.transforms.storage import LocalStore, Store
 from recordmill.transforms.storage.lease import LOCK_FOLDER, Holder, Lease, acquire
 

@@ -13,8 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from job_tools import IRIS, command, convert, manifest_of, recordmill, shards_of
 
-from recordmill.beam_jobs.report.events import LogLines
-from recordmill.beam_jobs.report.metrics import MAX_REASONS, count_reasons, reason_class
+from recordmill.beam_jobs.report.monitoring import (
+    MAX_REASONS,
+    LogLines,
+    count_reasons,
+    reason_class,
+)
 
 _SAMPLE = re.compile(r'(\w+)\{((?:\w+="(?:[^"\\\n]|\\.)*",?)*)\} (\S+)')
 

@@ -270,7 +270,7 @@ def test_next_version(tmp_path: Path) -> None:
 def test_no_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(tmp_path)._replace(free=10_000)
     monkeypatch.setattr(
-        "recordmill.beam_jobs.service.disk_space.shutil.disk_usage",
+        "recordmill.beam_jobs.service.preview.shutil.disk_usage",
         lambda folder: usage,
     )
     planned = plan("csv", IRIS, tmp_path / "out", status=74)
@@ -291,7 +291,7 @@ def test_what_memory_holds_needs_no_disk(
     assert in_files["scratch_bytes"] > planned["scratch_bytes"] == 0
     usage = shutil.disk_usage(tmp_path)._replace(free=int(1.2 * planned["bytes"]))
     monkeypatch.setattr(
-        "recordmill.beam_jobs.service.disk_space.shutil.disk_usage",
+        "recordmill.beam_jobs.service.preview.shutil.disk_usage",
         lambda folder: usage,
     )
     refused = recordmill("convert", "csv", "--memory", "0", table, output)
@@ -325,7 +325,7 @@ def test_what_may_fit_is_not_refused(
     real = made("csv", source, tmp_path / "real")["bytes"]
     tight = shutil.disk_usage(tmp_path)._replace(free=int(0.9 * needed))
     monkeypatch.setattr(
-        "recordmill.beam_jobs.service.disk_space.shutil.disk_usage",
+        "recordmill.beam_jobs.service.preview.shutil.disk_usage",
         lambda folder: tight,
     )
     planned = plan("csv", source, tmp_path / "out")
@@ -335,7 +335,7 @@ def test_what_may_fit_is_not_refused(
     assert made("csv", source, tmp_path / "out")["bytes"] == real
     small = tight._replace(free=needed // 100)
     monkeypatch.setattr(
-        "recordmill.beam_jobs.service.disk_space.shutil.disk_usage",
+        "recordmill.beam_jobs.service.preview.shutil.disk_usage",
         lambda folder: small,
     )
     refused = recordmill("convert", "csv", source, tmp_path / "other")

@@ -13,15 +13,15 @@ from job_tools import convert, recordmill
 
 from recordmill.schemas.errors import OutputError
 from recordmill.schemas.ranges import Reject
-from recordmill.transforms.tasks.read_rejects import (
+from recordmill.transforms.tasks.rejects import (
     MAX_KINDS,
     NOT_COUNTED,
     OTHER_KINDS,
+    UNKNOWN_INPUT,
     count_kinds,
     kind_lines,
     parse_reject,
 )
-from recordmill.transforms.tasks.reject_lines import UNKNOWN_INPUT
 
 ROWS = "a,b\n1,2\n3\n4,5,6\n7,8\n9\n"
 

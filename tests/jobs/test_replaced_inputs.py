@@ -16,7 +16,7 @@ from job_tools import GOLDEN, convert, copy_golden, recordmill
 from source_tools import read
 from store_servers import display_path
 
-from recordmill.beam_jobs.service import run_job
+from recordmill.beam_jobs.service import run as run_job
 from recordmill.schemas.errors import ChangedInputError
 from recordmill.transforms.commit import staging
 from recordmill.transforms.commit import staging as input_check

@@ -79,7 +79,7 @@ def test_what_is_no_dataset_and_a_damaged_one(tmp_path: Path) -> None:
 def test_the_code_on_the_page_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from recordmill.beam_jobs.report_page.loading_snippets import loading_snippets
+    from recordmill.beam_jobs.report.page import loading_snippets
     from recordmill.transforms.dataset.files import class_names, read_manifest
     from recordmill.transforms.storage import open_store
 

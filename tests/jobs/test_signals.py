@@ -49,7 +49,7 @@ cli.main(sys.argv[2:])
 # The main thread is in a call that no signal ends.
 STUCK = """
 import hashlib
-from recordmill.beam_jobs.report.metrics import Stages
+from recordmill.beam_jobs.report.monitoring import Stages
 Stages.poll = lambda self: hashlib.pbkdf2_hmac("sha256", b"", b"", 1 << 30)
 signals.DEADLINE_SECONDS = 0.1
 """

@@ -27,7 +27,7 @@ from job_tools import (
 )
 from killed_runs import KilledError
 
-from recordmill.beam_jobs.service.run_job import run_job
+from recordmill.beam_jobs.service.run import run_job
 from recordmill.transforms.commit.versions import next_version
 from recordmill.transforms.storage import LocalStore
 
@@ -194,7 +194,7 @@ def run_until(step: int, output: Path, *options: Argument) -> bool:
         return change_or_die
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("recordmill.beam_jobs.service.run_versioned.run_job", job)
+        patch.setattr("recordmill.beam_jobs.service.run.run_job", job)
         for name in ("replace", "unlink", "mkdir", "rmdir"):
             patch.setattr(Path, name, counted(getattr(Path, name)))
         patch.setattr(shutil, "rmtree", counted(shutil.rmtree))
@@ -303,9 +303,7 @@ def test_killed_before_latest_moved(tmp_path: Path) -> None:
     output = tmp_path / "iris"
     publish(output)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "recordmill.beam_jobs.service.run_versioned.move_latest", kill_now
-        )
+        patch.setattr("recordmill.beam_jobs.service.run.move_latest", kill_now)
         with pytest.raises(KilledError):
             publish(output, "--seed", 1)
     assert latest(output) == "1.0.0"

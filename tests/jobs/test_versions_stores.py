@@ -31,7 +31,7 @@ from job_tools import (
 from killed_runs import KilledError
 from store_servers import SERVERS, Place, display_path
 
-from recordmill.beam_jobs.service.run_job import run_job
+from recordmill.beam_jobs.service.run import run_job
 from recordmill.transforms.storage import Store
 from recordmill.transforms.storage.lease import LOCK_FOLDER, Holder
 from recordmill.transforms.storage.remote import RemoteRequests
@@ -174,7 +174,7 @@ def run_until(step: int, place: Place, *options: Argument) -> bool:
         return do(self, done, *more)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("recordmill.beam_jobs.service.run_versioned.run_job", job)
+        patch.setattr("recordmill.beam_jobs.service.run.run_job", job)
         patch.setattr(RemoteRequests, "do", do_or_die)
         try:
             publish(place, *options)
@@ -329,7 +329,7 @@ def test_nothing_moves_when_the_lease_was_lost(
         return outcome
 
     with monkeypatch.context() as patch:
-        patch.setattr("recordmill.beam_jobs.service.run_versioned.run_job", lose)
+        patch.setattr("recordmill.beam_jobs.service.run.run_job", lose)
         ran = recordmill("convert", *job_for(store_place, "--seed", 1))
     assert ran.status == 75
     assert "this run lost its lease on the output" in ran.err

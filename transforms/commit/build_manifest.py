@@ -27,12 +27,13 @@ from recordmill.schemas.shards import ShardResult
 from recordmill.schemas.text import count
 from recordmill.transforms.dataset.expected import require_schema
 from recordmill.transforms.tasks.context import RunContext
-from recordmill.transforms.tasks.read_rejects import (
+from recordmill.transforms.tasks.rejects import (
+    UNKNOWN_INPUT,
+    RejectLocator,
     describe_kinds,
     rejects_command,
     run_rejects,
 )
-from recordmill.transforms.tasks.reject_lines import UNKNOWN_INPUT, RejectLocator
 
 
 def check_reject_limit(

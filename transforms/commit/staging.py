@@ -82,8 +82,8 @@ from recordmill.transforms.tasks.fingerprint import (
     fixed_fields,
 )
 from recordmill.transforms.tasks.kept_checksums import load_checksums
-from recordmill.transforms.tasks.live_counts import counting
-from recordmill.transforms.tasks.read_rejects import (
+from recordmill.transforms.tasks.progress_reader import counting
+from recordmill.transforms.tasks.rejects import (
     published_rejects,
     rejects_command,
     run_rejects,

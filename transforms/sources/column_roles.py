@@ -2,7 +2,7 @@
 
 It stands between a table's source and all that uses it, so CSV, Parquet, Arrow and JSON
 Lines are treated alike. The roles are known before the run: names of classes and of splits
-are counted first (transforms/profile/census.py), or are those of the dataset that rows are
+are counted first (transforms/statistics/input_statistics.py), or are those of the dataset that rows are
 appended to. A row whose value is none of them is a reject.
 """
 

@@ -41,7 +41,7 @@ from recordmill.transforms.sources.class_keys import (
 from recordmill.transforms.sources.source_rows import Rows
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.frame_records import frame_rows
-from recordmill.transforms.tasks.live_counts import NO_COUNTS, Counts, LiveCounts
+from recordmill.transforms.tasks.progress_reader import NO_COUNTS, Counts, LiveCounts
 
 
 @dataclass(slots=True)

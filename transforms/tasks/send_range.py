@@ -39,7 +39,7 @@ from recordmill.transforms.tasks.kept_checksums import (
     keeps_checksums,
     save_checksums,
 )
-from recordmill.transforms.tasks.live_counts import LiveCounts, counting
+from recordmill.transforms.tasks.progress_reader import LiveCounts, counting
 from recordmill.transforms.tasks.read_range import RangeReader, keys_and_splits
 from recordmill.transforms.tasks.sort_range import make_histogram
 from recordmill.transforms.tfrecord import crc32c

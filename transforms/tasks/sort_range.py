@@ -19,7 +19,7 @@ from recordmill.transforms.tasks.checkpoints import (
 )
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.kept_checksums import keeps_checksums, save_checksums
-from recordmill.transforms.tasks.live_counts import LiveCounts, counting
+from recordmill.transforms.tasks.progress_reader import LiveCounts, counting
 from recordmill.transforms.tasks.read_range import RangeReader, keys_and_splits
 
 RUN_BYTES = 64 << 20  # of records in one sorted run; a range can have several

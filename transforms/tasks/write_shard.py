@@ -43,7 +43,7 @@ from recordmill.transforms.tasks.finished_shards import (
 from recordmill.transforms.tasks.frame_records import frame_around, frame_rows
 from recordmill.transforms.tasks.index_file import IndexFile
 from recordmill.transforms.tasks.kept_checksums import save_checksums
-from recordmill.transforms.tasks.live_counts import counted, counting
+from recordmill.transforms.tasks.progress_reader import counted, counting
 from recordmill.transforms.tfrecord import check_frames
 
 

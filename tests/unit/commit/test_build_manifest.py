@@ -25,7 +25,7 @@ from recordmill.transforms.commit.build_manifest import build_manifest, locator_
 from recordmill.transforms.sources.pipeline_rows import PipelineRowsSource
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.tasks.context import RunContext
-from recordmill.transforms.tasks.reject_lines import UNKNOWN_INPUT
+from recordmill.transforms.tasks.rejects import UNKNOWN_INPUT
 from recordmill.transforms.tasks.workspace import Workspace
 
 LINE = {"uri": None, "position": None, "reason": "too short", "raw": ""}

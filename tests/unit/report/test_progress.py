@@ -13,10 +13,7 @@ import pytest
 from rich.console import Console
 from terminal import shown_on
 
-from recordmill.beam_jobs.report.progress import PlainLines
-from recordmill.beam_jobs.report.progress_bars import Bars
-from recordmill.beam_jobs.report.progress_view import View
-from recordmill.beam_jobs.report.showing import showing
+from recordmill.beam_jobs.report.progress import Bars, PlainLines, View, showing
 from recordmill.schemas.input_summary import Understood
 
 PATIENCE_SECONDS = 60  # generous; nothing here takes a hundredth of it

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from recordmill.beam_jobs.report.progress_view import Rate, RunView, View, duration
-from recordmill.transforms.tasks.finished_tasks import PlannedTotals, Position
-from recordmill.transforms.tasks.live_counts import Counts
+from recordmill.beam_jobs.report.progress import Rate, RunView, View, duration
+from recordmill.transforms.tasks.progress_reader import Counts, PlannedTotals, Position
 
 NOTHING = Position(
     surveyed=0,

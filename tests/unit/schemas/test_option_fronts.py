@@ -217,7 +217,7 @@ def test_messages_below_the_front_ends_name_options() -> None:
     """No --flag in schemas/ or transforms/: who reads a message may have typed none."""
     root = Path(__file__).parents[3]
     # Which spell them; a whole command; examples for the help.
-    exempt = {"options.py", "spell_options.py", "read_rejects.py", "plugin.py"}
+    exempt = {"options.py", "spell_options.py", "rejects.py", "plugin.py"}
     exempt |= {"table_format.py"}
     flags = {option.command_flag for option in OPTIONS}
     flags |= {option.command_flag for own in FORMAT_OPTIONS.values() for option in own}

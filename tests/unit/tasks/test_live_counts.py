@@ -9,16 +9,14 @@ import pytest
 from recordmill.schemas.ranges import InputRange, RangeResult
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.tasks.checkpoints import save_checkpoint
-from recordmill.transforms.tasks.finished_tasks import (
-    FinishedTasks,
-    Position,
-    find_position,
-)
-from recordmill.transforms.tasks.live_counts import (
+from recordmill.transforms.tasks.progress_reader import (
     FOLDER,
     Counts,
+    FinishedTasks,
     LiveCounts,
+    Position,
     counting,
+    find_position,
     read_live_counts,
 )
 from recordmill.transforms.tasks.workspace import Workspace

@@ -1,0 +1,372 @@
+"""Turns a manifest and its figures into the sections of the page."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from recordmill.beam_jobs.report.page_cards import (
+    balance_table,
+    class_card,
+    kind_text,
+    mix_chart,
+    picture_card,
+    size_chart,
+    value_card,
+)
+from recordmill.beam_jobs.report.page_charts import (
+    Fact,
+    Page,
+    Picture,
+    Sheet,
+    SheetRow,
+    Snippet,
+    Table,
+    percent,
+    shown,
+)
+from recordmill.schemas.errors import UsageError
+from recordmill.schemas.input_summary import DUPLICATES, NOTHING, Understood
+from recordmill.schemas.manifest import Manifest
+from recordmill.schemas.text import count, human_bytes, printable
+from recordmill.transforms.decode.tf_code import loading_code, quoted
+from recordmill.transforms.statistics.class_counts import ClassFigures
+from recordmill.transforms.statistics.column_summary import FeatureFigures
+from recordmill.transforms.statistics.dataset_statistics import DatasetFigures
+from recordmill.transforms.statistics.thumbnails import ContactSheet, Thumbnail
+from recordmill.transforms.storage.atomic_files import write_atomic
+from recordmill.transforms.tasks.rejects import (
+    MAX_COUNTED,
+    NOT_COUNTED,
+    RejectLocator,
+    readable_raw,
+)
+
+
+def loading_snippets(
+    manifest: Manifest, names: Mapping[str, tuple[str, ...]], folder: str
+) -> tuple[Snippet, ...]:
+    """Returns programs that load a split of the dataset.
+
+    Args:
+      manifest: of the dataset.
+      names: class names by feature.
+      folder: of the dataset, a path or a URL.
+    """
+    split = next(iter(manifest.splits), "train")
+    where = f"{quoted(folder)}, {quoted(split)}"
+    snippets = []
+    if manifest.compression == "none":
+        snippets.append(Snippet("NumPy and PyTorch", _rows_by_number(where)))
+    else:
+        snippets.append(Snippet("NumPy", _rows_in_order(where)))
+    if manifest.container == "tfrecord":  # tf.data reads no other
+        snippets.append(Snippet("TensorFlow", loading_code(manifest, names, folder)))
+    if _tfds_reads(manifest):
+        code = _tfds if manifest.container == "tfrecord" else _tfds_data_source
+        snippets.append(Snippet("TensorFlow Datasets", code(folder, split)))
+    return tuple(snippets)
+
+
+def _tfds_reads(manifest: Manifest) -> bool:
+    plain = manifest.compression == "none" and manifest.payload == "example"
+    return plain and not manifest.appended
+
+
+def _rows_by_number(where: str) -> str:
+    return (
+        "from recordmill import open_dataset\n\n"
+        f"data = open_dataset({where})  # for a PyTorch DataLoader, too\n"
+        "print(len(data), data.class_names.keys())\n"
+        "for batch in data.numpy_batches(32, seed=1, epoch=0):\n"
+        "    print({name: values.shape for name, values in batch.items()})\n"
+        "    break\n"
+    )
+
+
+def _rows_in_order(where: str) -> str:
+    return (
+        "from recordmill import read_batches\n\n"
+        f"for batch in read_batches({where}):  # pyarrow.RecordBatch\n"
+        "    print(batch.num_rows, batch.schema.names)\n"
+        "    break\n"
+    )
+
+
+def _tfds(folder: str, split: str) -> str:
+    return (
+        "import tensorflow_datasets as tfds\n\n"
+        f"builder = tfds.builder_from_directory({quoted(folder)})\n"
+        f"dataset = builder.as_dataset(split={quoted(split)}, shuffle_files=True)\n"
+        "for example in dataset.take(1):\n"
+        "    print({name: value.shape for name, value in example.items()})\n"
+    )
+
+
+def _tfds_data_source(folder: str, split: str) -> str:
+    return (
+        "import tensorflow_datasets as tfds\n\n"
+        f"builder = tfds.builder_from_directory({quoted(folder)})\n"
+        f"source = builder.as_data_source(split={quoted(split)})  # for Grain, too\n"
+        "print(len(source), source[0].keys())\n"
+    )
+
+
+LISTED_FEATURES = 1_000
+LISTED_REASONS = 50
+_EXACT_SIDE = 48  # pixels: smaller pictures are drawn with sharp pixels
+
+
+def build_page(
+    manifest: Manifest,
+    figures: DatasetFigures,
+    folder: str,
+    locator: RejectLocator,
+    understood: Understood = NOTHING,
+) -> Page:
+    """Returns all that the page shows.
+
+    Args:
+      manifest: of the dataset.
+      figures: of its rows.
+      folder: of the dataset, a path or a URL, as the code on the page names it.
+      locator: finds the lines of rejects.
+      understood: by the run that made it, or appended to it last.
+    """
+    splits = list(manifest.splits)
+    mixes = [mix_chart(classes, manifest) for classes in figures.classes]
+    drawn = [size_chart(manifest), *mixes]
+    rejects, note = _rejects(manifest, figures, locator)
+    return Page(
+        title=f"{manifest.name} {manifest.version}",
+        folder=printable(folder),
+        tiles=_tiles(manifest, figures),
+        facts=_facts(manifest, understood),
+        splits=_splits(manifest),
+        snippets=loading_snippets(manifest, figures.names, folder),
+        classes=tuple(class_card(classes, splits) for classes in figures.classes),
+        sheets=tuple(_sheet(sheet, figures) for sheet in figures.sheets),
+        pictures=tuple(picture_card(f) for f in figures.features if f.pictures),
+        values=tuple(
+            value_card(feature, splits)
+            for feature in figures.features
+            if not feature.pictures and feature.feature.num_classes is None
+        ),
+        values_note=_left_out(figures),
+        missing=_missing(figures.features, splits),
+        shards=tuple(chart for chart in drawn if chart is not None),
+        balance=balance_table(manifest) if splits else None,
+        rejects=rejects,
+        rejects_note=note,
+        schema=_schema(manifest),
+    )
+
+
+def _tiles(manifest: Manifest, figures: DatasetFigures) -> tuple[Fact, ...]:
+    tiles = [
+        Fact("Rows", f"{manifest.records:,}"),
+        Fact("Size", human_bytes(manifest.num_bytes)),
+        Fact("Splits", f"{len(manifest.splits):,}"),
+        Fact("Shards", f"{manifest.num_shards:,}"),
+        Fact("Features", f"{len(manifest.features):,}"),
+    ]
+    if figures.classes:
+        tiles.append(Fact("Classes", f"{len(figures.classes[0].names):,}"))
+    tiles.append(Fact("Rejected rows", f"{manifest.rows_rejected:,}"))
+    return tuple(tiles)
+
+
+def _facts(manifest: Manifest, understood: Understood) -> tuple[Fact, ...]:
+    order = f"shuffled, seed {manifest.seed}" if manifest.shuffle else "of the input"
+    facts = [
+        Fact("Order", order),
+        Fact("Payload", manifest.payload),
+        Fact("Container", manifest.container),
+        Fact("Compression", manifest.compression),
+        Fact("Rows read", f"{manifest.rows_read:,}"),
+    ]
+    if manifest.map is not None:
+        facts.append(Fact("Rows dropped by map", f"{manifest.rows_dropped:,}"))
+        facts.append(Fact("Rows added by map", f"{manifest.rows_added:,}"))
+    if manifest.appended:
+        facts.append(Fact("Appended", count(manifest.appended, "time")))
+    if found := dict(understood.facts).get(DUPLICATES):
+        facts.append(Fact("Duplicates", found))
+    facts.append(Fact("Fingerprint", manifest.fingerprint))
+    return tuple(facts)
+
+
+def _splits(manifest: Manifest) -> Table:
+    total = manifest.records
+    return Table(
+        ("Split", "Rows", "Share", "Size", "Shards"),
+        tuple(
+            (
+                shown(name),
+                f"{split.records:,}",
+                percent(split.records, total),
+                human_bytes(split.bytes),
+                f"{len(split.shards):,}",
+            )
+            for name, split in manifest.splits.items()
+        ),
+        tuple(split.records / max(1, total) for split in manifest.splits.values()),
+    )
+
+
+def _sheet(sheet: ContactSheet, figures: DatasetFigures) -> Sheet:
+    if not sheet.label:
+        pictures = tuple(p for _, row in sheet.rows for p in row)
+        row = SheetRow("", "", _pictures(pictures, shown(sheet.feature)))
+        return Sheet(shown(sheet.feature), (row,), "The first ones.")
+    counts = next(found for found in figures.classes if found.feature == sheet.label)
+    rows = tuple(_sheet_row(counts, index, row) for index, row in sheet.rows)
+    note = f"The first pictures of each class of {shown(sheet.label)}."
+    if (more := sheet.of_classes - len(rows)) > 0:
+        note += f" {count(more, 'class')} more."
+    return Sheet(shown(sheet.feature), rows, note)
+
+
+def _sheet_row(
+    counts: ClassFigures, index: int, pictures: Sequence[Thumbnail]
+) -> SheetRow:
+    name = shown(counts.names[index])
+    number = f"{counts.totals[index]:,}"
+    return SheetRow(name, number, _pictures(pictures, name))
+
+
+def _pictures(thumbnails: Sequence[Thumbnail], name: str) -> tuple[Picture, ...]:
+    pictures = []
+    for number, thumbnail in enumerate(thumbnails, 1):
+        alt = f"{name}, picture {number}: {thumbnail.width} × {thumbnail.height}"
+        if not thumbnail.mime:
+            alt = f"{name}, picture {number}: {shown(thumbnail.problem)}"
+            pictures.append(Picture("", alt))
+            continue
+        data = base64.b64encode(thumbnail.data).decode()
+        exact = max(thumbnail.width, thumbnail.height) <= _EXACT_SIDE
+        pictures.append(
+            Picture(
+                f"data:{thumbnail.mime};base64,{data}",
+                alt,
+                thumbnail.width,
+                thumbnail.height,
+                exact,
+            )
+        )
+    return tuple(pictures)
+
+
+def _left_out(figures: DatasetFigures) -> str:
+    if not figures.left_out:
+        return ""
+    return (
+        f"{count(figures.left_out, 'feature')} more not shown: too many for a page, or "
+        "not in the records."
+    )
+
+
+def _missing(features: Sequence[FeatureFigures], splits: Sequence[str]) -> Table | None:
+    lacking = [feature for feature in features if sum(feature.missing)]
+    if not lacking:
+        return None
+    lacking.sort(key=lambda feature: -sum(feature.missing))
+    shares = [sum(f.missing) / (sum(f.missing) + f.rows) for f in lacking]
+    rows = tuple(
+        (
+            shown(feature.feature.name),
+            *(f"{number:,}" for number in feature.missing),
+            f"{sum(feature.missing):,}",
+            percent(sum(feature.missing), sum(feature.missing) + feature.rows),
+        )
+        for feature in lacking
+    )
+    return Table(("Feature", *map(shown, splits), "All", "Share"), rows, tuple(shares))
+
+
+def _rejects(
+    manifest: Manifest, figures: DatasetFigures, locator: RejectLocator
+) -> tuple[Table | None, str]:
+    rejected = manifest.rows_rejected
+    if not rejected:
+        return None, ""
+    known = [kind for kind in figures.rejects if kind.kind != NOT_COUNTED]
+    rows = tuple(
+        (
+            kind.example,
+            f"{kind.rows:,}",
+            f"{locator.describe(kind.first)}: {readable_raw(kind.first.raw)}",
+        )
+        for kind in known[:LISTED_REASONS]
+    )
+    note = ""
+    if (more := rejected - sum(kind.rows for kind in known)) > 0:
+        note = (
+            f"{more:,} of {count(rejected, 'reject')} are not in this table: the first "
+            f"{MAX_COUNTED:,} are counted, and their files may be missing."
+        )
+    return Table(("Reason", "Rows", "=First"), rows), note
+
+
+def _schema(manifest: Manifest) -> Table:
+    features = manifest.features[:LISTED_FEATURES]
+    more = len(manifest.features) - len(features)
+    return Table(
+        ("Feature", "=Holds", "=Stored as"),
+        tuple((shown(f.name), kind_text(f), str(f.kind)) for f in features),
+        note=f"{more:,} more features; manifest.json has all." if more else "",
+    )
+
+
+# By it a page is known to be one of ours, so that the next one may replace it.
+GENERATOR = '<meta name="generator" content="recordmill report">'
+_HEAD_BYTES = 2_000  # of a page, which have it
+
+
+def render_page(page: Page) -> bytes:
+    """Returns the page as HTML that needs no other file."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    template = environment.get_template("page.html")
+    return template.render(page=page, generator=GENERATOR).encode()
+
+
+def check_target(target: Path) -> None:
+    """Checks that a page may be written there, before hours of work are lost.
+
+    Raises:
+      UsageError: there is a file that is not a page of this command, or no folder.
+    """
+    if "://" in str(target) or ":/" in str(target):
+        raise UsageError(f"{str(target)!r} is a URL; a page is written to a local file")
+    if not target.parent.is_dir():
+        raise UsageError(
+            f"{target}: there is no folder {str(target.parent)!r}. Make it, or choose "
+            "another file with -o"
+        )
+    if not target.exists():
+        return
+    if target.is_file():
+        with target.open("rb") as file:
+            if GENERATOR.encode() in file.read(_HEAD_BYTES):
+                return
+    raise UsageError(
+        f"{target}: is there already, and is not a page that this command wrote. Choose "
+        "another file with -o, or remove it"
+    )
+
+
+def write_page(page: Page, target: Path) -> int:
+    """Writes the page, whole or not at all; returns its bytes."""
+    data = render_page(page)
+    check_target(target)
+    write_atomic(target, data)
+    return len(data)

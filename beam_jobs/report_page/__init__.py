@@ -1,1 +1,0 @@
-"""One page of HTML on a dataset, with all that it shows in it."""

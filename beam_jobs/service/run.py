@@ -1,0 +1,652 @@
+"""Runs a resolved job: prepares it, runs its pipeline, publishes, reports the outcome."""
+
+from __future__ import annotations
+
+import logging
+import platform
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, suppress
+from dataclasses import replace
+from importlib.metadata import version
+from io import TextIOWrapper
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recordmill.beam_jobs.runners.unused_packages import OF_CONNECTORS, hidden
+from recordmill.beam_jobs.service.exact_limits import is_exact
+from recordmill.beam_jobs.service.give_roles import has_roles
+from recordmill.beam_jobs.service.inputs import Inputs
+from recordmill.beam_jobs.service.outcome import Outcome, outcome_of, understood_at_end
+from recordmill.beam_jobs.service.prepare import PreparedRun, prepare_run
+from recordmill.beam_jobs.service.preview import require_space, run_budget
+from recordmill.beam_jobs.service.resolve import (
+    ResolvedRun,
+    VersionPlan,
+    find_published,
+    resolve,
+)
+from recordmill.schemas.errors import (
+    NO_ROOM,
+    OTHER,
+    PERMANENT,
+    USAGE,
+    DamagedScratchError,
+    Interrupted,
+    NoRoomError,
+    OutputError,
+    OutputRefusedError,
+    RecordmillError,
+    error_of,
+    kind_of,
+)
+from recordmill.schemas.input_summary import NOTHING, Understood
+from recordmill.schemas.job import JobSpec, RunOptions
+from recordmill.schemas.manifest import Manifest
+from recordmill.schemas.names import REJECTS_NAME
+from recordmill.schemas.ranges import InputRange, cut_of
+from recordmill.transforms.commit.commit import (
+    clean_up,
+    commit,
+    is_clean,
+    is_staged,
+    seen_manifest,
+)
+from recordmill.transforms.commit.inputs import is_of_run, key_of, renew_inventories
+from recordmill.transforms.commit.staging import keep_inventory
+from recordmill.transforms.commit.versions import (
+    clear_unfinished,
+    expired_versions,
+    list_versions,
+    move_latest,
+    names_latest,
+    orphan_files,
+    remove_orphans,
+    remove_version,
+)
+from recordmill.transforms.dataset.files import find_manifest, read_manifest
+from recordmill.transforms.storage import LocalStore, Store
+from recordmill.transforms.storage.errors import output_error
+from recordmill.transforms.storage.lease import (
+    Lease,
+    acquire,
+    remove_dead_locks,
+    require_idle,
+)
+from recordmill.transforms.storage.reading import local_path
+from recordmill.transforms.tasks.checkpoints import read_errors
+from recordmill.transforms.tasks.context import RunContext
+from recordmill.transforms.tasks.kept_checksums import PREPARE, save_checksums
+from recordmill.transforms.tasks.launches import (
+    Launch,
+    begin_launch,
+    has_live_launch,
+    is_launch,
+    new_launch_name,
+)
+from recordmill.transforms.tasks.leftovers import (
+    find_leftovers,
+    remove_empty_folders,
+    remove_leftovers,
+)
+from recordmill.transforms.tasks.memory import share_arenas
+from recordmill.transforms.tasks.progress_reader import Reporter
+from recordmill.transforms.tasks.rejects import note_input
+from recordmill.transforms.tasks.workspace import Workspace, work_folder_of
+from recordmill.transforms.tfrecord import require_fast_crc
+
+if TYPE_CHECKING:
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+
+def prepare_workspace(
+    context: RunContext, inputs: Inputs, ranges: Sequence[InputRange]
+) -> RunContext:
+    """Creates a run's folders and puts there what its workers read.
+
+    Returns:
+      The context that workers get.
+
+    Raises:
+      OutputError: the storage refuses.
+    """
+    workspace = context.workspace
+    make_folders(workspace, context.exchange, cut_of(ranges))
+    note_input(workspace, context.input_root, context.job.source)
+    keep_inventory(context, inputs.files, inputs.side_files, inputs.listed_at)
+    save_checksums(workspace, PREPARE, context.source.checksums_of_prepare())
+    source = context.source.spill_inventory(
+        *workspace.shared_location("inventory.arrow")
+    )
+    return replace(context, source=source)
+
+
+def make_folders(workspace: Workspace, exchange: str, cut: str) -> None:
+    """Creates a run's folders on this machine.
+
+    Raises:
+      OutputError: one of them cannot be made, or the disk is full.
+    """
+    try:
+        workspace.create(exchange, cut)
+    except OSError as error:
+        refused = NoRoomError if kind_of(error) == NO_ROOM else OutputRefusedError
+        raise refused(
+            f"{error.filename}: cannot create the folder: {error.strerror}; choose one "
+            "that you may write to"
+        ) from error
+    free = shutil.disk_usage(workspace.root).free
+    if free < 1 << 20:
+        raise NoRoomError(
+            f"{workspace.root}: the disk is full ({free:,} bytes free); make room"
+        )
+
+
+def run_metadata(
+    context: RunContext,
+    beam_options: PipelineOptions,
+    started: float | None = None,
+    understood: Understood = NOTHING,
+) -> dict[str, object]:
+    """Returns what run.json will say, except how long the run took.
+
+    Args:
+      context: the run.
+      beam_options: of its pipeline.
+      started: when, in Unix seconds; None: now.
+      understood: what the source took the input for.
+    """
+    from recordmill.beam_jobs.runners.embedded import runner_name
+
+    launch = context.workspace.name
+    return {
+        **({"launch": launch} if is_launch(launch) else {}),
+        "recordmill": version("recordmill"),
+        "beam": version("apache-beam"),
+        "python": platform.python_version(),
+        "runner": runner_name(beam_options),
+        "exchange": context.exchange,
+        "source": context.job.source,
+        "input_root": context.input_root,
+        "understood": understood.to_dict(),
+        "started_unix": round(time.time() if started is None else started, 3),
+    }
+
+
+# The dataset is published by the pipeline's last step (transforms/commit/detached.py),
+# under a lease that the step takes itself: when rows are converted, nobody waits. Until
+# then a sign of life keeps the job's files (transforms/tasks/launches.py).
+
+
+class JobSubmitted(Exception):  # noqa: N818  not an error: what was asked for
+    """The runner has the job, but there is no dataset yet.
+
+    Attributes:
+      status: "submitted", or "translated" if the runner was asked for no more.
+      output: where the dataset goes once the job has run.
+      template: where the pipeline was written to, or "".
+      job: the runner's name of the job, or "".
+    """
+
+    def __init__(
+        self, status: str, output: str, *, template: str = "", job: str = ""
+    ) -> None:
+        super().__init__(status, output, template, job)
+        self.status = status
+        self.output = output
+        self.template = template
+        self.job = job
+
+
+def prepare_launch(run: ResolvedRun, prepared: PreparedRun) -> RunContext:
+    """Prepares what the workers of a detached job need: a workspace of its own.
+
+    Which manifest the job may replace is decided here, not when it publishes.
+
+    Returns:
+      The context that workers get.
+
+    Raises:
+      OutputError: another run is at work here, or the job must not write here.
+    """
+    store = run.store
+    store.preflight()
+    require_idle(store)
+    replaces = seen_manifest(store)
+    find_published(run, store)
+    workspace = run.workspace_of(new_launch_name())
+    begin_launch(workspace, run.run_key)
+    context = replace(prepared.context, workspace=workspace, replaces=replaces)
+    return prepare_workspace(context, prepared.inputs, prepared.ranges)
+
+
+def submit_detached(
+    run: ResolvedRun,
+    prepared: PreparedRun,
+    beam_options: PipelineOptions,
+) -> None:
+    """Submits the job if nobody waits for its end; returns if it is to be waited for.
+
+    Args:
+      run: what is to be published.
+      prepared: the run, prepared.
+      beam_options: of its pipeline; they may ask for no more than a translation.
+
+    Raises:
+      JobSubmitted: the runner has it.
+      RecordmillError: the runner refuses it, or another run is at work here.
+    """
+    from recordmill.beam_jobs.runners.embedded import only_translates
+
+    translates = only_translates(beam_options)
+    if not (translates or run.options.detach):
+        return
+    # Half of Beam's runners come with these: only where they are needed.
+    from apache_beam.options.pipeline_options import GoogleCloudOptions, TestOptions
+
+    from recordmill.beam_jobs.pipelines.convert import convert_dataset
+    from recordmill.beam_jobs.runners.portable import submit
+
+    context, ranges = prepared.context, prepared.ranges
+    if not beam_options.view_as(TestOptions).dry_run:  # which makes nothing
+        context = prepare_launch(run, prepared)
+    facts = run_metadata(context, beam_options, understood=prepared.understood)
+    try:
+        job = submit(lambda p: convert_dataset(p, context, ranges, facts), beam_options)
+    except Exception as error:
+        # If it has the job all the same, that stops: its sign of life is gone.
+        if is_launch(context.workspace.name):
+            context.workspace.remove()
+        if isinstance(error, RecordmillError):
+            raise
+        what = f"{type(error).__name__}: {error}"
+        raise RecordmillError(f"the runner refused the job: {what}") from error
+    template = beam_options.view_as(GoogleCloudOptions).template_location or ""
+    status = "translated" if translates else "submitted"
+    raise JobSubmitted(status, context.output, template=template, job=job)
+
+
+_log = logging.getLogger("recordmill")
+
+# Trying again does not help: the job or its input is wrong.
+_PERMANENT = ("UsageError", "SchemaError", "RejectLimitError")
+
+
+def is_scratch_damaged(workspace: Workspace) -> bool:
+    """Tests whether the run failed because of damaged scratch, by now removed."""
+    kind = DamagedScratchError.__name__
+    return any(note["kind"] == kind for note in read_errors(workspace))
+
+
+def raise_permanent_error(workspace: Workspace) -> None:
+    """Raises what a worker noted, if trying again does not help.
+
+    Raises:
+      RecordmillError: the job or its input is wrong.
+    """
+    for note in read_errors(workspace):
+        if note["kind"] in _PERMANENT:
+            error = error_of(str(note.get("about", OTHER)), str(note["message"]))
+            error.add_note(str(note["traceback"]))  # for --debug
+            raise error
+
+
+def explain(error: Exception, workspace: Workspace) -> RecordmillError:
+    """Returns the first error that a worker noted, in place of the runner's report."""
+    notes = read_errors(workspace)
+    if notes:
+        _log.error("%s", notes[0]["traceback"])
+        kind, message = str(notes[0].get("about", OTHER)), str(notes[0]["message"])
+        if not notes[0]["expected"]:
+            message = f"unexpected {notes[0]['kind']}: {message}"
+    else:
+        kind, message = kind_of(error), str(error)
+        if not isinstance(error, RecordmillError):
+            message = f"the runner failed: {type(error).__name__}: {message}"
+    if kind != USAGE:
+        message = f"{message}\n{nothing_published(workspace, kind)}"
+    explained = error_of(kind, message)
+    for note in notes[:1]:
+        explained.add_note(str(note["traceback"]))  # for --debug
+    return explained
+
+
+def nothing_published(workspace: Workspace, kind: str) -> str:
+    """Tells that nothing was published, where the log is, and how to go on.
+
+    Args:
+      workspace: of the run.
+      kind: what its error is about.
+    """
+    found = f"Log and rejects are in {workspace.root}"
+    if workspace.shared:
+        rejects = workspace.display_path(REJECTS_NAME)
+        found = f"The log is {workspace.log}, rejects are in {rejects}"
+    if kind in PERMANENT:
+        return (
+            f"Nothing was published. {found}. The same command would fail again: first "
+            "change what the error names"
+        )
+    return f"Nothing was published. {found}. Run the same command again to resume"
+
+
+# Between two readings of the errors that remote workers noted; each lists a store.
+ERROR_POLL_SECONDS = 2.0
+
+
+def load_beam_options(options: RunOptions) -> PipelineOptions:
+    """Imports Beam, and returns the options of the pipeline."""
+    # Without a handler, Beam's import would set one up that prints to the terminal.
+    logging.getLogger().addHandler(logging.NullHandler())
+    # Beam takes half a second to import: not before it is sure to be needed.
+    with hidden(OF_CONNECTORS if options.is_embedded else ()):
+        from recordmill.beam_jobs.runners.embedded import pipeline_options
+
+    return pipeline_options(options.beam_args, options.workers)
+
+
+def execute_pipeline(
+    prepared: PreparedRun,
+    beam_options: PipelineOptions,
+    memory: str,
+    lease: Lease,
+    reporter: Reporter,
+    started: float,
+) -> Manifest:
+    """Runs the pipeline; errors noted by the workers become the error raised."""
+    from recordmill.beam_jobs.pipelines.convert import convert_dataset
+    from recordmill.beam_jobs.runners.embedded import (
+        WorkerDiedError,
+        is_embedded,
+        run_pipeline,
+        works_in_threads,
+    )
+
+    share_arenas()
+    context = replace(prepared.context, lease=lease.holder.nonce)
+    budget = run_budget(context, memory, in_threads=works_in_threads(beam_options))
+    context = replace(context, workspace=replace(context.workspace, budget=budget))
+    ranges = prepared.ranges
+    context = prepare_workspace(context, prepared.inputs, ranges)
+    workspace = context.workspace
+    facts = run_metadata(context, beam_options, started, prepared.understood)
+    next_error_poll = time.monotonic()
+
+    def poll() -> None:
+        nonlocal next_error_poll
+        reporter.poll()
+        lease.require_not_lost()
+        if not is_embedded(beam_options) and time.monotonic() >= next_error_poll:
+            raise_permanent_error(workspace)
+            next_error_poll = time.monotonic() + ERROR_POLL_SECONDS
+
+    def run() -> None:
+        run_pipeline(
+            lambda p: convert_dataset(p, context, ranges, facts),
+            beam_options,
+            poll,
+        )
+
+    with _logging_to(workspace.log):
+        _log.info("%s: %d input ranges", context.job, len(ranges))
+        reporter.begin(context, ranges, prepared.inputs.num_bytes)
+        try:
+            try:
+                run()
+            except Exception:
+                if not is_scratch_damaged(workspace):
+                    raise
+                _log.exception("scratch of an earlier try is damaged: trying once more")
+                make_folders(workspace, context.exchange, cut_of(ranges))
+                run()
+        except WorkerDiedError as error:
+            kind = kind_of(error)
+            message = f"{error}\n{nothing_published(workspace, kind)}"
+            raise error_of(kind, message) from error
+        except Exception as error:
+            _log.exception("the run failed")
+            raise explain(error, workspace) from error
+        finally:
+            reporter.end()
+            workspace.runs.release()
+    store = workspace.store
+    return read_manifest(store)
+
+
+class _RunLog(TextIOWrapper):
+    """The log of a run. It ends where the disk is full: a run does not fail by its log."""
+
+    _has_room = True
+
+    def write(self, text: str, /) -> int:
+        """Writes, unless an earlier write failed."""
+        self._try(lambda: super(_RunLog, self).write(text))
+        return len(text)
+
+    def flush(self) -> None:
+        """Flushes, unless an earlier write failed."""
+        self._try(super().flush)
+
+    def close(self) -> None:
+        """Closes the file; what could not be written is lost."""
+        with suppress(OSError):
+            super().close()
+
+    def _try(self, write: Callable[[], object]) -> None:
+        try:
+            if self._has_room:
+                write()
+        except OSError:
+            self._has_room = False
+
+
+def _open_log(path: Path) -> _RunLog:
+    """Opens the log of a run.
+
+    Raises:
+      OutputError: it cannot be created.
+    """
+    try:
+        return _RunLog(path.open("ab"), encoding="utf-8")
+    except OSError as error:
+        raise output_error(error, str(path), "written") from error
+
+
+@contextmanager
+def _logging_to(path: Path) -> Iterator[None]:
+    """Sends all logging and stderr to the run's log: Beam's are not for the terminal."""
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    with _open_log(path) as log, redirect_stderr(log):
+        handler = logging.StreamHandler(log)
+        handler.setFormatter(
+            logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+        )
+        root.handlers[:] = [handler]
+        root.setLevel(logging.INFO)
+        try:
+            yield
+        finally:
+            root.handlers[:] = before
+            root.setLevel(level)
+
+
+def run_job(run: ResolvedRun, reporter: Reporter) -> Outcome:
+    """Runs a job to its published dataset.
+
+    Args:
+      run: the job with its inputs and its output.
+      reporter: shows the progress.
+
+    Raises:
+      UsageError: the job or its options are put wrongly.
+      RecordmillError: anything else that a person can mend; nothing was published,
+        and what was finished is kept for the next try.
+      JobSubmitted: the runner has the job, and nobody is to wait for it.
+    """
+    started = time.time()
+    require_fast_crc()
+    store, workspace = run.store, run.workspace
+    reporter.doing("scan", "looking at the output")
+    # A store that does not answer is reported within seconds, not minutes.
+    manifest = find_published(run, store.with_short_retries())
+    if manifest is not None:
+        if not is_clean(store, manifest):
+            with acquire(store, exclusive=store.preflight().exclusive):
+                clean_up(store)
+        _note_versions(run, manifest)
+        # Left if the run that made it was killed at its very end; its inputs may have had
+        # other times.
+        for key in {run.run_key, key_of(store, manifest)}:
+            run.workspace_of(key).remove()
+        remove_dead_locks(store)
+        remove_empty_folders(store)
+        return outcome_of(run, "unchanged", manifest, started)
+    pipeline = None
+    if not is_staged(workspace):
+        # All that can be wrong with job and input is found before anything is written.
+        counted = has_roles(run.job) or is_exact(run.job)
+        doing = "counting rows, classes and splits" if counted else ""
+        reporter.doing("scan", doing or "reading the first rows")
+        prepared = prepare_run(run)
+        reporter.doing("scan", "loading Beam")
+        pipeline = prepared, load_beam_options(run.options)
+        reporter.tell(prepared.understood)
+        reporter.doing("scan", "taking the lease of the output")
+        submit_detached(run, *pipeline)
+    ready = store.preflight()
+    if pipeline is not None:
+        require_space(*pipeline, run.options.memory, ready.free_bytes)
+    with acquire(store, exclusive=ready.exclusive) as lease, _telling_state(run):
+        status = "done"
+        at_work: tuple[Launch, ...] = ()
+        clean_up(store, end_grace=False)
+        replaces = seen_manifest(store)
+        manifest = find_published(run, store)
+        if manifest is not None:
+            status = "unchanged"  # another run ended before this one had the lease
+        elif pipeline is None:
+            reporter.doing("publish", "moving the files")
+            lease.require_held()
+            manifest = commit(workspace)
+        else:
+            prepared = replace(
+                prepared, context=replace(prepared.context, replaces=replaces)
+            )
+            manifest = execute_pipeline(
+                prepared, pipeline[1], run.options.memory, lease, reporter, started
+            )
+        reporter.doing("publish", "removing temporary files")
+        if lease.is_held():  # else another run may be at work there
+            if status == "unchanged" or run.options.grace == "0":
+                clean_up(store)
+            workspace.remove()
+            found = find_leftovers(store, spare=workspace.name)
+            remove_leftovers(store, found)
+            at_work = found.at_work
+    understood = NOTHING
+    if status == "done":
+        understood = understood_at_end(store, manifest)
+    outcome = outcome_of(run, status, manifest, started, understood)
+    return replace(outcome, at_work=tuple(launch.describe() for launch in at_work))
+
+
+def _note_versions(run: ResolvedRun, manifest: Manifest) -> None:
+    """Saves the next run the reading of inputs that this one had to read to compare."""
+    versions, store = run.inputs.check.versions_read(), run.store
+    if not versions:
+        return
+    try:
+        with acquire(store, exclusive=store.preflight().exclusive):
+            renew_inventories(store, manifest, versions, run.run_key)
+    except OutputError:
+        _log.info("the output is busy or read-only: the next run reads them again")
+
+
+@contextmanager
+def _telling_state(run: ResolvedRun) -> Iterator[None]:
+    """Adds to an interruption that the dataset was published before it."""
+    try:
+        yield
+    except Interrupted as interrupted:
+        with suppress(Exception):  # the interruption matters more
+            manifest = find_manifest(run.store.with_short_retries())
+            if manifest is not None and is_of_run(run.store, manifest, run.run_key):
+                interrupted.state = (
+                    "the dataset was published before. Run the same command again to "
+                    "clean up"
+                )
+        raise
+
+
+# A run holds the lease of the folder of versions, and within it that of its own version,
+# for which others may run jobs that name the version themselves. latest.json moves last.
+
+
+def run_versioned(job: JobSpec, options: RunOptions, reporter: Reporter) -> Outcome:
+    """Runs a job to its published dataset, as the next version if its options say so.
+
+    Args:
+      job: what is converted and how.
+      options: how it is run.
+      reporter: shows the progress.
+
+    Raises:
+      UsageError: the job or its options are put wrongly.
+      RecordmillError: anything else that a person can mend; nothing was published,
+        and what was finished is kept for the next try.
+      JobSubmitted: the runner has the job, and nobody is to wait for it.
+    """
+    reporter.doing("scan", "listing the inputs")
+    run = resolve(job, options, tell=lambda text: _tell(reporter, text))
+    reporter.tell(Understood(warnings=run.inputs.warnings))
+    versions = run.version_plan
+    if versions is None or _is_up_to_date(versions, options.keep):
+        return run_job(run, reporter)
+    store = versions.store
+    with acquire(store, exclusive=store.preflight().exclusive) as lease:
+        # Chosen again, because another run may have ended before this one had the
+        # lease; but for the same inputs, which are not listed again.
+        run = resolve(job, options, run.inputs)
+        assert run.version_plan is not None  # as before: the options are the same
+        remove_orphans(store)
+        for version in run.version_plan.stale:
+            left = clear_unfinished(store, version, run.job.version)
+            for name in left if options.scratch else ():
+                shutil.rmtree(local_path(options.scratch) / name, ignore_errors=True)
+        _remove_other_scratch(store, run.options.output, run.run_key)
+        outcome = run_job(run, reporter)
+        lease.require_held()
+        move_latest(store, outcome.manifest)
+        for version in expired_versions(store, list_versions(store), options.keep):
+            lease.require_held()
+            if not has_live_launch(store.below(version)):  # which is to replace it
+                remove_version(store, version)
+    return outcome
+
+
+def _tell(reporter: Reporter, text: str) -> None:
+    """Tells of the inputs that are read before it is known whether there is work."""
+    reporter.doing("scan", text)
+    reporter.tell(Understood(facts=(("inputs", text),)))
+
+
+def _is_up_to_date(plan: VersionPlan, keep: int) -> bool:
+    """Tests whether there is nothing to do, not even to clean up; touches nothing."""
+    return (
+        plan.newest is not None
+        and names_latest(plan.store, plan.newest)
+        and not plan.stale
+        and not expired_versions(plan.store, plan.found, keep)
+        and not orphan_files(plan.store)
+    )
+
+
+def _remove_other_scratch(store: Store, output: str, run_key: str) -> None:
+    """Removes what other runs for the same version left on this machine."""
+    if isinstance(store, LocalStore):
+        return  # it lay in the version's folder
+    for run in Path(work_folder_of(output)).glob("*"):
+        if not run_key.startswith(run.name):
+            shutil.rmtree(run, ignore_errors=True)

@@ -1,0 +1,268 @@
+"""Schemas inferred from whole inputs: what convert finds, whatever the ranges."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from csv_cases import COLUMNS, holds_of_all, quoted
+from hypothesis import given
+from hypothesis import strategies as st
+from infer_tools import TRICKY, features_of, inferred, write_tricky
+from job_tools import SAMPLES, convert, manifest_of, python
+from source_tools import FileWriter, file_writer
+
+from recordmill.schemas.errors import InputError
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.schema_file import dump_yaml, load_schema
+from recordmill.transforms.cast.cast_batch import cast
+from recordmill.transforms.sources.base import Source
+from recordmill.transforms.sources.cifar.source import CifarSource
+from recordmill.transforms.sources.csv.source import CsvSource
+from recordmill.transforms.sources.images.source import ImagesSource
+from recordmill.transforms.sources.listing import list_inputs
+from recordmill.transforms.sources.text_types import TypeFlag, column_dtype
+from recordmill.transforms.statistics.input_statistics import (
+    RejectedRow,
+    feature_comments,
+    header_lines,
+    infer,
+)
+
+
+@pytest.fixture(scope="module")
+def write_csv(tmp_path_factory: pytest.TempPathFactory) -> FileWriter:
+    return file_writer(tmp_path_factory)
+
+
+@pytest.mark.parametrize("repeat", [1, 4000])  # 4000: two input ranges
+def test_schema_is_that_of_a_conversion(tmp_path: Path, repeat: int) -> None:
+    write_tricky(tmp_path / "in.csv", repeat=repeat)
+    convert("csv", tmp_path / "in.csv", tmp_path / "out")
+
+    found = inferred(CsvSource(), tmp_path / "in.csv")
+
+    manifest = manifest_of(tmp_path / "out")
+    assert features_of(found.schema) == manifest["features"]
+    assert features_of(found.declared.to_schema()) == manifest["features"]
+    assert found.stats.rows == manifest["rows_read"] == 30 * repeat + 1
+    assert list(found.declared.features) == list(TRICKY), "the file's order"
+
+
+def test_types_of_the_tricky_columns(tmp_path: Path) -> None:
+    write_tricky(tmp_path / "in.csv")
+    declared = inferred(CsvSource(), tmp_path / "in.csv").declared
+    assert {
+        name: f"{feature.dtype}{'?' * feature.optional}"
+        for name, feature in declared.features.items()
+    } == {
+        "late decimal": "float32",
+        "late text": "string",
+        "late boolean": "string",
+        "late missing": "int64?",
+        "zip code": "string",
+        "beyond int64": "string",
+        "the last int64": "int64",
+        "beyond float64": "string",
+        "plus": "string",
+        "minus zero": "float32",
+        "boolean": "bool",
+        "infinity": "float32",
+        "empty": "string?",
+        "mostly empty": "int64?",
+        "quoted": "string",
+        "naïve, ☃": "int64",
+        "null": "string",
+    }
+
+
+def read_all(source: Source, files: list[InputFile], expected: Any) -> pa.Table:
+    batches = [r.batch for s in source.cut(files) for r in source.read(s, expected)]
+    return pa.Table.from_batches(batches)
+
+
+def test_schema_file_makes_the_values_of_a_conversion(tmp_path: Path) -> None:
+    """The declared features are made of text cells, the others of typed ones."""
+    path = tmp_path / "in.csv"
+    write_tricky(path)
+    found = inferred(CsvSource(), path)
+    declared = load_schema(dump_yaml(found.declared).encode(), "it.yaml")
+    source, (_, files) = found.source, list_inputs([str(path)])
+    bits = tuple(int(found.stats.column(name).flags) for name in TRICKY)
+    typed = read_all(source, files, bits)
+    text = read_all(source, files, (int(TypeFlag.TEXT),) * len(TRICKY))
+
+    (made,) = cast(text.combine_chunks().to_batches()[0], declared)
+
+    assert made.invalid_rows == []
+    for name in TRICKY:
+        wanted = typed[name].cast(made.batch[name].type)
+        # As text, where NaN equals NaN and -0.0 is not 0.0.
+        assert repr(made.batch[name].to_pylist()) == repr(wanted.to_pylist()), name
+
+
+@pytest.mark.parametrize(
+    ("source", "folder"),
+    [
+        (ImagesSource(), "images"),
+        (ImagesSource(feature_names="imagenet"), "images"),
+        (CifarSource(), "cifar"),
+    ],
+)
+def test_schema_file_refuses_no_row_of_its_input(source: Source, folder: str) -> None:
+    found = inferred(source, SAMPLES / folder)
+    declared = load_schema(dump_yaml(found.declared).encode(), "it.yaml")
+    _, files = list_inputs([str(SAMPLES / folder)])
+    table = read_all(found.source, files, ())
+    for batch in table.to_batches():
+        (made,) = cast(batch, declared)
+        assert made.invalid_rows == []
+        for name in declared.features:
+            values = made.batch[name].to_pylist()
+            if name == "image" and folder == "cifar":
+                values = [bytes(pixels) for pixels in values]
+            assert values == batch[declared.column_of(name)].to_pylist(), name
+
+
+def test_rows_that_cannot_be_read_count_for_nothing(tmp_path: Path) -> None:
+    """As in a conversion, where they are rejects."""
+    path = tmp_path / "in.csv"
+    lines = [b"a,b", b"1,2", b"x", b"3,\xff", b"4,5,6", b'7,"8']
+    path.write_bytes(b"\n".join(lines))
+    convert("csv", path, tmp_path / "out", "--max-rejects", "4")
+
+    found = inferred(CsvSource(), path)
+
+    manifest = manifest_of(tmp_path / "out")
+    assert features_of(found.schema) == manifest["features"]
+    assert (found.stats.rows, found.stats.rejected) == (1, 4)
+    assert manifest["rows_rejected"] == 4
+    assert found.stats.rejects == (
+        RejectedRow(0, 8, "in.csv", "expected 2 columns, found 1"),
+        RejectedRow(0, 10, "in.csv", "not UTF-8: b'\\xff' at byte 2 of the row"),
+        RejectedRow(0, 14, "in.csv", "expected 2 columns, found 3"),
+        RejectedRow(
+            0, 20, "in.csv", "a quoted field is never closed; it opens at line 6"
+        ),
+    )
+
+
+def test_first_rejects_of_many_are_those_of_the_input(tmp_path: Path) -> None:
+    for name in ("1.csv", "2.csv"):
+        (tmp_path / name).write_bytes(b"a,b\n" + b"x\n" * 40 + b"1,2\n")
+    found = inferred(CsvSource(range_bytes=7), tmp_path)
+    assert (found.stats.rows, found.stats.rejected) == (2, 80)
+    assert [(p.path, p.byte) for p in found.stats.rejects] == [
+        ("1.csv", 4 + 2 * row) for row in range(5)
+    ]
+    assert header_lines(found) == [
+        "Inferred from the whole input; rows: 2",
+        "Rows that cannot be read (convert rejects them): 80",
+        *(f"  1.csv, byte {b}: expected 2 columns, found 1" for b in (4, 6, 8, 10, 12)),
+        "  and 75 more",
+    ]
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> list[list[str | None]]:
+    """Columns of equal length; no cell is an empty text, which CSV cannot tell."""
+    columns = draw(st.lists(COLUMNS, min_size=1, max_size=3))
+    num_rows = min(map(len, columns))
+    return [[cell or None for cell in column[:num_rows]] for column in columns]
+
+
+@given(columns=tables(), range_bytes=st.integers(1, 80), workers=st.integers(1, 3))
+def test_types_are_those_of_all_cells(
+    write_csv: FileWriter,
+    columns: list[list[str | None]],
+    range_bytes: int,
+    workers: int,
+) -> None:
+    names = [f"c{place}" for place in range(len(columns))]
+    rows = [names, *map(list, zip(*columns, strict=True))]
+    lines = (b",".join(quoted(cell or "") for cell in row) for row in rows)
+    path = write_csv(b"\n".join(lines))
+
+    found = inferred(CsvSource(range_bytes=range_bytes), path, workers=workers)
+
+    assert found.stats.rows == len(rows) - 1
+    for name, column in zip(names, columns, strict=True):
+        stats = found.stats.column(name)
+        assert stats.dtype == column_dtype(holds_of_all(column))
+        assert stats.nulls == column.count(None)
+        counts = Counter(text for text in column if text is not None)
+        assert stats.values is not None
+        assert sorted(stats.values.values()) == sorted(counts.values())
+        assert stats.texts() in (counts, None)  # None: a long text is among them
+    whole = inferred(CsvSource(), path, workers=1)
+    assert dump_yaml(
+        found.declared, feature_comments(found), header_lines(found)
+    ) == dump_yaml(whole.declared, feature_comments(whole), header_lines(whole))
+
+
+def test_progress_and_threads(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_bytes(b"a\n" + b"1\n" * 50)
+    _, files = list_inputs([str(tmp_path)])
+    told: list[tuple[int, int]] = []
+    threads = set()
+
+    def note(done: int, total: int) -> None:
+        told.append((done, total))
+        threads.add(threading.current_thread())
+
+    infer(CsvSource(range_bytes=10), files, 2, note)
+    assert told == [(done, 11) for done in range(12)]
+    assert threads == {threading.current_thread()}
+
+
+def test_error_in_one_range_ends_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in.csv").write_bytes(b"a\n" + b"1\n" * 500)
+    looked_at = []
+
+    def failing(self: CsvSource, input_range: Any, expected: Any) -> Any:
+        looked_at.append(input_range.index)
+        raise InputError("cannot be read")
+
+    monkeypatch.setattr(CsvSource, "read", failing)
+    before = threading.active_count()
+    with pytest.raises(InputError, match="cannot be read"):
+        inferred(CsvSource(range_bytes=10), tmp_path)
+    assert len(looked_at) <= 5, "of 101 ranges"
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize(
+    ("source", "data", "message"),
+    [
+        (CsvSource(), b"", "every input file is empty"),
+        (ImagesSource(), b"", "no pictures among 1 input file"),
+        (CifarSource(), b"", "no CIFAR data"),
+    ],
+)
+def test_input_of_another_kind(
+    tmp_path: Path, source: Source, data: bytes, message: str
+) -> None:
+    (tmp_path / "in.csv").write_bytes(data)
+    with pytest.raises(InputError, match=message):
+        inferred(source, tmp_path)
+
+
+def test_header_alone(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_bytes(b"a,b\n")
+    found = inferred(CsvSource(), tmp_path)
+    assert [f.dtype for f in found.declared.features.values()] == ["string", "string"]
+    assert (found.stats.rows, feature_comments(found)) == (0, {})
+
+
+def test_does_without_beam() -> None:
+    code = (
+        "import sys, recordmill.transforms.statistics.input_statistics, recordmill.transforms.statistics.input_statistics, recordmill.schemas.schema_file\n"
+        "print('apache_beam' in sys.modules)"
+    )
+    assert python(code).out == "False\n"

@@ -1,1 +1,0 @@
-"""Statistics of a whole input, and the schema file that follows from them."""

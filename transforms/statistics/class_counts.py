@@ -1,0 +1,265 @@
+"""Counts how many rows of each split have each class, by one reading of the dataset."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from recordmill.schemas.errors import RecordmillError
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Schema
+from recordmill.schemas.manifest import Manifest, schema_of
+from recordmill.transforms.arrow import I64
+from recordmill.transforms.dataset.reader import shard_to_read
+from recordmill.transforms.decode.payloads import decode_payload
+from recordmill.transforms.storage import LocalStore, Store
+
+SMALL_BYTES = 64 << 20  # of a dataset on this machine that is read without being asked
+_SLOWER = 32  # times, of payloads that are not examples
+MAX_TEXT_FEATURES = 50
+MAX_TEXTS = 20  # different texts of a feature that is taken for a label
+# Of each text on the average: three names in three rows are no classes.
+MIN_ROWS_EACH = 2
+
+ClassNames = Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class LabelCounts:
+    """How often each class of one feature comes.
+
+    Attributes:
+      feature: its name.
+      by_split: for each split, in the manifest's order, the values by class. All splits
+        have the same classes in the same order; of a label these are all its classes.
+    """
+
+    feature: str
+    by_split: dict[str, dict[str, int]]
+
+    def totals(self) -> dict[str, int]:
+        """Returns the values by class, of all splits."""
+        total: Counter[str] = Counter()
+        for counts in self.by_split.values():
+            total.update(counts)
+        return dict(total)
+
+
+def counted_features(manifest: Manifest) -> list[FeatureSpec]:
+    """Returns the features that may be counted: labels, truth values, single texts.
+
+    Of very many columns of text none is counted: that takes long, and nobody reads it.
+    """
+    values = [
+        feature
+        for feature in manifest.features
+        if feature.content is Content.VALUES and not feature.sequence
+    ]
+    labels = [feature for feature in values if feature.num_classes is not None]
+    texts = [
+        feature
+        for feature in values
+        if feature.num_classes is None
+        and feature.shape == ()
+        and feature.dtype in ("string", "bool")
+    ]
+    return labels + (texts if len(texts) <= MAX_TEXT_FEATURES else [])
+
+
+def counts_if_small(
+    store: Store, manifest: Manifest, names: ClassNames, limit: int = SMALL_BYTES
+) -> list[LabelCounts] | None:
+    """Returns the counts of the classes; None if the dataset is large or far away.
+
+    Also if it cannot be read: who needs all of it is told, others need not.
+    """
+    if manifest.payload != "example":
+        limit //= _SLOWER  # they are decoded one by one
+    if not isinstance(store, LocalStore) or manifest.num_bytes > limit:
+        return None
+    try:
+        return count_classes(store, manifest, names)
+    except RecordmillError:
+        return None
+
+
+def count_classes(
+    store: Store,
+    manifest: Manifest,
+    names: ClassNames,
+    on_progress: Callable[[float, float | None], None] = lambda _done, _total: None,
+) -> list[LabelCounts]:
+    """Reads all records and counts the classes of each label.
+
+    A text is a label if the dataset has at most MAX_TEXTS different ones of it, each in
+    MIN_ROWS_EACH rows on the average. Values that no class has are counted by their number.
+
+    Args:
+      store: of the dataset.
+      manifest: of the dataset.
+      names: of the classes, by feature.
+      on_progress: is told the bytes that were read, and all.
+
+    Raises:
+      CorruptRecordError: a record is damaged.
+      OutputError: a shard is missing or another file.
+    """
+    features = {feature.name: feature for feature in counted_features(manifest)}
+    counts = {
+        name: {split: Counter[Any]() for split in manifest.splits} for name in features
+    }
+    decoded = 0
+    for split, entry in manifest.splits.items():
+        for shard in entry.shards:
+            for records in shard_to_read(store, manifest, shard).windows():
+                if not counts:
+                    return []
+                for name, column in _columns(records, manifest, list(counts)):
+                    counts[name][split].update(_counts(column))
+                    texts = set().union(*counts[name].values())
+                    if features[name].num_classes is None and len(texts) > MAX_TEXTS:
+                        del counts[name]  # no label: a text of its own in many rows
+                decoded += records.nbytes
+                on_progress(min(decoded, manifest.num_bytes), manifest.num_bytes)
+    return [
+        LabelCounts(name, _named(features[name], found, names.get(name, ())))
+        for name, found in counts.items()
+        if any(found.values())
+        and (features[name].num_classes is not None or _comes_again(found))
+    ]
+
+
+def _comes_again(by_split: Mapping[str, Counter[Any]]) -> bool:
+    """Tells whether the texts of a feature come several times on the average."""
+    together = sum(by_split.values(), Counter[Any]())
+    return together.total() >= MIN_ROWS_EACH * len(together)
+
+
+def _columns(
+    records: pa.BinaryArray, manifest: Manifest, wanted: Sequence[str]
+) -> list[tuple[str, pa.Array]]:
+    schema = schema_of(manifest)
+    if manifest.payload in ("example", "json"):  # no other feature has to be decoded
+        schema = Schema(tuple(f for f in schema.features if f.name in wanted))
+    batch = decode_payload(records, schema, manifest.payload).batch
+    return [(name, batch.column(name)) for name in wanted if name in batch.schema.names]
+
+
+def _counts(column: pa.Array) -> Counter[Any]:
+    while pa.types.is_nested(column.type):  # a list: each of its values counts
+        column = pc.list_flatten(column)
+    found = pc.value_counts(column.drop_null())
+    values, counts = found.field("values").to_pylist(), found.field("counts")
+    return Counter(dict(zip(values, counts.to_pylist(), strict=True)))
+
+
+def _named(
+    feature: FeatureSpec, found: dict[str, Counter[Any]], names: Sequence[str]
+) -> dict[str, dict[str, int]]:
+    """Returns the counts by the names of the classes, in their order."""
+    values = set().union(*found.values())
+    if feature.num_classes is None:
+        named = {value: str(value) for value in sorted(values)}
+        if feature.dtype == "bool":
+            named = {value: name.lower() for value, name in named.items()}
+    else:
+        classes = range(feature.num_classes)
+        named = {c: names[c] if c < len(names) else str(c) for c in classes}
+        outside = sorted(values - named.keys())
+        named |= {value: f"{value} (no class)" for value in outside}
+    return {
+        split: {name: counts[value] for value, name in named.items()}
+        for split, counts in found.items()
+    }
+
+
+MAX_MIX = 1_000_000  # shards times classes that are counted, of all labels
+
+
+@dataclass(frozen=True, slots=True)
+class ClassFigures:
+    """How often each class comes.
+
+    Attributes:
+      feature: the label.
+      names: of the classes, by index; an index without a name is its number.
+      by_split: rows of each class, for each split.
+      by_shard: rows of each class, for each shard in the manifest's order; empty if that
+        were too many numbers.
+      outside: values that no class has.
+    """
+
+    feature: str
+    names: tuple[str, ...]
+    by_split: tuple[tuple[int, ...], ...]
+    by_shard: tuple[tuple[int, ...], ...]
+    outside: int = 0
+
+    @property
+    def totals(self) -> tuple[int, ...]:
+        """Returns the rows of each class in all splits."""
+        if not self.by_split:
+            return (0,) * len(self.names)
+        return tuple(map(sum, zip(*self.by_split, strict=True)))
+
+
+class ClassCounts:
+    """The classes of a label seen so far.
+
+    Args:
+      num_classes: how many there are.
+      splits: of each shard, the number of its split.
+      max_mix: shards times classes, beyond which shards are not counted one by one.
+    """
+
+    def __init__(
+        self, num_classes: int, splits: tuple[int, ...], max_mix: int = MAX_MIX
+    ) -> None:
+        self._splits = splits
+        self._by_shard = num_classes * len(splits) <= max_mix
+        groups = len(splits) if self._by_shard else max(splits, default=-1) + 1
+        self._counts: I64 = np.zeros((groups, num_classes), np.int64)
+        self._outside = 0
+
+    def add(self, values: npt.NDArray[np.integer], shard: int) -> None:
+        """Counts values of a shard."""
+        classes = self._counts.shape[1]
+        valid = (values >= 0) & (values < classes)
+        if not valid.all():
+            self._outside += int((~valid).sum())
+            values = values[valid]
+        group = shard if self._by_shard else self._splits[shard]
+        found = np.bincount(values.astype(np.int64), minlength=classes)
+        self._counts[group] += found
+
+    def figures(
+        self, feature: str, names: tuple[str, ...], num_splits: int
+    ) -> ClassFigures:
+        """Returns the counts.
+
+        Args:
+          feature: the label's name.
+          names: of the classes; may be empty.
+          num_splits: how many there are, also such without a shard.
+        """
+        classes = self._counts.shape[1]
+        by_split = np.zeros((num_splits, classes), np.int64)
+        for group, counts in enumerate(self._counts):
+            by_split[self._splits[group] if self._by_shard else group] += counts
+        return ClassFigures(
+            feature,
+            names or tuple(map(str, range(classes))),
+            _rows(by_split),
+            _rows(self._counts) if self._by_shard else (),
+            self._outside,
+        )
+
+
+def _rows(matrix: I64) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(row) for row in matrix.tolist())

@@ -1,0 +1,870 @@
+"""Sums up one feature, batch by batch: what is missing, and what the values are."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from recordmill.schemas.feature_spec import Content, FeatureSpec
+from recordmill.transforms.arrow import I64, array_parts, value_lengths
+from recordmill.transforms.cast.text_values import without_missing
+from recordmill.transforms.pictures.header import read_header
+from recordmill.transforms.pictures.image_header import ImageHeaderError
+from recordmill.transforms.sources.text_types import (
+    TypeFlag,
+    column_dtype,
+    convert,
+    has_missing_words,
+    is_text,
+)
+
+# A bin is 2**level wide and begins at a multiple of that: bin 3 at level -1 has the numbers
+# from 1.5 to below 2. When numbers come that would need too many bins, the level rises and
+# pairs of bins are joined. So every count is exact, in bounded memory:
+#
+#     [1, 2, 3] at level 0      bins 1, 2, 3: 1 each
+#     and 9000                  level 2: bins of 4; 0: 3 numbers, 2250: 1 number
+
+NUM_BINS = 1 << 14  # at most
+_EXACT_BITS = 53  # of a float64: the number of a bin must fit
+_MAX_SHIFT = 63
+_OF_ZERO = -1200
+
+F64 = npt.NDArray[np.float64]
+
+
+class NumberBins:
+    """The counts of finite numbers, in bins.
+
+    Args:
+      lowest_level: no bin is narrower: 0 for integers.
+
+    Attributes:
+      level: a bin is 2**level wide.
+      first: number of the first bin that is counted.
+      counts: numbers in each bin, from the first one on.
+    """
+
+    def __init__(self, lowest_level: int | None = None) -> None:
+        self._lowest_level = lowest_level
+        self._limits: tuple[float, float] | None = None
+        self.level = 0
+        self.first = 0
+        self.counts: I64 = np.zeros(0, np.int64)
+
+    def add(self, numbers: F64) -> None:
+        """Counts numbers, all of them finite."""
+        if not len(numbers):
+            return
+        low, high = float(numbers.min()), float(numbers.max())
+        if self._limits is None:
+            self._limits = low, high
+            self.level = self._level_of(low, high)
+        else:
+            self._limits = min(self._limits[0], low), max(self._limits[1], high)
+            self._coarsen(max(self.level, self._level_of(*self._limits)))
+        bins = bins_of(numbers, self.level)
+        start, stop = int(bins.min()), int(bins.max()) + 1
+        self._widen(start, stop)
+        found = np.bincount(bins - start, minlength=stop - start)
+        self.counts[start - self.first : stop - self.first] += found
+
+    def _level_of(self, low: float, high: float) -> int:
+        """Returns the lowest level at which the bins from low to high are few enough."""
+        magnitude = _exponent(max(abs(low), abs(high)))
+        spread = _exponent(high / 2 - low / 2) + 1  # halves, as it may overflow
+        level = max(magnitude - _EXACT_BITS, spread - NUM_BINS.bit_length())
+        if self._lowest_level is not None:
+            level = max(level, self._lowest_level)
+        ends = np.array([low, high])
+        while np.ptp(bins_of(ends, level)) >= NUM_BINS:
+            level += 1
+        return level
+
+    def _coarsen(self, level: int) -> None:
+        """Joins bins until they have this level."""
+        if level == self.level:
+            return
+        shift = min(level - self.level, _MAX_SHIFT)
+        numbers = (self.first + np.arange(len(self.counts))) >> shift
+        self.first, self.level = int(numbers[0]), level
+        joined = np.zeros(int(numbers[-1]) - self.first + 1, np.int64)
+        np.add.at(joined, numbers - self.first, self.counts)
+        self.counts = joined
+
+    def _widen(self, start: int, stop: int) -> None:
+        """Makes room for the bins from start to stop."""
+        if not len(self.counts):
+            self.first = start
+        before = max(0, self.first - start)
+        after = max(0, stop - self.first - len(self.counts))
+        if before or after:
+            self.counts = np.pad(self.counts, (before, after))
+            self.first -= before
+
+
+def _exponent(number: float) -> int:
+    """Returns how many bits are before the binary point; of 0 fewer than of any other."""
+    return math.frexp(number)[1] if number else _OF_ZERO
+
+
+def bins_of(numbers: F64, level: int) -> I64:
+    """Returns the number of each number's bin: floor(number / 2**level), exactly."""
+    scaled = np.ldexp(numbers, -level)
+    bins = np.floor(scaled).astype(np.int64)
+    bins -= (scaled == 0) & (
+        numbers < 0
+    )  # too small to be scaled: below 0 all the same
+    return bins
+
+
+SHOWN_BINS = 40  # of a histogram, at most
+_TAIL = 0.005  # of the numbers on each side, left out where they would hide all others
+_CROWDED = 0.2  # of the bins shown hold all but the tails: look closer
+
+Number = int | float
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """How many numbers lie in each of some intervals; all counts are exact.
+
+    Attributes:
+      edges: where the intervals begin, and where the last one ends.
+      counts: numbers in each. An edge belongs to the interval that begins there; the
+        last edge to the last one.
+      below: numbers before the first interval.
+      above: numbers behind the last one.
+      discrete: whether each interval is a single integer.
+    """
+
+    edges: tuple[float, ...]
+    counts: tuple[int, ...]
+    below: int = 0
+    above: int = 0
+    discrete: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NumberFigures:
+    """What is known of some numbers; NaN and infinities are counted, but not summed up.
+
+    Attributes:
+      values: how many there are, with NaN and infinities.
+      nans: how many are NaN.
+      infinities: how many are infinite.
+      minimum, maximum, mean, deviation: of the finite ones; None if there is none, or
+        (mean, deviation) if they overflow.
+      median: the middle one; None if there is none.
+      median_within: how far the median may be from it: half an interval of 16,384; 0 if
+        it is exact.
+      histogram: of the finite ones; None if there is none.
+    """
+
+    values: int = 0
+    nans: int = 0
+    infinities: int = 0
+    minimum: Number | None = None
+    maximum: Number | None = None
+    mean: float | None = None
+    deviation: float | None = None
+    median: float | None = None
+    median_within: float = 0.0
+    histogram: Histogram | None = None
+
+
+class NumberSketch:
+    """Numbers seen so far.
+
+    Args:
+      whole: whether all are integers.
+    """
+
+    def __init__(self, *, whole: bool) -> None:
+        self._whole = whole
+        self._bins = NumberBins(lowest_level=0 if whole else None)
+        self._values = self._nans = self._infinities = self._finite = 0
+        self._minimum: Number | None = None
+        self._maximum: Number | None = None
+        self._mean = self._squares = 0.0
+
+    def add(self, values: npt.NDArray[Any]) -> None:
+        """Adds numbers, of any dtype."""
+        self._values += len(values)
+        if values.dtype.kind == "f":
+            finite = np.isfinite(values)
+            if not finite.all():
+                nans = int(np.isnan(values).sum())
+                self._nans += nans
+                values = values[finite]
+                self._infinities += int((~finite).sum()) - nans
+        if not len(values):
+            return
+        low, high = values.min().item(), values.max().item()
+        self._minimum = low if self._minimum is None else min(self._minimum, low)
+        self._maximum = high if self._maximum is None else max(self._maximum, high)
+        numbers = values.astype(np.float64)
+        self._add_moments(numbers)
+        self._bins.add(numbers)
+
+    def _add_moments(self, numbers: npt.NDArray[np.float64]) -> None:
+        """Joins mean and squared deviations of two sets, as Chan et al. do (1979)."""
+        count, before = len(numbers), self._finite
+        self._finite += count
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = float(numbers.mean())
+            squares = float(np.square(numbers - mean).sum())
+        step = mean - self._mean
+        share = count / self._finite
+        self._mean += step * share
+        # A product that overflows is inf; a power would raise.
+        self._squares += squares + step * step * before * share
+
+    def figures(self) -> NumberFigures:
+        """Returns what is known by now."""
+        if not self._finite:
+            return NumberFigures(self._values, self._nans, self._infinities)
+        median, within = self._median()
+        deviation = math.sqrt(self._squares / self._finite) if self._squares >= 0 else 0
+        return NumberFigures(
+            values=self._values,
+            nans=self._nans,
+            infinities=self._infinities,
+            minimum=self._minimum,
+            maximum=self._maximum,
+            mean=self._mean if math.isfinite(self._mean) else None,
+            deviation=deviation if math.isfinite(deviation) else None,
+            median=median,
+            median_within=within,
+            histogram=self._histogram(),
+        )
+
+    def _median(self) -> tuple[float, float]:
+        """Returns the lower one of two medians, and how far it may be from that."""
+        bins = self._bins
+        middle = (self._finite + 1) // 2
+        index = int(np.searchsorted(np.cumsum(bins.counts), middle))
+        number = bins.first + index
+        if self._whole and bins.level == 0:
+            return number, 0.0
+        assert self._minimum is not None
+        assert self._maximum is not None
+        if self._minimum == self._maximum:
+            return self._minimum, 0.0
+        half = _edge(1, bins.level - 1)
+        center = _edge(2 * number + 1, bins.level - 1)
+        return min(max(center, self._minimum), self._maximum), half
+
+    def _histogram(self) -> Histogram:
+        """Joins the bins to SHOWN_BINS or fewer; leaves out tails that hide the rest."""
+        bins = self._bins
+        start, stop = 0, len(bins.counts)
+        total = np.cumsum(bins.counts)
+        low = int(np.searchsorted(total, _TAIL * self._finite, side="right"))
+        high = int(np.searchsorted(total, (1 - _TAIL) * self._finite)) + 1
+        if stop > SHOWN_BINS and high - low < _CROWDED * stop:
+            start, stop = low, high
+        width = 1
+        while _span(bins.first + start, bins.first + stop, width) > SHOWN_BINS:
+            width *= 2
+        first = (bins.first + start) // width
+        span = _span(bins.first + start, bins.first + stop, width)
+        counts = np.zeros(span, np.int64)
+        np.add.at(
+            counts,
+            (bins.first + np.arange(start, stop)) // width - first,
+            bins.counts[start:stop],
+        )
+        edges = [_edge((first + i) * width, bins.level) for i in range(span + 1)]
+        discrete = self._whole and bins.level == 0 and width == 1
+        above = self._finite - int(total[stop - 1])
+        if not discrete and span > 1 and not above and edges[-2] == self._maximum:
+            counts[-2] += counts[-1]  # the largest one alone: the last edge is it
+            counts, edges = counts[:-1], edges[:-1]
+        below = int(total[start - 1]) if start else 0
+        return Histogram(tuple(edges), tuple(counts.tolist()), below, above, discrete)
+
+
+def _edge(number: int, level: int) -> float:
+    """Returns where a bin begins; behind the largest float, that float."""
+    try:
+        return math.ldexp(number, level)
+    except OverflowError:
+        return math.copysign(sys.float_info.max, number)
+
+
+def _span(start: int, stop: int, width: int) -> int:
+    """Returns how many multiples of a width the bins from start to stop lie in."""
+    return (stop - 1) // width - start // width + 1
+
+
+MAX_SIZES = 1_000  # widths and heights that are counted one by one
+SHOWN_SIZES = 8
+_REASON_CHARACTERS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class PictureFigures:
+    """What is known of some picture files.
+
+    Attributes:
+      kinds: format, channels and how many, the commonest first.
+      sizes: width, height and how many, the commonest ones.
+      num_sizes: how many different sizes there are; None if more than MAX_SIZES.
+      widths, heights: in pixels.
+      bytes: of the files.
+      damaged: how many have no readable header.
+      problem: of the first of these.
+    """
+
+    kinds: tuple[tuple[str, int, int], ...]
+    sizes: tuple[tuple[int, int, int], ...]
+    num_sizes: int | None
+    widths: NumberFigures
+    heights: NumberFigures
+    bytes: NumberFigures
+    damaged: int = 0
+    problem: str = ""
+
+
+class PictureSketch:
+    """Picture files seen so far."""
+
+    def __init__(self) -> None:
+        self._kinds: Counter[tuple[str, int]] = Counter()
+        self._sizes: Counter[tuple[int, int]] = Counter()
+        self._more_sizes = False
+        self._widths = NumberSketch(whole=True)
+        self._heights = NumberSketch(whole=True)
+        self._bytes = NumberSketch(whole=True)
+        self._damaged = 0
+        self._problem = ""
+
+    def add(self, files: pa.BinaryArray) -> None:
+        """Adds picture files, none of them null."""
+        self._bytes.add(value_lengths(files))
+        widths, heights = [], []
+        # A Python call for each picture, 13 us for a JPEG: its header is read byte by byte.
+        for file in files:
+            try:
+                header = read_header(file.as_py())
+            except ImageHeaderError as error:
+                self._damaged += 1
+                self._problem = self._problem or str(error)[:_REASON_CHARACTERS]
+                continue
+            self._kinds[header.kind, header.depth] += 1
+            self._count_size((header.width, header.height))
+            widths.append(header.width)
+            heights.append(header.height)
+        self._widths.add(np.array(widths, np.int64))
+        self._heights.add(np.array(heights, np.int64))
+
+    def _count_size(self, size: tuple[int, int]) -> None:
+        if size in self._sizes or len(self._sizes) < MAX_SIZES:
+            self._sizes[size] += 1
+        else:
+            self._more_sizes = True
+
+    def figures(self) -> PictureFigures:
+        """Returns what is known by now."""
+        kinds = sorted(self._kinds.items(), key=lambda item: (-item[1], item[0]))
+        sizes = sorted(self._sizes.items(), key=lambda item: (-item[1], item[0]))
+        return PictureFigures(
+            kinds=tuple((*kind, count) for kind, count in kinds),
+            sizes=tuple((*size, count) for size, count in sizes[:SHOWN_SIZES]),
+            num_sizes=None if self._more_sizes else len(sizes),
+            widths=self._widths.figures(),
+            heights=self._heights.figures(),
+            bytes=self._bytes.figures(),
+            damaged=self._damaged,
+            problem=self._problem,
+        )
+
+
+# A limited number of values is counted one by one. Where there are more, the rarest are given
+# up as Misra and Gries do (1982): the count of the first value too many is taken from all.
+# A count is then too low by at most the sum of what was taken, so the commonest values
+# stay, and their counts are lower bounds.
+
+KEPT = 10_000  # values counted one by one
+KEPT_BYTES = 1 << 20  # of them
+MAX_BYTES = 256  # of a value that is counted; longer ones are counted together
+MAX_BY_SPLIT = 64  # different values that are counted for each split
+_PENDING = 4  # times what is kept is collected before it is joined
+
+Value = str | bytes | bool
+
+
+@dataclass(frozen=True, slots=True)
+class CommonValues:
+    """The commonest values.
+
+    Attributes:
+      values: each with its count, the commonest first; equal counts by value.
+      total: how many values there are, with those that are not counted one by one.
+      distinct: how many different ones are counted; all of them if `complete`.
+      too_low: a count is too low by at most this; 0 if all are exact.
+      long: values above MAX_BYTES, which are not counted one by one.
+      by_split: for each of `values` its count in each split; empty if there are more than
+        MAX_BY_SPLIT different values.
+    """
+
+    values: tuple[tuple[Value, int], ...] = ()
+    total: int = 0
+    distinct: int = 0
+    too_low: int = 0
+    long: int = 0
+    by_split: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def at_most(self) -> int:
+        """Returns a number of times that no counted value comes more often than."""
+        return self.too_low + (self.values[0][1] if self.values else 0)
+
+    @property
+    def complete(self) -> bool:
+        """Returns whether every different value is counted."""
+        return not (self.too_low or self.long)
+
+
+class ValueCounts:
+    """Values seen so far, and how often.
+
+    Args:
+      num_splits: of the dataset.
+      kept: values that are counted one by one.
+      kept_bytes: of these values, in all.
+    """
+
+    def __init__(
+        self, num_splits: int = 1, kept: int = KEPT, kept_bytes: int = KEPT_BYTES
+    ) -> None:
+        self._num_splits, self._kept, self._kept_bytes = num_splits, kept, kept_bytes
+        self._pending: list[pa.Table] = []
+        self._num_pending = self._pending_bytes = 0
+        self._by_split: dict[Value, list[int]] | None = {}
+        self._total = self._too_low = self._long = 0
+
+    def add(self, values: pa.Array, split: int = 0) -> None:
+        """Adds values of text, bytes or bool, none of them null."""
+        self._total += len(values)
+        if not pa.types.is_boolean(values.type):
+            short = pc.less_equal(pc.binary_length(values), MAX_BYTES)
+            kept = values.filter(short)
+            self._long += len(values) - len(kept)
+            values = kept
+        counted = pc.value_counts(values)
+        self._count_by_split(counted, split)
+        self._append(
+            pa.table([counted.field("values"), counted.field("counts")], ["v", "n"])
+        )
+        full = self._num_pending > _PENDING * self._kept
+        if full or self._pending_bytes > _PENDING * self._kept_bytes:
+            pruned = self._pruned(self._joined())
+            self._pending, self._num_pending, self._pending_bytes = [], 0, 0
+            self._append(pruned)
+
+    def _append(self, counts: pa.Table) -> None:
+        self._pending.append(counts)
+        self._num_pending += len(counts)
+        self._pending_bytes += int(_lengths(counts).sum())
+
+    def _count_by_split(self, counted: pa.StructArray, split: int) -> None:
+        if self._by_split is None or self._long or len(counted) > MAX_BY_SPLIT:
+            self._by_split = None
+            return
+        for item in counted.to_pylist():  # at most MAX_BY_SPLIT
+            counts = self._by_split.setdefault(item["values"], [0] * self._num_splits)
+            counts[split] += item["counts"]
+        if len(self._by_split) > MAX_BY_SPLIT:
+            self._by_split = None
+
+    def _joined(self) -> pa.Table:
+        """Returns the counts of all pending values, the commonest first."""
+        grouped = (
+            pa.concat_tables(self._pending).group_by("v").aggregate([("n", "sum")])
+        )
+        joined = pa.table([grouped["v"], grouped["n_sum"]], ["v", "n"])
+        return joined.sort_by([("n", "descending"), ("v", "ascending")])
+
+    def _pruned(self, joined: pa.Table) -> pa.Table:
+        """Returns the counts that are kept on."""
+        fitting = np.searchsorted(
+            np.cumsum(_lengths(joined)), self._kept_bytes, "right"
+        )
+        kept = min(self._kept, int(fitting))
+        if len(joined) <= kept:
+            return joined
+        taken = joined["n"][kept].as_py()
+        self._too_low += taken
+        joined = joined[:kept]
+        joined = joined.set_column(1, "n", pc.subtract(joined["n"], taken))
+        return joined.filter(pc.greater(joined["n"], 0))
+
+    def figures(self, limit: int) -> CommonValues:
+        """Returns the commonest values, at most `limit`."""
+        if not self._pending:
+            return CommonValues()
+        joined = self._joined()
+        first = joined[:limit]
+        values = first["v"].to_pylist()
+        by_split = self._by_split
+        return CommonValues(
+            values=tuple(zip(values, first["n"].to_pylist(), strict=True)),
+            total=self._total,
+            distinct=len(joined),
+            too_low=self._too_low,
+            long=self._long,
+            by_split=tuple(tuple(by_split[v]) for v in values) if by_split else (),
+        )
+
+
+def _lengths(counts: pa.Table) -> I64:
+    """Returns the bytes of each value."""
+    values = counts["v"]
+    if pa.types.is_boolean(values.type):
+        return np.ones(len(values), np.int64)
+    lengths: I64 = pc.binary_length(values).to_numpy().astype(np.int64)
+    return lengths
+
+
+SHOWN_VALUES = 10
+TEXT_BYTES = 16 << 20  # of values that are kept, of all features
+BATCH_NUMBERS = 1 << 18  # of a batch that are looked at, of arrays and long lists
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureFigures:
+    """What is known of a feature. What does not apply to it is None.
+
+    Attributes:
+      feature: its declaration.
+      missing: rows that lack it, for each split.
+      rows: rows that have it.
+      empty: rows whose text or list is empty.
+      lengths: values in each row, of features that differ in that.
+      numbers: of all values in the rows that were looked at.
+      rows_seen: rows whose numbers were looked at; fewer than `rows` if these are long.
+      common: the commonest values of text, bytes and truth values.
+      sizes: of a text in characters, of bytes and serialized values in bytes.
+      pictures: of picture files.
+    """
+
+    feature: FeatureSpec
+    missing: tuple[int, ...]
+    rows: int
+    empty: int = 0
+    lengths: NumberFigures | None = None
+    numbers: NumberFigures | None = None
+    rows_seen: int = 0
+    common: CommonValues | None = None
+    sizes: NumberFigures | None = None
+    pictures: PictureFigures | None = None
+
+
+class FeatureSketch:
+    """The values of a feature seen so far.
+
+    Args:
+      feature: its declaration.
+      num_splits: of the dataset.
+      num_features: how many share the memory.
+    """
+
+    def __init__(
+        self, feature: FeatureSpec, num_splits: int, num_features: int = 1
+    ) -> None:
+        self.feature = feature
+        self._missing = [0] * num_splits
+        self._rows = self._empty = self._rows_seen = 0
+        is_picture = feature.content is Content.PICTURE
+        in_bytes = is_picture or feature.content is Content.ARRAY
+        is_text = feature.dtype in ("string", "bytes") and not in_bytes
+        is_counted = is_text or (feature.dtype == "bool" and not in_bytes)
+        whole = not feature.dtype.startswith("float")
+        self._pictures = PictureSketch() if is_picture else None
+        kept_bytes = min(KEPT_BYTES, TEXT_BYTES // num_features)
+        self._common = (
+            ValueCounts(num_splits, kept_bytes=kept_bytes) if is_counted else None
+        )
+        self._sizes = NumberSketch(whole=True) if is_text else None
+        self._lengths = NumberSketch(whole=True)
+        is_number = not (is_picture or is_counted) and feature.num_classes is None
+        self._numbers = NumberSketch(whole=whole) if is_number else None
+
+    def add(self, column: pa.Array, split: int) -> None:
+        """Adds the column of a batch, of which all rows are in one split."""
+        self._missing[split] += column.null_count
+        present = column.drop_null() if column.null_count else column
+        self._rows += len(present)
+        if pt.is_list(present.type):
+            lengths = pc.list_value_length(present).to_numpy(zero_copy_only=False)
+            self._lengths.add(lengths)
+            self._empty += int((lengths == 0).sum())
+        if self._pictures is not None:
+            self._pictures.add(values_of(present))
+        if self._common is not None:
+            self._add_counted(values_of(present), split, pt.is_list(present.type))
+        if self._numbers is not None:
+            self._add_numbers(present, self._numbers)
+
+    def _add_counted(self, values: pa.Array, split: int, nested: bool) -> None:
+        """Counts text, bytes and truth values."""
+        assert self._common is not None
+        self._common.add(values, split)
+        if self._sizes is not None:
+            measure = pc.utf8_length if pt.is_string(values.type) else pc.binary_length
+            sizes = measure(values).to_numpy(zero_copy_only=False)
+            self._sizes.add(sizes)
+            if not nested:
+                self._empty += int((sizes == 0).sum())
+
+    def _add_numbers(self, present: pa.Array, sketch: NumberSketch) -> None:
+        """Adds numbers; of a batch with very many those of evenly spaced rows."""
+        numbers = numbers_of(present, self.feature)
+        step = -(-len(numbers) // BATCH_NUMBERS)
+        if step > 1 and len(present) > 1:
+            present = present.take(pa.array(np.arange(0, len(present), step)))
+            numbers = numbers_of(present, self.feature)
+        self._rows_seen += len(present)
+        sketch.add(numbers)
+
+    def figures(self) -> FeatureFigures:
+        """Returns what is known by now."""
+        lengths = self._lengths.figures()
+        varies = lengths.values and lengths.minimum != lengths.maximum
+        return FeatureFigures(
+            feature=self.feature,
+            missing=tuple(self._missing),
+            rows=self._rows,
+            empty=self._empty,
+            lengths=lengths if varies else None,
+            numbers=self._numbers.figures() if self._numbers else None,
+            rows_seen=self._rows_seen,
+            common=self._common.figures(SHOWN_VALUES) if self._common else None,
+            sizes=self._sizes.figures() if self._sizes else None,
+            pictures=self._pictures.figures() if self._pictures else None,
+        )
+
+
+def values_of(column: pa.Array) -> pa.Array:
+    """Returns all values of a column, out of whatever lists they are in."""
+    while pt.is_list(column.type):
+        column = column.flatten()
+    return column.drop_null() if column.null_count else column
+
+
+def numbers_of(column: pa.Array, feature: FeatureSpec) -> npt.NDArray[Any]:
+    """Returns all numbers of a column; those of arrays out of their bytes."""
+    values = values_of(column)
+    if feature.content is not Content.ARRAY:
+        found: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
+        return found
+    offsets, data = array_parts(values)
+    used = data[offsets[0] : offsets[-1]] if len(values) else data[:0]
+    return used.view(np.dtype(feature.dtype).newbyteorder("<"))
+
+
+def is_pixels(feature: FeatureSpec) -> bool:
+    """Tells whether the values are the pixels of pictures of one size."""
+    if feature.dtype != "uint8" or feature.sequence or None in feature.shape:
+        return False
+    if feature.content not in (Content.VALUES, Content.ARRAY):
+        return False
+    sides, channels = feature.shape[:2], feature.shape[2:]
+    return (
+        len(sides) == 2
+        and min(side or 0 for side in sides) > 1
+        and channels in ((), (1,), (3,), (4,))
+    )
+
+
+def pixels_at(
+    column: pa.Array, index: int, feature: FeatureSpec
+) -> npt.NDArray[np.uint8]:
+    """Returns the pixels in a row, of shape (height, width, channels)."""
+    pixels = numbers_of(column.slice(index, 1), feature).astype(np.uint8, copy=False)
+    height, width, *channels = (side or 0 for side in feature.shape)
+    return pixels.reshape(height, width, *(channels or [1]))
+
+
+#     ["1", "", "3"]    INTEGER            3 rows, 1 null, 1 to 3,   values {"1": 1, "3": 1}
+#     ["2.5"]           DECIMAL            1 row,  0 null, 2.5,      values {"2.5": 1}
+#     merged            INTEGER | DECIMAL  4 rows, 1 null, 1 to 3,   3 distinct values
+#
+# What is known of other ranges saves work: text is not tried as numbers again, and values
+# past the limit are not counted. So the statistics of a range may depend on it, but those
+# of the whole column (`dtype`, `limits` and the others) do not.
+
+MAX_DISTINCT = 1000  # values counted one by one; beyond, only that there are more
+MAX_VALUE_BYTES = 64  # of a value that is kept; of a longer one its digest is
+_FIRST_ROWS = 2 * MAX_DISTINCT  # show most columns with too many values
+_DIGEST = b"\xff"  # before a digest: no byte of UTF-8
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnStats:
+    """Statistics of a column, or of some of its rows; the default is that of no row.
+
+    Attributes:
+      flags: type flags of its cells; of a column of text not all of them.
+      rows: cells, missing ones included.
+      nulls: missing cells.
+      words: cells like NA, which are missing if the column comes out as numbers.
+      minimum, maximum: of the numbers (NaN left out), None if there is none; they
+        mean nothing if the column's final type is not a number.
+      shortest, longest: UTF-8 bytes of a cell's text, None if there is none.
+      values: rows of each distinct text, as UTF-8 (of a long one a digest); None if
+        there are more than MAX_DISTINCT.
+    """
+
+    flags: TypeFlag = TypeFlag.NOTHING
+    rows: int = 0
+    nulls: int = 0
+    words: int = 0
+    minimum: Number | None = None
+    maximum: Number | None = None
+    shortest: int | None = None
+    longest: int | None = None
+    values: Mapping[bytes, int] | None = field(default_factory=dict)
+
+    @property
+    def dtype(self) -> str:
+        """Returns the dtype that the column is converted to."""
+        return column_dtype(self.flags)
+
+    @property
+    def missing(self) -> int:
+        """Returns the missing values of the column."""
+        return self.nulls + (self.words if has_missing_words(self.flags) else 0)
+
+    @property
+    def limits(self) -> tuple[Number, Number] | None:
+        """Returns the lowest and highest value of a column of numbers, else None."""
+        if self.minimum is None or self.maximum is None:
+            return None
+        if self.dtype == "int64":
+            return self.minimum, self.maximum
+        if self.dtype == "float32":
+            # Integers may have been seen before the first decimal; and no -0.0.
+            return float(self.minimum) + 0.0, float(self.maximum) + 0.0
+        return None
+
+    @property
+    def distinct(self) -> int | None:
+        """Returns the number of distinct cells as text; None if above MAX_DISTINCT."""
+        return None if self.values is None else len(self.values)
+
+    def texts(self) -> dict[str, int] | None:
+        """Returns the rows of each value; None if not all values are kept."""
+        if self.values is None or any(key[:1] == _DIGEST for key in self.values):
+            return None
+        return {key.decode(): count for key, count in self.values.items()}
+
+    def merge(self, other: ColumnStats) -> ColumnStats:
+        """Returns the statistics of both, which have no row in common."""
+        return ColumnStats(
+            flags=self.flags | other.flags,
+            rows=self.rows + other.rows,
+            nulls=self.nulls + other.nulls,
+            words=self.words + other.words,
+            minimum=_least(self.minimum, other.minimum),
+            maximum=_most(self.maximum, other.maximum),
+            shortest=_least(self.shortest, other.shortest),
+            longest=_most(self.longest, other.longest),
+            values=_add_counts(self.values, other.values),
+        )
+
+
+def column_stats(
+    cells: pa.StringArray, expected: int = TypeFlag.NOTHING, counted: bool = True
+) -> ColumnStats:
+    """Returns the statistics of some cells.
+
+    Args:
+      cells: text, null where a cell is empty.
+      expected: type flags that the column is known to have; saves work.
+      counted: whether to count values; false where other ranges have too many.
+    """
+    converted, flags = convert(cells, expected)
+    words = 0
+    if flags & TypeFlag.MISSING and not is_text(flags):
+        words = without_missing(cells).null_count - cells.null_count
+    lengths = pc.min_max(pc.binary_length(cells))
+    minimum, maximum = _limits(converted)
+    return ColumnStats(
+        flags=flags,
+        rows=len(cells),
+        nulls=cells.null_count,
+        words=words,
+        minimum=minimum,
+        maximum=maximum,
+        shortest=lengths["min"].as_py(),
+        longest=lengths["max"].as_py(),
+        values=_count(cells) if counted else None,
+    )
+
+
+def _limits(values: pa.Array) -> tuple[Number | None, Number | None]:
+    if not (pt.is_integer(values.type) or pt.is_floating(values.type)):
+        return None, None
+    found = pc.min_max(values)  # ignores NaN
+    minimum, maximum = found["min"].as_py(), found["max"].as_py()
+    if minimum is None or math.isnan(minimum):
+        return None, None
+    return minimum, maximum
+
+
+def _count(cells: pa.StringArray) -> dict[bytes, int] | None:
+    if len(pc.unique(cells[:_FIRST_ROWS])) > MAX_DISTINCT + 1:  # null may be one
+        return None
+    counted = pc.value_counts(cells.drop_null())
+    if len(counted) > MAX_DISTINCT:
+        return None
+    keys = counted.field("values").cast(pa.binary()).to_pylist()
+    counts = counted.field("counts").to_pylist()
+    # Python per distinct value: at most MAX_DISTINCT for some ten thousand rows.
+    return {
+        key if len(key) <= MAX_VALUE_BYTES else _digest(key): count
+        for key, count in zip(keys, counts, strict=True)
+    }
+
+
+def _digest(key: bytes) -> bytes:
+    return _DIGEST + blake2b(key, digest_size=16).digest()
+
+
+def _add_counts(
+    one: Mapping[bytes, int] | None, other: Mapping[bytes, int] | None
+) -> Mapping[bytes, int] | None:
+    if one is None or other is None:
+        return None
+    if not one or not other:
+        return one or other
+    # Once there are too many it stays so: the order of merging cannot matter.
+    added = dict(one)
+    for key, count in other.items():
+        added[key] = added.get(key, 0) + count
+    return added if len(added) <= MAX_DISTINCT else None
+
+
+_Known = TypeVar("_Known", int, Number)
+
+
+def _least(one: _Known | None, other: _Known | None) -> _Known | None:
+    return min((value for value in (one, other) if value is not None), default=None)
+
+
+def _most(one: _Known | None, other: _Known | None) -> _Known | None:
+    return max((value for value in (one, other) if value is not None), default=None)

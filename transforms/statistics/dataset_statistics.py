@@ -1,0 +1,220 @@
+"""Gathers the figures of a finished dataset, in one look at its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Schema
+from recordmill.schemas.manifest import Manifest, schema_of
+from recordmill.transforms.arrow import I64
+from recordmill.transforms.dataset.files import class_names
+from recordmill.transforms.dataset.reader import shard_to_read
+from recordmill.transforms.encode.payloads import raw_feature
+from recordmill.transforms.statistics.class_counts import (
+    MAX_MIX,
+    ClassCounts,
+    ClassFigures,
+)
+from recordmill.transforms.statistics.column_summary import (
+    FeatureFigures,
+    FeatureSketch,
+    is_pixels,
+    numbers_of,
+    pixels_at,
+    values_of,
+)
+from recordmill.transforms.statistics.thumbnails import (
+    MAX_PICTURES,
+    ContactSheet,
+    SheetSketch,
+    thumbnail_of_file,
+    thumbnail_of_pixels,
+)
+from recordmill.transforms.storage import Store
+from recordmill.transforms.tasks.rejects import (
+    MAX_COUNTED,
+    RejectKind,
+    count_kinds,
+    published_rejects,
+)
+
+MAX_FEATURES = 200  # that are looked at; a page with more cannot be read
+MAX_SHEETS = 4
+
+_LABELS = ("label", "image/class/label")  # asked first for the classes of pictures
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetFigures:
+    """What a look at all rows of a dataset found.
+
+    Attributes:
+      features: those that were looked at, in the schema's order.
+      left_out: features that were not, as there are too many, or records do not hold them.
+      classes: of labels.
+      sheets: pictures.
+      rejects: the rejected rows by the kind of their reasons, the commonest first.
+      names: class names, by feature.
+    """
+
+    features: tuple[FeatureFigures, ...]
+    left_out: int
+    classes: tuple[ClassFigures, ...]
+    sheets: tuple[ContactSheet, ...]
+    rejects: tuple[RejectKind, ...]
+    names: Mapping[str, tuple[str, ...]]
+
+
+def gather_figures(
+    store: Store,
+    manifest: Manifest,
+    on_progress: Callable[[float, float | None], None],
+) -> DatasetFigures:
+    """Reads all rows of a dataset once, and all of its rejects.
+
+    Args:
+      store: of the dataset.
+      manifest: its manifest.
+      on_progress: told (rows done, rows in all).
+
+    Raises:
+      CorruptRecordError: a record is damaged.
+      OutputError: a shard is missing or not the one of the manifest, or a record does not
+        fit the schema.
+    """
+    rejects = published_rejects(store) if manifest.rows_rejected else iter(())
+    kinds = count_kinds(islice(rejects, MAX_COUNTED), manifest.rows_rejected)
+    looked_at = _looked_at(manifest)
+    names = class_names(store, manifest)
+    sketch = _DatasetSketch(manifest, looked_at)
+    # Records of plain examples are read without the other features.
+    partial = manifest.payload in ("example", "json")
+    schema = Schema(looked_at) if partial and looked_at else schema_of(manifest)
+    done, shard_index = 0, 0
+    for split_index, split in enumerate(manifest.splits.values()):
+        for entry in split.shards:
+            shard = shard_to_read(store, manifest, entry)
+            for batch in shard.batches(schema, manifest.payload):
+                sketch.add(batch, split_index, shard_index)
+                done += len(batch)
+                on_progress(done, manifest.records)
+            shard_index += 1
+    return sketch.figures(names, tuple(kinds))
+
+
+def _looked_at(manifest: Manifest) -> tuple[FeatureSpec, ...]:
+    schema = schema_of(manifest)
+    if manifest.payload == "raw":
+        return (raw_feature(schema),)
+    return schema.features[:MAX_FEATURES]
+
+
+class _DatasetSketch:
+    """All that was seen of a dataset so far."""
+
+    def __init__(self, manifest: Manifest, features: tuple[FeatureSpec, ...]) -> None:
+        self._manifest = manifest
+        self._num_splits = len(manifest.splits)
+        splits = tuple(
+            index
+            for index, split in enumerate(manifest.splits.values())
+            for _ in split.shards
+        )
+        self._features = [
+            FeatureSketch(f, self._num_splits, len(features)) for f in features
+        ]
+        labels = [f for f in features if f.num_classes is not None]
+        self._classes = {
+            label.name: ClassCounts(
+                label.num_classes or 0, splits, MAX_MIX // len(labels)
+            )
+            for label in labels
+        }
+        self._label = _label_of(features)
+        shown = [f for f in features if _is_picture(f) or is_pixels(f)][:MAX_SHEETS]
+        label, num_classes = "", 0
+        if self._label is not None:
+            label, num_classes = self._label.name, self._label.num_classes or 0
+        self._sheets = {
+            feature.name: SheetSketch(
+                feature.name,
+                "" if feature.sequence else label,
+                num_classes,
+                MAX_PICTURES // len(shown),
+            )
+            for feature in shown
+        }
+
+    def add(self, batch: pa.RecordBatch, split: int, shard: int) -> None:
+        """Adds rows of a shard."""
+        for sketch in self._features:
+            feature = sketch.feature
+            column = batch.column(feature.name)
+            sketch.add(column, split)
+            if feature.name in self._classes:
+                labels = numbers_of(column, feature)
+                self._classes[feature.name].add(labels, shard)
+            if feature.name in self._sheets:
+                self._add_pictures(feature, column, batch)
+
+    def _add_pictures(
+        self, feature: FeatureSpec, column: pa.Array, batch: pa.RecordBatch
+    ) -> None:
+        classes: I64 | None = None
+        if feature.sequence or self._label is None:
+            pictures = values_of(column) if _is_picture(feature) else column.drop_null()
+        else:
+            labels = batch.column(self._label.name).filter(column.is_valid())
+            classes = pc.fill_null(labels.cast(pa.int64()), -1).to_numpy()
+            pictures = column.drop_null()
+        sheet = self._sheets[feature.name]
+        if _is_picture(feature):
+            sheet.add(
+                classes,
+                len(pictures),
+                lambda index: thumbnail_of_file(pictures[index].as_py()),
+            )
+        else:
+            sheet.add(
+                classes,
+                len(pictures),
+                lambda index: thumbnail_of_pixels(pixels_at(pictures, index, feature)),
+            )
+
+    def figures(
+        self, names: Mapping[str, tuple[str, ...]], rejects: tuple[RejectKind, ...]
+    ) -> DatasetFigures:
+        """Returns what is known by now."""
+        return DatasetFigures(
+            features=tuple(sketch.figures() for sketch in self._features),
+            left_out=len(self._manifest.features) - len(self._features),
+            classes=tuple(
+                counts.figures(name, names.get(name, ()), self._num_splits)
+                for name, counts in self._classes.items()
+            ),
+            sheets=tuple(sheet.figures() for sheet in self._sheets.values()),
+            rejects=rejects,
+            names=names,
+        )
+
+
+def _is_picture(feature: FeatureSpec) -> bool:
+    return feature.content is Content.PICTURE
+
+
+def _label_of(features: tuple[FeatureSpec, ...]) -> FeatureSpec | None:
+    """Returns the feature that tells the class of a row, if one does."""
+    labels = [
+        feature
+        for feature in features
+        if feature.num_classes is not None
+        and feature.content is Content.VALUES
+        and not (feature.shape or feature.sequence)
+    ]
+    labels.sort(key=lambda feature: feature.name not in _LABELS)
+    return labels[0] if labels else None

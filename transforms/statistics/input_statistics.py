@@ -1,0 +1,538 @@
+"""Infers the schema of raw data: reads the whole input once, by threads, without Beam.
+
+    inventory -> input ranges -> statistics of each -> merged -> schema and comments
+
+Ranges are cut and surveyed as by a conversion, and types follow the same rules, so the
+schema is the one that a conversion without a schema would find.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from recordmill.schemas.declared import DeclaredSchema, declare_schema
+from recordmill.schemas.errors import InputError, UsageError
+from recordmill.schemas.feature_spec import Content, FeatureSpec, Schema
+from recordmill.schemas.input_files import InputFile
+from recordmill.schemas.ranges import InputRange
+from recordmill.schemas.yaml_lines import write_yaml
+from recordmill.transforms.arrow import U64
+from recordmill.transforms.exchange.keys import split_draws
+from recordmill.transforms.exchange.rank_sketch import WIDTH, RankSketch
+from recordmill.transforms.sources.base import Source
+from recordmill.transforms.sources.class_keys import texts_of
+from recordmill.transforms.sources.single_values import single_values
+from recordmill.transforms.sources.source_rows import Rows
+from recordmill.transforms.sources.text_types import TypeFlag, cells_of, is_huge
+from recordmill.transforms.statistics.column_summary import (
+    MAX_DISTINCT,
+    ColumnStats,
+    Number,
+    column_stats,
+)
+
+_TASKS_AHEAD = 2  # per worker: none waits, and few results wait to be merged
+
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
+
+
+def surveyed(
+    source: Source, ranges: Sequence[InputRange], workers: int
+) -> list[InputRange]:
+    """Returns ranges that can be read: after a survey of each, if the source needs it."""
+    if not source.needs_survey(ranges):
+        return list(ranges)
+    surveys = dict(in_threads(partial(_survey, source), ranges, workers))
+    return source.resolve_ranges(
+        ranges, [surveys[input_range.index] for input_range in ranges]
+    )
+
+
+def _survey(source: Source, input_range: InputRange) -> tuple[int, int]:
+    return input_range.index, source.survey(input_range)
+
+
+def in_threads(
+    function: Callable[[_In], _Out], items: Iterable[_In], workers: int
+) -> Iterator[_Out]:
+    """Yields a function's results as they come, in any order; few are held at once."""
+    todo = iter(items)
+    with ThreadPoolExecutor(workers) as pool:
+        running = {
+            pool.submit(function, item) for item in islice(todo, workers * _TASKS_AHEAD)
+        }
+        while running:
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                yield future.result()
+            running |= {pool.submit(function, item) for item in islice(todo, len(done))}
+
+
+MAX_REJECTS = 5  # rejected rows that are kept
+
+_NO_STATS = ColumnStats()
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RejectedRow:
+    """A row that cannot be read.
+
+    Attributes:
+      range_index: of its input range; gives the order of the input.
+      byte: offset of the row in its file.
+      path: of the file, relative to the input root.
+      reason: what was found and what was expected.
+    """
+
+    range_index: int
+    byte: int
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableStats:
+    """Statistics of all columns, over some ranges; the default is that of no row.
+
+    Attributes:
+      rows: rows that could be read.
+      rejected: rows that could not.
+      columns: statistics by column name.
+      rejects: the first MAX_REJECTS rejected rows, in input order.
+      nulls: missing values of each column, where the source counts them.
+    """
+
+    rows: int = 0
+    rejected: int = 0
+    columns: Mapping[str, ColumnStats] = field(default_factory=dict)
+    rejects: tuple[RejectedRow, ...] = ()
+    nulls: tuple[int, ...] = ()
+
+    def column(self, name: str) -> ColumnStats:
+        """Returns the statistics of a column; those of no row if it was not read."""
+        return self.columns.get(name, _NO_STATS)
+
+    def merge(self, other: TableStats) -> TableStats:
+        """Returns the statistics of both, which have no row in common."""
+        columns = dict(self.columns)
+        for name, stats in other.columns.items():
+            columns[name] = self.column(name).merge(stats)
+        return TableStats(
+            rows=self.rows + other.rows,
+            rejected=self.rejected + other.rejected,
+            columns=columns,
+            rejects=tuple(sorted(self.rejects + other.rejects)[:MAX_REJECTS]),
+            nulls=_add_nulls(self.nulls, other.nulls),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Inferred:
+    """The statistics of a whole input, and the schema that follows.
+
+    Attributes:
+      source: prepared.
+      stats: of all its rows.
+    """
+
+    source: Source
+    stats: TableStats
+
+    @property
+    def schema(self) -> Schema:
+        """Returns the features that a conversion without a schema would make."""
+        if not self.source.infers_types:
+            return self.source.schema((), self.stats.nulls)
+        columns = [self.stats.column(name) for name in self.source.columns().names]
+        return self.source.schema(
+            tuple(int(stats.flags) for stats in columns),
+            tuple(stats.nulls for stats in columns),
+        )
+
+    @property
+    def declared(self) -> DeclaredSchema:
+        """Returns the same as a schema file; inferred columns in the input's order."""
+        declared = declare_schema(self.schema)
+        if not self.source.infers_types:
+            return declared
+        names = self.source.columns().names
+        features = {name: declared.features[name] for name in names}
+        if self.source.decimal_comma:
+            for name, feature in features.items():
+                if feature.dtype.startswith("float"):
+                    update = {"decimal": "comma"}
+                    features[name] = feature.model_copy(update=update)
+        return DeclaredSchema(features=features)
+
+
+def infer(
+    source: Source,
+    files: Sequence[InputFile],
+    workers: int = 0,
+    on_progress: Callable[[int, int], None] = lambda _done, _total: None,
+) -> Inferred:
+    """Infers the schema of an input from all its rows.
+
+    Args:
+      source: not yet prepared.
+      files: the inventory.
+      workers: threads; 0 means all cores.
+      on_progress: called with the ranges done and all ranges, in the caller's thread.
+
+    Raises:
+      InputError: the input is not of the source's format, or cannot be read.
+    """
+    source = source.prepare(files)
+    ranges = source.cut(files)
+    if not ranges:
+        raise InputError("the input files are empty: there is nothing to infer from")
+    workers = workers or os.cpu_count() or 1
+    ranges = surveyed(source, ranges, workers)
+    total, known = TableStats(), _sample_types(source, ranges[0])
+
+    def read(input_range: InputRange) -> TableStats:
+        return range_stats(source, input_range, known)  # whatever is known by then
+
+    on_progress(0, len(ranges))
+    for done, found in enumerate(in_threads(read, ranges, workers), 1):
+        total = known = total.merge(found)
+        on_progress(done, len(ranges))
+    return Inferred(source, total)
+
+
+def _sample_types(source: Source, input_range: InputRange) -> TableStats:
+    """Returns the types in a few rows, so that not every cell is tried as every type."""
+    if not source.infers_types:
+        return TableStats()
+    names, flags = source.columns().names, source.sample(input_range)
+    return TableStats(
+        columns={
+            name: ColumnStats(flags=TypeFlag(each))
+            for name, each in zip(names, flags, strict=True)
+        }
+    )
+
+
+def range_stats(
+    source: Source, input_range: InputRange, known: TableStats
+) -> TableStats:
+    """Returns the statistics of one input range.
+
+    Args:
+      source: prepared.
+      input_range: the range.
+      known: statistics of other ranges; they only save work.
+    """
+    batches = []
+    rejected = 0
+    rejects: list[RejectedRow] = []
+    nulls: tuple[int, ...] = ()
+    # Not pictures, nor lists of labels, boxes, frames or pixels.
+    for rows in single_values(source.read_for_statistics(input_range)):
+        batches.append(rows.batch)
+        rejected += len(rows.rejects)
+        nulls = _add_nulls(nulls, rows.nulls)
+        rejects += [
+            RejectedRow(input_range.index, each.position, each.path, each.reason)
+            for each in rows.rejects[: MAX_REJECTS - len(rejects)]
+        ]
+    if not batches:
+        return TableStats()
+    columns = {}
+    table = pa.Table.from_batches(batches)
+    for name in table.column_names:
+        # All batches at once: values are counted once.
+        cells = cells_of(table, name).cast(pa.string())
+        before = known.column(name)
+        counted = before.values is not None
+        columns[name] = column_stats(cells, before.flags, counted)
+    return TableStats(table.num_rows, rejected, columns, tuple(rejects), nulls)
+
+
+def _add_nulls(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    if not one or not other:
+        return one or other
+    return tuple(a + b for a, b in zip(one, other, strict=True))
+
+
+MAX_PROPOSED = 100  # values of a text column that may be meant as classes
+MAX_LISTED = 20  # values whose counts are written out
+_SIZES = ("height", "width", "depth")
+
+
+def header_lines(inferred: Inferred) -> list[str]:
+    """Returns comment lines about the whole input."""
+    stats = inferred.stats
+    return [
+        f"Inferred from the whole input; rows: {stats.rows:,}",
+        *reject_lines(stats),
+    ]
+
+
+def reject_lines(stats: TableStats) -> list[str]:
+    """Returns lines with the number of rows that cannot be read, and the first ones."""
+    if not stats.rejected:
+        return []
+    lines = [f"Rows that cannot be read (convert rejects them): {stats.rejected:,}"]
+    lines += [f"  {p.path}, byte {p.byte}: {p.reason}" for p in stats.rejects]
+    if more := stats.rejected - len(stats.rejects):
+        lines.append(f"  and {more:,} more")
+    return lines
+
+
+def feature_comments(inferred: Inferred) -> dict[str, list[str]]:
+    """Returns comment lines about each feature, by its name."""
+    return {
+        spec.name: lines
+        for spec in inferred.schema.features
+        if (lines := _feature_lines(inferred, spec))
+    }
+
+
+def _feature_lines(inferred: Inferred, spec: FeatureSpec) -> list[str]:
+    stats = inferred.stats.column(spec.column)
+    if spec.content is Content.PICTURE:
+        return _picture_lines(inferred.stats)
+    if not stats.rows:
+        return []
+    if spec.class_names:
+        return [_class_counts(spec.class_names, stats)]
+    lines = [_values_line(stats)]
+    if stats.missing:
+        lines.append(_nulls_line(stats))
+    if spec.dtype == "string" and is_huge(stats.flags):
+        lines.append(
+            "numbers beyond float32 (at most 3.4e38), so they stay text; to store them: "
+            "{dtype: float64, stored: tensor}"
+        )
+    if inferred.source.infers_types and stats.dtype == "string":
+        lines += _class_proposal(stats)
+    return lines
+
+
+def _values_line(stats: ColumnStats) -> str:
+    if stats.shortest is None or stats.longest is None:
+        return "no value in any row, so its type is unknown"
+    words = []
+    if stats.limits:
+        words.append(_span(*stats.limits))
+    if stats.dtype == "string":
+        words.append(f"{_span(stats.shortest, stats.longest)} bytes")
+    if stats.dtype == "bool":
+        counts = sorted((stats.texts() or {}).items())
+        words += [f"{text}: {count}" for text, count in counts]
+    else:
+        words.append(f"{_distinct(stats)} distinct")
+    return ", ".join(words)
+
+
+def _nulls_line(stats: ColumnStats) -> str:
+    share = f"{100 * stats.missing / stats.rows:.1f}"
+    if share == "0.0":
+        share = "under 0.1"
+    if share == "100.0" and stats.missing < stats.rows:
+        share = "over 99.9"
+    return f"missing in {stats.missing:,} of {stats.rows:,} rows ({share} %)"
+
+
+def _class_proposal(stats: ColumnStats) -> list[str]:
+    """Returns lines that propose classes, if few texts are in many rows."""
+    texts = _few_texts(stats)
+    if len(texts) < 2 or stats.rows - stats.missing < 2 * len(texts):
+        return []
+    lines = [f"perhaps classes: {_flow(sorted(texts))}"]
+    if len(texts) <= MAX_LISTED:
+        lines.append(f"rows of each: {_counts(texts)}")
+    return lines
+
+
+def _few_texts(stats: ColumnStats) -> Mapping[str, int]:
+    texts = stats.texts() or {}
+    return texts if len(texts) <= MAX_PROPOSED else {}
+
+
+def _class_counts(names: Sequence[str], stats: ColumnStats) -> str:
+    """Returns a line with the rows of each class; the statistics are of their indices."""
+    texts = stats.texts()
+    if texts is None:
+        return f"more than {MAX_DISTINCT:,} classes have rows"
+    counts = {name: texts.get(str(index), 0) for index, name in enumerate(names)}
+    if len(counts) <= MAX_LISTED:
+        return f"rows of each: {_counts(counts)}"
+    rows = _span(min(counts.values()), max(counts.values()))
+    return f"{len(names):,} classes of {rows} rows"
+
+
+def _picture_lines(stats: TableStats) -> list[str]:
+    formats = stats.column("format").texts()
+    if not formats:
+        return []
+    lines = [f"pictures of each format: {_counts(formats)}"]
+    sides = [stats.column(name).limits or (0, 0) for name in _SIZES]
+    spans = [f"{n} {_span(*s)}" for n, s in zip(_SIZES, sides, strict=True)]
+    lines.append(", ".join(spans))
+    if all(low == high for low, high in sides):
+        keys = ("height", "width", "channels")
+        rule = {key: low for key, (low, _) in zip(keys, sides, strict=True)}
+        lines.append(f"to reject other sizes: picture: {_flow(rule)}")
+    return lines
+
+
+def _span(low: Number, high: Number) -> str:
+    return f"{low}" if low == high else f"{low} to {high}"
+
+
+def _distinct(stats: ColumnStats) -> str:
+    if stats.distinct is None:
+        return f"more than {MAX_DISTINCT:,}"
+    return f"{stats.distinct:,}"
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return _flow(dict(sorted(counts.items())))
+
+
+def _flow(value: Any) -> str:
+    """Returns a value as one line of YAML."""
+    return write_yaml(value, flow=True).rstrip("\n")
+
+
+def stats_json(inferred: Inferred) -> dict[str, Any]:
+    """Returns the statistics and the schema as JSON has them."""
+    stats = inferred.stats
+    return {
+        "rows": stats.rows,
+        "rows_rejected": stats.rejected,
+        "first_rejects": [
+            {"uri": p.path, "position": p.byte, "reason": p.reason}
+            for p in stats.rejects
+        ],
+        "columns": {name: _column_json(stats.columns[name]) for name in stats.columns},
+        "schema": inferred.declared.model_dump(mode="json", exclude_defaults=True),
+    }
+
+
+def _column_json(stats: ColumnStats) -> dict[str, Any]:
+    low, high = stats.limits or (None, None)
+    return {
+        "dtype": stats.dtype,
+        "rows": stats.rows,
+        "nulls": stats.missing,
+        "min": _json_number(low),
+        "max": _json_number(high),
+        "shortest_bytes": stats.shortest,
+        "longest_bytes": stats.longest,
+        "distinct": stats.distinct,
+        "values": dict(sorted(_few_texts(stats).items())),
+    }
+
+
+def _json_number(value: Number | None) -> Number | str | None:
+    """Returns a number as JSON can hold it: infinity as text."""
+    return str(value) if value is not None and math.isinf(value) else value
+
+
+# Classes have their names, and exact splits their limits, before a row is converted.
+
+MAX_CLASSES = 10_000
+Sketches = Mapping[str | None, RankSketch]
+"""The rows of each value, None for a missing one; all of one without a column."""
+
+
+def count_rows(
+    source: Source,
+    ranges: Sequence[InputRange],
+    column: str | None,
+    too_many: str,
+    *,
+    workers: int,
+    ends: tuple[int, ...] = (),
+    seed: int = 0,
+    width: int = WIDTH,
+    values_of: Callable[[pa.Array], tuple[Sequence[str | None], np.ndarray]] = texts_of,
+) -> Sketches:
+    """Reads all rows of some ranges, and counts those of each value of a column.
+
+    Args:
+      source: prepared.
+      ranges: what is counted.
+      column: whose values are told apart; None for no such column.
+      too_many: the error if there are more than MAX_CLASSES values.
+      workers: threads.
+      ends: where splits are expected to end (see exact_splits.expected_ends).
+      seed: the job's seed.
+      width: of the sketches.
+      values_of: returns what values are told apart by, and the index of each row's.
+
+    Raises:
+      UsageError: a row that was read is several rows, and splits are to be exact.
+      InputError: there are too many values, or the input cannot be read.
+    """
+    total: dict[str | None, RankSketch] = {}
+
+    def read(input_range: InputRange) -> dict[str | None, RankSketch]:
+        found: dict[str | None, RankSketch] = {}
+        for rows in _read(source, input_range, column):
+            if ends and rows.groups is not None:  # rows are counted one by one
+                raise UsageError(
+                    "`map` makes several rows of one, which belong into one split, so the "
+                    "splits cannot be exact: leave out `split_exact` and `stratify_by`, "
+                    "or return at most one row for each"
+                )
+            draws = split_draws(rows.origins, seed) if ends else rows.origins
+            texts: Sequence[str | None] = [None]
+            indices = np.zeros(len(draws), np.int64)
+            if column is not None:
+                texts, indices = values_of(rows.batch.column(column))
+            for text, own in _by_value(texts, indices, draws):
+                found.setdefault(text, RankSketch(ends, width)).add(own)
+            _require_few(found, too_many)
+        return found
+
+    for found in in_threads(read, surveyed(source, ranges, workers), workers):
+        for text, sketch in found.items():
+            total.setdefault(text, RankSketch(ends, width)).merge(sketch)
+        _require_few(total, too_many)
+    return total
+
+
+def _require_few(found: Sketches, too_many: str) -> None:
+    if len(found) > MAX_CLASSES:
+        raise InputError(too_many)
+
+
+def _read(
+    source: Source, input_range: InputRange, column: str | None
+) -> Iterator[Rows]:
+    """Reads rows, or only what is known without reading them if that has the column."""
+    if source.supports_references or source.lists_rows:
+        listed = source.list_references(input_range)
+        for rows in listed:
+            if column is not None and column not in rows.batch.schema.names:
+                break
+            yield rows
+        else:
+            return
+    yield from source.read_as_text(input_range)
+
+
+def _by_value(
+    texts: Sequence[str | None], indices: np.ndarray, draws: U64
+) -> Iterator[tuple[str | None, U64]]:
+    """Yields each value of a batch with the draws of its rows."""
+    if not len(draws):
+        return
+    order = np.argsort(indices, kind="stable")
+    ends = np.cumsum(np.bincount(indices, minlength=len(texts)))
+    yield from zip(texts, np.split(draws[order], ends[:-1]), strict=True)

@@ -1,0 +1,198 @@
+"""Makes images that can be shown, from image files and arrays: PNG files, thumbnails."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from recordmill.schemas.feature_spec import Content, FeatureSpec
+from recordmill.transforms.arrow import I64, U8
+from recordmill.transforms.pictures.eight_bits import in_eight_bits
+from recordmill.transforms.pictures.header import read_header
+from recordmill.transforms.pictures.image_header import ImageHeaderError
+from recordmill.transforms.pictures.open_picture import open_picture
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+
+SIDE = 112  # pixels of the longer side, at most
+MAX_PIXELS = 1 << 26  # of a picture that is decoded: 200 MB as RGB
+_QUALITY = 78
+_EXACT_PIXELS = 48 * 48  # below, PNG is as small and keeps every pixel
+_MAX_BYTES = 48_000
+
+
+@dataclass(frozen=True, slots=True)
+class Thumbnail:
+    """A small picture.
+
+    Attributes:
+      mime: type of its bytes; "" if the picture cannot be shown.
+      data: an encoded picture.
+      width, height: of the original.
+      problem: why it cannot be shown.
+    """
+
+    mime: str
+    data: bytes
+    width: int = 0
+    height: int = 0
+    problem: str = ""
+
+
+def holds_images(feature: FeatureSpec) -> bool:
+    """Tests whether a feature's values are image files, or arrays that are images."""
+    if feature.content is Content.PICTURE:
+        return True
+    rank, last = len(feature.shape), feature.shape[-1:]
+    colours = rank == 2 or (rank == 3 and last[0] in (1, 3, 4))
+    return feature.content is Content.ARRAY and feature.dtype == "uint8" and colours
+
+
+def png_of(value: bytes, feature: FeatureSpec) -> tuple[bytes, int, int]:
+    """Returns a PNG file of 8 bits a channel, its width and its height.
+
+    Args:
+      value: of a feature for which `holds_images` is true.
+      feature: that it belongs to.
+
+    Raises:
+      ImageHeaderError: the image cannot be decoded.
+      ValueError: the array is not of the feature's shape.
+    """
+    if feature.content is Content.PICTURE:
+        with open_picture(value, read_header(value), MAX_PIXELS) as picture:
+            image = in_eight_bits(picture).copy()
+    else:
+        sides = [-1 if side is None else side for side in feature.shape]
+        image = _image_of(np.frombuffer(value, np.uint8).reshape(sides))
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return file.getvalue(), image.width, image.height
+
+
+def thumbnail_of_file(data: bytes) -> Thumbnail:
+    """Returns the thumbnail of an image file's first frame, as it is stored."""
+    try:
+        with open_picture(data, read_header(data), MAX_PIXELS) as picture:
+            width, height = picture.size
+            picture.draft("RGB", (SIDE, SIDE))  # JPEG decodes at a smaller size
+            small = in_eight_bits(picture)
+            if small.mode == "LA":
+                small = small.convert("RGBA")
+            return _encoded(small, width, height)
+    except ImageHeaderError as error:
+        return Thumbnail("", b"", problem=str(error))
+
+
+def thumbnail_of_pixels(pixels: U8) -> Thumbnail:
+    """Returns the thumbnail of pixels of shape (height, width, 1, 3 or 4)."""
+    height, width, _ = pixels.shape
+    return _encoded(_image_of(pixels), width, height)
+
+
+def _image_of(pixels: U8) -> Image.Image:
+    from PIL import Image
+
+    gray = pixels.ndim == 3 and pixels.shape[2] == 1
+    return Image.fromarray(np.ascontiguousarray(pixels[:, :, 0] if gray else pixels))
+
+
+def _encoded(picture: Image.Image, width: int, height: int) -> Thumbnail:
+    from PIL import features
+
+    small = picture.copy()
+    small.thumbnail((SIDE, SIDE))
+    exact = small.width * small.height <= _EXACT_PIXELS
+    for form in ("PNG",) if exact else ("WEBP", "JPEG", "PNG"):
+        if form == "WEBP" and not features.check("webp"):
+            continue
+        if form == "JPEG" and small.mode == "RGBA":
+            continue
+        file = io.BytesIO()
+        small.save(file, form, **({} if form == "PNG" else {"quality": _QUALITY}))
+        if len(file.getvalue()) <= _MAX_BYTES:
+            return Thumbnail(f"image/{form.lower()}", file.getvalue(), width, height)
+    return Thumbnail("", b"", width, height, "too large for this page")
+
+
+MAX_PICTURES = 480  # of a dataset
+MAX_OF_CLASS = 10
+MAX_CLASSES = 160  # that have pictures
+ALL = -1  # in place of a class, where there are none
+
+
+@dataclass(frozen=True, slots=True)
+class ContactSheet:
+    """The first pictures of each class, or of all.
+
+    Attributes:
+      feature: that holds the pictures.
+      label: the feature that tells their classes; "" if there is none.
+      rows: class and its pictures, by class; the class ALL without a label.
+      of_classes: how many classes there are, also such without pictures here.
+    """
+
+    feature: str
+    label: str
+    rows: tuple[tuple[int, tuple[Thumbnail, ...]], ...]
+    of_classes: int
+
+
+class SheetSketch:
+    """Pictures chosen so far.
+
+    Args:
+      feature: that holds the pictures.
+      label: the feature that tells their classes; "" if there is none.
+      num_classes: of the label.
+      max_pictures: at most.
+    """
+
+    def __init__(
+        self, feature: str, label: str, num_classes: int, max_pictures: int
+    ) -> None:
+        self._feature, self._label = feature, label
+        self._num_classes = num_classes if label else 0
+        shown = min(max(1, self._num_classes), MAX_CLASSES)
+        self._each = max(1, min(MAX_OF_CLASS, max_pictures // shown))
+        if not label:
+            self._each = min(max_pictures, 2 * MAX_OF_CLASS)
+        wanted = range(shown) if label else (ALL,)
+        self._rows: dict[int, list[Thumbnail]] = {label: [] for label in wanted}
+
+    def add(
+        self, classes: I64 | None, count: int, make: Callable[[int], Thumbnail]
+    ) -> None:
+        """Takes pictures of classes that still lack some.
+
+        Args:
+          classes: of each picture; None if they have none.
+          count: how many pictures there are.
+          make: gives the thumbnail of one of them, by its index.
+        """
+        lacking = [name for name, row in self._rows.items() if len(row) < self._each]
+        if not lacking:
+            return
+        indices = np.arange(count)
+        if classes is not None:
+            indices = np.flatnonzero(np.isin(classes, lacking))
+        for index in indices.tolist():
+            row = self._rows[ALL if classes is None else int(classes[index])]
+            if len(row) < self._each:
+                row.append(make(index))
+            elif classes is None or all(map(self._is_full, self._rows)):
+                return
+
+    def _is_full(self, name: int) -> bool:
+        return len(self._rows[name]) >= self._each
+
+    def figures(self) -> ContactSheet:
+        """Returns the pictures that were taken."""
+        rows = tuple((name, tuple(row)) for name, row in sorted(self._rows.items()))
+        return ContactSheet(self._feature, self._label, rows, self._num_classes)
