@@ -120,7 +120,7 @@ bench-quick: $(VENV)/.ready
 	$(BIN)/python tests/bench/quick.py $(COMMIT)
 
 # What is needed to run: the lock, then the project itself in place.
-$(VENV)/.run: requirements.lock deploy/requirements-build.lock pyproject.toml setup.py $(wildcard transforms/compiled/*.[ch])
+$(VENV)/.run: requirements.lock deploy/requirements-build.lock pyproject.toml setup.py $(wildcard transforms/native/*.[ch])
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "recordmill needs Python 3.11 or newer: make PYTHON=python3.11")'
 	@echo "Building $(VENV): recordmill and the packages it needs to run"
 	@$(PYTHON) -m venv $(VENV)

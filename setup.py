@@ -11,11 +11,11 @@ from setuptools import Extension, find_packages, setup
 
 ROOMS = ("beam_jobs", "transforms", "schemas")
 PUBLIC = "beam_jobs/recordmill"  # the folder of the package `recordmill` itself
-LOOPS = Path("transforms/compiled")
+LOOPS = Path("transforms/native")
 
-# Without a C compiler the install goes on without it; see transforms/compiled.
+# Without a C compiler the install goes on without it; see transforms/native.
 loops = Extension(
-    "recordmill.transforms.compiled._loops",
+    "recordmill.transforms.native._loops",
     sorted(map(str, LOOPS.glob("*.c"))),
     depends=sorted(map(str, LOOPS.glob("*.h"))),
     extra_compile_args=["-O3"],

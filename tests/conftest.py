@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,6 +23,16 @@ from tcp_proxy import proxy_to
 from recordmill.schemas.storage_options import StorageOptions
 from recordmill.transforms.storage import RemoteStore
 from recordmill.transforms.storage.lease import acquire
+
+ROOT = Path(__file__).parents[1]
+
+
+def pytest_configure() -> None:
+    """Builds the native extension where this checkout has none yet."""
+    if not any((ROOT / "transforms/native").glob("_loops*.so")):
+        build = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
+        subprocess.run(build, cwd=ROOT, check=True)
+
 
 # As rarely as the command looks for cycles: collecting makes a million objects that stay.
 gc.set_threshold(50_000)

@@ -90,28 +90,6 @@ def distinct_lengths(lengths: I64) -> tuple[I64, I64]:
     return distinct, index_of[lengths]
 
 
-def view_rows(matrix: U8) -> npt.NDArray[np.void]:
-    """Views a contiguous (rows, width) matrix as one opaque item for each row."""
-    return matrix.view(f"V{matrix.shape[1]}").ravel()
-
-
-def scatter(rows: npt.NDArray[np.void], offsets: I64) -> U8:
-    """Concatenates left-aligned rows, each cut to its own length.
-
-    Every row is copied at its full width, and the next row overwrites what is too much;
-    so one pass copies all rows (NumPy assigns in index order). The caller must leave
-    out rows of length 0. Rows "ab__", "c___" and offsets [0, 2, 3]:
-
-        after row 0    a b _ _
-        after row 1    a b c _ _ _      cut to 3 bytes: "abc"
-    """
-    width = rows.dtype.itemsize
-    total = int(offsets[-1])
-    out = np.empty(total + width, np.uint8)
-    unaligned_rows(out, rows.dtype)[offsets[:-1]] = rows
-    return out[:total]
-
-
 def unaligned_rows(data: U8, item: npt.DTypeLike) -> npt.NDArray[Any]:
     """Views a buffer as overlapping items, one that begins at every byte."""
     dtype = np.dtype(item)

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from recordmill.transforms import compiled
+from recordmill.transforms import native
 from recordmill.transforms.arrow import I64, U8, unaligned_rows
+from recordmill.transforms.native.numpy_loops import length_crcs
 from recordmill.transforms.tfrecord import (
     FRAME_BYTES,
     HEAD_BYTES,
     MAX_EXAMPLE_BYTES,
     crc32c,
-    frame_heads,
     mask,
 )
 
@@ -35,20 +35,9 @@ def find_frames(data: U8, at: int = 0) -> I64:
       data: some bytes of a file.
       at: where a frame begins in them.
     """
-    if compiled.loops is not None:
-        starts = np.empty(min(MOST_FRAMES, len(data) // FRAME_BYTES) + 1, np.int64)
-        count = compiled.loops.frames(data, at, starts)
-        return starts[: count + 1]
-    found = [at]
-    view = data.data
-    # A step for each record: its length tells where the next one is.
-    while len(found) <= MOST_FRAMES and len(data) - at >= FRAME_BYTES:
-        length = int.from_bytes(view[at : at + 8], "little")
-        if length > len(data) - at - FRAME_BYTES or not is_head(view[at : at + 12]):
-            break
-        at += length + FRAME_BYTES
-        found.append(at)
-    return np.array(found, np.int64)
+    starts = np.empty(min(MOST_FRAMES, len(data) // FRAME_BYTES) + 1, np.int64)
+    count = native.loops.frames(data, at, starts)
+    return starts[: count + 1]
 
 
 def is_head(head: bytes | memoryview) -> bool:
@@ -83,7 +72,7 @@ def find_whole_frame(data: U8, at: int) -> tuple[int | None, int]:
         few = np.flatnonzero(heads["length"] <= MAX_EXAMPLE_BYTES)
         likely = heads[few]
         lengths = likely["length"].astype(np.int64)
-        right = likely["crc"] == frame_heads(lengths)["crc"]
+        right = likely["crc"] == length_crcs(lengths)
         # A head by chance comes once in 4 GB of small lengths.
         for begin, length in zip(
             (few[right] + at).tolist(), lengths[right].tolist(), strict=True

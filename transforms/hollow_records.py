@@ -16,31 +16,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import repeat
 from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from recordmill.transforms import compiled
+from recordmill.transforms import native
 from recordmill.transforms.arrow import (
     I64,
     U8,
     array_parts,
     binary_array,
     offsets_of,
-    unaligned_rows,
     value_lengths,
 )
-from recordmill.transforms.combine_crcs import U32, combine_all, combine_each
-from recordmill.transforms.tfrecord import (
-    FRAME_BYTES,
-    HEAD_BYTES,
-    TAIL_BYTES,
-    crc32c,
-    frame_heads,
-    mask_array,
-)
+from recordmill.transforms.native.combine_crcs import U32
+from recordmill.transforms.tfrecord import crc32c
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +43,14 @@ class HollowRecords:
       starts: where each record begins in `frames`, and the end of the last one.
       cuts: where each cell belongs in `frames`.
       cells: their bytes.
-      crcs: their CRC-32Cs.
-      whole_crc: the CRC-32C of all records with their cells, if it is known.
+      crc32c: the CRC-32C of all records with their cells.
     """
 
     frames: U8
     starts: I64
     cuts: I64
     cells: Sequence[memoryview]
-    crcs: U32
-    whole_crc: int | None = None
+    crc32c: int
 
     def __len__(self) -> int:
         return len(self.cells)
@@ -80,20 +69,6 @@ class HollowRecords:
             yield cell
             start = cut
         yield frames[start : self.starts[-1]]
-
-    @property
-    def crc32c(self) -> int:
-        """Returns the checksum of all bytes; 3 us a record, a pass over 75 kB takes 4."""
-        if self.whole_crc is not None:
-            return self.whole_crc
-        edges = np.concatenate((self.starts[:1], self.cuts, self.starts[-1:]))
-        crcs = np.empty(2 * len(self) + 1, np.uint32)
-        lengths = np.empty(len(crcs), np.int64)
-        crcs[::2] = _crcs_of(self.frames, edges[:-1], edges[1:])
-        lengths[::2] = np.diff(edges)
-        crcs[1::2] = self.crcs
-        lengths[1::2] = _sizes(self.cells)
-        return combine_all(crcs, lengths)
 
     def filled(self) -> pa.BinaryArray:
         """Returns the records with their cells, as a copy."""
@@ -155,27 +130,12 @@ def seal_around(
       crcs: the CRC-32Cs of the cells; None to compute them.
     """
     starts, frames = array_parts(framed)
-    cuts, ends, sizes = starts[:-1] + before, starts[1:] - TAIL_BYTES, _sizes(cells)
+    cuts, sizes = starts[:-1] + before, _sizes(cells)
     if crcs is None:
         crcs = np.fromiter(map(crc32c, cells), np.uint32, len(cells))
-    if compiled.loops is not None:
-        whole_crc = compiled.loops.seal_around(frames, starts, cuts, sizes, crcs)
-        return HollowRecords(frames, starts, cuts, cells, crcs, whole_crc)
-    heads = frame_heads(np.diff(starts) - FRAME_BYTES + sizes)
-    unaligned_rows(frames, heads.dtype)[starts[:-1]] = heads
-    fronts = _crcs_of(frames, starts[:-1] + HEAD_BYTES, cuts)
-    data_crcs = _crcs_of(frames, cuts, ends, combine_each(fronts, crcs, sizes))
-    unaligned_rows(frames, "<u4")[ends] = mask_array(data_crcs)
-    return HollowRecords(frames, starts, cuts, cells, crcs)
+    whole_crc = native.loops.seal_around(frames, starts, cuts, sizes, crcs)
+    return HollowRecords(frames, starts, cuts, cells, whole_crc)
 
 
 def _sizes(cells: Sequence[memoryview]) -> I64:
     return np.array(list(map(len, cells)), np.int64)
-
-
-def _crcs_of(data: U8, starts: I64, stops: I64, earlier: U32 | None = None) -> U32:
-    """Computes the CRC-32C of parts of a buffer, each behind bytes with an earlier CRC."""
-    parts = map(data.data.__getitem__, map(slice, starts.tolist(), stops.tolist()))
-    # A call for each part: a few dozen bytes take 0.2 us.
-    crcs = map(crc32c, parts, repeat(0) if earlier is None else earlier.tolist())
-    return np.fromiter(crcs, np.uint32, len(starts))

@@ -16,27 +16,26 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Iterator
-from functools import cache
 from typing import BinaryIO
 
 import crc32c as _crc32c
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from recordmill.schemas.errors import CorruptRecordError, RecordmillError
-from recordmill.transforms import compiled
-from recordmill.transforms.arrow import I64, U8, array_parts, unaligned_rows
+from recordmill.transforms import native
+from recordmill.transforms.arrow import I64, U8, array_parts
+from recordmill.transforms.native import numpy_loops
 
-HEAD_BYTES = 12  # length and its checksum
-TAIL_BYTES = 4  # the data's checksum
+HEAD_BYTES = numpy_loops.HEAD_BYTES  # length and its checksum
+TAIL_BYTES = numpy_loops.TAIL_BYTES  # the data's checksum
 FRAME_BYTES = HEAD_BYTES + TAIL_BYTES
 MAX_EXAMPLE_BYTES = (1 << 31) - 1  # protobuf's limit for any message
 
-_MASK_DELTA = 0xA282EAD8
 _READ_BYTES = 8 << 20
 
 crc32c = _crc32c.crc32c
+mask = numpy_loops.mask
 
 
 def require_fast_crc() -> None:
@@ -55,17 +54,6 @@ def require_fast_crc() -> None:
         )
 
 
-def mask(crc: int) -> int:
-    """Masks a CRC-32C as TFRecord stores it."""
-    return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
-
-
-def mask_array(crcs: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-    """Masks an array of CRC-32Cs as TFRecord stores them."""
-    rotated = (crcs >> np.uint32(15)) | (crcs << np.uint32(17))
-    return rotated + np.uint32(_MASK_DELTA)  # wraps at 2**32, as intended
-
-
 def seal(framed: pa.BinaryArray) -> None:
     """Writes lengths and checksums into the free bytes around every example.
 
@@ -76,24 +64,7 @@ def seal(framed: pa.BinaryArray) -> None:
     if len(framed) == 0:
         return
     offsets, buffer = array_parts(framed)
-    if compiled.loops is not None:
-        compiled.loops.seal(buffer, offsets)
-        return
-    heads = frame_heads(np.diff(offsets) - FRAME_BYTES)
-    # Views with an item at every byte: all heads, then all tails, in one assignment.
-    unaligned_rows(buffer, heads.dtype)[offsets[:-1]] = heads
-    tails = unaligned_rows(buffer, "<u4")
-    tails[offsets[1:] - TAIL_BYTES] = mask_array(
-        _data_crcs(offsets[:-1], offsets[1:], buffer)
-    )
-
-
-def frame_heads(lengths: I64) -> npt.NDArray[np.void]:
-    """Returns what stands before data of these lengths: the length and its checksum."""
-    heads = np.empty(len(lengths), [("length", "<u8"), ("crc", "<u4")])
-    heads["length"] = lengths
-    heads["crc"] = _length_crcs(lengths)
-    return heads
+    native.loops.seal(buffer, offsets)
 
 
 def check_frames(framed: pa.BinaryArray, where: str) -> None:
@@ -123,63 +94,10 @@ def damaged_frame(buffer: U8, starts: I64, lengths: I64) -> int | None:
       starts: where each frame begins.
       lengths: the bytes of each frame, 16 or more.
     """
-    if not len(starts):
-        return None
-    if compiled.loops is not None:
-        found = compiled.loops.damaged(
-            buffer, np.ascontiguousarray(starts), np.ascontiguousarray(lengths)
-        )
-        return None if found < 0 else found
-    ends = starts + lengths
-    head = np.dtype([("length", "<u8"), ("crc", "<u4")])
-    heads = unaligned_rows(buffer, head)[starts]
-    tails = unaligned_rows(buffer, "<u4")[ends - TAIL_BYTES]
-    sizes = lengths - FRAME_BYTES
-    whole = (heads["length"] == sizes.astype(np.uint64)) & (
-        heads["crc"] == _length_crcs(sizes)
+    found = native.loops.damaged(
+        buffer, np.ascontiguousarray(starts), np.ascontiguousarray(lengths)
     )
-    whole &= tails == mask_array(_data_crcs(starts, ends, buffer))
-    return None if whole.all() else int(np.argmin(whole))
-
-
-def _data_crcs(starts: I64, ends: I64, buffer: U8) -> npt.NDArray[np.uint32]:
-    """Computes the CRC-32C of the data of every frame."""
-    firsts = (starts + HEAD_BYTES).tolist()
-    lasts = (ends - TAIL_BYTES).tolist()
-    # A Python call for each record, 0.25 us: no library takes a batch.
-    datas = map(buffer.data.__getitem__, map(slice, firsts, lasts))
-    return np.fromiter(map(crc32c, datas), np.uint32, len(firsts))
-
-
-@cache
-def _length_tables() -> tuple[npt.NDArray[np.uint32], ...]:
-    """Builds four tables whose XOR is the CRC-32C of an 8-byte length.
-
-    CRC-32C is linear: crc(a ^ b) = crc(a) ^ crc(b) ^ crc(0). So a length is split into
-    four pieces of 16 bits: of 0x30005, crc = table0[5] ^ table1[3] ^ table2[0] ^
-    table3[0], where table0 contains crc(0).
-    """
-    zero = crc32c(bytes(8))
-    tables = []
-    for piece in range(4):
-        single_bits = [
-            crc32c((1 << (16 * piece + bit)).to_bytes(8, "little")) ^ zero
-            for bit in range(16)
-        ]
-        table = np.zeros(1, np.uint32)
-        for crc in single_bits:
-            table = np.concatenate([table, table ^ np.uint32(crc)])
-        tables.append(table)
-    tables[0] ^= np.uint32(zero)
-    return tuple(tables)
-
-
-def _length_crcs(lengths: I64) -> npt.NDArray[np.uint32]:
-    """Computes the masked CRC-32C of every length, stored as u64."""
-    crcs = np.zeros(len(lengths), np.uint32)
-    for piece, table in enumerate(_length_tables()):
-        crcs ^= table[(lengths >> (16 * piece)) & 0xFFFF]
-    return mask_array(crcs)
+    return None if found < 0 else found
 
 
 def open_stream(raw: BinaryIO, compression: str) -> BinaryIO:

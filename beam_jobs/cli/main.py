@@ -116,7 +116,7 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
         return
     from importlib.metadata import version
 
-    from recordmill.transforms.compiled import describe
+    from recordmill.transforms.native import describe
 
     click.echo(f"recordmill, version {version('recordmill')}\n{describe()}")
     context.exit()
@@ -133,7 +133,7 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
     expose_value=False,
     is_eager=True,
     callback=_show_version,
-    help="Show the version, and whether the compiled loops are there.",
+    help="Show the version, and whether the native extension is used.",
 )
 def cli() -> None:
     """Converts images, arrays, tables and other records into TFRecord datasets."""

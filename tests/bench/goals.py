@@ -163,7 +163,7 @@ GOALS = (
         "tfx",
         "Encoder alone: tfx_bsl",
         6,
-        "It is one compiled pass over each batch; without the compiled loops, which the page "
+        "It is one compiled pass over each batch; without the native extension, which the page "
         "names below, it is Arrow's element-wise join.",
     ),
     faster(

@@ -80,7 +80,7 @@ class Places:
         ]
 
     def version(self) -> str:
-        """Returns what recordmill says of itself: a run without compiled loops is slower."""
+        """Returns what recordmill says of itself: a run without the native extension is slower."""
         asked = subprocess.run(
             [str(self.recordmill), "--version"],
             check=True,

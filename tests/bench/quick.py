@@ -3,7 +3,7 @@
     python tests/bench/quick.py [COMMIT] [--pairs 5] [--kinds csv cifar images]
 
 COMMIT (default: main) and what is checked out here, with its changes, are installed side
-by side into bench-data/quick, each with its compiled loops; the packages are those of
+by side into bench-data/quick, each with its native extension; the packages are those of
 .venv. Each pair runs one after the other on the same input. A ratio below 1 means that
 what is checked out here is faster. The bytes of the shards are compared, too.
 """

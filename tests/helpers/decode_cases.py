@@ -19,8 +19,8 @@ from recordmill.schemas.feature_spec import (
 )
 from recordmill.schemas.proto.example_pb2 import Example
 from recordmill.schemas.proto.tensor_pb2 import TensorProto
-from recordmill.transforms.encode.examples import entry_header
-from recordmill.transforms.encode.wire import varint
+from recordmill.transforms.encode.examples import TAGS
+from recordmill.transforms.native.numpy_loops import entry_header, varint
 
 INTS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 SHAPES: list[tuple[int | None, ...]] = [
@@ -272,7 +272,7 @@ def with_odd_payloads(draw: st.DrawFn) -> tuple[Schema, list[bytes]]:
             payload = draw(odd_payloads(good))
             delimited = kind is not Kind.BYTES or single
             name = key.encode()
-            entries += entry_header(name, kind, len(payload), delimited=delimited)
+            entries += entry_header(name, TAGS[kind], len(payload), delimited=delimited)
             entries += payload
         if draw(st.integers(0, 9)) == 0:
             entries = entries[: draw(st.integers(0, len(entries)))]

@@ -116,7 +116,7 @@ class Builder:
     def make_bases(self) -> dict[str, str]:
         """Makes what stands for the bases; returns the build arguments.
 
-        None of them has a compiler: then the image has no compiled loops.
+        None of them has a compiler: then the image has no the native extension.
         """
         launcher = self._folder / "launcher"
         launcher.write_text("#!/bin/sh\n")

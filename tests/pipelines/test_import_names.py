@@ -129,7 +129,7 @@ def test_user_modules_of_the_same_names(install: Install, tmp_path: Path) -> Non
 
 
 def test_the_wheel_holds_the_one_package(wheel: Path) -> None:
-    loops = "recordmill/transforms/compiled/_loops.abi3.so"  # built by this machine
+    loops = "recordmill/transforms/native/_loops.abi3.so"  # built by this machine
     expected = {"recordmill/py.typed", loops}
     for room in ROOMS:
         for path in (ROOT / room).rglob("*"):

@@ -14,4 +14,4 @@ tests="tests/unit/encode tests/unit/sources/test_csv_plain_cells.py
     tests/unit/sources/test_tfrecord_frames.py tests/unit/storage/test_reading.py
     tests/unit/storage/test_file_status.py tests/unit/storage/test_read_files.py
     tests/unit/exchange/test_held_values.py"
-cd "$copy/transforms/compiled"
+cd "$copy/transforms/native"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Prints how much of the compiled loops their tests run, by gcc and gcov: lines and branches.
+# Prints how much of the native extension their tests run, by gcc and gcov: lines and branches.
 #
 #     sh tests/proof/coverage_of_loops.sh
 #
@@ -10,7 +10,7 @@ gcc --coverage -O0 -shared -fPIC "-I$include" ./*.c -o _loops.abi3.so
 cd "$copy"
 # shellcheck disable=SC2086  # several files
 PYTHONPATH=$copy/build/types "$python" -m pytest -q -n0 -p no:cacheprovider $tests
-cd transforms/compiled
+cd transforms/native
 gcov --branch-counts --branch-probabilities --object-directory . ./_loops*.gcda |
     grep -v "^No \|^$\|^Creating\|/usr/"
 rm -rf "$copy"

@@ -67,7 +67,7 @@ ROOMS = {
         _in("transforms", "tfrecord find_frames combine_crcs"),
         (
             *_in("tests/unit/encode", "test_tfrecord test_tfrecord_damage"),
-            *_in("tests/unit/encode", "test_compiled_loops test_payloads"),
+            *_in("tests/unit/encode", "test_payloads"),
             "tests/unit/sources/test_tfrecord_frames.py",
             "tests/unit/sources/test_file_content.py",
             "tests/unit/tasks/test_index_file.py",

@@ -55,8 +55,8 @@ def prepare(copy: Path) -> None:
     )
     subprocess.run(["tar", "-x", "-C", str(copy)], check=True, input=files.stdout)
     subprocess.run(["make", "-s", "build/types/recordmill"], cwd=copy, check=True)
-    for loops in (ROOT / "transforms" / "compiled").glob("*.so"):
-        shutil.copy(loops, copy / "transforms" / "compiled")
+    for loops in (ROOT / "transforms" / "native").glob("*.so"):
+        shutil.copy(loops, copy / "transforms" / "native")
 
 
 @contextmanager

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs the tests of the compiled loops where each read and write is watched: outside of its
+# Runs the tests of the native extension where each read and write is watched: outside of its
 # buffer, of memory that was freed, or of numbers that overflow. By gcc's sanitizers.
 #
 #     sh tests/proof/sanitized_loops.sh                                 # a minute or two

@@ -46,8 +46,8 @@ from recordmill.transforms.decode.wire import (
     padded_parts,
     read_varints,
 )
-from recordmill.transforms.encode.examples import entry_header
-from recordmill.transforms.encode.wire import varint
+from recordmill.transforms.encode.examples import TAGS
+from recordmill.transforms.native.numpy_loops import entry_header, varint
 
 # In the encoder's layout (encode/examples.py) the header of a map entry depends only on
 # the entry's length. So the walk reads that length, looks up the one header that goes
@@ -237,7 +237,7 @@ def _build_header(key: Key, entry_length: int) -> tuple[bytes, int]:
         payload = _payload_length(values)
     if payload is None:
         return _NO_HEADER
-    header = entry_header(key.name, key.kind, payload, delimited=key.delimited)
+    header = entry_header(key.name, TAGS[key.kind], payload, delimited=key.delimited)
     return header, payload
 
 

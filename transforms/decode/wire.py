@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from recordmill.transforms.arrow import I64, U8, U64, array_parts, offsets_of
-from recordmill.transforms.encode.wire import MAX_VARINT_BYTES
+from recordmill.transforms.native.numpy_loops import MAX_VARINT_BYTES
 
 Mask = npt.NDArray[np.bool_]
 

@@ -12,22 +12,16 @@ be joined, that one is left out. A row with the cells a, image and z:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.feature_spec import Kind, Schema
-from recordmill.transforms import compiled
-from recordmill.transforms.arrow import I64, binary_array, offsets_of, value_lengths
+from recordmill.transforms import native
+from recordmill.transforms.arrow import I64, binary_array, offsets_of, value_offsets
 from recordmill.transforms.binary_views import is_of_views, viewed_values
-from recordmill.transforms.encode.compiled_encode import (
-    encode_around_compiled,
-    same_bytes,
-)
-from recordmill.transforms.encode.examples import features_cells, join_cells
-from recordmill.transforms.encode.wide_cells import MIN_COLUMNS
-from recordmill.transforms.encode.wire import field_header, header_cells
+from recordmill.transforms.encode.examples import load_columns, measure, write_rows
+from recordmill.transforms.native import Buffer
 
 
 def large_column(batch: pa.RecordBatch, schema: Schema) -> str | None:
@@ -38,7 +32,7 @@ def large_column(batch: pa.RecordBatch, schema: Schema) -> str | None:
         if is_of_views(column)
     ]
     features = [feature for feature in schema.features if feature.column in viewed]
-    if len(viewed) != 1 or len(features) != 1 or len(schema) >= MIN_COLUMNS:
+    if len(viewed) != 1 or len(features) != 1:
         return None
     (feature,) = features
     is_stored = feature.kind is Kind.BYTES and feature.dtype != "string"
@@ -82,17 +76,20 @@ def encode_around(
     absent = binary_array(offsets, np.empty(int(offsets[-1]), np.uint8))
     place = batch.schema.get_field_index(column)
     batch = batch.set_column(place, column, absent)
-    if compiled.loops is not None:
-        framed, before = encode_around_compiled(
-            compiled.loops, batch, schema, absent, head_room, tail_room
-        )
-        return framed, before, cells
-    features = features_cells(batch, schema.features)
-    arrays = features.arrays
-    (index,) = (i for i, array in enumerate(arrays) if same_bytes(array, absent))
-    outer, outer_lengths = header_cells(
-        partial(field_header, bytes(head_room) + b"\x0a"), features.lengths
-    )
-    before = sum(map(value_lengths, arrays[:index]), outer_lengths)
-    others = [*arrays[:index], *arrays[index + 1 :]]
-    return join_cells([outer, *others], tail_room), before, cells
+    cuts = np.empty(batch.num_rows, np.int64)
+    columns = [
+        (column[0], native.loops.LEFT_OUT, cuts, column[3], None, None)
+        if column[3] is not None and _is_buffer_of(column[2], absent)
+        else column
+        for column in load_columns(batch, schema.features)
+    ]
+    sizes, whole = measure(columns, batch.num_rows, head_room + tail_room)
+    framed = write_rows(columns, sizes, whole - lengths, head_room, tail_room)
+    before: I64 = cuts - value_offsets(framed)[:-1].astype(np.int64)
+    return framed, before, cells
+
+
+def _is_buffer_of(buffer: Buffer, array: pa.BinaryArray) -> bool:
+    """Returns whether it is the buffer that the values of an array lie in."""
+    data = array.buffers()[2]  # None if there are no bytes
+    return bool(buffer) and data is not None and buffer.address == data.address

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -43,50 +42,33 @@ class Entry(NamedTuple):
     column: Column
 
 
-def load_entries(
-    batch: pa.RecordBatch, features: Sequence[FeatureSpec]
-) -> Iterator[Entry]:
-    """Yields the keys of all features in the order in which protobuf writes a map.
+def load_entries(batch: pa.RecordBatch, features: Sequence[FeatureSpec]) -> list[Entry]:
+    """Returns the keys of all features in the order in which protobuf writes a map.
 
     Raises:
       SchemaError: a column is missing or its type does not fit the feature.
       RowsError: rows with a value that a feature cannot hold; those of all features.
     """
     errors: RowErrors = {}
-    loaded: dict[str, list[Column]] = {}
-    names, types = batch.schema.names, batch.schema.types
-    arrays = dict(zip(names, batch.columns, strict=True))
-    if len(arrays) < len(names):
+    entries: list[Entry] = []
+    arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
+    if len(arrays) < batch.num_columns:
         arrays = {}  # a name that is there twice
-    integers = {
-        name
-        for name, arrow_type in zip(names, types, strict=True)
-        if arrow_type == _INT64 and name in arrays
-    }
-    for key, feature, part, is_plain in _keys_of(_Features(features)):
-        if is_plain and feature.column in integers:
-            if not errors:
-                yield Entry(key, Kind.INT64, _integer_column(arrays[feature.column]))
+    for feature in features:
+        require_no_steps(feature)
+        if feature.column not in arrays:
+            require_column(batch.schema, feature)
+            arrays[feature.column] = batch[feature.column]
+        try:
+            columns = load_feature(arrays[feature.column], feature)
+        except RowsError as error:
+            errors = merge(errors, errors_in(error))
             continue
-        if feature.name not in loaded:
-            require_no_steps(feature)
-            array = arrays.get(feature.column)
-            if array is None:
-                require_column(batch.schema, feature)
-                array = batch[feature.column]
-            try:
-                loaded[feature.name] = load_feature(array, feature)
-            except RowsError as error:
-                errors = merge(errors, errors_in(error))
-                loaded[feature.name] = []
-        if errors:
-            continue  # only to find all that is wrong
-        columns = loaded[feature.name]
-        if len(columns) == 1:
-            del loaded[feature.name]  # not held longer than its cells are made
         # Row lengths are int64 whatever the values are.
-        yield Entry(key, feature.kind if part == 0 else Kind.INT64, columns[part])
+        kinds = [feature.kind] + [Kind.INT64] * (len(columns) - 1)
+        entries += map(Entry, feature.keys, kinds, columns)
     raise_errors(errors)
+    return sorted(entries, key=lambda entry: map_order(entry.key))
 
 
 def load_feature(array: pa.Array, feature: FeatureSpec) -> list[Column]:
@@ -175,32 +157,3 @@ def require_plain_steps(feature: FeatureSpec) -> None:
             f"it has one unknown dimension at most, got shape {shape_text(feature.shape)}: "
             "store the steps as tensors"
         )
-
-
-class _Features:
-    """The features of a schema, which is the same object for all its batches."""
-
-    def __init__(self, features: Sequence[FeatureSpec]) -> None:
-        self.features = features
-
-    def __hash__(self) -> int:
-        return id(self.features)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Features) and self.features is other.features
-
-
-# To sort 20,000 of them takes longer than a batch of ten rows.
-@lru_cache(maxsize=8)
-def _keys_of(schema: _Features) -> list[tuple[str, FeatureSpec, int, bool]]:
-    """Returns the keys of all features, in the order in which they are written.
-
-    With each is its feature, which of the feature's keys it is, and whether the feature
-    is a plain integer.
-    """
-    keys = [
-        (key, feature, part, _is_plain_integer(feature))
-        for feature in schema.features
-        for part, key in enumerate(feature.keys)
-    ]
-    return sorted(keys, key=lambda entry: map_order(entry[0]))

@@ -22,11 +22,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recordmill.schemas.feature_spec import Kind, Schema
-from recordmill.transforms.arrow import require_fit, value_lengths
 from recordmill.transforms.encode.base64_text import base64_texts
-from recordmill.transforms.encode.examples import join_cells
 from recordmill.transforms.encode.feature_map import load_entries
 from recordmill.transforms.encode.stored_values import Column
+from recordmill.transforms.encode.wire import join_cells
 
 _LIST_NAME = {Kind.BYTES: "bytesList", Kind.FLOAT: "floatList", Kind.INT64: "int64List"}
 _START, _END = b'{"features":{"feature":{', b"}}}"
@@ -56,8 +55,6 @@ def encode_json(
         else:
             is_first &= ~column.valid
     arrays.append(end)
-    num_bytes = sum(int(value_lengths(array).sum()) for array in arrays)
-    require_fit(num_bytes + tail_room * batch.num_rows)
     return join_cells(arrays, tail_room)
 
 

@@ -30,19 +30,14 @@ import numpy.typing as npt
 
 from recordmill.schemas.errors import RecordmillError
 from recordmill.schemas.feature_spec import Kind
-from recordmill.transforms import compiled
-from recordmill.transforms.arrow import I64, binary_array, offsets_of
-from recordmill.transforms.compiled import Buffer, Column
-from recordmill.transforms.encode.compiled_encode import KIND_OF_TAG, TAGS
-from recordmill.transforms.encode.examples import encode_entries
-from recordmill.transforms.encode.feature_map import Entry
-from recordmill.transforms.encode.stored_values import Column as StoredColumn
+from recordmill.transforms.arrow import I64, offsets_of
+from recordmill.transforms.encode.examples import TAGS
 from recordmill.transforms.encode.unwritten_records import (
     Payloads,
     UnwrittenRecords,
     measured_records,
 )
-from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES, seal
+from recordmill.transforms.native import Buffer, Column
 
 _FACTS = struct.Struct("<BBBI")
 _LENGTH = struct.Struct("<I")
@@ -120,9 +115,6 @@ class PackedValues:
 def open_values(data: memoryview, num_rows: int) -> Payloads:
     """Returns the framed records of packed rows.
 
-    Returns:
-      Unwritten ones; written ones where the compiled loops are missing.
-
     Raises:
       RecordmillError: the bytes are not what `PackedValues.rows` made of so many rows.
     """
@@ -130,16 +122,7 @@ def open_values(data: memoryview, num_rows: int) -> Payloads:
         columns = _open_columns(data, num_rows)
     except (ValueError, struct.error) as error:
         raise RecordmillError(f"packed values are damaged: {error}") from error
-    if compiled.loops is not None:
-        return measured_records(compiled.loops, columns, num_rows)
-    records = encode_entries(
-        [_entry_of(column) for column in columns],
-        num_rows,
-        head_room=HEAD_BYTES,
-        tail_room=TAIL_BYTES,
-    )
-    seal(records)
-    return records
+    return measured_records(columns, num_rows)
 
 
 def _open_columns(data: memoryview, num_rows: int) -> list[Column]:
@@ -201,11 +184,3 @@ def _narrowed(column: Column) -> Column:
 def _fit(bounds: tuple[int, int], dtype: np.dtype[Any]) -> bool:
     limits = np.iinfo(dtype)
     return limits.min <= bounds[0] and bounds[1] <= limits.max
-
-
-def _entry_of(column: Column) -> Entry:
-    """Returns a column in the form that is encoded without the compiled loops."""
-    key, tag, values, offsets, lists, valid = column
-    if offsets is not None:
-        values = binary_array(offsets, values)
-    return Entry(key.decode(), KIND_OF_TAG[tag], StoredColumn(values, lists, valid))

@@ -7,9 +7,8 @@ import pyarrow as pa
 from recordmill.schemas.errors import SchemaError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.schemas.job import Payload
-from recordmill.transforms.arrow import require_fit, value_lengths
 from recordmill.transforms.encode.arrow_types import require_column
-from recordmill.transforms.encode.examples import encode, join_cells
+from recordmill.transforms.encode.examples import encode
 from recordmill.transforms.encode.feature_map import (
     load_feature,
     require_no_steps,
@@ -18,6 +17,7 @@ from recordmill.transforms.encode.feature_map import (
 from recordmill.transforms.encode.json_examples import encode_json
 from recordmill.transforms.encode.row_errors import flag_invalid, prefixed, raise_errors
 from recordmill.transforms.encode.sequences import encode_sequences
+from recordmill.transforms.encode.wire import join_cells
 
 
 def check_payload(schema: Schema, payload: Payload) -> None:
@@ -115,8 +115,6 @@ def encode_raw(
         reason = "no value, and a raw record is its bytes"
         missing = flag_invalid(~column.valid, lambda _: reason)
         raise_errors(prefixed(feature.name, missing))
-    room = (head_room + tail_room) * batch.num_rows
-    require_fit(room + int(value_lengths(column.values).sum()))
     head = pa.repeat(pa.scalar(bytes(head_room)), batch.num_rows)
     return join_cells([head, column.values], tail_room)
 

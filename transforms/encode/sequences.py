@@ -5,37 +5,47 @@
     list             0a len | 0a len key | 12 len FeatureList
     FeatureList      (0a len Feature)*       a Feature for each step
 
-Both parts are always written, also without an entry. The bytes equal protobuf's
-SerializeToString(deterministic=True).
+Both parts are always written, also without an entry. The first is an Example, so
+examples.py writes it; and the Feature of a step is what an Example of one feature without
+a name ends with:
+
+    Example   0a len | 0a len | 0a 00 | 12 len Feature      its 12 becomes the step's 0a
+
+The bytes equal protobuf's SerializeToString(deterministic=True).
 Source: tensorflow/core/example/{example,feature}.proto.
 """
 
 from __future__ import annotations
-
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from recordmill.schemas.errors import RowsError
-from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
-from recordmill.transforms.arrow import binary_array, require_fit, value_offsets
-from recordmill.transforms.encode.arrow_types import require_column
-from recordmill.transforms.encode.cells import Cells, RowCells, cells_of, payload_cells
-from recordmill.transforms.encode.examples import (
-    feature_header,
-    features_cells,
-    join_cells,
+from recordmill.schemas.feature_spec import FeatureSpec, Schema
+from recordmill.transforms.arrow import (
+    array_parts,
+    binary_array,
+    offsets_of,
+    value_lengths,
 )
-from recordmill.transforms.encode.feature_map import load_steps
+from recordmill.transforms.binary_views import views_at
+from recordmill.transforms.encode.arrow_types import require_column
+from recordmill.transforms.encode.examples import (
+    column_of,
+    load_columns,
+    measure,
+    write_rows,
+)
+from recordmill.transforms.encode.feature_map import Entry, load_steps
 from recordmill.transforms.encode.row_errors import (
     RowErrors,
     errors_in,
     merge,
     raise_errors,
 )
-from recordmill.transforms.encode.wire import field_header, header_cells
+from recordmill.transforms.encode.wire import header_cells, join_cells
+from recordmill.transforms.native.numpy_loops import field_header, varint_lengths
 
 
 def encode_sequences(
@@ -45,48 +55,45 @@ def encode_sequences(
 
     Features with `sequence` are feature lists, all others are context.
     """
-    context = features_cells(batch, [f for f in schema.features if not f.sequence])
-    lists = RowCells(batch.num_rows)
+    context = load_columns(batch, [f for f in schema.features if not f.sequence])
+    lists: list[pa.BinaryArray] = []
     errors: RowErrors = {}
     for feature in schema.features:
         if feature.sequence:
             require_column(batch.schema, feature)
             try:
-                lists.add(_list_cells(batch[feature.column], feature))
+                lists += _list_cells(batch[feature.column], feature)
             except RowsError as error:
                 errors = merge(errors, errors_in(error))
     raise_errors(errors)
-    lists.flush()
-    outer, outer_lengths = header_cells(
-        partial(field_header, bytes(head_room) + b"\x0a"), context.lengths
-    )
-    inner, inner_lengths = header_cells(partial(field_header, b"\x12"), lists.lengths)
-    headers = outer_lengths + inner_lengths
-    require_fit(int((headers + context.lengths + lists.lengths + tail_room).sum()))
-    arrays = [outer, *context.arrays, inner, *lists.arrays]
-    return join_cells(arrays, tail_room)
+    sizes, lengths = measure(context, batch.num_rows, head_room)
+    examples = write_rows(context, sizes, lengths, head_room, 0)
+    list_bytes = sum(map(value_lengths, lists), np.zeros(batch.num_rows, np.int64))
+    inner = header_cells(lambda length: field_header(b"\x12", length), list_bytes)
+    return join_cells([examples, inner, *lists], tail_room)
 
 
-def _list_cells(array: pa.Array, feature: FeatureSpec) -> Cells:
-    """Makes a feature list's cells: in each row its map entry with all steps."""
+def _list_cells(array: pa.Array, feature: FeatureSpec) -> list[pa.BinaryArray]:
+    """Makes a feature list's map entry of each row: its header, and all steps."""
     nested, column = load_steps(array, feature)
-    steps = RowCells(len(nested.leaf))
-    steps.add(cells_of(feature.kind, column, partial(_step_header, feature.kind)))
-    steps.flush()
-    joined = pc.binary_join_element_wise(*steps.arrays, b"")
-    payload = binary_array(
-        value_offsets(joined)[nested.starts],
-        np.frombuffer(joined.buffers()[2] or b"", np.uint8),
-    )
-    return payload_cells(
-        payload, nested.valid, partial(_list_header, feature.name.encode())
-    )
+    assert nested.starts is not None
+    columns = [column_of(Entry("", feature.kind, column))]
+    sizes, lengths = measure(columns, len(nested.leaf), 0)
+    offsets, data = array_parts(write_rows(columns, sizes, lengths, 0, 0))
+    inside = sizes - 1 - varint_lengths(sizes)  # the entry's length, or nearly
+    starts = offsets[:-1] + varint_lengths(sizes) + varint_lengths(inside) + 4
+    data = data.copy()
+    data[starts] = 0x0A
+    lengths = offsets[1:] - starts
+    buffers = [pa.py_buffer(data)]
+    cells = views_at(buffers, np.zeros_like(starts), starts, lengths).cast(pa.binary())
+    steps = binary_array(offsets_of(lengths)[nested.starts], array_parts(cells)[1])
+    key = field_header(b"\x0a", len(feature.name.encode())) + feature.name.encode()
 
+    def header(steps_length: int) -> bytes:
+        entry = key + field_header(b"\x12", steps_length)
+        return field_header(b"\x0a", len(entry) + steps_length) + entry
 
-def _step_header(kind: Kind, payload_length: int, *, delimited: bool) -> bytes:
-    return b"\x0a" + feature_header(kind, payload_length, delimited=delimited)
-
-
-def _list_header(key: bytes, steps_length: int) -> bytes:
-    entry = field_header(b"\x0a", len(key)) + key + field_header(b"\x12", steps_length)
-    return field_header(b"\x0a", len(entry) + steps_length) + entry
+    if nested.valid is not None:
+        steps = pc.if_else(pa.array(nested.valid), steps, b"")
+    return [header_cells(header, value_lengths(steps), nested.valid), steps]

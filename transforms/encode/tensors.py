@@ -26,13 +26,20 @@ import pyarrow.compute as pc
 
 from recordmill.schemas.feature_spec import shape_text
 from recordmill.schemas.text import count
-from recordmill.transforms.arrow import I64, binary_array, offsets_of, value_lengths
+from recordmill.transforms.arrow import (
+    I64,
+    array_parts,
+    binary_array,
+    offsets_of,
+    value_lengths,
+)
 from recordmill.transforms.encode.arrow_types import BYTES, family_of
 from recordmill.transforms.encode.nested import Nested
 from recordmill.transforms.encode.row_errors import flag_invalid
 from recordmill.transforms.encode.shapes import dims_of, wrong_counts
 from recordmill.transforms.encode.stored_values import Column, byte_values, numbers
-from recordmill.transforms.encode.wire import delimited_stream, field_header, varint
+from recordmill.transforms.encode.wire import delimited_stream
+from recordmill.transforms.native.numpy_loops import field_header, varint
 
 TENSOR_CONTENT, STRING_VAL = b"\x22", b"\x42"
 TEXT_DTYPES = ("string", "bytes")
@@ -114,7 +121,7 @@ def _content(nested: Nested) -> pa.BinaryArray:
             starts = offsets_of(nested.valid.astype(np.int64))
             nested = replace(nested, leaf=nested.leaf.drop_null(), starts=starts)
     if nested.feature.dtype in TEXT_DTYPES:
-        offsets, data = delimited_stream(byte_values(nested), STRING_VAL)
+        offsets, data = array_parts(delimited_stream(byte_values(nested), STRING_VAL))
         return binary_array(offsets[starts], data)
     dtype = np.dtype(nested.feature.dtype)
     values = np.ascontiguousarray(numbers(nested, dtype), dtype.newbyteorder("<"))

@@ -4,7 +4,7 @@ A row of a table with 40 columns takes 300 bytes as values, and 940 as a framed 
 which most is the names of its features. So records that wait in memory for their shard
 wait as values, sorted by order key, and are written where the shard is made.
 
-Only with the compiled loops: they write some rows out of the middle at the same cost for
+Only with the native extension: they write some rows out of the middle at the same cost for
 each row. Features with lists are written at once.
 """
 
@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from recordmill.schemas.feature_spec import Schema
-from recordmill.transforms import compiled
+from recordmill.transforms import native
 from recordmill.transforms.arrow import (
     I64,
     MAX_CELL_BYTES,
@@ -30,12 +30,12 @@ from recordmill.transforms.arrow import (
     require_fit,
     value_offsets,
 )
-from recordmill.transforms.compiled import Column, Loops
-from recordmill.transforms.encode.compiled_encode import (
+from recordmill.transforms.encode.examples import (
     load_columns,
     measure,
     write_rows,
 )
+from recordmill.transforms.native import Column
 from recordmill.transforms.tfrecord import HEAD_BYTES, TAIL_BYTES
 
 # Values are held in place of records if they take at most so much of their bytes.
@@ -72,13 +72,12 @@ class UnwrittenRecords:
 
     def write(self, first: int, end: int, target: memoryview) -> None:
         """Writes the framed records from `first` to `end` into their exact room."""
-        loops = _loops()
         starts = self.offsets[first : end + 1] - self.offsets[first]
         sizes = self.sizes[first:end]
-        loops.write(
+        native.loops.write(
             list(self.columns), first, sizes, starts, HEAD_BYTES, TAIL_BYTES, target
         )
-        loops.seal(target, starts)
+        native.loops.seal(target, starts)
 
     def written(self) -> pa.BinaryArray:
         """Returns all records, framed."""
@@ -137,22 +136,19 @@ def load_records(batch: pa.RecordBatch, schema: Schema) -> Payloads:
       RowsError: rows with a value that a feature cannot hold.
       RecordmillError: the examples together are beyond 2 GiB.
     """
-    loops = _loops()
-    columns = load_columns(batch, schema)
-    sizes, lengths = measure(loops, columns, batch.num_rows, HEAD_BYTES, TAIL_BYTES)
+    columns = load_columns(batch, schema.features)
+    sizes, lengths = measure(columns, batch.num_rows, HEAD_BYTES + TAIL_BYTES)
     if all(column[4] is None for column in columns):
         unwritten = UnwrittenRecords(tuple(columns), sizes, offsets_of(lengths))
         if unwritten.held_bytes <= _MOST_SHARE * unwritten.nbytes:
             require_fit(unwritten.nbytes)
             return unwritten
-    return write_rows(loops, columns, sizes, lengths, HEAD_BYTES, TAIL_BYTES)
+    return write_rows(columns, sizes, lengths, HEAD_BYTES, TAIL_BYTES)
 
 
-def measured_records(
-    loops: Loops, columns: list[Column], num_rows: int
-) -> UnwrittenRecords:
+def measured_records(columns: list[Column], num_rows: int) -> UnwrittenRecords:
     """Returns the records of features that are loaded already, without lists."""
-    sizes, lengths = measure(loops, columns, num_rows, HEAD_BYTES, TAIL_BYTES)
+    sizes, lengths = measure(columns, num_rows, HEAD_BYTES + TAIL_BYTES)
     return UnwrittenRecords(tuple(columns), sizes, offsets_of(lengths))
 
 
@@ -168,11 +164,6 @@ def written_payloads(payloads: Payloads) -> pa.BinaryArray:
     if isinstance(payloads, UnwrittenRecords):
         return payloads.written()
     return payloads
-
-
-def _loops() -> Loops:
-    assert compiled.loops is not None
-    return compiled.loops
 
 
 def _bytes_of(column: Column) -> int:

@@ -21,11 +21,11 @@ import numpy as np
 
 from recordmill.schemas.errors import RecordmillError
 from recordmill.transforms.arrow import I64, U64, binary_array, offsets_of
-from recordmill.transforms.compiled import Buffer
 from recordmill.transforms.encode.packed_values import open_values
 from recordmill.transforms.encode.unwritten_records import Payloads, payload_offsets
 from recordmill.transforms.exchange.block import Block, payload_buffer
 from recordmill.transforms.exchange.merge import Pieces
+from recordmill.transforms.native import Buffer
 from recordmill.transforms.tfrecord import crc32c
 
 KEY_BYTES = 8

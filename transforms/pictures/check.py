@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from recordmill.transforms import compiled
+from recordmill.transforms import native
 from recordmill.transforms.pictures.bmp_header import with_trailing_bytes
 from recordmill.transforms.pictures.header import (
     ImageHeader,
@@ -35,7 +35,7 @@ def check_picture(
       ImageHeaderError: it is not a picture, or not a whole one; says what was found.
     """
     # Nearly all pictures are JPEGs, and whole: the header and structure of one take 8 us.
-    whole = compiled.loops.jpeg(data) if compiled.loops is not None else None
+    whole = native.loops.jpeg(data)
     header = read_header(data) if whole is None else ImageHeader("jpeg", *whole)
     check_pixels(header, max_pixels)
     if header.format == "bmp":

@@ -12,7 +12,7 @@ import pyarrow as pa
 from recordmill.schemas.input_files import FileChecksum
 from recordmill.schemas.ranges import OddRows, Reject
 from recordmill.transforms.arrow import I64, U64
-from recordmill.transforms.combine_crcs import U32
+from recordmill.transforms.native.combine_crcs import U32
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recordmill.transforms import compiled
+from recordmill.transforms import native
 from recordmill.transforms.arrow import U8, array_parts
 from recordmill.transforms.cast.text_values import without_missing, without_places
 
@@ -92,14 +92,16 @@ def read_plain(cells: pa.StringArray, dtype: str) -> pa.Array | None:
       cells: text.
       dtype: of the values.
     """
-    loops, kind = compiled.loops, _TYPES.get(dtype)
-    if loops is None or kind is None or not len(cells) or cells.offset:
+    kind = _TYPES.get(dtype)
+    if kind is None or not len(cells) or cells.offset:
         return None
     valid, offsets, data = cells.buffers()
     if not cells.null_count:
         valid = None
     target = pa.allocate_buffer(len(cells) * _BYTES)
-    if not loops.numbers(offsets, data or b"", valid, dtype == "float32", target):
+    if not native.loops.numbers(
+        offsets, data or b"", valid, dtype == "float32", target
+    ):
         return None
     return pa.Array.from_buffers(kind, len(cells), [valid, target], cells.null_count)
 

@@ -27,7 +27,7 @@ from typing import Self
 import numpy as np
 
 from recordmill.schemas.errors import RecordmillError
-from recordmill.transforms import compiled
+from recordmill.transforms import native
 from recordmill.transforms.arrow import U8
 
 BLOCK_BYTES = 4096
@@ -119,7 +119,7 @@ class BlockWriter:
 
     def write_all(self, pieces: list[memoryview]) -> None:
         """Appends the bytes of many pieces; in one call it takes 5 us less for each."""
-        if compiled.loops is None or not self.direct:
+        if not self.direct:
             for piece in pieces:
                 self.write(piece)
             return
@@ -127,7 +127,7 @@ class BlockWriter:
         self._size += total
         while done < total:
             room = self._buffer.data[self._filled :]
-            copied = compiled.loops.copy(pieces, done, room)
+            copied = native.loops.copy(pieces, done, room)
             done += copied
             self._filled += copied
             if self._filled == BUFFER_BYTES:

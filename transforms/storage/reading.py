@@ -6,7 +6,7 @@ File systems are built where they are used, from the URI and options without sec
 credentials come from the environment. Local files are read without fsspec: a plain
 pread is several times faster. Transient errors of remote storage are retried.
 
-Reads files of this machine, some of them by one call of the compiled loops.
+Reads files of this machine, some of them by one call of the native functions.
 
 A picture of 75 kB takes four calls of the system, and after each of them a thread has to
 get the interpreter back from the others. One call for a million bytes leaves it to them.
@@ -46,7 +46,7 @@ from recordmill.schemas.errors import ChangedInputError, InputError
 from recordmill.schemas.input_files import member_of
 from recordmill.schemas.ranges import Seen
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.transforms import compiled
+from recordmill.transforms import native
 from recordmill.transforms.arrow import I64, U8
 from recordmill.transforms.storage.errors import (
     describe_failure,
@@ -340,7 +340,7 @@ def read_together(
       InputError: a file cannot be read.
     """
     for group in _groups(files):
-        read = _by_loops(group)
+        read = _by_native(group)
         yield from read
         # Members of archives have other versions; what is not as it was is told here.
         for uri, seen in group[len(read) :]:
@@ -359,21 +359,19 @@ def _groups(files: Iterable[FileToRead]) -> Iterator[list[FileToRead]]:
     yield group
 
 
-def _by_loops(files: Sequence[FileToRead]) -> list[bytes]:
+def _by_native(files: Sequence[FileToRead]) -> list[bytes]:
     """Returns the bytes of the files up to one that is not as it was listed."""
-    loops = compiled.loops
-    if loops is None:
-        return []
     try:
         times = [
-            int(seen.version) if seen.version else loops.ANY_TIME for _, seen in files
+            int(seen.version) if seen.version else native.loops.ANY_TIME
+            for _, seen in files
         ]
         modified = np.array(times, np.int64)
     except (ValueError, OverflowError):
         return []
     paths = tuple(os.fsencode(path_text(uri)) for uri, _ in files)
     sizes = np.array([seen.size for _, seen in files], np.int64)
-    return loops.files(paths, sizes, modified)
+    return native.loops.files(paths, sizes, modified)
 
 
 REQUESTS = 32  # at once, by each worker
@@ -506,7 +504,7 @@ def gather_parts(
         # A window of rows lies in dozens of files: a pathlib.Path takes longer than this.
         descriptor = os.open(path_text(uri), os.O_RDONLY)
         try:
-            short = _gather(descriptor, offsets, lengths, target, starts)
+            short = native.loops.gather(descriptor, offsets, starts, lengths, target)
             require_seen(descriptor, uri, seen)  # tells more
             if short >= 0:
                 raise _cut_short(uri, int(offsets[short] + lengths[short]))
@@ -514,20 +512,6 @@ def gather_parts(
             os.close(descriptor)
     except OSError as error:
         raise input_error(error, f"{uri}: cannot be read: {error}") from error
-
-
-def _gather(
-    descriptor: int, offsets: I64, lengths: I64, target: U8, starts: I64
-) -> int:
-    """Returns the first part that the file does not hold, or -1."""
-    if compiled.loops is not None:
-        return compiled.loops.gather(descriptor, offsets, starts, lengths, target)
-    parts = zip(offsets.tolist(), lengths.tolist(), starts.tolist(), strict=True)
-    for number, (offset, length, start) in enumerate(parts):
-        part = target.data[start : start + length]
-        if length and os.preadv(descriptor, [part], offset) != length:
-            return number
-    return -1
 
 
 def _cut_short(uri: str, stop: int) -> ChangedInputError:

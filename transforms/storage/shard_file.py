@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from recordmill.transforms.combine_crcs import combine_all
 from recordmill.transforms.hollow_records import (
     Window,
     pieces_of,
     window_bytes,
     window_crc,
 )
+from recordmill.transforms.native.combine_crcs import combine_all
 from recordmill.transforms.storage.atomic_files import sync_folder, temp_path
 from recordmill.transforms.storage.direct_io import BlockWriter
 from recordmill.transforms.storage.gzip_packer import DEFAULT_LEVEL, gzip_packer

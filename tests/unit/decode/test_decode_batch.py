@@ -22,8 +22,8 @@ from recordmill.schemas.errors import RowsError, SchemaError
 from recordmill.schemas.feature_spec import Content, FeatureSpec, Kind, Schema
 from recordmill.transforms.decode import examples as module
 from recordmill.transforms.decode.examples import decode_batch, decode_records
-from recordmill.transforms.encode.examples import encode, entry_header
-from recordmill.transforms.encode.wire import varint
+from recordmill.transforms.encode.examples import TAGS, encode
+from recordmill.transforms.native.numpy_loops import entry_header, varint
 
 
 def as_example(entries: bytes) -> bytes:
@@ -32,7 +32,7 @@ def as_example(entries: bytes) -> bytes:
 
 def with_payload(kind: Kind, payload: bytes, *, delimited: bool = True) -> bytes:
     return as_example(
-        entry_header(b"f", kind, len(payload), delimited=delimited) + payload
+        entry_header(b"f", TAGS[kind], len(payload), delimited=delimited) + payload
     )
 
 

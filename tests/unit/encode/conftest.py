@@ -1,4 +1,4 @@
-"""Runs the tests of bytes twice: by the compiled loops, and by Arrow and NumPy."""
+"""Runs the tests of bytes twice: by the native extension, and by NumPy."""
 
 from __future__ import annotations
 
@@ -6,19 +6,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from recordmill.transforms import compiled
+from recordmill.transforms import native
+from recordmill.transforms.native import numpy_loops
 
-WAYS = ["compiled", "arrow"]
-# What the compiled loops do not take part in is tried once.
+WAYS = ["native", "numpy"]
+# What the native functions do not take part in is tried once.
 ONE_WAY = {
-    "test_columns": ["compiled"],
-    "test_compiled_loops": ["compiled"],
-    "test_packed_values": ["compiled"],
-    "test_payloads": ["arrow"],  # sequence examples, JSON
-    "test_record_sizes": ["compiled"],
-    "test_unwritten_records": ["compiled"],
-    "test_wide_cells": ["arrow"],
-    "test_wire": ["arrow"],
+    "test_columns": ["native"],
+    "test_packed_values": ["native"],
+    "test_record_sizes": ["native"],
+    "test_unwritten_records": ["native"],
+    "test_wire": ["native"],
 }
 
 
@@ -29,10 +27,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(autouse=True)
 def loops(request: pytest.FixtureRequest) -> Iterator[None]:
-    if request.param == "compiled":
-        assert compiled.loops is not None, compiled.describe()
+    if request.param == "native":
+        assert native.loops is not numpy_loops, native.describe()
         yield
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiled, "loops", None)
+        patch.setattr(native, "loops", numpy_loops)
         yield

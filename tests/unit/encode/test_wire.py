@@ -16,20 +16,10 @@ from recordmill.transforms.arrow import (
     binary_array,
     offsets_of,
     require_fit,
-    scatter,
-    view_rows,
 )
-from recordmill.transforms.encode import wire
-from recordmill.transforms.encode.wire import (
-    delimited_stream,
-    header_cells,
-    headers_by_length,
-    varint,
-    varint_bytes,
-    varint_lengths,
-    varint_rows,
-    varint_stream,
-)
+from recordmill.transforms.encode.wire import delimited_stream, header_cells
+from recordmill.transforms.native import numpy_loops
+from recordmill.transforms.native.numpy_loops import varint, varint_lengths
 
 U64_MAX = (1 << 64) - 1
 
@@ -59,7 +49,7 @@ def protobuf_varint(value: int) -> bytes:
 def varints_by_row(values: list[int]) -> list[bytes]:
     numbers = np.array(values, np.uint64)
     lengths = varint_lengths(numbers)
-    rows = varint_rows(numbers, lengths)
+    rows = numpy_loops._varint_rows(numbers, lengths)
     return [
         bytes(row[:length]) for row, length in zip(rows, lengths.tolist(), strict=True)
     ]
@@ -88,18 +78,6 @@ def test_offsets_start_at_zero() -> None:
     assert offsets_of(np.array([], np.int64)).tolist() == [0]
 
 
-@given(st.lists(st.binary(min_size=1, max_size=9), max_size=30), st.integers(0, 3))
-def test_scatter_lays_rows_end_to_end(texts: list[bytes], spare: int) -> None:
-    """Excess of a row never stands in the next, nor behind the last one."""
-    width = max(map(len, texts), default=1) + spare
-    filler = b"\xee"
-    matrix = np.frombuffer(
-        b"".join(text.ljust(width, filler) for text in texts), np.uint8
-    ).reshape(-1, width)
-    offsets = offsets_of(np.array([len(text) for text in texts], np.int64))
-    assert scatter(view_rows(matrix), offsets).tobytes() == b"".join(texts)
-
-
 LENGTHS = [
     ([], "no rows"),
     ([0], "empty payload"),
@@ -111,21 +89,21 @@ LENGTHS = [
 
 
 @pytest.mark.parametrize(("lengths", "reason"), LENGTHS)
-def test_headers_by_length(lengths: list[int], reason: str) -> None:
+def test_header_cells(lengths: list[int], reason: str) -> None:
     asked: list[int] = []
 
     def make_header(length: int) -> bytes:
         asked.append(length)
         return b"\x0a" + varint(length)
 
-    expected = [b"\x0a" + varint(length) for length in lengths]
-    rows, sizes = headers_by_length(make_header, np.array(lengths, np.int64))
-    found = [bytes(row)[:size] for row, size in zip(rows, sizes, strict=True)]
-    assert found == expected, reason
-    assert sorted(asked) == sorted(set(lengths)), "one call per distinct length"
-    cells, cell_sizes = header_cells(make_header, np.array(lengths, np.int64))
+    expected: list[bytes] = [b"\x0a" + varint(length) for length in lengths]
+    cells = header_cells(make_header, np.array(lengths, np.int64))
     assert cells.to_pylist() == expected, reason
-    assert cell_sizes.tolist() == [len(header) for header in expected]
+    assert sorted(asked) == sorted(set(lengths)), "one call per distinct length"
+    valid = np.arange(len(lengths)) % 2 == 0
+    expected[1::2] = [b""] * len(expected[1::2])
+    cells = header_cells(make_header, np.array(lengths, np.int64), valid)
+    assert cells.to_pylist() == expected, reason
 
 
 def test_binary_array_rows() -> None:
@@ -161,32 +139,6 @@ def test_parts_of_a_slice(first: int, stop: int) -> None:
     assert found == values[first:stop]
 
 
-LIMITS = st.sampled_from([1 << 7, 1 << 14, 1 << 21, 1 << 28, 1 << 35, U64_MAX])
-
-
-@given(st.lists(st.one_of(st.integers(0, 200), st.sampled_from(BORDERS))), LIMITS)
-def test_varint_stream_equals_protobuf(drawn: list[int], limit: int) -> None:
-    values = [value for value in drawn if value < limit]
-    offsets, data = varint_stream(np.array(values, np.uint64))
-    wanted = [protobuf_varint(value) for value in values]
-    assert data.tobytes() == b"".join(wanted)
-    assert np.diff(offsets).tolist() == [len(varint) for varint in wanted]
-
-
-@pytest.mark.parametrize(
-    "largest", [300, (1 << 28) - 1, 1 << 28, (1 << 32) + 5, 1 << 40, U64_MAX]
-)
-def test_varint_stream_of_several_blocks(
-    monkeypatch: pytest.MonkeyPatch, largest: int
-) -> None:
-    monkeypatch.setattr(wire, "_BLOCK_VALUES", 3)
-    values = [1, 127, 128, largest, 0, 0, 200, largest]
-    offsets, data = varint_stream(np.array(values, np.uint64))
-    wanted = [protobuf_varint(value) for value in values]
-    assert data.tobytes() == b"".join(wanted)
-    assert offsets.tolist() == offsets_of(np.array([*map(len, wanted)])).tolist()
-
-
 VALUES = st.lists(
     st.one_of(
         st.binary(max_size=5),
@@ -204,12 +156,6 @@ def test_delimited_stream_of_a_slice(
 ) -> None:
     kept = values[before : len(values) - behind]
     array = pa.array(values, pa.binary()).slice(before, len(kept))
-    offsets, data = delimited_stream(array, b"\x42")
+    fields = delimited_stream(array, b"\x42")
     wanted = [b"\x42" + protobuf_varint(len(value)) + value for value in kept]
-    assert data.tobytes() == b"".join(wanted)
-    assert np.diff(offsets).tolist() == [len(field) for field in wanted]
-
-
-def test_varint_bytes() -> None:
-    values = [0, 127, 128, 16_383, 16_384, U64_MAX]
-    assert [varint_bytes(value) for value in values] == [1, 1, 2, 2, 3, 10]
+    assert fields.to_pylist() == wanted

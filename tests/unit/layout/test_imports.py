@@ -17,7 +17,7 @@ PACKAGE = "recordmill"
 ROOMS = (
     "schemas",  # errors, text, sizes, ranges: the ground
     "schemas/proto",
-    "transforms/compiled",
+    "transforms/native",
     "transforms",  # arrow and tfrecord
     "transforms/pictures",
     "transforms/encode",

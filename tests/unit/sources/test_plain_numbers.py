@@ -11,8 +11,9 @@ from example_counts import fuzzed
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from recordmill.transforms import compiled
-from recordmill.transforms.compiled import Loops, _load
+from recordmill.transforms import native
+from recordmill.transforms.native import Loops, numpy_loops
+from recordmill.transforms.native.interface import _load
 from recordmill.transforms.sources.text_types import cast_cells, read_plain
 
 pytestmark = pytest.mark.fuzz
@@ -60,7 +61,7 @@ def test_numbers_are_those_of_arrow(texts: list[str | None], dtype: str) -> None
         return
     plain.validate(full=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiled, "loops", None)
+        patch.setattr(native, "loops", numpy_loops)
         wanted = cast_cells(cells, dtype)
     assert wanted is not None
     assert plain.type == wanted.type

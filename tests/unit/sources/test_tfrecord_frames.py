@@ -16,9 +16,10 @@ from tfrecord_tools import whole_file
 from recordmill.schemas.errors import InputError
 from recordmill.schemas.input_files import InputFile
 from recordmill.schemas.storage_options import NO_OPTIONS
-from recordmill.transforms import compiled
 from recordmill.transforms import find_frames as find_frames_module
+from recordmill.transforms import native
 from recordmill.transforms.find_frames import find_frames, find_whole_frame
+from recordmill.transforms.native import numpy_loops
 from recordmill.transforms.sources.tfrecord import frames as frames_of
 from recordmill.transforms.sources.tfrecord.frames import (
     FrameWindow,
@@ -31,10 +32,10 @@ from recordmill.transforms.tfrecord import crc32c, mask
 RECORDS = [b"a" * n for n in (0, 5, 300, 1, 40, 2, 2, 90)]
 
 
-@pytest.fixture(params=["compiled", "python"])
+@pytest.fixture(params=["native", "numpy"])
 def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "python":
-        monkeypatch.setattr(compiled, "loops", None)
+    if request.param == "numpy":
+        monkeypatch.setattr(native, "loops", numpy_loops)
 
 
 def windows_of(path: Path, window_bytes: int = 1 << 20) -> list[FrameWindow]:

@@ -10,7 +10,8 @@ import pytest
 
 from recordmill.schemas.input_files import Seen
 from recordmill.schemas.storage_options import NO_OPTIONS
-from recordmill.transforms import compiled
+from recordmill.transforms import native
+from recordmill.transforms.native import numpy_loops
 from recordmill.transforms.sources.listing import list_inputs
 from recordmill.transforms.storage import file_status as module
 from recordmill.transforms.storage.file_status import file_status
@@ -18,11 +19,11 @@ from recordmill.transforms.storage.reading import read_together
 
 
 @pytest.mark.parametrize("at_once", [3, 8192])  # in threads, or in one call
-@pytest.mark.parametrize("loops", [compiled.loops, None], ids=["compiled", "python"])
+@pytest.mark.parametrize("loops", [native.loops, numpy_loops], ids=["native", "numpy"])
 def test_what_python_tells(
     loops: object, at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compiled, "loops", loops)
+    monkeypatch.setattr(native, "loops", loops)
     monkeypatch.setattr(module, "_AT_ONCE", at_once)
     (tmp_path / "plain").write_bytes(b"12345")
     (tmp_path / "old").touch()
@@ -50,13 +51,13 @@ def test_what_python_tells(
     assert len(file_status([]).sizes) == 0
 
 
-@pytest.mark.parametrize("loops", [compiled.loops, None], ids=["compiled", "python"])
+@pytest.mark.parametrize("loops", [native.loops, numpy_loops], ids=["native", "numpy"])
 @pytest.mark.parametrize("year", [1600, 2262])
 def test_times_of_any_year(
     loops: object, year: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A wrong clock gives years whose nanoseconds do not fit into 64 bits."""
-    monkeypatch.setattr(compiled, "loops", loops)
+    monkeypatch.setattr(native, "loops", loops)
     (tmp_path / "file").write_bytes(b"12345")
     since = (np.datetime64(f"{year}-12-31", "s") - np.datetime64(0, "s")).astype(int)
     os.utime(tmp_path / "file", ns=(0, int(since) * 1_000_000_000 + 7))

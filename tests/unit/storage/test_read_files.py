@@ -15,7 +15,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 from recordmill.schemas.errors import ChangedInputError, InputError
 from recordmill.schemas.input_files import Seen
 from recordmill.schemas.storage_options import NO_OPTIONS, StorageOptions
-from recordmill.transforms import compiled
+from recordmill.transforms import native
+from recordmill.transforms.native import numpy_loops
 from recordmill.transforms.storage import reading
 from recordmill.transforms.storage import reading as module
 from recordmill.transforms.storage.reading import REQUESTS, FileToRead, read_files
@@ -23,15 +24,15 @@ from recordmill.transforms.storage.reading import REQUESTS, FileToRead, read_fil
 DATA = [bytes([number]) * (number * 7 % 50) for number in range(60)]
 
 
-@pytest.fixture(params=["compiled", "arrow", "store"])
+@pytest.fixture(params=["native", "numpy", "store"])
 def files(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[list[FileToRead]]:
     store = MemoryFileSystem()
     in_store = request.param == "store"
     root = "memory://read_files" if in_store else str(tmp_path)
-    if request.param == "arrow":
-        monkeypatch.setattr(compiled, "loops", None)
+    if request.param == "numpy":
+        monkeypatch.setattr(native, "loops", numpy_loops)
     listed = []
     for number, data in enumerate(DATA):
         if in_store:
@@ -62,7 +63,7 @@ def test_an_error_comes_in_its_turn(files: list[FileToRead]) -> None:
         next(found)
 
 
-@pytest.mark.parametrize("loops", [compiled.loops, None], ids=["compiled", "arrow"])
+@pytest.mark.parametrize("loops", [native.loops, numpy_loops], ids=["native", "numpy"])
 @pytest.mark.parametrize(
     ("seen", "message"),
     [
@@ -76,11 +77,11 @@ def test_an_error_comes_in_its_turn(files: list[FileToRead]) -> None:
 def test_another_file(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    loops: compiled.Loops | None,
+    loops: native.Loops,
     seen: Seen,
     message: str,
 ) -> None:
-    monkeypatch.setattr(compiled, "loops", loops)
+    monkeypatch.setattr(native, "loops", loops)
     files = []
     for name in "abcde":
         (tmp_path / name).write_bytes(b"1234")
@@ -97,8 +98,8 @@ def test_one_call_reads_many_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And no more at once than the bound, but for the last of them."""
-    loops = Mock(wraps=compiled.loops, ANY_TIME=compiled.loops.ANY_TIME)
-    monkeypatch.setattr(compiled, "loops", loops)
+    loops = Mock(wraps=native.loops, ANY_TIME=native.loops.ANY_TIME)
+    monkeypatch.setattr(native, "loops", loops)
     monkeypatch.setattr(reading, "TOGETHER_BYTES", 30)
     (tmp_path / "a").write_bytes(bytes(12))
     files = [(f"file://{tmp_path}/a", Seen(12, ""))] * 7

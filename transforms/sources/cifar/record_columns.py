@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from recordmill.schemas.feature_spec import Schema
-from recordmill.transforms import compiled
+from recordmill.transforms import native
 from recordmill.transforms.arrow import U8, binary_array
 from recordmill.transforms.encode.examples import encode
 from recordmill.transforms.reused_buffers import empty_bytes
@@ -28,14 +28,7 @@ def record_batch(records: U8, layout: Layout) -> pa.RecordBatch:
     """
     num_rows, num_labels = len(records), len(layout.labels)
     image = empty_bytes(num_rows * IMAGE_BYTES).reshape(num_rows, PIXELS, CHANNELS)
-    if compiled.loops is not None:
-        compiled.loops.interleave(
-            np.ascontiguousarray(records), num_labels, num_rows, image
-        )
-    else:
-        for channel in range(CHANNELS):  # three strided copies beat one transpose
-            start = num_labels + channel * PIXELS
-            image[:, :, channel] = records[:, start : start + PIXELS]
+    native.loops.interleave(np.ascontiguousarray(records), num_labels, num_rows, image)
     offsets = np.arange(num_rows + 1, dtype=np.int64) * IMAGE_BYTES
     columns = {"image": binary_array(offsets, image.reshape(-1))}
     for index, label in enumerate(layout.labels):

@@ -1,6 +1,6 @@
 """Splits CSV rows into cells, all as text; rows that cannot be split are rejected.
 
-Arrow splits a whole range at once, or a compiled loop where nothing is odd about it. Only a
+Arrow splits a whole range at once, or the native extension where nothing is odd about it. Only a
 range with rows that Arrow cannot split is checked row by row.
 """
 
@@ -19,7 +19,7 @@ import pyarrow.csv as pa_csv
 
 from recordmill.schemas.ranges import OddRows, Reject
 from recordmill.schemas.text import count
-from recordmill.transforms import compiled
+from recordmill.transforms import native
 from recordmill.transforms.arrow import I64
 from recordmill.transforms.encode.value_limits import utf8_reason
 from recordmill.transforms.sources.csv.dialect import RFC_4180, Dialect
@@ -158,24 +158,23 @@ def split_plain(body: bytes, names: Sequence[str], dialect: Dialect) -> pa.Table
       names: of the columns.
       dialect: of the rows.
     """
-    loops = compiled.loops
     size, columns = len(body), len(names)
-    if loops is None or not size or size > _MAX_BYTES:
+    if not size or size > _MAX_BYTES:
         return None
     if dialect.escape or dialect.null_values or not columns:
         return None
     # An odd number of lines: columns a power of two apart would share lines of the cache.
-    lines = (loops.row_ends(body) + 1) // _LINE + 1
+    lines = (native.loops.row_ends(body) + 1) // _LINE + 1
     max_rows = (lines | 1) * _LINE - 1
     if columns * max_rows > _MAX_OFFSETS * size + (1 << 16):
         return None  # nearly all lines are blank, or in quotes
     valid_bytes = (max_rows + 7) // 8
     offsets = pa.allocate_buffer(columns * (max_rows + 1) * 4)
     valid = pa.allocate_buffer(columns * valid_bytes)
-    target = pa.allocate_buffer(size + columns * loops.CELL_SLACK)
+    target = pa.allocate_buffer(size + columns * native.loops.CELL_SLACK)
     facts = np.empty((2, columns), np.int64)
-    quote = ord(dialect.quote) if dialect.quote else loops.NO_QUOTE
-    num_rows = loops.cells(
+    quote = ord(dialect.quote) if dialect.quote else native.loops.NO_QUOTE
+    num_rows = native.loops.cells(
         body, ord(dialect.delimiter), quote, max_rows, offsets, valid, facts, target
     )
     if num_rows < 1:

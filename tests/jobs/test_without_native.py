@@ -1,4 +1,4 @@
-"""A dataset is the same, byte by byte, with the compiled loops and without them."""
+"""A dataset is the same, byte by byte, with the native extension and without it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from job_tools import IRIS, SAMPLES, Argument, command, convert
 from same_dataset import dataset_of
 
-from recordmill.transforms import compiled
-from recordmill.transforms.compiled import Loops
+from recordmill.transforms import native
+from recordmill.transforms.native import Loops, numpy_loops
 
 
 @pytest.mark.parametrize(
@@ -19,14 +19,14 @@ from recordmill.transforms.compiled import Loops
 def test_same_dataset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, files: Argument
 ) -> None:
-    constants = {name: getattr(compiled.loops, name) for name in Loops.__annotations__}
-    loops = Mock(wraps=compiled.loops, **constants)
-    monkeypatch.setattr(compiled, "loops", loops)
+    constants = {name: getattr(native.loops, name) for name in Loops.__annotations__}
+    loops = Mock(wraps=native.loops, **constants)
+    monkeypatch.setattr(native, "loops", loops)
     convert(source, files, tmp_path / "with" / "out", "--shards", 2)
     assert loops.write.called
     assert loops.seal.called
     assert loops.cells.called == (source == "csv")
-    monkeypatch.setattr(compiled, "loops", None)
+    monkeypatch.setattr(native, "loops", numpy_loops)
     convert(source, files, tmp_path / "without" / "out", "--shards", 2)
     with_loops = dataset_of(tmp_path / "with" / "out")
     assert with_loops
@@ -38,5 +38,5 @@ def test_version_tells(monkeypatch: pytest.MonkeyPatch) -> None:
     assert command("--version").out.splitlines()[1].partition(": ")[2] in ways
     monkeypatch.setenv("RECORDMILL_COMPILED", "no")
     assert command("--version").out.splitlines()[1] == (
-        "compiled loops: no (RECORDMILL_COMPILED turns them off)"
+        "native extension: no (RECORDMILL_COMPILED turns it off)"
     )

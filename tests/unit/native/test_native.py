@@ -1,4 +1,4 @@
-"""The compiled loops refuse what would make them read or write elsewhere."""
+"""The native extension refuses what would make it read or write elsewhere."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from recordmill.transforms import compiled
-from recordmill.transforms.compiled import Loops, _load
+from recordmill.transforms import native
+from recordmill.transforms.native import Loops
+from recordmill.transforms.native.interface import _load
 from recordmill.transforms.tfrecord import crc32c
 
 _loops = cast("Loops", _load())  # also where the others are tried without them
@@ -274,7 +275,7 @@ def test_read_only_memory_is_not_written_to() -> None:
 
 def test_checksums_by_tables(tmp_path: Path) -> None:
     """As on a processor without an instruction for CRC-32C."""
-    source = Path(compiled.__file__).with_name("crc32c.c")
+    source = Path(native.__file__).with_name("crc32c.c")
     library = tmp_path / "crc32c.so"
     compiler = (sysconfig.get_config_var("CC") or "cc").split()
     flags = ["-DCRC32C_BY_TABLE", "-O0", "-shared", "-fPIC"]

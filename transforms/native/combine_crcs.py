@@ -22,8 +22,7 @@ from functools import cache, lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from recordmill.transforms.arrow import I64
-
+I64 = npt.NDArray[np.int64]
 U32 = npt.NDArray[np.uint32]
 
 _POLYNOMIAL = 0x82F63B78  # Castagnoli's, its bits reversed

@@ -1,8 +1,8 @@
-"""Loops over the bytes of batches, in C. Everything works without them, in more time.
+"""Defines the functions of the native extension, and chooses who does them.
 
-`loops` is the compiled module, or None where it was not built: an install without a C
-compiler goes on without it. The environment variable RECORDMILL_COMPILED=no turns it off.
-Records are the same bytes either way, so workers with it and without it can share a job.
+`loops` is the extension in C where it was built, otherwise NumPy (numpy_loops.py): the
+same results in more time, so workers with and without it can share a job. Set the
+environment variable RECORDMILL_COMPILED=no to turn the extension off.
 See docs/decisions/0009.
 """
 
@@ -28,13 +28,14 @@ Column = tuple[bytes, int, Buffer, Buffer | None, Buffer | None, Buffer | None]
 
 
 class Loops(Protocol):
-    """The compiled module. Arrays of positions and sizes are int64.
+    """The native functions. Arrays of positions and sizes are int64.
 
-    All functions raise ValueError if a position is outside its buffer, before anything
-    is read or written there.
+    The extension raises ValueError if a position is outside its buffer, before anything
+    is read or written there. NumPy has no fast path for `jpeg`, `files`, `cells` and
+    `numbers`: it answers as the extension does for input that is not plain.
 
     Attributes:
-      CRC32C: how checksums are made: by an "instruction" or a "table".
+      CRC32C: how checksums are made: by an "instruction", a "table" or a "package".
       LEFT_OUT: the kind of bytes that are measured and not written, of one column at most.
       CELL_SLACK: bytes that the target of `cells` needs behind each column.
       NO_QUOTE: the byte that stands for no quote.
@@ -195,17 +196,18 @@ class Loops(Protocol):
         """
 
 
-def _load() -> Loops | None:
-    if _TURNED_OFF:
-        return None
-    try:
-        module = import_module("recordmill.transforms.compiled._loops")
-    except ImportError:
-        return None
-    # In a checkout the module may be older than this file: then it is as if not built.
-    names = {*vars(Loops), *Loops.__annotations__}
-    is_whole = all(hasattr(module, name) for name in names if name[0] != "_")
-    return cast("Loops", module) if is_whole else None
+def _load() -> Loops:
+    name = "recordmill.transforms.native._loops"
+    if not _TURNED_OFF:
+        try:
+            module = import_module(name)
+        except ImportError:
+            module = None
+        # In a checkout the extension may be older than this file: as if not built.
+        names = {*vars(Loops), *Loops.__annotations__}
+        if module and all(hasattr(module, each) for each in names if each[0] != "_"):
+            return cast("Loops", module)
+    return cast("Loops", import_module("recordmill.transforms.native.numpy_loops"))
 
 
 _TURNED_OFF = os.environ.get("RECORDMILL_COMPILED", "").lower() in {"0", "no", "off"}
@@ -213,12 +215,12 @@ loops = _load()
 
 
 def describe() -> str:
-    """Tells whether the compiled loops are there, and what is lost if not."""
-    if loops is not None:
-        return f"compiled loops: yes (CRC-32C by {loops.CRC32C})"
+    """Returns whether the native extension is used, and what is lost if not."""
+    if loops.CRC32C != "package":
+        return f"native extension: yes (CRC-32C by {loops.CRC32C})"
     if _TURNED_OFF:
-        return "compiled loops: no (RECORDMILL_COMPILED turns them off)"
+        return "native extension: no (RECORDMILL_COMPILED turns it off)"
     return (
-        "compiled loops: no, they could not be built at install (the same results in more "
-        "time). Install a C compiler, then recordmill once more"
+        "native extension: no, it could not be built at install (the same results in more "
+        "time). Install a C compiler, then reinstall recordmill"
     )
