@@ -127,7 +127,7 @@ def write(
     out = np.frombuffer(target, np.uint8)
     _copy(out, starts[:-1], bytes(head_room))
     _copy(out, starts[1:] - tail_room, bytes(tail_room))
-    distinct, which = np.unique(sizes, return_inverse=True)
+    distinct, which = _distinct(sizes)
     headers = [field_header(b"\x0a", size) for size in distinct.tolist()]
     at = starts[:-1] + head_room
     at += _put(out, at, headers, which)
@@ -182,7 +182,7 @@ def _headers_of(column: Column, payloads: I64) -> tuple[list[bytes], I64]:
     key, kind, lists = bytes(column[0]), column[1], column[4]
     kind = _BYTES if kind == LEFT_OUT else kind
     delimited = lists is None or kind != _BYTES
-    distinct, which = np.unique(payloads, return_inverse=True)
+    distinct, which = _distinct(payloads)
     headers = [
         entry_header(key, kind, length, delimited=delimited)
         for length in distinct.tolist()
@@ -202,7 +202,7 @@ def _put_values(
         begins = np.frombuffer(offsets, np.int32)[values].astype(np.int64)
         if lists is not None:
             lengths = np.frombuffer(offsets, np.int32)[values + 1] - begins
-            distinct, which = np.unique(lengths, return_inverse=True)
+            distinct, which = _distinct(lengths)
             headers = [field_header(b"\x0a", size) for size in distinct.tolist()]
             places = places + _put(out, places, headers, which)
         _copy(out, places, source, begins, lengths)
@@ -244,14 +244,34 @@ def _copy(
     if starts is None or lengths is None:
         starts = np.zeros(len(places), np.int64)
         lengths = starts + len(data)
-    order = np.argsort(lengths, kind="stable")
-    ordered = lengths[order]
-    edges = np.flatnonzero(np.diff(ordered, prepend=-1, append=-1)).tolist()
-    for first, end in pairwise(edges):
-        length, rows = int(ordered[first]), order[first:end]
+    distinct, which = _distinct(lengths)
+    order: npt.NDArray[Any] | slice = slice(None)
+    if len(distinct) > 1:
+        # So small numbers are sorted by counting.
+        narrow = which.astype(np.min_scalar_type(len(distinct)))
+        order = np.argsort(narrow, kind="stable")
+    places, starts = places[order], starts[order]
+    edges = _offsets_of(np.bincount(which, minlength=len(distinct)))
+    for length, (first, end) in zip(
+        distinct.tolist(), pairwise(edges.tolist()), strict=True
+    ):
         if length:
             item = f"V{length}"
-            _items_at(out, item)[places[rows]] = _items_at(data, item)[starts[rows]]
+            parts = _items_at(data, item)[starts[first:end]]
+            _items_at(out, item)[places[first:end]] = parts
+
+
+def _distinct(numbers: I64) -> tuple[I64, I64]:
+    """Returns the distinct numbers, ascending, and the index into them for each row."""
+    most = int(numbers.max(initial=0))
+    if most >= 1 << 16:
+        return np.unique(numbers, return_inverse=True)
+    distinct = np.flatnonzero(np.bincount(numbers, minlength=1))
+    if len(distinct) == 1:
+        return distinct, np.zeros(len(numbers), np.int64)
+    index_of = np.zeros(most + 1, np.int64)
+    index_of[distinct] = np.arange(len(distinct))
+    return distinct, index_of[numbers]
 
 
 def _items_at(data: U8, item: npt.DTypeLike) -> npt.NDArray[Any]:
@@ -261,7 +281,7 @@ def _items_at(data: U8, item: npt.DTypeLike) -> npt.NDArray[Any]:
     return np.ndarray((num_items,), dtype, buffer=data.data, strides=(1,))
 
 
-def _offsets_of(lengths: I64) -> I64:
+def _offsets_of(lengths: npt.NDArray[np.integer]) -> I64:
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
@@ -418,6 +438,8 @@ def copy(pieces: list[memoryview], skip: int, target: Buffer) -> int:
 
 def interleave(rows: Buffer, before: int, count: int, pictures: Buffer) -> None:
     """Lays the planes of so many pictures side by side: rrr ggg bbb as rgb rgb rgb."""
+    if not count:
+        return
     planes = np.frombuffer(rows, np.uint8).reshape(count, -1)[:, before:]
     pixels = planes.shape[1] // 3
     laid = np.frombuffer(pictures, np.uint8).reshape(count, pixels, 3)
