@@ -150,7 +150,7 @@ def _write_metrics(
             sys.stderr.write(f"Warning: {message}\n")
 
 
-def _shown(report_options: ReportOptions) -> Silent | PlainLines | Bars:
+def _shown(report_options: ReportOptions) -> Silent:
     """Returns what shows the progress; warnings go to stderr, except beside JSON."""
     if report_options.as_json:
         return Silent()
@@ -187,7 +187,7 @@ def _log_outcome(
     lines.event(f"run_{status}", **facts, stages=rounded)
 
 
-class _Several:
+class _Several(Reporter):
     """A reporter that passes everything on to several others."""
 
     def __init__(self, reporters: Sequence[Reporter]) -> None:

@@ -72,11 +72,11 @@ from recordmill.transforms.exchange.messages import cut_block
 from recordmill.transforms.exchange.piece import open_piece
 from recordmill.transforms.exchange.plan import Histogram
 from recordmill.transforms.rows.encode_rows import RowsEncoder
-from recordmill.transforms.rows.row_rejects import summarize_rejects
 from recordmill.transforms.rows.row_summary import (
     RowsSummary,
     RowsTotals,
     rows_bucket_bits,
+    summarize_rejects,
 )
 from recordmill.transforms.rows.rows_job import (
     RowsExchange,
@@ -238,8 +238,7 @@ def first_problem(error: ValueError) -> str:
 #
 # With scratch only summaries pass through the runner. With the engine exchange the
 # encoded rows do, twice: the engine keeps them until the plan is made, which needs all of
-#   them, and
-# then shuffles them.
+# them, and then shuffles them.
 
 SUMMARIES, REJECTS = "summaries", "rejects"
 REJECT_FILES = 16  # each file is sorted in memory

@@ -23,22 +23,23 @@ from recordmill.schemas.errors import OutputError, UsageError
 from recordmill.schemas.input_summary import Understood
 from recordmill.schemas.job import LogFormat
 from recordmill.schemas.manifest import Manifest
-from recordmill.schemas.names import REJECTS_NAME
 from recordmill.schemas.options import Style, spell
 from recordmill.schemas.ranges import InputRange
 from recordmill.transforms.storage.atomic_files import write_atomic
 from recordmill.transforms.storage.reading import is_local, local_path
 from recordmill.transforms.tasks.context import RunContext
-from recordmill.transforms.tasks.progress_reader import FinishedTasks
+from recordmill.transforms.tasks.progress_reader import FinishedTasks, Reporter
+from recordmill.transforms.tasks.rejects import RejectKind
 
 MAX_REASONS = 20  # series of rejects; the rarer reasons are "other"
+_REASON_CHARACTERS = 120
 _LAST_SUCCESS = "recordmill_last_success_timestamp_seconds"
 
 _Sample = tuple[Mapping[str, str], float]
 _Family = tuple[str, str, list[_Sample]]  # name, help, samples
 
 
-class Stages:
+class Stages(Reporter):
     """A reporter that notes how long the stages of a run took.
 
     The checkpoints of finished tasks show when the last range was read and the last shard
@@ -49,12 +50,6 @@ class Stages:
         self._started = self._begun = time.time()
         self._finished: FinishedTasks | None = None
         self.seconds: dict[str, float] = {}
-
-    def doing(self, stage: str, what: str) -> None:
-        pass
-
-    def tell(self, understood: Understood) -> None:
-        pass
 
     def begin(
         self, context: RunContext, ranges: Sequence[InputRange], input_bytes: int
@@ -127,8 +122,8 @@ def write_metrics(
         what = "when a run last ended well"
         families.append((_LAST_SUCCESS, what, [({}, success)]))
     if outcome:
-        rejects = Path(outcome.output, REJECTS_NAME)
-        families += _dataset_families(outcome.manifest, count_reasons(rejects))
+        reasons = reason_counts(outcome.reject_kinds)
+        families += _dataset_families(outcome.manifest, reasons)
     text = "".join(_lines(families, {"dataset": dataset}))
     try:
         write_atomic(path, text.encode())
@@ -207,30 +202,13 @@ def _dataset_families(manifest: Manifest, reasons: Mapping[str, int]) -> list[_F
     ]
 
 
-def count_reasons(rejects: Path) -> dict[str, int]:
-    """Counts the rejected rows for each class of reasons, most frequent first."""
+def reason_counts(kinds: Sequence[RejectKind]) -> dict[str, int]:
+    """Returns the rows of each kind of rejects, the rarer kinds as one."""
     counts: Counter[str] = Counter()
-    for file in sorted(rejects.glob("*.jsonl")):
-        with file.open(encoding="utf-8") as lines:
-            counts.update(reason_class(json.loads(line)["reason"]) for line in lines)
-    most = dict(counts.most_common(MAX_REASONS))
-    rest = counts.total() - sum(most.values())
-    return most | ({"other": rest} if rest else {})
-
-
-# What differs from row to row: quoted texts, bytes, lists and numbers.
-_DETAILS = re.compile(
-    r"b?'(?:[^'\\]|\\.)*'|b?\"(?:[^\"\\]|\\.)*\"|\[[^\]]*\]|-?\d[\d.,]*"
-)
-
-
-def reason_class(reason: str) -> str:
-    """Returns a reason without what belongs to one row alone, so that series stay few.
-
-    >>> reason_class("labels [12] for label, expected below [10]")
-    'labels # for label, expected below #'
-    """
-    return _DETAILS.sub("#", reason)[:120]
+    for kind in kinds:
+        is_series = kind.is_known and len(counts) < MAX_REASONS
+        counts[kind.kind[:_REASON_CHARACTERS] if is_series else "other"] += kind.rows
+    return dict(counts)
 
 
 def _lines(families: Iterable[_Family], common: Mapping[str, str]) -> Iterator[str]:
@@ -265,7 +243,7 @@ def _last_success(path: Path) -> tuple[str, float]:
 SECONDS_BETWEEN = 30.0  # two lines on a run's progress
 
 
-class LogLines:
+class LogLines(Reporter):
     """Writes events; as a reporter, those of a run's progress.
 
     Args:
@@ -299,9 +277,6 @@ class LogLines:
             text = " ".join([now, level.upper(), event, *parts])
         self._stream.write(f"{text}\n")
         self._stream.flush()
-
-    def doing(self, stage: str, what: str) -> None:
-        pass
 
     def tell(self, understood: Understood) -> None:
         """Writes what the input was taken for."""
@@ -357,9 +332,6 @@ class LogLines:
             rows_rejected=self._watch.rows_rejected(),
             seconds_left=view.seconds_left and round(view.seconds_left),
         )
-
-    def end(self) -> None:
-        pass
 
 
 def _plain(value: Any) -> str:

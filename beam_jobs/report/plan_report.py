@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -41,42 +42,41 @@ def show_plan(job: JobSpec, options: RunOptions, report: ReportOptions) -> None:
     plan = replace(
         plan,
         reason=in_style(plan.reason),
-        exchange_reason=in_style(plan.exchange_reason),
         warnings=tuple(map(in_style, plan.warnings)),
         understood=plan.understood.spelled(in_style),
     )
     if report.as_json:
-        click.echo(json.dumps(plan_facts(plan)))
+        click.echo(json.dumps(_plan_json(plan, in_style)))
     else:
-        for line in plan_lines(plan):
+        for line in _plan_lines(plan, in_style):
             click.echo(line)
     if plan.verdict == "refused":
         sys.exit(EXIT_STATUS[plan.kind])
 
 
-def plan_facts(plan: RunPlan) -> dict[str, Any]:
-    """Returns the JSON object."""
-    estimate = plan.estimate
-    facts: dict[str, Any] = {
+def _plan_json(plan: RunPlan, in_style: Callable[[str], str]) -> dict[str, Any]:
+    run, forecast, prepared = plan.run, plan.forecast, plan.prepared
+    found: dict[str, Any] = {
         "verdict": plan.verdict,
         "reason": plan.reason,
         "kind": plan.kind,
-        "name": plan.job.name,
-        "version": plan.job.version,
-        "output": plan.output,
-        "run_key": plan.run_key,
-        "files": plan.files,
-        "input_bytes": plan.input_bytes,
-        "kept_files": plan.kept_files,
+        "name": run.job.name,
+        "version": run.job.version,
+        "output": run.store.uri,
+        "run_key": run.run_key,
+        "files": len(run.inputs.all_files),
+        "input_bytes": run.inputs.num_bytes,
+        "kept_files": run.kept_files,
     }
-    if estimate is None:
-        return facts
-    return facts | {
-        "ranges": plan.ranges,
-        "finished_ranges": plan.finished_ranges,
+    if forecast is None or prepared is None:
+        return found
+    estimate = forecast.estimate
+    return found | {
+        "ranges": len(prepared.ranges),
+        "finished_ranges": forecast.finished_ranges,
         "removed": list(plan.removed),
-        "exchange": plan.exchange,
-        "exchange_reason": plan.exchange_reason,
+        "exchange": prepared.context.exchange,
+        "exchange_reason": in_style(prepared.exchange_reason),
         "exact": estimate.is_exact,
         "rows": estimate.rows,
         "rows_rejected": estimate.rejected,
@@ -91,60 +91,59 @@ def plan_facts(plan: RunPlan) -> dict[str, Any]:
             }
             for split in estimate.splits
         },
-        "scratch_bytes": plan.scratch_bytes,
+        "scratch_bytes": forecast.scratch_bytes,
         "space": [
             {"folder": disk.folder, "needed": disk.needed, "free": disk.free}
-            for disk in plan.space
+            for disk in forecast.space
         ],
-        "workers": plan.workers,
-        "seconds": None if plan.seconds is None else round(plan.seconds, 1),
+        "workers": forecast.workers,
+        "seconds": None if forecast.seconds is None else round(forecast.seconds, 1),
         "warnings": list(plan.warnings),
         "understood": plan.understood.to_dict(),
     }
 
 
-def plan_lines(plan: RunPlan) -> list[str]:
-    """Returns the lines that people see."""
-    job, estimate = plan.job, plan.estimate
-    lines = [f"{job.name} {job.version} in {plan.output}: {_VERDICTS[plan.verdict]}"]
+def _plan_lines(plan: RunPlan, in_style: Callable[[str], str]) -> list[str]:
+    run, forecast, prepared = plan.run, plan.forecast, plan.prepared
+    job, inputs = run.job, run.inputs
+    lines = [f"{job.name} {job.version} in {run.store.uri}: {_VERDICTS[plan.verdict]}"]
     if plan.reason:
         lines.append(f"  because {plan.reason}")
-    lines.append(
-        f"  input    {count(plan.files, 'file')}, {human_bytes(plan.input_bytes)}"
-    )
-    if plan.kept_files:
-        lines[-1] += f" (of new inputs; {count(plan.kept_files, 'file')} kept)"
-    if estimate is None:
+    files = count(len(inputs.all_files), "file")
+    lines.append(f"  input    {files}, {human_bytes(inputs.num_bytes)}")
+    if run.kept_files:
+        lines[-1] += f" (of new inputs; {count(run.kept_files, 'file')} kept)"
+    if forecast is None or prepared is None:
         return lines
-    lines[-1] += f", {count(plan.ranges, 'range')}"
-    if plan.finished_ranges:
-        lines[-1] += f", {plan.finished_ranges:,} of them finished before"
+    estimate = forecast.estimate
+    lines[-1] += f", {count(len(prepared.ranges), 'range')}"
+    if forecast.finished_ranges:
+        lines[-1] += f", {forecast.finished_ranges:,} of them finished before"
     lines += [f"  {line}" for line in plan.understood.lines()]
     about = "" if estimate.is_exact else "about "
-    rows = f"  rows     {about}{estimate.rows:,}"
-    lines.append(
-        rows + (f", {estimate.rejected:,} rejected" if estimate.rejected else "")
-    )
+    rejected = f", {estimate.rejected:,} rejected" if estimate.rejected else ""
+    lines.append(f"  rows     {about}{estimate.rows:,}{rejected}")
     for split in estimate.splits:
         each = human_bytes(split.bytes // split.shards) if split.shards else "nothing"
         lines.append(
             f"  {split.name:<8} {about}{split.records:,} records in "
             f"{count(split.shards, 'shard')} of {each}"
         )
-    reason = f", because {plan.exchange_reason}" if plan.exchange_reason else ""
-    lines.append(f"  exchange {plan.exchange}{reason}")
+    why = in_style(prepared.exchange_reason)
+    because = f", because {why}" if why else ""
+    lines.append(f"  exchange {prepared.context.exchange}{because}")
     lines += [
         f"  space    about {human_bytes(disk.needed)} on the disk of {disk.folder}, "
         f"{human_bytes(disk.free)} free (shards {human_bytes(estimate.bytes)}, scratch "
-        f"{human_bytes(plan.scratch_bytes)})"
-        for disk in plan.space
+        f"{human_bytes(forecast.scratch_bytes)})"
+        for disk in forecast.space
     ]
-    if plan.seconds is None:
+    if forecast.seconds is None:
         lines.append("  time     not known for this runner")
     else:
         lines.append(
-            f"  time     about {_duration(plan.seconds)} with "
-            f"{count(plan.workers, 'worker')}, by rates measured on two cores and a "
+            f"  time     about {_duration(forecast.seconds)} with "
+            f"{count(forecast.workers, 'worker')}, by rates measured on two cores and a "
             "local disk"
         )
     lines += [f"  removes  {folder} (unfinished)" for folder in plan.removed]

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol, Self, TextIO
+from typing import TYPE_CHECKING, Self, TextIO
 
 from recordmill.schemas.input_summary import Understood
 from recordmill.schemas.ranges import InputRange
@@ -22,6 +22,7 @@ from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.progress_reader import (
     FinishedTasks,
     Position,
+    Reporter,
     find_position,
 )
 from recordmill.transforms.tasks.rejects import first_reject_line
@@ -253,41 +254,6 @@ SECONDS_BETWEEN_LINES = 10.0
 Clock = Callable[[], float]
 
 
-class Silent:
-    """A reporter that shows no progress: for JSON.
-
-    Args:
-      warn: shows a warning, before the work begins.
-    """
-
-    def __init__(self, warn: Callable[[str], None] = lambda _: None) -> None:
-        self._warn = warn
-
-    def doing(self, stage: str, what: str) -> None:
-        pass
-
-    def tell(self, understood: Understood) -> None:
-        for warning in understood.warnings:
-            self._warn(warning)
-
-    def begin(
-        self, context: RunContext, ranges: Sequence[InputRange], input_bytes: int
-    ) -> None:
-        pass
-
-    def poll(self) -> None:
-        pass
-
-    def end(self) -> None:
-        pass
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
 class Watch:
     """What is known of the work that is shown; asked by the thread that draws.
 
@@ -341,7 +307,43 @@ class Watch:
         return self._run[0].rows_rejected() if self._run else None
 
 
-class PlainLines:
+class Silent(Reporter):
+    """A reporter that shows no progress, only warnings: the base of those that do.
+
+    Args:
+      warn: shows a warning, before the work begins.
+      clock: gives seconds.
+    """
+
+    def __init__(
+        self,
+        warn: Callable[[str], None] = lambda _: None,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._warn = warn
+        self._clock = clock
+        self.watch = Watch(clock)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def doing(self, stage: str, what: str) -> None:
+        self.watch.set(View(stage, what))
+
+    def tell(self, understood: Understood) -> None:
+        for warning in understood.warnings:
+            self._warn(warning)
+
+    def begin(
+        self, context: RunContext, ranges: Sequence[InputRange], input_bytes: int
+    ) -> None:
+        self.watch.follow(context, ranges, input_bytes)
+
+
+class PlainLines(Silent):
     """A reporter that writes a line every ten seconds, where there is no terminal.
 
     Args:
@@ -356,41 +358,21 @@ class PlainLines:
         warn: Callable[[str], None] = lambda _: None,
         clock: Clock = time.monotonic,
     ) -> None:
+        super().__init__(warn, clock)
         self._stream = stream
-        self._warn = warn
-        self._clock = clock
         self._told = clock()
         self._rejects_told = False
         self._over = threading.Event()
         self._writing = threading.Lock()
         self._thread = threading.Thread(target=self._tick, name="progress", daemon=True)
-        self.watch = Watch(clock)
 
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._writing:  # no line comes behind what is told at the end
+        with self._writing:  # no line comes behind the summary
             self._over.set()
-
-    def doing(self, stage: str, what: str) -> None:
-        self.watch.set(View(stage, what))
-
-    def tell(self, understood: Understood) -> None:
-        for warning in understood.warnings:
-            self._warn(warning)
-
-    def begin(
-        self, context: RunContext, ranges: Sequence[InputRange], input_bytes: int
-    ) -> None:
-        self.watch.follow(context, ranges, input_bytes)
-
-    def poll(self) -> None:
-        pass  # written by a thread
-
-    def end(self) -> None:
-        pass
 
     def write(self) -> None:
         """Writes a line, if it is time; of the first reject at once."""
@@ -420,7 +402,7 @@ class PlainLines:
 _DRAWN_PER_SECOND = 4
 
 
-class Bars:
+class Bars(Silent):
     """A reporter that draws on a terminal: the stages, a bar, and the counts.
 
     Args:
@@ -439,11 +421,10 @@ class Bars:
     ) -> None:
         from rich.live import Live
 
+        super().__init__(clock=clock)
         self._console = console
-        self._clock = clock
         self._spell = spell
         self._stages = stages
-        self.watch = Watch(clock)
         self._live = Live(
             console=console,
             get_renderable=self._drawn,
@@ -464,7 +445,7 @@ class Bars:
             self._live.stop()
 
     def doing(self, stage: str, what: str) -> None:
-        self.watch.set(View(stage, what))
+        super().doing(stage, what)
         self.draw()
 
     def tell(self, understood: Understood) -> None:
@@ -472,14 +453,6 @@ class Bars:
             self._print(line)
         for warning in understood.warnings:
             self._print(f"Warning: {self._spell(warning)}")
-
-    def begin(
-        self, context: RunContext, ranges: Sequence[InputRange], input_bytes: int
-    ) -> None:
-        self.watch.follow(context, ranges, input_bytes)
-
-    def poll(self) -> None:
-        pass  # drawn by a thread
 
     def end(self) -> None:
         self.watch.look(now=True)
@@ -520,16 +493,6 @@ class Bars:
         return Group(head, row)
 
 
-class _Display(Protocol):
-    """A display of the work of a command."""
-
-    watch: Watch
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *_: object) -> None: ...
-
-
 @contextmanager
 def showing(
     stream: TextIO,
@@ -551,7 +514,7 @@ def showing(
     if not wanted:
         yield lambda _done, _total: None
         return
-    display: _Display = PlainLines(stream)
+    display: PlainLines | Bars = PlainLines(stream)
     if stream.isatty():
         from rich.console import Console
 

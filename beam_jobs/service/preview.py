@@ -27,6 +27,7 @@ from recordmill.transforms.commit.commit import is_staged
 from recordmill.transforms.exchange.held_runs import NO_BUDGET, HoldBudget
 from recordmill.transforms.storage import LocalStore
 from recordmill.transforms.storage.local import nearest_folder
+from recordmill.transforms.tasks.checkpoints import CHECKPOINTS
 from recordmill.transforms.tasks.context import RunContext
 from recordmill.transforms.tasks.estimate import (
     Estimate,
@@ -158,7 +159,7 @@ def space_of(
         disks[device] = Space(
             disk.folder,
             disk.needed + max(0, written - held),
-            disk.sure + max(0, int(written * estimate.certain_share) - held),
+            disk.sure + max(0, int(written * estimate.sure_share) - held),
             disk.free + _finished_bytes(finished),
         )
     return tuple(disks.values())
@@ -191,57 +192,58 @@ Verdict = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class RunPlan:
-    """What a run would do.
+class Forecast:
+    """An estimate of what a run takes.
 
     Attributes:
-      verdict: whether it would convert afresh, append to the dataset that is there,
-        resume a killed run, only publish what one had finished, replace another
-        dataset, find nothing to do, or be refused.
-      reason: why it would be refused, else "".
-      kind: what that reason is about, else "" (schemas/errors.py).
-      job: with the version that it would publish.
-      output: folder of the dataset.
-      run_key: hash of job and inventory.
-      files, input_bytes: what may be read, files that cells name too; only new files
-        if inputs are appended.
-      kept_files: inputs that the dataset has already, if inputs are appended.
-      understood: what the source takes the input for.
-      ranges: the input ranges, read by one task each.
-      finished_ranges: those that a killed run finished.
-      removed: unfinished versions that are removed before the run.
-      exchange: how records reach the writers of their shards.
-      exchange_reason: why it is not the usual one of this format, or "".
-      estimate: None if nothing would be converted.
+      estimate: what would be written.
+      finished_ranges: input ranges that a killed run finished.
       scratch_bytes: of sorted runs, in files, if memory holds as many as it may. It
         holds fewer where each takes long to make: 30 s of work in all, by default.
       space: for each disk concerned.
       workers: threads of the embedded runner; 0 on another runner.
       seconds: by measured rates; None on another runner.
-      warnings: what may go wrong.
     """
 
+    estimate: Estimate
+    finished_ranges: int
+    scratch_bytes: int
+    space: tuple[Space, ...]
+    workers: int
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """What a run would do.
+
+    Attributes:
+      run: the job with its inputs and its output.
+      verdict: whether it would convert afresh, append to the dataset that is there,
+        resume a killed run, only publish what one had finished, replace another
+        dataset, find nothing to do, or be refused.
+      reason: why it would be refused, else "".
+      kind: what that reason is about, else "" (schemas/errors.py).
+      warnings: what may go wrong.
+      prepared: the run, prepared; None if nothing would be converted.
+      understood: what the source takes the input for.
+      forecast: what the run takes; None if nothing would be converted.
+    """
+
+    run: ResolvedRun
     verdict: Verdict
-    reason: str
-    job: JobSpec
-    output: str
-    run_key: str
-    files: int
-    input_bytes: int
-    ranges: int = 0
-    finished_ranges: int = 0
-    removed: tuple[str, ...] = ()
-    exchange: str = ""
-    exchange_reason: str = ""
-    estimate: Estimate | None = None
-    scratch_bytes: int = 0
-    space: tuple[Space, ...] = ()
-    workers: int = 0
-    seconds: float | None = None
-    warnings: tuple[str, ...] = ()
-    kept_files: int = 0
-    understood: Understood = NOTHING
+    reason: str = ""
     kind: str = ""
+    warnings: tuple[str, ...] = ()
+    prepared: PreparedRun | None = None
+    understood: Understood = NOTHING
+    forecast: Forecast | None = None
+
+    @property
+    def removed(self) -> tuple[str, ...]:
+        """Returns the unfinished versions that are removed before the run."""
+        versions = self.run.version_plan
+        return tuple(map(versions.store.uri_of, versions.stale)) if versions else ()
 
 
 def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
@@ -252,81 +254,60 @@ def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
         read; the run would say the same.
     """
     run = resolve(job, options)
-    removed: tuple[str, ...] = ()
-    if run.version_plan:
-        store = run.version_plan.store
-        removed = tuple(map(store.uri_of, run.version_plan.stale))
     verdict, refusal = _verdict(run)
-    plan = RunPlan(
-        verdict=verdict,
-        reason=str(refusal or ""),
-        kind=kind_of(refusal) if refusal else "",
-        job=run.job,
-        output=run.store.uri,
-        run_key=run.run_key,
-        files=len(run.inputs.all_files),
-        input_bytes=run.inputs.num_bytes,
-        kept_files=run.kept_files,
-        removed=removed,
-        warnings=run.inputs.warnings,
-    )
+    plan = RunPlan(run, verdict, warnings=run.inputs.warnings)
+    if refusal is not None:
+        plan = replace(plan, reason=str(refusal), kind=kind_of(refusal))
     if verdict in ("unchanged", "publish"):
         return plan
     prepared = prepare_run(run)
     if not prepared.ranges:  # new files without a row, which the manifest is to know of
         return plan
-    return _with_estimate(plan, prepared, options)
+    forecast = _forecast(run, prepared, options)
+    understood, estimate = prepared.understood, forecast.estimate
+    if estimate.rejected:
+        understood = understood.of_input()
+    warnings = (
+        *plan.warnings,
+        *understood.warnings,
+        *_warnings(run.job, estimate, forecast.space),
+    )
+    if verdict in ("convert", "append") and forecast.finished_ranges:
+        plan = replace(plan, verdict="resume")
+    if verdict != "refused" and (short := first_short(forecast.space)):
+        plan = replace(plan, verdict="refused", reason=short, kind=NO_ROOM)
+    return replace(
+        plan,
+        warnings=warnings,
+        prepared=prepared,
+        understood=understood,
+        forecast=forecast,
+    )
 
 
-def _with_estimate(
-    plan: RunPlan, prepared: PreparedRun, options: RunOptions
-) -> RunPlan:
-    understood = prepared.understood
+def _forecast(run: ResolvedRun, prepared: PreparedRun, options: RunOptions) -> Forecast:
     context, ranges = prepared.context, prepared.ranges
     workers, in_threads = _workers(options)
     held = run_budget(context, options.memory, in_threads=in_threads).num_bytes
     estimate = estimate_run(context, prepared.inputs.all_files, ranges)
-    if estimate.rejected:
-        understood = understood.of_input()
     seconds = None
     if workers:
         seconds = estimate_seconds(
             context.source,
             context.exchange,
-            plan.input_bytes,
+            run.inputs.num_bytes,
             len(ranges),
             estimate,
             workers,
         )
-    finished = _finished_ranges(context.workspace, context.exchange)
-    verdict, reason, kind = plan.verdict, plan.reason, plan.kind
-    if verdict in ("convert", "append") and finished:
-        verdict = "resume"
-    space = space_of(context.workspace, estimate, workers or 1, held)
-    if verdict != "refused" and (short := first_short(space)):
-        verdict, reason, kind = "refused", short, NO_ROOM
-    return replace(
-        plan,
-        verdict=verdict,
-        reason=reason,
-        kind=kind,
-        ranges=len(ranges),
-        finished_ranges=finished,
-        exchange=context.exchange,
-        exchange_reason=(
-            context.source.sizes_unknown if context.exchange == "scratch" else ""
-        ),
+    tasks = context.workspace.names(CHECKPOINTS)
+    return Forecast(
         estimate=estimate,
+        finished_ranges=sum(t.startswith(f"range-{context.exchange}-") for t in tasks),
         scratch_bytes=max(0, estimate.scratch_bytes - held),
-        space=space,
+        space=space_of(context.workspace, estimate, workers or 1, held),
         workers=workers,
         seconds=seconds,
-        warnings=(
-            *plan.warnings,
-            *understood.warnings,
-            *_warnings(context.job, estimate, space),
-        ),
-        understood=understood,
     )
 
 
@@ -344,11 +325,6 @@ def _verdict(run: ResolvedRun) -> tuple[Verdict, OutputError | None]:
         return "append", None
     replaces = run.store.size(MANIFEST_NAME) is not None
     return ("replace" if replaces else "convert"), None
-
-
-def _finished_ranges(workspace: Workspace, exchange: str) -> int:
-    names = workspace.names("facts")
-    return sum(name.startswith(f"range-{exchange}-") for name in names)
 
 
 def _workers(options: RunOptions) -> tuple[int, bool]:

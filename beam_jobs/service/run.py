@@ -92,7 +92,7 @@ from recordmill.transforms.tasks.leftovers import (
 )
 from recordmill.transforms.tasks.memory import share_arenas
 from recordmill.transforms.tasks.progress_reader import Reporter
-from recordmill.transforms.tasks.rejects import note_input
+from recordmill.transforms.tasks.rejects import save_input
 from recordmill.transforms.tasks.workspace import Workspace, work_folder_of
 from recordmill.transforms.tfrecord import require_fast_crc
 
@@ -113,7 +113,7 @@ def prepare_workspace(
     """
     workspace = context.workspace
     make_folders(workspace, context.exchange, cut_of(ranges))
-    note_input(workspace, context.input_root, context.job.source)
+    save_input(workspace, context.input_root, context.job.source)
     keep_inventory(context, inputs.files, inputs.side_files, inputs.listed_at)
     save_checksums(workspace, PREPARE, context.source.checksums_of_prepare())
     source = context.source.spill_inventory(

@@ -7,18 +7,16 @@ import json
 import re
 import time
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from job_tools import IRIS, command, convert, manifest_of, recordmill, shards_of
 
-from recordmill.beam_jobs.report.monitoring import (
-    MAX_REASONS,
-    LogLines,
-    count_reasons,
-    reason_class,
-)
+from recordmill.beam_jobs.report.monitoring import MAX_REASONS, LogLines, reason_counts
+from recordmill.schemas.ranges import Reject
+from recordmill.transforms.tasks.rejects import count_kinds, reason_kind
 
 _SAMPLE = re.compile(r'(\w+)\{((?:\w+="(?:[^"\\\n]|\\.)*",?)*)\} (\S+)')
 
@@ -92,6 +90,19 @@ def test_rejects_by_reason(tmp_path: Path) -> None:
     found = samples(file)
     assert found[("last_run_status", "unchanged")] == 1
     assert expected.items() <= found.items()
+
+
+def test_rejects_by_reason_are_those_of_the_dataset(tmp_path: Path) -> None:
+    """In a store, and where those of the replaced dataset are kept for its readers."""
+    source, file = tmp_path / "in.csv", tmp_path / "m.prom"
+    options = ["--max-rejects", "3", "--metrics-file", file]
+    for output in (f"memory://metrics-{uuid4().hex}/out", tmp_path / "out"):
+        source.write_text("a,b\n1,2\n3\n4,5,6\n")
+        convert("csv", source, output, *options)
+        source.write_text("a,b\n1,2\n3\n4,5\n")
+        convert("csv", source, output, *options, "--overwrite")
+        reason = ("rows_rejected_by_reason", "expected # columns, found #")
+        assert samples(file)[reason] == 1
 
 
 def test_metrics_of_a_failure(tmp_path: Path) -> None:
@@ -176,17 +187,15 @@ def test_metrics_problems_are_in_the_log(tmp_path: Path) -> None:
         ("-1.5e3 is below 0", "#e# is below #"),
     ],
 )
-def test_reason_class(reason: str, expected: str) -> None:
-    assert reason_class(reason) == expected.replace("UTF-#", reason_class("UTF-8"))
+def test_kinds_of_reasons(reason: str, expected: str) -> None:
+    assert reason_kind(reason) == expected.replace("UTF-#", reason_kind("UTF-8"))
 
 
-def test_rare_reasons_are_one(tmp_path: Path) -> None:
+def test_rare_reasons_are_one() -> None:
     words = [chr(97 + n) * 3 for n in range(MAX_REASONS + 5)]
     rows = [word for n, word in enumerate(words) for _ in range(100 - n)]
-    lines = [json.dumps({"reason": word}) + "\n" for word in rows]
-    (tmp_path / "a.jsonl").write_text("".join(lines[::2]))
-    (tmp_path / "b.jsonl").write_text("".join(lines[1::2]))
-    counts = count_reasons(tmp_path)
+    rejects = (Reject("x", 0, word, b"") for word in rows)
+    counts = reason_counts(count_kinds(rejects))
     assert sum(counts.values()) == len(rows)
     assert list(counts.items())[:2] == [("aaa", 100), ("bbb", 99)]
     assert len(counts) == MAX_REASONS + 1

@@ -30,10 +30,12 @@ from rows_tools import (
 from recordmill.beam_jobs.pipelines.write_dataset import WriteDataset
 from recordmill.schemas.errors import RejectLimitError, SchemaError, UsageError
 from recordmill.schemas.proto.example_pb2 import SequenceExample
+from recordmill.schemas.ranges import Reject
 from recordmill.transforms.commit.cleanup import clean
 from recordmill.transforms.rows import encode_rows as encode
-from recordmill.transforms.rows.row_rejects import reject_limit_error, reject_line
+from recordmill.transforms.rows.row_summary import reject_limit_error
 from recordmill.transforms.storage import LocalStore
+from recordmill.transforms.tasks.rejects import reject_line
 
 BAD_ROWS: list[Any] = [
     {"label": "lion"},
@@ -312,6 +314,8 @@ def test_constructing_touches_no_storage(tmp_path: Path) -> None:
 
 
 def test_reject_limit_error_is_one() -> None:
-    error = reject_limit_error("1 rows", "0", reject_line("no", b"x" * 400))
+    error = reject_limit_error(
+        "1 rows", "0", reject_line(Reject("", 0, "no", b"x" * 400))
+    )
     assert isinstance(error, RejectLimitError)
     assert str(error).count("x") < 350

@@ -9,11 +9,9 @@ TFDS parses these files as protobuf messages and fails on any unknown key; 64-bi
 integers are strings, as in protobuf's JSON. Checked by reading with TFDS 4.9.10:
 
 - A value that may be missing is a Tensor of shape [-1], empty where it is missing.
-  TFDS's
-  own `Optional` would return the smallest number of the type instead.
+  TFDS's own `Optional` would return the smallest number of the type instead.
 - An Image of three channels decodes JPEG, PNG and BMP of any depth, but not GIF, WebP
-  and
-  TIFF. encodingFormat is used only for writing, so it is left out.
+  and TIFF. encodingFormat is used only for writing, so it is left out.
 - A feature with several unknown dimensions is a Sequence of Sequences, whose values and
   row lengths TFDS reads from keys of their own; it is empty where it is missing.
 - What TFDS cannot decode to numbers stays bytes: serialized TensorProtos, arrays of

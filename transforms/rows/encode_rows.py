@@ -22,6 +22,7 @@ from recordmill.schemas.errors import (
 )
 from recordmill.schemas.feature_spec import FeatureSpec, Kind, Schema
 from recordmill.schemas.job import JobSpec
+from recordmill.schemas.ranges import Reject
 from recordmill.transforms.arrow import MAX_CELL_BYTES, U64, array_parts
 from recordmill.transforms.dataset.verify import invalid_rows
 from recordmill.transforms.decode.examples import ObservedFeatures
@@ -39,18 +40,16 @@ from recordmill.transforms.rows.elements import (
     row_as_json,
     size_of,
 )
-from recordmill.transforms.rows.row_rejects import (
-    RejectLine,
-    reject_limit_error,
-    reject_line,
-)
 from recordmill.transforms.rows.row_summary import (
+    RejectLine,
     RowsSummary,
     content_hashes,
+    reject_limit_error,
     sum_hashes,
     text_digest,
 )
 from recordmill.transforms.tasks.frame_records import FramedRows, frame_rows
+from recordmill.transforms.tasks.rejects import reject_line
 
 RECORD = "record"  # the feature of records whose content is unknown
 RECORD_SCHEMA = Schema((FeatureSpec(RECORD, Kind.BYTES),))
@@ -289,7 +288,7 @@ class RowsEncoder:
         )
 
     def _reject(self, reason: str, raw: bytes) -> None:
-        line = reject_line(reason, raw)
+        line = reject_line(Reject("", 0, reason, raw))
         self.rejects.append((text_digest(line), line))
         self.rows_rejected += 1
         limit = self.job.max_rejects.text

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b, sha256
 
@@ -10,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from recordmill.schemas.errors import RejectLimitError
 from recordmill.schemas.job import JobSpec
 from recordmill.schemas.ranges import SortedRunRef
 from recordmill.transforms.arrow import U64, array_parts
@@ -138,3 +141,30 @@ def rows_fingerprint(job: JobSpec, totals: RowsTotals) -> str:
     content = (totals.rows_read, totals.rows_rejected, *totals.digest)
     digest.update(f"\nrows {content}".encode())
     return digest.hexdigest()
+
+
+_SHOWN_BYTES = 300
+
+RejectLine = tuple[Digest, bytes]
+"""A reject as a line of JSON, and its digest."""
+
+
+def reject_limit_error(rows: str, limit: str, line: bytes) -> RejectLimitError:
+    """Makes the error of too many rejects, which shows one of them."""
+    reject = json.loads(line)
+    raw = base64.b64decode(reject["raw"])
+    shown = raw[:_SHOWN_BYTES].decode(errors="backslashreplace")
+    more = "..." if len(raw) > _SHOWN_BYTES else ""
+    return RejectLimitError(
+        f"{rows} rejected (limit {limit}). One of them: {reject['reason']}: "
+        f"{shown}{more}\nFix the rows or raise max_rejects"
+    )
+
+
+def summarize_rejects(rejects: Sequence[RejectLine]) -> RowsSummary:
+    """Summarizes rows that were rejected."""
+    digest = (0, 0)
+    for own, _ in rejects:
+        digest = add_digests(digest, own)
+    shown = min((line for _, line in rejects), default=b"")
+    return RowsSummary(len(rejects), len(rejects), digest, reject=shown)

@@ -39,8 +39,11 @@ from recordmill.transforms.commit.detached import acquire_for_commit, publish_on
 from recordmill.transforms.commit.staging import stage
 from recordmill.transforms.exchange.plan import plan_shards
 from recordmill.transforms.rows.encode_rows import RECORD_SCHEMA
-from recordmill.transforms.rows.row_rejects import reject_limit_error
-from recordmill.transforms.rows.row_summary import RowsTotals, rows_fingerprint
+from recordmill.transforms.rows.row_summary import (
+    RowsTotals,
+    reject_limit_error,
+    rows_fingerprint,
+)
 from recordmill.transforms.sources.pipeline_rows import PipelineRowsSource
 from recordmill.transforms.storage import Preflight, Store
 from recordmill.transforms.tasks.context import RunContext

@@ -6,7 +6,6 @@ exists is true. A run that was killed is resumed from its checkpoints.
 
 from __future__ import annotations
 
-import base64
 import json
 import time
 import traceback
@@ -28,6 +27,7 @@ from recordmill.schemas.names import REJECTS_NAME, rejects_prefix
 from recordmill.schemas.ranges import Reject, RejectTotals
 from recordmill.transforms.storage.errors import output_error
 from recordmill.transforms.tasks.launches import keep_alive
+from recordmill.transforms.tasks.rejects import reject_line
 from recordmill.transforms.tasks.workspace import Workspace
 
 CHECKPOINTS = "facts"  # the folder: it keeps its first name, so that older runs resume
@@ -71,21 +71,9 @@ def save_rejects(
     workspace: Workspace, name: str, rejects: Iterable[Reject]
 ) -> RejectTotals:
     """Writes the rejects of one task as JSON lines; returns their totals."""
-    lines = [
-        json.dumps(
-            {
-                "uri": reject.path,
-                "position": reject.position,
-                "reason": reject.reason,
-                "raw": base64.b64encode(reject.raw).decode(),
-            },
-            ensure_ascii=False,
-        )
-        for reject in rejects
-    ]
     file = f"{REJECTS_NAME}/{name}.jsonl"
-    data = "".join(f"{line}\n" for line in lines).encode()
-    if lines:
+    data = b"".join(reject_line(reject) + b"\n" for reject in rejects)
+    if data:
         workspace.put(file, data, durable=True)
     else:
         workspace.discard(file)  # of an earlier try that assumed other types

@@ -7,7 +7,6 @@ extrapolated. Where the plan is made from file sizes (images), nothing has to be
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -57,7 +56,6 @@ class Sample:
       reference_bytes: of the references to the rows.
       histogram: of all rows, if the whole input was read.
       compression_ratio: compressed bytes per byte of the records.
-      lowest_density: framed bytes per position, of the range with the fewest.
     """
 
     max_rows: int
@@ -71,7 +69,6 @@ class Sample:
     reference_bytes: int = 0
     histogram: Histogram | None = None
     compression_ratio: float = 1.0
-    lowest_density: float = math.inf
 
     def reject(self, count: int, reasons: Sequence[str]) -> None:
         self.rejected += count
@@ -101,13 +98,9 @@ def sample_input(
         context, input_ranges, final_types, whole=whole
     ):
         sample.positions += input_range.num_positions
-        before = sample.framed_bytes
         for rows in batches:
             for records in _add(context, input_range, rows, final_types, sample):
                 compressor.add(records)
-        if input_range.num_positions:
-            density = (sample.framed_bytes - before) / input_range.num_positions
-            sample.lowest_density = min(sample.lowest_density, density)
         if context.source.sizes_known_upfront or context.exchange == "reference":
             for rows in context.source.list_references(input_range):
                 assert (
@@ -246,9 +239,6 @@ class Estimate:
       reason: why the first of them would be, or "".
       splits: in the order of the job.
       scratch_bytes: size of the scratch files when the first shard is written.
-      certain_share: lower bound of the bytes, as a share of the estimate: what would be
-        written if the whole input were like the sampled range with the smallest
-        records.
     """
 
     is_exact: bool
@@ -257,7 +247,11 @@ class Estimate:
     reason: str
     splits: tuple[SplitEstimate, ...]
     scratch_bytes: int
-    certain_share: float = 1.0
+
+    @property
+    def sure_share(self) -> float:
+        """Returns the share of the bytes that is surely written."""
+        return 0.95 if self.is_exact else 0.5
 
     @property
     def records(self) -> int:
@@ -312,24 +306,7 @@ def estimate_run(
         reason=sample.reason,
         splits=splits,
         scratch_bytes=round(in_scratch * scale),
-        certain_share=_certain_share(context, sample, is_exact=is_exact),
     )
-
-
-def _certain_share(context: RunContext, sample: Sample, *, is_exact: bool) -> float:
-    """Returns the lower bound of the bytes, as a share of the estimate."""
-    if is_exact:
-        share = 0.95
-    elif context.source.sizes_known_upfront and not sample.rejected:
-        share = 0.9  # all file sizes are known; only rejects can make it less
-    elif sample.framed_bytes:
-        share = 0.9 * min(
-            1.0, sample.lowest_density * sample.positions / sample.framed_bytes
-        )
-    else:
-        share = 0.0
-    # The compression ratio varies more between ranges than the size of records does.
-    return share if context.job.compression == "none" else share / 2
 
 
 def estimate_seconds(

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from recordmill.schemas.input_summary import Understood
 from recordmill.schemas.ranges import InputRange
@@ -387,17 +387,22 @@ def find_position(
     )
 
 
-class Reporter(Protocol):
-    """Shows a run's progress to a person."""
+class Reporter:
+    """A reporter on a run's progress; this one shows nothing."""
 
-    def doing(self, stage: str, what: str) -> None: ...
+    def doing(self, stage: str, what: str) -> None:
+        """Shows what goes on where no task tells it."""
 
-    def tell(self, understood: Understood) -> None: ...
+    def tell(self, understood: Understood) -> None:
+        """Shows what the input was taken for, and the warnings."""
 
     def begin(
         self, context: RunContext, ranges: Sequence[InputRange], input_bytes: int
-    ) -> None: ...
+    ) -> None:
+        """Starts to follow the tasks of a run."""
 
-    def poll(self) -> None: ...
+    def poll(self) -> None:
+        """Looks at the tasks, now and then while they run."""
 
-    def end(self) -> None: ...
+    def end(self) -> None:
+        """Ends: the tasks are finished, or failed."""

@@ -1,9 +1,7 @@
-"""Reads the rejects of a dataset, or of runs that have not published one, for people.
+"""Rejected rows: their lines in files, those of a dataset or a run, and their reasons.
 
-A reject is a line of JSON: uri, position (bytes), reason, raw (base64). Reasons carry
-  the
-values that were found, so counting them needs their common form: numbers and quoted
-values are left out.
+A reject is a line of JSON: uri, position (bytes), reason, raw (base64). Reasons carry the
+values that were found, so they are counted by their common form, the kind:
 
     "expected 6 columns, found 3"  "expected 6 columns, found 5"
     ->  "expected # columns, found #", 2 rows
@@ -37,7 +35,53 @@ from recordmill.transforms.storage.store import WORK_FOLDER
 from recordmill.transforms.tasks.workspace import Workspace, work_folder_of
 
 MAX_READ_BYTES = 256 << 20  # of a file, to count its lines
+MAX_KINDS = 1_000  # reasons of further kinds are counted together
+OTHER_KINDS = "other reasons"
+NOT_COUNTED = "not counted"
+MAX_COUNTED = 100_000  # rejects whose reasons the end of a run counts
+MAX_DESCRIBED = 10_000  # rejects that an error message counts
 _COMPARED_BYTES = 1 << 16  # of a row
+_DESCRIBED_KINDS = 3
+_INPUT_NAME = "input.json"  # in a workspace: the input root and the format
+_RAW_CHARACTERS = 60  # of a reject that are shown
+
+# What differs from row to row: quoted texts, bytes, lists and numbers.
+_VALUES = re.compile(
+    r"b?'(?:[^'\\]|\\.)*'|b?\"(?:[^\"\\]|\\.)*\"|\[[^\]]*\]|-?\d[\d.,]*"
+)
+
+
+def reject_line(reject: Reject) -> bytes:
+    """Returns a line of a rejects file; a pipeline's row has no URI and no position."""
+    fields = {
+        "uri": reject.path or None,
+        "position": reject.position if reject.path else None,
+        "reason": reject.reason,
+        "raw": base64.b64encode(reject.raw).decode(),
+    }
+    return json.dumps(fields, ensure_ascii=False).encode(errors="backslashreplace")
+
+
+def parse_reject(line: bytes, where: str) -> Reject:
+    """Parses one line of a rejects file; a pipeline's row has no path.
+
+    Raises:
+      OutputError: the line is not a valid reject; names `where`.
+    """
+    try:
+        fields = json.loads(line)
+        from_pipeline = fields["uri"] is None and fields["position"] is None
+        return Reject(
+            path="" if from_pipeline else str(fields["uri"]),
+            position=0 if from_pipeline else int(fields["position"]),
+            reason=str(fields["reason"]),
+            raw=base64.b64decode(fields["raw"], validate=True),
+        )
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        raise OutputError(
+            f"{where}: {line[:80]!r} is not a valid reject (expected an object with "
+            "uri, position, reason and raw)"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,18 +157,6 @@ def _seen_in_archive(uri: str, storage: StorageOptions) -> Seen | None:
 UNKNOWN_INPUT = RejectLocator()
 
 
-MAX_KINDS = 1_000  # reasons of further kinds are counted together
-OTHER_KINDS = "other reasons"
-NOT_COUNTED = "not counted"
-MAX_COUNTED = 100_000  # rejects whose reasons the end of a run counts
-MAX_DESCRIBED = 10_000  # rejects that an error message counts
-_DESCRIBED_KINDS = 3
-_INPUT_NAME = "input.json"  # in a workspace: the input root and the format
-RAW_CHARACTERS = 60  # of a reject that are shown
-
-_VALUES = re.compile(r"'[^']*'|\"[^\"]*\"|\d[\d,.]*")
-
-
 @dataclass(frozen=True, slots=True)
 class RejectKind:
     """Rejects whose reasons differ in their values alone.
@@ -140,17 +172,23 @@ class RejectKind:
     first: Reject
 
     @property
+    def is_known(self) -> bool:
+        """Returns whether all rows have the reason of the first."""
+        return self.kind not in (OTHER_KINDS, NOT_COUNTED)
+
+    @property
     def example(self) -> str:
         """Returns the reason of the first, with its values; the kind if reasons differ."""
-        differ = self.kind in (OTHER_KINDS, NOT_COUNTED)
-        return self.kind if differ else printable(self.first.reason)
+        return printable(self.first.reason) if self.is_known else self.kind
 
 
-def kind_of(reason: str) -> str:
+def reason_kind(reason: str) -> str:
     """Returns a reason without the values in it.
 
-    >>> kind_of("price: 'abc' is not a valid float32")
+    >>> reason_kind("price: 'abc' is not a valid float32")
     'price: # is not a valid float#'
+    >>> reason_kind("labels [12] for label, expected below [10]")
+    'labels # for label, expected below #'
     """
     return _VALUES.sub("#", reason)
 
@@ -166,7 +204,7 @@ def count_kinds(rejects: Iterable[Reject], total: int = 0) -> list[RejectKind]:
     rows: dict[str, int] = {}
     firsts: dict[str, Reject] = {}
     for reject in rejects:
-        kind = kind_of(reject.reason)
+        kind = reason_kind(reject.reason)
         if kind not in rows and len(rows) >= MAX_KINDS:
             kind = OTHER_KINDS
         rows[kind] = rows.get(kind, 0) + 1
@@ -187,10 +225,10 @@ def readable_raw(raw: bytes) -> str:
     try:
         text = raw.decode()
     except UnicodeDecodeError:
-        more = " ..." if len(raw) > RAW_CHARACTERS // 3 else ""
-        return raw[: RAW_CHARACTERS // 3].hex(" ") + more
-    more = "..." if len(text) > RAW_CHARACTERS else ""
-    return f'"{printable(text[:RAW_CHARACTERS])}{more}"'
+        more = " ..." if len(raw) > _RAW_CHARACTERS // 3 else ""
+        return raw[: _RAW_CHARACTERS // 3].hex(" ") + more
+    more = "..." if len(text) > _RAW_CHARACTERS else ""
+    return f'"{printable(text[:_RAW_CHARACTERS])}{more}"'
 
 
 def describe_kinds(
@@ -212,7 +250,7 @@ def kind_lines(
     The last line tells how many more kinds there are.
     """
     listed = list(kinds)
-    known = [kind for kind in listed if kind.kind not in (OTHER_KINDS, NOT_COUNTED)]
+    known = [kind for kind in listed if kind.is_known]
     lines = [
         f"{kind.rows:,} x {kind.example}; first at "
         f"{locator.describe(kind.first)}: {readable_raw(kind.first.raw)}"
@@ -224,7 +262,7 @@ def kind_lines(
     lines += [
         f"and {count(kind.rows, 'row')}: {kind.kind}"
         for kind in listed
-        if kind.kind in (OTHER_KINDS, NOT_COUNTED)
+        if not kind.is_known
     ]
     return lines
 
@@ -237,7 +275,7 @@ def published_rejects(store: Store) -> Iterator[Reject]:
 
 
 def published_locator(store: Store, storage: StorageOptions) -> RejectLocator:
-    """Returns what finds the lines of a dataset's rejects, by the facts of its run.
+    """Returns what finds the lines of a dataset's rejects, by its run.json.
 
     Args:
       store: of the dataset.
@@ -248,13 +286,13 @@ def published_locator(store: Store, storage: StorageOptions) -> RejectLocator:
 
 def _locator(store: Store, name: str, storage: StorageOptions) -> RejectLocator:
     try:
-        facts = json.loads(store.read(name))
-        return RejectLocator(str(facts["input_root"]), str(facts["source"]), storage)
+        found = json.loads(store.read(name))
+        return RejectLocator(str(found["input_root"]), str(found["source"]), storage)
     except (OutputError, ValueError, KeyError, TypeError):
-        return UNKNOWN_INPUT  # there is none, or it is of an earlier version
+        return UNKNOWN_INPUT  # a pipeline's dataset has none
 
 
-def note_input(workspace: Workspace, input_root: str, source: str) -> None:
+def save_input(workspace: Workspace, input_root: str, source: str) -> None:
     """Writes to a run's workspace what finds the lines of its rejects.
 
     Args:
@@ -262,20 +300,19 @@ def note_input(workspace: Workspace, input_root: str, source: str) -> None:
       input_root: the folder below which all inputs are.
       source: name of the input format.
     """
-    facts = {"input_root": input_root, "source": source}
-    workspace.put(_INPUT_NAME, json.dumps(facts).encode())
+    found = {"input_root": input_root, "source": source}
+    workspace.put(_INPUT_NAME, json.dumps(found).encode())
 
 
 def run_rejects(workspace: Workspace) -> Iterator[Reject]:
     """Yields the rejects of one run that has not published."""
     for name in workspace.names(REJECTS_NAME):
         data = workspace.get(f"{REJECTS_NAME}/{name}") or b""
-        for number, line in enumerate(data.splitlines(), 1):
-            yield parse_reject(line, f"{REJECTS_NAME}/{name}: line {number}")
+        yield from _parsed(data, f"{REJECTS_NAME}/{name}")
 
 
 def first_reject_line(workspace: Workspace) -> str:
-    """Tells the first row that a run rejected, and what lists all; "" if there is none."""
+    """Describes the first row that a run rejected; "" if there is none."""
     for reject in run_rejects(workspace):
         where = UNKNOWN_INPUT.describe(reject)
         command = rejects_command(workspace)
@@ -298,10 +335,10 @@ def unpublished_rejects(store: Store, scratch: str = "") -> Iterator[Reject]:
 
     Args:
       store: of the output.
-      scratch: the scratch folder of these runs, if they were given one.
+      scratch: the scratch folder of these runs; "" for the default.
     """
     for root, run in _unpublished_runs(store, scratch):
-        yield from _rejects_below(root, f"{run}/{REJECTS_NAME}")
+        yield from _rejects_in(root, root.list(f"{run}/{REJECTS_NAME}"))
 
 
 def unpublished_locator(
@@ -313,13 +350,13 @@ def unpublished_locator(
 
     Args:
       store: of the output.
-      scratch: the scratch folder of these runs, if they were given one.
+      scratch: the scratch folder of these runs; "" for the default.
       storage: options of the inputs' storage.
     """
     found = {
         _locator(root, f"{run}/{_INPUT_NAME}", storage)
         for root, run in _unpublished_runs(store, scratch)
-        if next(_rejects_below(root, f"{run}/{REJECTS_NAME}"), None)
+        if root.list(f"{run}/{REJECTS_NAME}")
     }
     return found.pop() if len(found) == 1 else UNKNOWN_INPUT
 
@@ -336,34 +373,12 @@ def _unpublished_runs(store: Store, scratch: str) -> Iterator[tuple[Store, str]]
             yield root, run
 
 
-def _rejects_below(store: Store, folder: str) -> Iterator[Reject]:
-    yield from _rejects_in(store, store.list(folder))
-
-
 def _rejects_in(store: Store, names: Iterable[str]) -> Iterator[Reject]:
     for name in sorted(names):
         if name.endswith(".jsonl"):
-            for number, line in enumerate(store.read(name).splitlines(), 1):
-                yield parse_reject(line, f"{store.uri_of(name)}: line {number}")
+            yield from _parsed(store.read(name), store.uri_of(name))
 
 
-def parse_reject(line: bytes, where: str) -> Reject:
-    """Parses one line of a rejects file; a pipeline's row has no path.
-
-    Raises:
-      OutputError: the line is not a valid reject; names `where`.
-    """
-    try:
-        fields = json.loads(line)
-        from_pipeline = fields["uri"] is None and fields["position"] is None
-        return Reject(
-            path="" if from_pipeline else str(fields["uri"]),
-            position=0 if from_pipeline else int(fields["position"]),
-            reason=str(fields["reason"]),
-            raw=base64.b64decode(fields["raw"], validate=True),
-        )
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-        raise OutputError(
-            f"{where}: {line[:80]!r} is not a valid reject (expected an object with "
-            "uri, position, reason and raw)"
-        ) from error
+def _parsed(data: bytes, name: str) -> Iterator[Reject]:
+    for number, line in enumerate(data.splitlines(), 1):
+        yield parse_reject(line, f"{name}: line {number}")

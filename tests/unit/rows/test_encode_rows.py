@@ -39,11 +39,11 @@ from recordmill.transforms.exchange.sorted_run_store import LocalSortedRuns
 from recordmill.transforms.rows.dicts import to_dicts
 from recordmill.transforms.rows.elements import Table, TableBuilder
 from recordmill.transforms.rows.encode_rows import RowsEncoder, SplitRule
-from recordmill.transforms.rows.row_rejects import summarize_rejects
 from recordmill.transforms.rows.row_summary import (
     RowsTotals,
     rows_bucket_bits,
     rows_fingerprint,
+    summarize_rejects,
 )
 from recordmill.transforms.rows.rows_job import RowsJob
 from recordmill.transforms.sources.pipeline_rows import PipelineRowsSource
