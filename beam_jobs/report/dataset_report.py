@@ -138,11 +138,7 @@ def show_inspect(
 def _write_images(
     example: ExamplePreview, features: Mapping[str, FeatureSpec], folder: str
 ) -> _Images:
-    """Writes the images of an example, the first few of each feature.
-
-    Raises:
-      OutputError: the folder refuses.
-    """
+    """Writes the images of an example, the first few of each feature."""
     found: dict[str, list[dict[str, Any]]] = {}
     number = 0
     for name, values in example.values.items() if folder else ():

@@ -27,7 +27,7 @@ def show_outcome(outcome: Outcome, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(outcome_facts(outcome)))
         return
-    for line in outcome_lines(outcome):
+    for line in _outcome_lines(outcome):
         click.echo(line, err=True)
 
 
@@ -117,7 +117,7 @@ def _appended_facts(outcome: Outcome) -> dict[str, int] | None:
     }
 
 
-def outcome_lines(outcome: Outcome) -> list[str]:
+def _outcome_lines(outcome: Outcome) -> list[str]:
     """Returns the lines that people see."""
     manifest = outcome.manifest
     if outcome.status == "unchanged":
@@ -173,7 +173,7 @@ def outcome_lines(outcome: Outcome) -> list[str]:
             f"  a detached job is at work here, too: {launch}. It replaces nothing that "
             "was published after its launch"
         )
-    return lines + loading_lines(outcome.output, manifest)
+    return lines + _loading_lines(outcome.output, manifest)
 
 
 def _class_line(label: LabelCounts) -> str:
@@ -184,7 +184,7 @@ def _class_line(label: LabelCounts) -> str:
     return f"classes of {printable(label.feature)}: {', '.join(first)}{more}"
 
 
-def loading_lines(output: str, manifest: Manifest) -> list[str]:
+def _loading_lines(output: str, manifest: Manifest) -> list[str]:
     """Returns the lines by which one sees and loads a dataset, as they are typed."""
     where = shlex.quote(output)
     split = next((n for n, split in manifest.splits.items() if split.records), "train")

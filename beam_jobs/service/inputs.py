@@ -43,16 +43,8 @@ from recordmill.transforms.tfrecord import crc32c
 _WAY_OUT = "choose another output or other inputs"
 
 
-def inputs_outside(inputs: Sequence[str], output: str) -> list[str]:
-    """Returns the inputs of a job without the output folder, which `data/*` may name.
-
-    Args:
-      inputs: files, folders or globs, as a person wrote them.
-      output: the output folder, as a person wrote it.
-
-    Raises:
-      UsageError: one of them is inside the output folder, or there is no other one.
-    """
+def _inputs_outside(inputs: Sequence[str], output: str) -> list[str]:
+    """Returns the inputs of a job without the output folder, which `data/*` may name."""
     folder = _real_uri(output)
     for name in inputs:
         if _real_uri(name).startswith(f"{folder}/"):
@@ -69,13 +61,8 @@ def inputs_outside(inputs: Sequence[str], output: str) -> list[str]:
     return outside
 
 
-def files_outside(files: Sequence[InputFile], output: str) -> list[InputFile]:
-    """Returns the files that are not below the output folder, also not by links to it.
-
-    Args:
-      files: found below the inputs.
-      output: the output folder, as a person wrote it.
-    """
+def _files_outside(files: Sequence[InputFile], output: str) -> list[InputFile]:
+    """Returns the files that are not below the output folder, also not by links to it."""
     folder = _real_uri(output)
 
     @cache
@@ -164,14 +151,14 @@ def list_all_inputs(
     if options.scratch or is_local(output):
         unpack_into(options.scratch or full_uri(output))
     apart, root, found = list_with_named(
-        inputs_outside(options.inputs, output),
+        _inputs_outside(options.inputs, output),
         source.named_files,
         storage,
         keep_unreadable=True,
         note=links.append,
         open_archives=not source.reads_archives,
     )
-    files = files_outside(found, output)
+    files = _files_outside(found, output)
     warnings = _told(links)
     if passed_over := len(found) - len(files):
         left = f"{count(passed_over, 'file')} in the output folder {full_uri(output)}"
@@ -207,7 +194,7 @@ def list_all_inputs(
         below = _list_files_root(source.files_root, storage)
     else:
         _, below = list_inputs([root], storage, keep_unreadable=True)
-    side_files = [file for file in files_outside(below, output) if not file.problem]
+    side_files = [file for file in _files_outside(below, output) if not file.problem]
     return replace(inputs, side_files=side_files)
 
 
@@ -219,11 +206,7 @@ def _told(links: Sequence[str]) -> tuple[str, ...]:
 
 
 def _list_files_root(root: str, storage: StorageOptions) -> list[InputFile]:
-    """Lists what cells may name below a root that a person gave.
-
-    Raises:
-      InputError: it is not a folder, or cannot be listed.
-    """
+    """Lists what cells may name below a root that a person gave."""
     try:
         found, files = list_inputs([root], storage, keep_unreadable=True)
     except InputError as error:

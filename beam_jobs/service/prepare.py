@@ -138,11 +138,7 @@ def prepare_run(run: ResolvedRun) -> PreparedRun:
 
 
 def _require_same_schema(append_plan: AppendPlan, source: Source) -> None:
-    """Checks that records of the new files are as those that are there.
-
-    Raises:
-      SchemaError: says what would differ.
-    """
+    """Checks that records of the new files are as those that are there."""
     found = source.schema()
     stored = tuple(feature.as_stored() for feature in found.features)
     changes = differences(append_plan.schema, found)
@@ -157,11 +153,7 @@ def _require_same_schema(append_plan: AppendPlan, source: Source) -> None:
 
 
 def _check_schema(job: JobSpec, source: Source, expected: Schema | None) -> None:
-    """Refuses before the run what can never fit: columns, types, the payload.
-
-    Raises:
-      SchemaError: says what does not fit.
-    """
+    """Refuses before the run what can never fit: columns, types, the payload."""
     # Only here: they import all that casts and encodes, which "nothing to do" need not.
     from recordmill.transforms.cast.cast_batch import check_columns
     from recordmill.transforms.encode.arrow_types import check_types
@@ -183,11 +175,7 @@ def _check_schema(job: JobSpec, source: Source, expected: Schema | None) -> None
 
 
 def _require_no_bounds(expected: Schema | None) -> None:
-    """Refuses bounds of values that are not read.
-
-    Raises:
-      SchemaError: the expected schema has some.
-    """
+    """Refuses bounds of values that are not read."""
     for feature in expected.features if expected else ():
         if feature.minimum is not None or feature.maximum is not None:
             raise SchemaError(

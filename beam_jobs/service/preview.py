@@ -106,8 +106,8 @@ def require_space(
 
         estimate = estimate_run(context, inputs.all_files, prepared.ranges)
         budget = run_budget(context, memory, in_threads=works_in_threads(options))
-        space = space_of(context.workspace, estimate, workers, budget.num_bytes)
-        if reason := first_short(space):
+        space = _space_of(context.workspace, estimate, workers, budget.num_bytes)
+        if reason := _first_short(space):
             raise NoRoomError(reason)
 
 
@@ -125,17 +125,10 @@ def run_budget(context: RunContext, memory: str, *, in_threads: bool) -> HoldBud
     return memory_budget(memory)
 
 
-def space_of(
+def _space_of(
     workspace: Workspace, estimate: Estimate, workers: int, held_bytes: int = 0
 ) -> tuple[Space, ...]:
-    """Computes what is needed on each disk; output and scratch may share one.
-
-    Args:
-      workspace: the folders of the run.
-      estimate: what the run writes.
-      workers: how many shards are written at the same time.
-      held_bytes: of the sorted runs, that may stay in memory.
-    """
+    """Computes what is needed on each disk; output and scratch may share one."""
     shards_here = estimate.bytes
     if not isinstance(workspace.store, LocalStore):
         # Each shard leaves for the store as soon as it is whole.
@@ -165,7 +158,7 @@ def space_of(
     return tuple(disks.values())
 
 
-def first_short(space: Sequence[Space]) -> str:
+def _first_short(space: Sequence[Space]) -> str:
     """Returns why a run does not fit and what to do, or "" if it may fit."""
     for disk in space:
         if disk.is_short:
@@ -274,7 +267,7 @@ def plan_run(job: JobSpec, options: RunOptions) -> RunPlan:
     )
     if verdict in ("convert", "append") and forecast.finished_ranges:
         plan = replace(plan, verdict="resume")
-    if verdict != "refused" and (short := first_short(forecast.space)):
+    if verdict != "refused" and (short := _first_short(forecast.space)):
         plan = replace(plan, verdict="refused", reason=short, kind=NO_ROOM)
     return replace(
         plan,
@@ -305,7 +298,7 @@ def _forecast(run: ResolvedRun, prepared: PreparedRun, options: RunOptions) -> F
         estimate=estimate,
         finished_ranges=sum(t.startswith(f"range-{context.exchange}-") for t in tasks),
         scratch_bytes=max(0, estimate.scratch_bytes - held),
-        space=space_of(context.workspace, estimate, workers or 1, held),
+        space=_space_of(context.workspace, estimate, workers or 1, held),
         workers=workers,
         seconds=seconds,
     )

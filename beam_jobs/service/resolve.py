@@ -69,20 +69,10 @@ class VersionPlan:
     newest: Manifest | None
 
 
-def choose_version(
+def _choose_version(
     job: JobSpec, options: RunOptions, store: Store, inputs: Inputs
 ) -> VersionPlan:
-    """Finds the version that this job is, or else becomes; touches nothing.
-
-    Args:
-      job: what is converted and how.
-      options: how it is run.
-      store: of the folder of all versions.
-      inputs: the inventory.
-
-    Raises:
-      OutputError: the folder cannot hold versions.
-    """
+    """Finds the version that this job is, or else becomes; touches nothing."""
     # A store that does not answer is reported within seconds, not minutes.
     seen = store.with_short_retries()
     found = list_versions(seen)
@@ -207,17 +197,17 @@ def resolve(
       OutputError: nothing can be appended to the dataset that is there, or the folder
         cannot hold versions.
     """
-    require_detachable(options)
-    check_names(job, output_store(options), auto_version=options.auto_version)
+    _require_detachable(options)
+    check_names(job, _output_store(options), auto_version=options.auto_version)
     require_container(job.container)
     if inputs is None:
         inputs = list_all_inputs(job, options, tell)
     version_plan = None
     if options.auto_version:
-        versions = output_store(options)
-        version_plan = choose_version(job, options, versions, inputs)
+        versions = _output_store(options)
+        version_plan = _choose_version(job, options, versions, inputs)
         job, options = version_plan.job, version_plan.options
-    store = output_store(options)
+    store = _output_store(options)
     append_plan = None
     if options.append:
         # A store that does not answer is reported within seconds, not minutes.
@@ -266,7 +256,7 @@ def find_published(run: ResolvedRun, store: Store) -> Manifest | None:
         # A number that is not whole is given again: no reader has seen it.
         take_over=run.version_plan is not None,
         base=base,
-        is_same=lambda found: is_made_by(run, store, found),
+        is_same=lambda found: _is_made_by(run, store, found),
         changes_since=lambda other: dataset_changes(
             store, other, run.job, inputs.files, inputs.side_files, inputs.check
         ),
@@ -287,30 +277,22 @@ def find_published(run: ResolvedRun, store: Store) -> Manifest | None:
     return manifest
 
 
-def is_made_by(run: ResolvedRun, store: Store, manifest: Manifest) -> bool:
+def _is_made_by(run: ResolvedRun, store: Store, manifest: Manifest) -> bool:
     """Tells whether a dataset is what a run makes; may read the inputs for it."""
     if run.append_plan is not None:
         return is_of_run(store, manifest, run.run_key)
     return run.inputs.give(store, manifest, run.job)
 
 
-def output_store(options: RunOptions) -> Store:
-    """Returns the store of the output folder; touches no storage.
-
-    Raises:
-      UsageError: the scratch folder is not local, or a URL holds a secret.
-    """
+def _output_store(options: RunOptions) -> Store:
+    """Returns the store of the output folder; touches no storage."""
     if not is_local(options.scratch):
         raise UsageError(f"`scratch` {options.scratch}: expected a local folder")
     return open_store(options.output, options.storage.output)
 
 
-def require_detachable(options: RunOptions) -> None:
-    """Refuses what cannot work once the launcher is gone.
-
-    Raises:
-      UsageError: why the job cannot be detached.
-    """
+def _require_detachable(options: RunOptions) -> None:
+    """Refuses what cannot work once the launcher is gone."""
     if not options.detach:
         return
     if options.is_embedded:

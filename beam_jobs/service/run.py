@@ -100,19 +100,12 @@ if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
 
 
-def prepare_workspace(
+def _prepare_workspace(
     context: RunContext, inputs: Inputs, ranges: Sequence[InputRange]
 ) -> RunContext:
-    """Creates a run's folders and puts there what its workers read.
-
-    Returns:
-      The context that workers get.
-
-    Raises:
-      OutputError: the storage refuses.
-    """
+    """Creates a run's folders and puts there what its workers read."""
     workspace = context.workspace
-    make_folders(workspace, context.exchange, cut_of(ranges))
+    _make_folders(workspace, context.exchange, cut_of(ranges))
     save_input(workspace, context.input_root, context.job.source)
     keep_inventory(context, inputs.files, inputs.side_files, inputs.listed_at)
     save_checksums(workspace, PREPARE, context.source.checksums_of_prepare())
@@ -122,12 +115,8 @@ def prepare_workspace(
     return replace(context, source=source)
 
 
-def make_folders(workspace: Workspace, exchange: str, cut: str) -> None:
-    """Creates a run's folders on this machine.
-
-    Raises:
-      OutputError: one of them cannot be made, or the disk is full.
-    """
+def _make_folders(workspace: Workspace, exchange: str, cut: str) -> None:
+    """Creates a run's folders on this machine."""
     try:
         workspace.create(exchange, cut)
     except OSError as error:
@@ -218,25 +207,15 @@ def prepare_launch(run: ResolvedRun, prepared: PreparedRun) -> RunContext:
     workspace = run.workspace_of(new_launch_name())
     begin_launch(workspace, run.run_key)
     context = replace(prepared.context, workspace=workspace, replaces=replaces)
-    return prepare_workspace(context, prepared.inputs, prepared.ranges)
+    return _prepare_workspace(context, prepared.inputs, prepared.ranges)
 
 
-def submit_detached(
+def _submit_detached(
     run: ResolvedRun,
     prepared: PreparedRun,
     beam_options: PipelineOptions,
 ) -> None:
-    """Submits the job if nobody waits for its end; returns if it is to be waited for.
-
-    Args:
-      run: what is to be published.
-      prepared: the run, prepared.
-      beam_options: of its pipeline; they may ask for no more than a translation.
-
-    Raises:
-      JobSubmitted: the runner has it.
-      RecordmillError: the runner refuses it, or another run is at work here.
-    """
+    """Submits the job if nobody waits for its end; returns if it is to be waited for."""
     from recordmill.beam_jobs.runners.embedded import only_translates
 
     translates = only_translates(beam_options)
@@ -273,18 +252,14 @@ _log = logging.getLogger("recordmill")
 _PERMANENT = ("UsageError", "SchemaError", "RejectLimitError")
 
 
-def is_scratch_damaged(workspace: Workspace) -> bool:
+def _is_scratch_damaged(workspace: Workspace) -> bool:
     """Tests whether the run failed because of damaged scratch, by now removed."""
     kind = DamagedScratchError.__name__
     return any(note["kind"] == kind for note in read_errors(workspace))
 
 
-def raise_permanent_error(workspace: Workspace) -> None:
-    """Raises what a worker noted, if trying again does not help.
-
-    Raises:
-      RecordmillError: the job or its input is wrong.
-    """
+def _raise_permanent_error(workspace: Workspace) -> None:
+    """Raises what a worker noted, if trying again does not help."""
     for note in read_errors(workspace):
         if note["kind"] in _PERMANENT:
             error = error_of(str(note.get("about", OTHER)), str(note["message"]))
@@ -292,7 +267,7 @@ def raise_permanent_error(workspace: Workspace) -> None:
             raise error
 
 
-def explain(error: Exception, workspace: Workspace) -> RecordmillError:
+def _explain(error: Exception, workspace: Workspace) -> RecordmillError:
     """Returns the first error that a worker noted, in place of the runner's report."""
     notes = read_errors(workspace)
     if notes:
@@ -305,20 +280,15 @@ def explain(error: Exception, workspace: Workspace) -> RecordmillError:
         if not isinstance(error, RecordmillError):
             message = f"the runner failed: {type(error).__name__}: {message}"
     if kind != USAGE:
-        message = f"{message}\n{nothing_published(workspace, kind)}"
+        message = f"{message}\n{_nothing_published(workspace, kind)}"
     explained = error_of(kind, message)
     for note in notes[:1]:
         explained.add_note(str(note["traceback"]))  # for --debug
     return explained
 
 
-def nothing_published(workspace: Workspace, kind: str) -> str:
-    """Tells that nothing was published, where the log is, and how to go on.
-
-    Args:
-      workspace: of the run.
-      kind: what its error is about.
-    """
+def _nothing_published(workspace: Workspace, kind: str) -> str:
+    """Tells that nothing was published, where the log is, and how to go on."""
     found = f"Log and rejects are in {workspace.root}"
     if workspace.shared:
         rejects = workspace.display_path(REJECTS_NAME)
@@ -346,7 +316,7 @@ def load_beam_options(options: RunOptions) -> PipelineOptions:
     return pipeline_options(options.beam_args, options.workers)
 
 
-def execute_pipeline(
+def _execute_pipeline(
     prepared: PreparedRun,
     beam_options: PipelineOptions,
     memory: str,
@@ -368,7 +338,7 @@ def execute_pipeline(
     budget = run_budget(context, memory, in_threads=works_in_threads(beam_options))
     context = replace(context, workspace=replace(context.workspace, budget=budget))
     ranges = prepared.ranges
-    context = prepare_workspace(context, prepared.inputs, ranges)
+    context = _prepare_workspace(context, prepared.inputs, ranges)
     workspace = context.workspace
     facts = run_metadata(context, beam_options, started, prepared.understood)
     next_error_poll = time.monotonic()
@@ -378,7 +348,7 @@ def execute_pipeline(
         reporter.poll()
         lease.require_not_lost()
         if not is_embedded(beam_options) and time.monotonic() >= next_error_poll:
-            raise_permanent_error(workspace)
+            _raise_permanent_error(workspace)
             next_error_poll = time.monotonic() + ERROR_POLL_SECONDS
 
     def run() -> None:
@@ -395,18 +365,18 @@ def execute_pipeline(
             try:
                 run()
             except Exception:
-                if not is_scratch_damaged(workspace):
+                if not _is_scratch_damaged(workspace):
                     raise
                 _log.exception("scratch of an earlier try is damaged: trying once more")
-                make_folders(workspace, context.exchange, cut_of(ranges))
+                _make_folders(workspace, context.exchange, cut_of(ranges))
                 run()
         except WorkerDiedError as error:
             kind = kind_of(error)
-            message = f"{error}\n{nothing_published(workspace, kind)}"
+            message = f"{error}\n{_nothing_published(workspace, kind)}"
             raise error_of(kind, message) from error
         except Exception as error:
             _log.exception("the run failed")
-            raise explain(error, workspace) from error
+            raise _explain(error, workspace) from error
         finally:
             reporter.end()
             workspace.runs.release()
@@ -442,11 +412,7 @@ class _RunLog(TextIOWrapper):
 
 
 def _open_log(path: Path) -> _RunLog:
-    """Opens the log of a run.
-
-    Raises:
-      OutputError: it cannot be created.
-    """
+    """Opens the log of a run."""
     try:
         return _RunLog(path.open("ab"), encoding="utf-8")
     except OSError as error:
@@ -514,7 +480,7 @@ def run_job(run: ResolvedRun, reporter: Reporter) -> Outcome:
         pipeline = prepared, load_beam_options(run.options)
         reporter.tell(prepared.understood)
         reporter.doing("scan", "taking the lease of the output")
-        submit_detached(run, *pipeline)
+        _submit_detached(run, *pipeline)
     ready = store.preflight()
     if pipeline is not None:
         require_space(*pipeline, run.options.memory, ready.free_bytes)
@@ -534,7 +500,7 @@ def run_job(run: ResolvedRun, reporter: Reporter) -> Outcome:
             prepared = replace(
                 prepared, context=replace(prepared.context, replaces=replaces)
             )
-            manifest = execute_pipeline(
+            manifest = _execute_pipeline(
                 prepared, pipeline[1], run.options.memory, lease, reporter, started
             )
         reporter.doing("publish", "removing temporary files")

@@ -74,7 +74,7 @@ class NumberBins:
         else:
             self._limits = min(self._limits[0], low), max(self._limits[1], high)
             self._coarsen(max(self.level, self._level_of(*self._limits)))
-        bins = bins_of(numbers, self.level)
+        bins = _bins_of(numbers, self.level)
         start, stop = int(bins.min()), int(bins.max()) + 1
         self._widen(start, stop)
         found = np.bincount(bins - start, minlength=stop - start)
@@ -88,7 +88,7 @@ class NumberBins:
         if self._lowest_level is not None:
             level = max(level, self._lowest_level)
         ends = np.array([low, high])
-        while np.ptp(bins_of(ends, level)) >= NUM_BINS:
+        while np.ptp(_bins_of(ends, level)) >= NUM_BINS:
             level += 1
         return level
 
@@ -119,7 +119,7 @@ def _exponent(number: float) -> int:
     return math.frexp(number)[1] if number else _OF_ZERO
 
 
-def bins_of(numbers: F64, level: int) -> I64:
+def _bins_of(numbers: F64, level: int) -> I64:
     """Returns the number of each number's bin: floor(number / 2**level), exactly."""
     scaled = np.ldexp(numbers, -level)
     bins = np.floor(scaled).astype(np.int64)

@@ -53,7 +53,7 @@ def surveyed(
     """Returns ranges that can be read: after a survey of each, if the source needs it."""
     if not source.needs_survey(ranges):
         return list(ranges)
-    surveys = dict(in_threads(partial(_survey, source), ranges, workers))
+    surveys = dict(_in_threads(partial(_survey, source), ranges, workers))
     return source.resolve_ranges(
         ranges, [surveys[input_range.index] for input_range in ranges]
     )
@@ -63,7 +63,7 @@ def _survey(source: Source, input_range: InputRange) -> tuple[int, int]:
     return input_range.index, source.survey(input_range)
 
 
-def in_threads(
+def _in_threads(
     function: Callable[[_In], _Out], items: Iterable[_In], workers: int
 ) -> Iterator[_Out]:
     """Yields a function's results as they come, in any order; few are held at once."""
@@ -202,10 +202,10 @@ def infer(
     total, known = TableStats(), _sample_types(source, ranges[0])
 
     def read(input_range: InputRange) -> TableStats:
-        return range_stats(source, input_range, known)  # whatever is known by then
+        return _range_stats(source, input_range, known)  # whatever is known by then
 
     on_progress(0, len(ranges))
-    for done, found in enumerate(in_threads(read, ranges, workers), 1):
+    for done, found in enumerate(_in_threads(read, ranges, workers), 1):
         total = known = total.merge(found)
         on_progress(done, len(ranges))
     return Inferred(source, total)
@@ -224,16 +224,10 @@ def _sample_types(source: Source, input_range: InputRange) -> TableStats:
     )
 
 
-def range_stats(
+def _range_stats(
     source: Source, input_range: InputRange, known: TableStats
 ) -> TableStats:
-    """Returns the statistics of one input range.
-
-    Args:
-      source: prepared.
-      input_range: the range.
-      known: statistics of other ranges; they only save work.
-    """
+    """Returns the statistics of one input range."""
     batches = []
     rejected = 0
     rejects: list[RejectedRow] = []
@@ -500,7 +494,7 @@ def count_rows(
             _require_few(found, too_many)
         return found
 
-    for found in in_threads(read, surveyed(source, ranges, workers), workers):
+    for found in _in_threads(read, surveyed(source, ranges, workers), workers):
         for text, sketch in found.items():
             total.setdefault(text, RankSketch(ends, width)).merge(sketch)
         _require_few(total, too_many)

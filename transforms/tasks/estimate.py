@@ -80,7 +80,7 @@ class Sample:
         return self.records / self.rows if self.rows else 1.0
 
 
-def sample_input(
+def _sample_input(
     context: RunContext, input_ranges: Sequence[InputRange], *, whole: bool
 ) -> Sample:
     """Reads and encodes these ranges, with the types that they need together."""
@@ -120,11 +120,7 @@ def _read_ranges(
     *,
     whole: bool,
 ) -> Iterator[tuple[InputRange, Iterable[Rows]]]:
-    """Yields each range with its rows, those of a whole input batch by batch.
-
-    Raises:
-      InputError: the input cannot be read; of a sample, none of its ranges.
-    """
+    """Yields each range with its rows, those of a whole input batch by batch."""
     problem: InputError | None = None
     any_read = False
     for input_range in input_ranges:
@@ -284,7 +280,7 @@ def estimate_run(
     input_ranges = (
         _resolve_ranges(context, ranges) if whole else source.sample_ranges(ranges)
     )
-    sample = sample_input(context, input_ranges, whole=whole)
+    sample = _sample_input(context, input_ranges, whole=whole)
     if source.sizes_known_upfront:
         splits = _from_plan(context, _histogram_from_sizes(context, ranges), sample)
     elif sample.histogram is not None:
